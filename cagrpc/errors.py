@@ -1,0 +1,67 @@
+"""The one tree of errors that callers of cagrpc may see. `cagrpc.services.status` maps it to gRPC codes, once;
+`cagrpc.cli` maps it to exit codes. A message names the place, what was found and what would be right.
+
+    CagrpcError
+    ├── InvalidInput            the caller's bytes or values are wrong           INVALID_ARGUMENT     exit 2
+    │   └── InvalidConfiguration   every error of a file at once, with paths                          exit 2
+    ├── NotFound                no such node group or instance                   NOT_FOUND
+    ├── OutOfRange              would leave [min, max] of a group                OUT_OF_RANGE
+    ├── LimitExceeded           would break a provisioner or cluster limit       FAILED_PRECONDITION
+    ├── FailedPrecondition      the world is not in a state that allows it       FAILED_PRECONDITION
+    ├── OutOfCapacity           the backend has no more of it now                RESOURCE_EXHAUSTED
+    ├── DeadlineExpired         the call's deadline had passed before it began   DEADLINE_EXCEEDED
+    ├── Unavailable             journal or backend out of reach; nothing done    UNAVAILABLE
+    └── NotImplementedByDesign  the answer is "take your defaults"               UNIMPLEMENTED
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class CagrpcError(Exception):
+    """Base of everything cagrpc raises on purpose."""
+
+
+class InvalidInput(CagrpcError):
+    """What the caller sent cannot be meant."""
+
+
+class InvalidConfiguration(InvalidInput):
+    """One or more errors in configuration files. `problems` has one sentence each, beginning with its path."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class NotFound(CagrpcError):
+    """A node group or an instance that is not ours."""
+
+
+class OutOfRange(CagrpcError):
+    """A size outside [min_size, max_size] of its node group."""
+
+
+class LimitExceeded(CagrpcError):
+    """A provisioner's or the cluster's limit would be broken."""
+
+
+class FailedPrecondition(CagrpcError):
+    """Right in itself, but not now."""
+
+
+class OutOfCapacity(CagrpcError):
+    """The backend knows at once that it cannot deliver."""
+
+
+class DeadlineExpired(CagrpcError):
+    """The call came too late to be started."""
+
+
+class Unavailable(CagrpcError):
+    """The journal or the backend cannot be reached; nothing was changed."""
+
+
+class NotImplementedByDesign(CagrpcError):
+    """CA is to use its own defaults."""

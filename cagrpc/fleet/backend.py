@@ -1,0 +1,53 @@
+"""The backend protocol: all that a cloud (or a simulation of one) must do for the fleet.
+
+Three calls, all synchronous, each safe to repeat. The fleet journals before it calls, so a backend may be called again
+with the same tokens and ids after a crash and must not do anything twice: `order` is idempotent by token (EC2's
+ClientToken, Azure's and GCP's request ids), `delete` by instance id. Backends own instances; the fleet owns increments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cagrpc.fleet.model import InstanceError, InstanceState
+from solver.model import NodeGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One instance to be created. `token` names it for ever, across crashes of either side."""
+
+    token: str
+    group: NodeGroup
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInstance:
+    """An instance as the backend sees it. A failed creation is CREATING with an `error`, and stays listed until
+    deleted."""
+
+    id: str
+    token: str
+    node_group: str
+    state: InstanceState
+    error: InstanceError | None = None
+
+
+class Backend(Protocol):
+    """Errors: `errors.OutOfCapacity` from `order` when it is known at once that not all of it can be had (nothing of
+    the call is then created); `errors.Unavailable` from any call when the cloud cannot be reached or its answer is
+    unknown (the fleet asks again later, with the same tokens)."""
+
+    def list_instances(self) -> Sequence[BackendInstance]:
+        """Every instance that exists, in order of creation; a deleted one is DELETING, then gone."""
+        ...
+
+    def order(self, orders: Sequence[Order]) -> None:
+        """Ask for instances, all of one increment. Orders whose token is known already are passed over."""
+        ...
+
+    def delete(self, instance_ids: Sequence[str]) -> None:
+        """Ask for instances to go. Unknown and already deleted ids are passed over."""
+        ...

@@ -1,0 +1,116 @@
+"""What the fleet is made of: instances, increments and the immutable snapshot that readers see.
+
+Node groups and limits are the solver's own values (`solver.model.NodeGroup`, `Limit`): one concept, one home. This
+module holds no behaviour; `journal` keeps increments, `fleet` changes them, `backend` is the world outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from solver.model import Limit, NodeGroup
+
+
+class InstanceState(StrEnum):
+    CREATING = "creating"
+    RUNNING = "running"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceError:
+    """Why an instance was not created. `code` and `message` reach CA as errorCode and errorMessage; CA backs the
+    node group off for any of them, and takes `out_of_resources` for a shortage rather than a fault."""
+
+    code: str
+    message: str
+    out_of_resources: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One machine, or what is left to see of one. `id` equals the Node's spec.providerID exactly."""
+
+    id: str
+    node_group: str
+    state: InstanceState
+    error: InstanceError | None = None
+    """Set on a CREATING instance whose creation failed."""
+
+
+class Phase(StrEnum):
+    """An increment's life: planned -> creating -> ready -> done, or -> rolling back -> rolled back."""
+
+    PLANNED = "planned"
+    CREATING = "creating"
+    READY = "ready"
+    DONE = "done"
+    ROLLING_BACK = "rolling-back"
+    ROLLED_BACK = "rolled-back"
+
+    @property
+    def in_flight(self) -> bool:
+        return self in (Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.ROLLING_BACK)
+
+
+class Origin(StrEnum):
+    """Who asked. It decides what is left to see of a failed increment."""
+
+    AUTOSCALER = "cluster-autoscaler"
+    """CA's NodeGroupIncreaseSize: failed instances stay listed until CA has deleted them, or 10 minutes."""
+    CAGRPC = "cagrpc"
+    """Our own: targets are restored at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """What is asked of the fleet: `deltas` (node group id -> new nodes, each >= 1), whole or not at all."""
+
+    deltas: Mapping[str, int]
+    origin: Origin = Origin.CAGRPC
+    pods: frozenset[str] = frozenset()
+    """Keys (UIDs) of the pods it is meant to serve; while it is in flight nothing else is opened for only these."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementStatus:
+    """An increment as the journal knows it."""
+
+    id: str
+    increment: Increment
+    phase: Phase
+    message: str = ""
+    """Why it was rolled back, or what it waits for."""
+    created_at_seconds: float = 0.0
+    deadline_at_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A node group with its target and its instances, in order of creation."""
+
+    group: NodeGroup
+    target_size: int
+    instances: tuple[Instance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSnapshot:
+    """What readers see: published whole, never changed, so that no reader waits for a writer or sees half a change.
+
+    `shown` are the ids that CA is told of; the fleet serves all of `groups`.
+    """
+
+    version: int
+    groups: Mapping[str, GroupState]
+    shown: tuple[str, ...]
+    group_of_instance: Mapping[str, str]
+    """Instance id -> node group id, of every instance that is listed."""
+    increments: tuple[IncrementStatus, ...] = ()
+    """In flight, and the most recent finished ones."""
+    limits: tuple[Limit, ...] = ()
+    """With `used` brought up to date."""
+    in_flight_pods: frozenset[str] = field(default_factory=frozenset)

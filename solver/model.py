@@ -1,0 +1,280 @@
+"""The planner's vocabulary: what a problem is made of and what a plan says.
+
+Everything here is an immutable value in plain units, so that a problem can be built by hand, hashed, compared and
+written to a test. No protobuf, no Kubernetes client, no I/O: `cagrpc.wire` translates, `solver.solve` plans.
+
+Units: a resource is an integer amount: `cpu` in millicores, every other resource in its base unit (bytes, pieces).
+Prices are US dollars per hour. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Resources = Mapping[str, int]
+Labels = Mapping[str, str]
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+NODES = "nodes"
+"""Not a resource of a pod: the name under which a limit counts whole nodes."""
+
+
+class Operator(StrEnum):
+    """How a `Requirement` compares a label: Kubernetes' node selector operators, and Karpenter's Gte and Lte."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+    GTE = "Gte"
+    LTE = "Lte"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on a node's labels (v1.NodeSelectorRequirement). `values` is empty for Exists and DoesNotExist."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """Conditions that hold together (v1.NodeSelectorTerm). A term without conditions matches no node, as upstream."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+    """Conditions on the node object; Kubernetes knows only `metadata.name`."""
+
+
+class TaintEffect(StrEnum):
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    effect: TaintEffect
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """v1.Toleration. `operator` is `Equal` or `Exists`; an empty `key` with Exists tolerates every taint,
+    an empty `effect` every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """What planning reads of a pod. Two pods with equal specs are interchangeable: this is the equivalence class.
+
+    `requests` are the effective ones (init containers, sidecars and overhead counted in), sorted by name, zeros left
+    out, *without* `pods`: every pod takes one of the node's pods, which the solver adds itself.
+    """
+
+    requests: tuple[tuple[str, int], ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[NodeSelectorTerm, ...] | None = None
+    """Required node affinity: terms of which one must match; None where the pod has none."""
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """`count` pods of one spec that share priority, age and gang."""
+
+    name: str
+    """An example for people, `namespace/name`."""
+    spec: PodSpec
+    count: int
+    priority: int = 0
+    waiting_seconds: int = 0
+    """How long these pods have been pending; of two equal claims the longer wait is served first."""
+    gang: str | None = None
+    """Pod sets of one gang are served together: all pods of all of them, or none."""
+    placeholder: bool = False
+    """A pod of the resource slack: placed only after every real pod, and counted apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """A set of identical nodes that can grow from `target_size` to `max_size`."""
+
+    id: str
+    allocatable: Resources
+    """What pods may use of one node, `pods` included."""
+    price_usd_per_hour: float
+    labels: Labels = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    capacity: Resources = field(default_factory=dict)
+    """What one node counts against limits; where empty, `allocatable` is taken."""
+    min_size: int = 0
+    max_size: int = 1000
+    target_size: int = 0
+    weight: int = 0
+    """The provisioner's: 1-100, 0 where it has none. Higher is preferred strictly; equal weights are one tier."""
+    provisioner: str = ""
+    instance_type: str = ""
+    zone: str = ""
+    capacity_type: str = ""
+
+    @property
+    def counted_capacity(self) -> Resources:
+        """What one node counts against limits: its capacity and itself, under `nodes`."""
+        return {**(self.capacity or self.allocatable), NODES: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """An upper bound on what some node groups may have together: a provisioner's limits, or the cluster's.
+
+    `maxima` and `used` are in the resources' units, `nodes` among them. `used` is what stands already, target sizes
+    of the groups included.
+    """
+
+    name: str
+    maxima: Resources
+    used: Resources = field(default_factory=dict)
+    node_groups: frozenset[str] | None = None
+    """The groups it bounds; None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that stands or is coming, with what is still free on it (`pods` included)."""
+
+    name: str
+    free: Resources
+    labels: Labels = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Everything a plan depends on."""
+
+    pod_sets: tuple[PodSet, ...]
+    node_groups: tuple[NodeGroup, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    daemon_sets: tuple[PodSpec, ...] = ()
+    """Pods that every new node they are eligible for runs one of; their requests are not available to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long planning may take. With `deterministic_seconds` the result does not depend on the machine's speed:
+    CP-SAT counts its own operations (`max_deterministic_time`) and the wall clock is not read."""
+
+    seconds: float = 1.0
+    deterministic_seconds: float | None = None
+    workers: int = 1
+
+
+class Status(StrEnum):
+    OPTIMAL = "optimal"
+    """Every objective proven."""
+    FEASIBLE = "feasible"
+    """A plan with an honest gap."""
+    INFEASIBLE = "infeasible"
+    """There were pods and none can be placed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """`delta` new nodes of one group; a plan's increments are applied all or nothing."""
+
+    node_group: str
+    delta: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNodes:
+    """`count` new nodes of a group, each with the same pods: class index -> pods per node."""
+
+    node_group: str
+    count: int
+    pods: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedOnNode:
+    """Pods planned onto a node that stands already: class index -> pods."""
+
+    node: str
+    pods: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PodClass:
+    """Pods that no plan can tell apart. `index` is what plans refer to."""
+
+    index: int
+    spec: PodSpec
+    count: int
+    example: str
+    priority: int = 0
+    gang: str | None = None
+    placeholder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Pods of a class that the plan does not serve, with the reasons, most telling first."""
+
+    pod_class: int
+    count: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TierCost:
+    """The cost of new nodes in one tier, and a lower bound on it among all plans that serve as much and cost as
+    much in the tiers below."""
+
+    weight: int
+    cost_usd_per_hour: float
+    lower_bound_usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """How good the plan is, and how that is known. `gap` = (cost - lower bound) / cost, a fraction; 0 at cost 0."""
+
+    status: Status
+    cost_usd_per_hour: float
+    lower_bound_usd_per_hour: float
+    gap: float
+    tiers: tuple[TierCost, ...]
+    price_of_priority_usd_per_hour: float
+    """Cost minus the cost of serving the same pods with all weights equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    pod_classes: tuple[PodClass, ...]
+    increments: tuple[Increment, ...]
+    nodes: tuple[PlannedNodes, ...]
+    existing: tuple[PlacedOnNode, ...]
+    unplaced: tuple[Unplaced, ...]
+    certificate: Certificate
+    elapsed_seconds: float
+    objective: tuple[float, ...] = ()
+    """The lexicographic objective vector, most important first; smaller is better. See docs/architecture.md."""
+    warnings: tuple[str, ...] = ()
+
+
