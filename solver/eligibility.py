@@ -1,0 +1,85 @@
+"""May a pod run on a node at all: selectors, required node affinity, taints. Resources are not looked at here.
+
+Semantics are the kube-scheduler's NodeAffinity and TaintToleration filters (k8s.io/component-helpers nodeaffinity,
+v1 helper ToleratesTaint), with Karpenter's Gte and Lte added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from solver.model import Labels, NodeSelectorTerm, Operator, PodSpec, Requirement, Taint, TaintEffect, Toleration
+
+
+def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether `labels` meet one requirement. NotIn and DoesNotExist hold for an absent label; the comparing operators
+    need a label and a single value that are both integers, and fail otherwise, as upstream."""
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case Operator.IN:
+            return value is not None and value in requirement.values
+        case Operator.NOT_IN:
+            return value is None or value not in requirement.values
+        case Operator.EXISTS:
+            return value is not None
+        case Operator.DOES_NOT_EXIST:
+            return value is None
+    return value is not None and _compares(requirement.operator, value, requirement.values)
+
+
+def _compares(operator: Operator, value: str, bounds: Sequence[str]) -> bool:
+    try:
+        found, (bound,) = int(value), [int(text) for text in bounds]
+    except ValueError:  # not integers, or not exactly one
+        return False
+    match operator:
+        case Operator.GT:
+            return found > bound
+        case Operator.LT:
+            return found < bound
+        case Operator.GTE:
+            return found >= bound
+        case _:
+            return found <= bound
+
+
+def matches_term(term: NodeSelectorTerm, labels: Labels, node_name: str = "") -> bool:
+    """Whether every condition of a term holds; a term without conditions matches nothing."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(matches_requirement(r, labels) for r in term.match_expressions) and all(
+        matches_requirement(r, {"metadata.name": node_name}) for r in term.match_fields
+    )
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """v1.Toleration.ToleratesTaint."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+    """The first taint that keeps the pod away; PreferNoSchedule keeps nobody away."""
+    for taint in taints:
+        if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE and not any(tolerates(t, taint) for t in tolerations):
+            return taint
+    return None
+
+
+def why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint], node_name: str = "") -> str | None:
+    """None where the pod may run on such a node, otherwise the first reason why not, for people."""
+    for key, value in spec.node_selector:
+        if labels.get(key) != value:
+            return f"node selector {key}={value} not met"
+    if spec.affinity is not None and not any(matches_term(term, labels, node_name) for term in spec.affinity):
+        return "required node affinity not met"
+    taint = untolerated(taints, spec.tolerations)
+    if taint is not None:
+        value = f"={taint.value}" if taint.value else ""
+        return f"taint {taint.key}{value}:{taint.effect} not tolerated"
+    return None
