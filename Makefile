@@ -1,0 +1,75 @@
+# What a developer and CI run; `make help` lists it. Needs Python 3.11 or newer with venv, and make; the rest comes from the lock files.
+
+# The first interpreter that is new enough; `make PYTHON=/path/to/python3 ...` names another.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STATE_DIR ?= .cagrpc
+RECORDING ?= three-deployments
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PROTOS := $(VENV)/.stamp-protos
+RUNTIME := $(VENV)/.stamp-runtime
+DEVELOPMENT := $(VENV)/.stamp-development
+
+.DEFAULT_GOAL := help
+.PHONY: help venv run test lint format bench lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+venv: $(RUNTIME) $(PROTOS) ## the environment that `make run` needs, from requirements.lock
+
+run: venv ## serve the embedded configuration and replay a recorded conversation (ONCE=1: exit after the replay)
+	$(BIN)/cagrpc serve --state-dir $(STATE_DIR) --replay $(RECORDING) $(if $(ONCE),--once)
+
+test: lint ## lint, then the tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(DEVELOPMENT) $(PROTOS) ## ruff, mypy strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEVELOPMENT) ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(DEVELOPMENT) $(PROTOS) ## the benchmarks
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+# Hashes of every published file, so one lock serves every supported Python and platform; no index or path of the
+# machine that made it. The build's requirements are in it, so that installing the project itself fetches nothing.
+LOCK := CUSTOM_COMPILE_COMMAND='make lock' env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL \
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
+	--no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+lock: $(DEVELOPMENT) ## make the lock files anew from pyproject.toml
+	$(LOCK) --output-file requirements.lock pyproject.toml
+	$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+
+clean: ## remove the environment and everything made
+	rm -rf $(VENV) $(STATE_DIR) build dist *.egg-info cagrpc/wire/gen .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "cagrpc needs Python 3.11 or newer; python3 here is: $$(python3 --version 2>&1). Install a newer one, or say 'make PYTHON=/path/to/python3.11 ...'." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: its venv module is missing. On Debian and Ubuntu: apt install python3-venv." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The project itself is installed in place: a change to the source needs no second `make venv`.
+$(RUNTIME): requirements.lock pyproject.toml setup.py | $(BIN)/python
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEVELOPMENT): requirements-dev.lock | $(RUNTIME)
+	$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(PROTOS): $(wildcard protos/*.proto) tools/build_protos.py | $(RUNTIME)
+	$(BIN)/python tools/build_protos.py
+	@touch $@
