@@ -1,0 +1,46 @@
+"""Protobuf bytes to messages and to plain dicts in the shape of Kubernetes' JSON. What the dicts mean is said in
+`pods`, `nodes` and `manifests`; nothing here knows planning."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from cagrpc.errors import InvalidInput
+from cagrpc.wire.gen import kubernetes_pb2
+
+M = TypeVar("M", bound=Message)
+
+_QUANTITY = kubernetes_pb2.Quantity.DESCRIPTOR
+_TIME = kubernetes_pb2.Time.DESCRIPTOR
+
+
+def parse(message_type: type[M], data: bytes) -> M:
+    """`data` as a message; unknown fields are kept. Raises InvalidInput with the message's full name."""
+    try:
+        return message_type.FromString(data)
+    except DecodeError as error:
+        name = message_type.DESCRIPTOR.full_name
+        raise InvalidInput(f"these {len(data)} bytes are not a {name} message: {error}") from error
+
+
+def plain(message: Message) -> Any:
+    """A message of `kubernetes.proto` as the dict (a quantity: as the string, a time: as seconds since the epoch) that
+    the same object's JSON has. Unset and default values are absent."""
+    descriptor = message.DESCRIPTOR
+    if descriptor is _QUANTITY:
+        return message.string  # type: ignore[attr-defined]
+    if descriptor is _TIME:
+        return message.seconds  # type: ignore[attr-defined]
+    return {field.name: _value(field, value) for field, value in message.ListFields()}
+
+
+def _value(field: FieldDescriptor, value: Any) -> Any:
+    if field.message_type is None:
+        return list(value) if field.is_repeated else value
+    if field.message_type.GetOptions().map_entry:
+        held = field.message_type.fields_by_name["value"]
+        return dict(value) if held.message_type is None else {key: plain(value[key]) for key in value}
+    return [plain(item) for item in value] if field.is_repeated else plain(value)

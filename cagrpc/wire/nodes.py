@@ -1,0 +1,120 @@
+"""Nodes: what CA is shown as a node group's template, and v1.Node bytes or documents to what planning reads of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.wire.gen import kubernetes_pb2
+from cagrpc.wire.messages import parse, plain
+from cagrpc.wire.resources import Amounts, Problems, amounts, mapping, members, strings
+from solver.model import PODS, Labels, NodeGroup, Resources, Taint, TaintEffect
+from solver.quantities import format_quantity
+
+HOSTNAME = "kubernetes.io/hostname"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+ZONE = "topology.kubernetes.io/zone"
+UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDULE)
+"""What the node controller sets for spec.unschedulable."""
+
+_KUBELET_DEFAULT_PODS = 110
+_HEALTHY = ("NetworkUnavailable", "MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What planning reads of one v1.Node."""
+
+    name: str
+    labels: Labels
+    taints: tuple[Taint, ...]
+    allocatable: Resources
+
+
+def template_labels(group: NodeGroup, node_name: str) -> dict[str, str]:
+    """The labels of a node of `group` as a kubelet and the cloud would set them; the group's own labels win."""
+    labels = {HOSTNAME: node_name, OS: "linux", ARCH: "amd64"}
+    if group.instance_type:
+        labels[INSTANCE_TYPE] = group.instance_type
+    if group.zone:
+        labels[ZONE] = group.zone
+    return {**labels, **group.labels, HOSTNAME: node_name}
+
+
+def template(group: NodeGroup) -> bytes:
+    """A whole, ready v1.Node as the next node of `group` will be, serialised.
+
+    CA overwrites its name and hostname. Its providerID stays empty: a template is no instance of ours. An empty answer
+    would crash CA, and one without `pods` would hold none, so both are always filled.
+    """
+    name = f"template-{group.id}"
+    node = kubernetes_pb2.Node()
+    node.metadata.name = name
+    labels = template_labels(group, name)
+    node.metadata.labels.update(labels)
+    node.spec.taints.extend(
+        kubernetes_pb2.Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in group.taints
+    )
+    allocatable = {PODS: _KUBELET_DEFAULT_PODS, **group.allocatable}
+    # A node cannot offer more than it has, whatever the catalogue says of its capacity.
+    capacity = {r: max(allocatable.get(r, 0), group.capacity.get(r, 0)) for r in (*allocatable, *group.capacity)}
+    _fill(node.status.capacity, capacity)
+    _fill(node.status.allocatable, allocatable)
+    node.status.conditions.add(type="Ready", status="True", reason="KubeletReady")
+    for condition in _HEALTHY:
+        node.status.conditions.add(type=condition, status="False")
+    node.status.nodeInfo.operatingSystem = labels[OS]
+    node.status.nodeInfo.architecture = labels[ARCH]
+    return node.SerializeToString(deterministic=True)
+
+
+def _fill(target: Any, resources: Resources) -> None:
+    for resource, amount in resources.items():
+        target[resource].string = format_quantity(resource, amount)
+
+
+def node_facts(data: bytes) -> NodeFacts:
+    """v1.Node bytes as facts; what cannot be meant is left out. Raises InvalidInput for bytes that are no v1.Node."""
+    return facts_of_document(plain(parse(kubernetes_pb2.Node, data)), "", [])
+
+
+def facts_of_document(document: Mapping[str, Any], path: str, problems: Problems) -> NodeFacts:
+    """A v1.Node in JSON shape as facts. A node that is cordoned has the taint that says so."""
+    metadata = mapping(document, "metadata", path, problems)
+    spec = mapping(document, "spec", path, problems)
+    status = mapping(document, "status", path, problems)
+    taints = _taints(spec, problems)
+    if spec.get("unschedulable") and UNSCHEDULABLE not in taints:
+        taints = (*taints, UNSCHEDULABLE)
+    return NodeFacts(
+        name=str(metadata.get("name") or ""),
+        labels=strings(metadata, "labels", "metadata", problems),
+        taints=taints,
+        allocatable=amounts(status, "allocatable", "status", problems, round_up=False)
+        or amounts(status, "capacity", "status", problems, round_up=False),
+    )
+
+
+def _taints(spec: Mapping[str, Any], problems: Problems) -> tuple[Taint, ...]:
+    found = []
+    for taint, at in members(spec, "taints", "spec", problems):
+        try:
+            effect = TaintEffect(str(taint.get("effect")))
+        except ValueError:
+            choices = ", ".join(TaintEffect)
+            problems.append(f"{at}.effect: {taint.get('effect')!r} is not one of {choices}")
+            continue
+        found.append(Taint(str(taint.get("key") or ""), effect, str(taint.get("value") or "")))
+    return tuple(found)
+
+
+def free(allocatable: Resources, requests: Iterable[Resources]) -> Amounts:
+    """What pods with these requests leave of a node, never below 0; each takes one of its `pods`."""
+    left = dict(allocatable)
+    for pod in requests:
+        for resource, asked in (*pod.items(), (PODS, 1)):
+            left[resource] = max(0, left.get(resource, 0) - asked)
+    return left
