@@ -1,0 +1,291 @@
+"""The catalogue: which instance types exist, what they hold, where and at what price they are offered; read from CSV.
+
+Types and offerings are plain values in the planner's units; what a provisioner makes of them is `provisioners`'
+business. Columns are those of the embedded catalogue (`cagrpc/data/catalog/`), and optionally `zone`,
+`capacity_type` and `available`. Labels are the well-known ones of Kubernetes and of Karpenter's AWS provider.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from io import StringIO
+from pathlib import Path
+
+from cagrpc.errors import InvalidConfiguration
+from solver.model import CPU, MEMORY, PODS, Labels, Resources
+
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ZONE = "topology.kubernetes.io/zone"
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+_AWS = "karpenter.k8s.aws/instance-"
+GPU_NAME = f"{_AWS}gpu-name"
+WELL_KNOWN_LABELS = frozenset(
+    {ARCH, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE}
+    | {_AWS + name for name in ("category", "family", "generation", "size", "cpu", "memory", "gpu-name", "gpu-count")},
+)
+"""Labels that only instance types and offerings define; no provisioner can make them up."""
+
+NVIDIA_GPU = "nvidia.com/gpu"
+DEFAULT_ZONE = "zone-a"
+"""Where the catalogue names no zone."""
+DEFAULT_CAPACITY_TYPE = "on-demand"
+
+_MIB = 2**20
+_ACCELERATORS = (
+    # (how a gpu_name begins, the resource its device plugin offers)
+    ("radeon", "amd.com/gpu"),
+    ("instinct", "amd.com/gpu"),
+    ("amd", "amd.com/gpu"),
+    ("gaudi", "habana.ai/gaudi"),
+    ("habana", "habana.ai/gaudi"),
+    ("inferentia", "aws.amazon.com/neuron"),
+    ("trainium", "aws.amazon.com/neuron"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """One shape of machine. `capacity` is what limits count, `allocatable` what pods may use."""
+
+    name: str
+    arch: str
+    capacity: Resources
+    allocatable: Resources
+    labels: Labels
+    """The type's own; zone and capacity type are the offering's."""
+    gpu_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """An instance type in one zone under one capacity type, at a price. `available` bounds how many can be had;
+    None where nothing is known to."""
+
+    instance_type: InstanceType
+    price_usd_per_hour: float
+    zone: str = DEFAULT_ZONE
+    capacity_type: str = DEFAULT_CAPACITY_TYPE
+    available: int | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Everything a node of this offering is labelled with before a provisioner adds its own."""
+        return {**self.instance_type.labels, ZONE: self.zone, CAPACITY_TYPE: self.capacity_type}
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Every offering, in the file's order, and every instance type by name."""
+
+    offerings: tuple[Offering, ...]
+    instance_types: Mapping[str, InstanceType]
+
+    def offerings_of(self, instance_type: str) -> tuple[Offering, ...]:
+        return tuple(offering for offering in self.offerings if offering.instance_type.name == instance_type)
+
+
+def gpu_resource(gpu_name: str) -> str:
+    """The extended resource under which a GPU of this name is requested; NVIDIA's unless the name says otherwise."""
+    return next((resource for prefix, resource in _ACCELERATORS if gpu_name.startswith(prefix)), NVIDIA_GPU)
+
+
+@cache
+def embedded_catalogue() -> Catalogue:
+    """The catalogue that comes with cagrpc: on-demand EC2 instance types of us-east-1."""
+    name = "aws-us-east-1.csv"
+    return parse_catalogue((files("cagrpc") / "data" / "catalog" / name).read_text(encoding="utf-8"), name)
+
+
+def read_catalogue(path: Path) -> Catalogue:
+    """Raises InvalidConfiguration with every error of the file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidConfiguration([f"{path}: cannot be read: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfiguration([f"{path}: is not UTF-8 text (byte {error.start})"]) from error
+    return parse_catalogue(text, str(path))
+
+
+def parse_catalogue(text: str, name: str) -> Catalogue:
+    """Reads CSV text; `name` is what errors call it. Raises InvalidConfiguration with every error, each as
+    `name:line: column: what was found, what would be right`."""
+    problems: list[str] = []
+    offerings: list[Offering] = []
+    types: dict[str, InstanceType] = {}
+    places: dict[tuple[str, str, str], int] = {}
+    for line, cells in _rows(text, name, problems):
+        row = _Row(f"{name}:{line}", cells, problems)
+        offering = row.offering()
+        if offering is None:
+            continue
+        instance_type = offering.instance_type
+        first = types.setdefault(instance_type.name, instance_type)
+        if first != instance_type:
+            row.problem("instance_type", f'"{instance_type.name}" stands above with another shape; only zone, '
+                        "capacity_type, available and usd_per_hour may differ between rows of one type")  # fmt: skip
+            continue
+        place = (instance_type.name, offering.zone, offering.capacity_type)
+        if place in places:
+            row.problem("instance_type", f"{'/'.join(place)} is already offered in line {places[place]}")
+            continue
+        places[place] = line
+        offerings.append(Offering(first, offering.price_usd_per_hour, *place[1:], available=offering.available))
+    if not offerings and not problems:
+        problems.append(f"{name}: has no instance types; expected a row for each below the header")
+    if problems:
+        raise InvalidConfiguration(problems)
+    return Catalogue(tuple(offerings), types)
+
+
+_REQUIRED = (
+    "instance_type", "arch", "category", "family", "generation", "size", "vcpu", "memory_mib", "gpu_name",
+    "allocatable_cpu_milli", "allocatable_memory_mib", "allocatable_pods", "allocatable_gpu", "usd_per_hour",
+)  # fmt: skip
+_OPTIONAL = ("zone", "capacity_type", "available")
+
+
+def _rows(text: str, name: str, problems: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows under a sound header, with their line numbers; what is wrong goes to `problems`."""
+    reader = csv.reader(StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    try:
+        header = [column.strip() for column in next(reader, [])]
+        if not any(header):
+            problems.append(f"{name}:1: is empty; expected the columns {', '.join(_REQUIRED)}")
+            return
+        if faults := list(_header_faults(header)):
+            problems.extend(f"{name}:1: {fault}" for fault in faults)
+            return
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(header):
+                problems.append(f"{name}:{reader.line_num}: has {len(cells)} cells, expected {len(header)}")
+                continue
+            yield reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))
+    except csv.Error as error:
+        problems.append(f"{name}:{reader.line_num}: is not CSV: {error}")
+
+
+def _header_faults(header: list[str]) -> Iterator[str]:
+    for column in dict.fromkeys(header):
+        if column and header.count(column) > 1:
+            yield f"{column}: the column stands twice"
+    absent = [column for column in (*_REQUIRED, *_OPTIONAL) if column not in header]
+    for column in header:
+        if column in (*_REQUIRED, *_OPTIONAL):
+            continue
+        # Other columns are the file's own business, but one that is nearly ours is a slip.
+        if near := difflib.get_close_matches(column, absent, n=1, cutoff=0.8):
+            yield f'{column}: unknown column; did you mean "{near[0]}"?'
+    for column in absent:
+        if column in _REQUIRED:
+            yield f"{column}: the column is missing"
+
+
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_ARCHITECTURES = ("amd64", "arm64", "386", "arm", "ppc64le", "riscv64", "s390x")
+_WHOLE = re.compile(r"[0-9]{1,18}")
+
+
+class _Row:
+    """One row being read: cells to values, every fault noted."""
+
+    def __init__(self, place: str, cells: Mapping[str, str], problems: list[str]) -> None:
+        self._place, self._cells, self._problems = place, cells, problems
+        self._faultless = True
+
+    def problem(self, column: str, text: str) -> None:
+        self._problems.append(f"{self._place}: {column}: {text}")
+        self._faultless = False
+
+    def offering(self) -> Offering | None:
+        """None where anything in the row is wrong."""
+        name = self._word("instance_type")
+        arch = self._word("arch")
+        if arch and arch not in _ARCHITECTURES:
+            self.problem("arch", f'found "{arch}", expected one of {", ".join(_ARCHITECTURES)}')
+        vcpu = self._whole("vcpu", 1, 100_000)
+        memory_mib = self._whole("memory_mib", 1, 2**32)
+        cpu_milli = self._whole("allocatable_cpu_milli", 1, vcpu * 1000, "vcpu x 1000")
+        allocatable_mib = self._whole("allocatable_memory_mib", 1, memory_mib, "memory_mib")
+        pods = self._whole("allocatable_pods", 1, 100_000)
+        gpus = self._whole("allocatable_gpu", 0, 10_000)
+        gpu_name = self._word("gpu_name", optional=True)
+        generation = self._cells["generation"] and str(self._whole("generation", 0, 10_000))
+        labels = {
+            ARCH: arch,
+            OS: "linux",
+            INSTANCE_TYPE: name,
+            f"{_AWS}category": self._word("category", optional=True),
+            f"{_AWS}family": self._word("family", optional=True),
+            f"{_AWS}generation": generation,
+            f"{_AWS}size": self._word("size", optional=True),
+            f"{_AWS}cpu": str(vcpu),
+            f"{_AWS}memory": str(memory_mib),
+            GPU_NAME: gpu_name,
+            # Parts of a GPU are listed as none, and that would be a false count: better no label.
+            f"{_AWS}gpu-count": str(gpus) if gpus else "",
+        }
+        price = self._price()
+        zone = self._word("zone", optional=True) or DEFAULT_ZONE
+        capacity_type = self._word("capacity_type", optional=True) or DEFAULT_CAPACITY_TYPE
+        available = self._whole("available", 0, 10**9) if self._cells.get("available") else None
+        if not self._faultless:
+            return None
+        gpu = {gpu_resource(gpu_name): gpus} if gpus else {}
+        return Offering(
+            InstanceType(
+                name,
+                arch,
+                capacity={CPU: vcpu * 1000, MEMORY: memory_mib * _MIB, PODS: pods, **gpu},
+                allocatable={CPU: cpu_milli, MEMORY: allocatable_mib * _MIB, PODS: pods, **gpu},
+                labels={key: value for key, value in labels.items() if value},
+                gpu_name=gpu_name,
+            ),
+            price,
+            zone,
+            capacity_type,
+            available,
+        )
+
+    def _word(self, column: str, *, optional: bool = False) -> str:
+        found = self._cells.get(column, "")
+        if not found and optional:
+            return ""
+        if not _LABEL_VALUE.fullmatch(found):
+            self.problem(column, f'found "{found[:80]}", expected letters, digits, ".", "_" or "-", at most 63')
+        return found
+
+    def _whole(self, column: str, least: int, most: int, most_is: str = "") -> int:
+        """The cell as an integer; `most`, with a problem noted, where it is none in range (so that a bad bound makes
+        no second problem)."""
+        found = self._cells[column]
+        # int() reads "1_000" and other scripts' digits; a catalogue should not hold them.
+        if not _WHOLE.fullmatch(found):
+            self.problem(column, f'found "{found[:80]}", expected a whole number from {least} to {most}')
+        elif not least <= int(found) <= most:
+            bound = f"{most} ({most_is})" if most_is else str(most)
+            self.problem(column, f"found {found}, expected a whole number from {least} to {bound}")
+        else:
+            return int(found)
+        return most
+
+    def _price(self) -> float:
+        found = self._cells["usd_per_hour"]
+        try:
+            price = float(found) if "_" not in found else math.nan
+        except ValueError:
+            price = math.nan
+        if not 0 <= price <= 1_000_000:  # false for NaN as well
+            self.problem("usd_per_hour", f'found "{found[:80]}", expected US dollars per hour, from 0 to 1000000')
+        return price
