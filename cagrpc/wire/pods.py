@@ -186,9 +186,7 @@ def _required_node_affinity(
     )
 
 
-def _requirements(
-    term: Mapping[str, Any], field: str, path: str, problems: Problems
-) -> tuple[Requirement, ...]:
+def _requirements(term: Mapping[str, Any], field: str, path: str, problems: Problems) -> tuple[Requirement, ...]:
     found = []
     for expression, at in members(term, field, path, problems):
         key, operator = expression.get("key"), expression.get("operator")

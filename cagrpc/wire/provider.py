@@ -1,5 +1,5 @@
-"""The messages of `externalgrpc` to and from the planner's words. Instances are the fleet's, and are put into messages by
-`services.instances`; which call changes what is `services.provider`'s."""
+"""The messages of `externalgrpc` to and from the planner's words. Instances are the fleet's, and are put into
+messages by `services.instances`; which call changes what is `services.provider`'s."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ LARGEST_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
 
 LONGEST_WORDS = 200
 _SECOND_NANOS = 10**9
+
 
 @dataclass(frozen=True, slots=True)
 class AutoscalingOptions:

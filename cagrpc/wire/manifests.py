@@ -1,0 +1,305 @@
+"""Kubernetes manifests and pod tables to the pods, nodes and daemon sets of an offline problem (`cagrpc plan`).
+
+Which kinds are read, what each stands for, and what is ignored with a warning is all here; the meaning of a pod's or a
+node's fields is in `pods` and `nodes`, files and places are in `documents`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cagrpc.errors import InvalidInput
+from cagrpc.wire.documents import Document, documents, read_text
+from cagrpc.wire.nodes import facts_of_document, free
+from cagrpc.wire.pods import CONSUMED_REQUEST, gang_of, is_placeholder, pod_spec, unread_features
+from cagrpc.wire.resources import Problems, mapping, members, strings
+from solver.model import CPU, MEMORY, Node, PodSet, PodSpec
+
+NVIDIA_GPU = "nvidia.com/gpu"
+
+_REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
+_JOBS = ("Job", "CronJob")
+_READ_BY_OTHERS = ("PriorityClass", "PodTemplate", "Node")
+_BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_FINISHED = ("Succeeded", "Failed")
+_CSV_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu")
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """What was found in the files. `warnings` are sentences about what was read but not (fully) taken into account."""
+
+    pod_sets: tuple[PodSet, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    daemon_sets: tuple[PodSpec, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def read(paths: Sequence[Path], *, now_seconds: float = 0.0) -> Manifests:
+    """Everything in the files together: YAML or JSON manifests, or CSV by the suffix `.csv`. A file named twice is
+    read once. With `now_seconds` (since the epoch) pods have waited since their creation.
+
+    Raises InvalidInput with every problem of every file, one a line, each with file, index, object and path.
+    """
+    reader = _Reader(now_seconds)
+    for path in dict.fromkeys(paths):
+        text = read_text(path, reader.problems)
+        if text is None:
+            continue
+        if path.suffix.lower() == ".csv":
+            reader.read_csv(path, text)
+        else:
+            reader.documents.extend(documents(path, text, reader.problems))
+    found = reader.resolve()
+    if reader.problems:
+        raise InvalidInput("\n".join(dict.fromkeys(reader.problems)))  # a template may be used twice
+    return found
+
+
+@dataclass
+class _Reader:
+    """Collects documents first, since they refer to each other in any order and across files; `resolve` reads them."""
+
+    now_seconds: float
+    problems: Problems = field(default_factory=list)
+    documents: list[Document] = field(default_factory=list)
+    pod_sets: list[PodSet] = field(default_factory=list)
+    daemon_sets: list[PodSpec] = field(default_factory=list)
+    used_on: defaultdict[str, list[Mapping[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    unread: dict[str, str] = field(default_factory=dict)
+    ignored_kinds: Counter[str] = field(default_factory=Counter)
+    priorities: dict[str, int] = field(default_factory=lambda: dict(_BUILT_IN_PRIORITIES))
+    default_priority: int = 0
+    unknown_priorities: dict[str, str] = field(default_factory=dict)
+
+    def resolve(self) -> Manifests:
+        by_kind = defaultdict(list)
+        for document in self.documents:
+            by_kind[document.kind].append(document)
+        for document in by_kind["PriorityClass"]:
+            self._priority_class(document)
+        templates = {d.identity[1:]: d for d in by_kind["PodTemplate"]}
+        requests = {d.identity[1:] for d in by_kind["ProvisioningRequest"]}
+        for pod in by_kind.pop("Pod", ()):
+            self._pod(pod, requests)
+        for request in by_kind.pop("ProvisioningRequest", ()):
+            self._provisioning_request(request, templates)
+        for daemon_set in by_kind.pop("DaemonSet", ()):
+            self._daemon_set(daemon_set)
+        owners = self._owners_of_others()
+        for kind in (*_REPLICATED, *_JOBS):
+            for workload in by_kind.pop(kind, ()):
+                if workload.identity not in owners:
+                    self._workload(workload)
+        self.ignored_kinds.update({kind: len(by_kind[kind]) for kind in by_kind if kind not in _READ_BY_OTHERS})
+        nodes = tuple(self._node(document) for document in by_kind["Node"])
+        return Manifests(tuple(self.pod_sets), nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)))
+
+    def _owners_of_others(self) -> set[tuple[str, str, str]]:
+        """Workloads whose own pods (or replica sets) are in the input as well: those are counted, not the owner."""
+        return {
+            (str(owner.get("kind")), document.namespace, str(owner.get("name")))
+            for document in self.documents
+            for owner, _ in members(document.metadata, "ownerReferences", "", [])
+        }
+
+    def _pod(self, document: Document, requests: set[tuple[str, str]]) -> None:
+        if mapping(document.body, "status", "", []).get("phase") in _FINISHED:
+            return
+        node_name = document.spec.get("nodeName")
+        if node_name:
+            self.used_on[str(node_name)].append(dict(self._spec(document, document.body, "").requests))
+            return
+        owners = members(document.metadata, "ownerReferences", "", [])
+        if any(owner.get("kind") == "DaemonSet" for owner, _ in owners):
+            return  # it waits for its own node, which no new node can be
+        consumed = (strings(document.metadata, "annotations", "", []).get(a) for a in CONSUMED_REQUEST)
+        if any((document.namespace, name) in requests for name in consumed if name):
+            return  # the request's pod sets stand for it
+        self._add(document, document.body, "", 1, since=_epoch_seconds(document.metadata.get("creationTimestamp")))
+
+    def _workload(self, document: Document) -> None:
+        spec, path = document.spec, "spec"
+        if document.kind == "CronJob":  # one run of it
+            path = "spec.jobTemplate.spec"
+            spec = mapping(mapping(spec, "jobTemplate", "spec", self.problems), "spec", "spec.jobTemplate", [])
+        if document.spec.get("suspend") or spec.get("suspend"):
+            return
+        if document.kind in _REPLICATED:
+            count = self._count(document, spec, "replicas", path)
+        else:  # a job runs so many at a time, never more than are left to complete
+            count = self._count(document, spec, "parallelism", path)
+            if spec.get("completions") is not None:
+                count = min(count, self._count(document, spec, "completions", path))
+        self._add(document, self._template(document, spec, path), f"{path}.template", count)
+
+    def _daemon_set(self, document: Document) -> None:
+        template = self._template(document, document.spec, "spec")
+        self.daemon_sets.append(self._spec(document, template, "spec.template"))
+
+    def _provisioning_request(self, document: Document, templates: Mapping[tuple[str, str], Document]) -> None:
+        here: Problems = []
+        pod_sets = list(members(document.spec, "podSets", "spec", here))
+        if not pod_sets and not here:
+            here.append("spec.podSets: missing; a ProvisioningRequest has 1 to 32 pod sets")
+        self._report(document, here)
+        for pod_set, path in pod_sets:
+            name = mapping(pod_set, "podTemplateRef", path, here).get("name")
+            template = templates.get((document.namespace, str(name)))
+            if template is None:
+                self.problems.append(
+                    f"{document.place}: {path}.podTemplateRef.name: there is no PodTemplate {document.namespace}/{name}"
+                    " in the files"
+                )
+                continue
+            count = self._count(document, pod_set, "count", path)
+            gang = f"{document.namespace}/{document.name}"
+            self._add(template, self._template(template, template.body, ""), "template", count, gang=gang)
+
+    def _add(
+        self,
+        document: Document,
+        pod: Mapping[str, Any],
+        path: str,
+        count: int,
+        *,
+        gang: str | None = None,
+        since: int = 0,
+    ) -> None:
+        spec = self._spec(document, pod, path)
+        if not count:
+            return
+        annotations = strings(mapping(pod, "metadata", "", []), "annotations", "", [])
+        pod_set = PodSet(
+            name=f"{document.namespace}/{document.name}",
+            spec=spec,
+            count=count,
+            priority=self._priority(document, mapping(pod, "spec", "", [])),
+            waiting_seconds=max(0, int(self.now_seconds) - since) if since and self.now_seconds else 0,
+            gang=gang or gang_of(document.namespace, annotations),
+            placeholder=is_placeholder(annotations),
+        )
+        self.pod_sets.append(pod_set)
+
+    def _spec(self, document: Document, pod: Mapping[str, Any], path: str) -> PodSpec:
+        here: Problems = []
+        spec = mapping(pod, "spec", path, here)
+        path = f"{path}.spec".removeprefix(".")
+        if not spec.get("containers"):
+            here.append(f"{path}.containers: missing; a pod has at least one container")
+        converted = pod_spec(spec, path, here)
+        self._report(document, here)
+        for kind in unread_features(spec):
+            self.unread.setdefault(kind, f"{document.namespace}/{document.name}")
+        return converted
+
+    def _template(self, document: Document, spec: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        here: Problems = []
+        template = mapping(spec, "template", path, here)
+        self._report(document, here)
+        return template
+
+    def _count(self, document: Document, spec: Mapping[str, Any], name: str, path: str) -> int:
+        count = spec.get(name, 1)
+        if count is None:
+            return 1
+        if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
+            return count
+        self.problems.append(f"{document.place}: {path}.{name}: {count!r:.40} is not a whole number of 0 or more")
+        return 0
+
+    def _priority_class(self, document: Document) -> None:
+        value = document.body.get("value")
+        if not isinstance(value, int):
+            self.problems.append(f"{document.place}: value: {value!r:.40} is not a whole number")
+            return
+        self.priorities[document.name] = value
+        if document.body.get("globalDefault") is True:
+            self.default_priority = value
+
+    def _priority(self, document: Document, spec: Mapping[str, Any]) -> int:
+        priority, name = spec.get("priority"), spec.get("priorityClassName")
+        if isinstance(priority, int):
+            return priority
+        if not name:
+            return self.default_priority
+        if str(name) not in self.priorities:
+            self.unknown_priorities.setdefault(str(name), f"{document.namespace}/{document.name}")
+        return self.priorities.get(str(name), 0)
+
+    def _node(self, document: Document) -> Node:
+        here: Problems = []
+        facts = facts_of_document(document.body, "", here)
+        if not facts.allocatable and not here:
+            here.append("status.allocatable: missing; planning needs what pods may use of the node")
+        self._report(document, here)
+        left = free(facts.allocatable, self.used_on.get(facts.name, ()))
+        return Node(facts.name, left, facts.labels, facts.taints)
+
+    def _report(self, document: Document, problems: Iterable[str]) -> None:
+        self.problems.extend(f"{document.place}: {problem}" for problem in problems)
+
+    def _warnings(self, nodes: Sequence[Node]) -> Iterable[str]:
+        for kind, example in self.unread.items():
+            yield f"{kind} is not read by planning yet and was ignored, for example of {example}"
+        for name, example in self.unknown_priorities.items():
+            yield f"PriorityClass {name} is not in the files; its pods, for example {example}, were given priority 0"
+        strangers = {name: len(pods) for name, pods in self.used_on.items() if name not in {n.name for n in nodes}}
+        if strangers:
+            yield (
+                f"{sum(strangers.values())} running pods were passed over: their nodes, for example"
+                f" {next(iter(strangers))}, are not in the files"
+            )
+        if self.ignored_kinds:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.ignored_kinds.items()))
+            yield f"objects that planning does not read were passed over: {kinds}"
+
+    def read_csv(self, path: Path, text: str) -> None:
+        """Rows of pods; rows of equal requests become one pod set, named after the first."""
+        rows = csv.DictReader(text.splitlines())
+        missing = [column for column in _CSV_COLUMNS if column not in (rows.fieldnames or ())]
+        if missing:
+            self.problems.append(
+                f"{path}: line 1: no column {', '.join(missing)}; expected {','.join(_CSV_COLUMNS)}[,count]"
+            )
+            return
+        found: dict[PodSpec, PodSet] = {}
+        for row in rows:
+            if None in row.values():
+                self.problems.append(f"{path}: line {rows.line_num}: has fewer values than there are columns")
+                continue
+            cpu_milli, memory_mib, gpus = (
+                self._number(path, rows.line_num, row, column) for column in ("cpu_milli", "memory_mib", "num_gpu")
+            )
+            count = self._number(path, rows.line_num, row, "count") if row.get("count") else 1
+            requests = {CPU: cpu_milli, MEMORY: memory_mib * _MIB, NVIDIA_GPU: gpus}
+            spec = PodSpec(tuple(sorted((resource, asked) for resource, asked in requests.items() if asked)))
+            first = found.setdefault(spec, PodSet(f"default/{row['name']}", spec, 0))
+            found[spec] = replace(first, count=first.count + count)
+        self.pod_sets.extend(pod_set for pod_set in found.values() if pod_set.count)
+
+    def _number(self, path: Path, line: int, row: Mapping[str, str | None], column: str) -> int:
+        text = (row[column] or "").strip()
+        if text.isdecimal():
+            return int(text)
+        self.problems.append(f"{path}: line {line}: {column}: {text!r:.40} is not a whole number of 0 or more")
+        return 0
+
+
+def _epoch_seconds(timestamp: Any) -> int:
+    """A metav1.Time as YAML or JSON gives it; 0 where there is none or it cannot be read (it only breaks ties)."""
+    if isinstance(timestamp, str):
+        try:
+            timestamp = datetime.fromisoformat(timestamp)
+        except ValueError:
+            return 0
+    if not isinstance(timestamp, datetime):
+        return 0
+    return int((timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)).timestamp())
