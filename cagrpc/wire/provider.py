@@ -3,7 +3,7 @@ messages by `services.instances`; which call changes what is `services.provider`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from google.protobuf.message import Message
@@ -119,7 +119,3 @@ def gpu_types(values: Iterable[str]) -> pb.GetAvailableGPUTypesResponse:
     for value in values:
         answer.gpuTypes[value].SetInParent()  # only the keys mean something
     return answer
-
-
-def labels_of(node: pb.ExternalGrpcNode) -> Mapping[str, str]:
-    return dict(node.labels)
