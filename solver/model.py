@@ -187,7 +187,7 @@ class Budget:
 
 class Status(StrEnum):
     OPTIMAL = "optimal"
-    """Every objective proven."""
+    """What is served and what it costs are both proven best (the number of nodes only breaks ties)."""
     FEASIBLE = "feasible"
     """A plan with an honest gap."""
     INFEASIBLE = "infeasible"
@@ -276,5 +276,3 @@ class Plan:
     objective: tuple[float, ...] = ()
     """The lexicographic objective vector, most important first; smaller is better. See docs/architecture.md."""
     warnings: tuple[str, ...] = ()
-
-

@@ -1,0 +1,49 @@
+"""Which kinds of new nodes no plan needs, because another kind serves the same pods at least as well."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.reduce import Ints, Reduced
+
+
+def needed_kinds(reduced: Reduced) -> Ints:
+    """Indices of the kinds worth looking at: all usable existing ones, and the new ones that are not dominated.
+
+    Kind a dominates b when it holds whatever b holds, takes no more of any limit, has room for every pod that fits it
+    (or limits end it first, which a and b share), and is in a higher tier, or in the same tier at no higher price.
+    Replacing every b by an a then gives a plan that is at least as good in every objective.
+    """
+    usable = np.array([kind.most > 0 for kind in reduced.kinds], dtype=bool)
+    if not reduced.new_kinds:
+        return np.flatnonzero(usable)
+    free, fits = reduced.free, reduced.fits
+    price = np.array([kind.price_micros for kind in reduced.kinds])
+    weight = np.array([kind.weight for kind in reduced.kinds])
+    most = np.array([kind.most for kind in reduced.kinds])
+    use = np.array([kind.use for kind in reduced.kinds], dtype=np.int64).reshape(len(reduced.kinds), -1)
+    limited = np.array([kind.limited for kind in reduced.kinds], dtype=bool)
+    new = np.array([not kind.existing for kind in reduced.kinds], dtype=bool)
+    enough = usable & new & (limited | (most >= fits @ reduced.wanted))
+    keep = usable.copy()
+    for b in np.flatnonzero(usable):
+        kind = reduced.kinds[b]
+        if kind.existing or kind.least:
+            continue
+        better = (weight > kind.weight) | ((weight == kind.weight) & (price <= price[b]))
+        over = (
+            enough
+            & keep
+            & better
+            & (free >= free[b]).all(axis=1)
+            & (fits | ~fits[b]).all(axis=1)
+            & (use <= use[b]).all(axis=1)
+        )
+        over[b] = False
+        if over.any():
+            keep[b] = False
+    return np.flatnonzero(keep & (fits[:, reduced.wanted > 0].any(axis=1) | (_least(reduced) > 0)))
+
+
+def _least(reduced: Reduced) -> Ints:
+    return np.array([kind.least for kind in reduced.kinds], dtype=np.int64)

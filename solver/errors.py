@@ -1,0 +1,21 @@
+"""What the solver refuses. Everything else that goes wrong in here is a defect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ProblemError(ValueError):
+    """The problem cannot be meant. `problems` names every fault at once, each beginning with its place."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class PlanRejectedError(RuntimeError):
+    """The independent checker found a plan that breaks a constraint: a defect of the planner, never of the input."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = tuple(faults)

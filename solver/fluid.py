@@ -1,0 +1,123 @@
+"""The fluid relaxation: pods as liquid, nodes in fractions. A lower bound on every stage of the objective, and the
+value of a pod of each spec, in one linear program that grows with specs x kinds and never with the number of pods.
+
+Disaggregated by kind: pods of each spec on each kind are variables of their own, so that a spec pays for the kind that
+it is on, and no kind holds more of a spec per node than fits one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.lp import INFINITY, LinearProgram, LpSolution
+from solver.objectives import Goal, Stage, hopeless_value
+from solver.reduce import Floats, Ints, Kind, Reduced
+
+
+@dataclass(frozen=True)
+class FluidModel:
+    """The constraints, without an objective; `minimise` adds one."""
+
+    reduced: Reduced
+    active: Ints
+    """Kinds taken part, as of `dominance.needed_kinds`."""
+
+    def minimise(
+        self, stage: Stage, fixed: Mapping[Stage, int], seconds: float | None = None
+    ) -> tuple[float, LpSolution] | None:
+        """The least value of a stage where earlier stages have at most their `fixed` values; None in case of time out.
+        The value includes what no plan can avoid."""
+        program, _ = self._program({stage: 1.0}, fixed)
+        solution = program.solve(seconds)
+        return None if solution is None else (solution.objective + hopeless_value(stage, self.reduced), solution)
+
+    def pod_values(self, weights: Mapping[Stage, float], seconds: float | None = None) -> Floats | None:
+        """The duals of serving one more pod of each spec, when all stages are weighed into one objective."""
+        program, serve = self._program(weights, {})
+        solution = program.solve(seconds)
+        return None if solution is None else solution.duals[serve.start : serve.stop]
+
+    def _program(self, weights: Mapping[Stage, float], fixed: Mapping[Stage, int]) -> tuple[LinearProgram, range]:
+        reduced, program = self.reduced, LinearProgram()
+        kinds = [reduced.kinds[i] for i in self.active]
+        opened_cost = [sum(w * _per_node(stage, kind) for stage, w in weights.items()) for kind in kinds]
+        opened = program.add_variables(
+            opened_cost, upper=[float(k.most) for k in kinds], lower=[float(k.least) for k in kinds]
+        )
+        spec_of, kind_of = np.nonzero(reduced.fits[self.active].T & (reduced.wanted > 0)[:, None])
+        placed = program.add_variables(np.zeros(len(spec_of)))
+        serve = program.add_rows(reduced.wanted.astype(np.float64), INFINITY, len(reduced.specs))
+        program.add_entries(spec_of, placed.start + np.arange(len(spec_of)), 1.0)
+        self._capacity_rows(program, opened, placed, spec_of, kind_of)
+        if reduced.limits:
+            rows = program.add_rows(-INFINITY, np.array(reduced.limits, dtype=np.float64), len(reduced.limits))
+            use = np.array([k.use for k in kinds], dtype=np.float64)
+            program.add_entries(np.array(rows)[None, :], np.array(opened)[:, None], use)
+        unserved = self._unserved(program, weights, {*weights, *fixed}, serve)
+        for stage, most in fixed.items():
+            row = program.add_rows(-INFINITY, float(most - hopeless_value(stage, reduced)), 1).start
+            program.add_entries(row, np.array(opened), np.array([_per_node(stage, kind) for kind in kinds]))
+            for variable, amount in unserved.get(stage, ()):
+                program.add_entries(row, variable, amount)
+        return program, serve
+
+    def _capacity_rows(
+        self, program: LinearProgram, opened: range, placed: range, spec_of: Ints, kind_of: Ints
+    ) -> None:
+        reduced = self.reduced
+        free = reduced.free[self.active].astype(np.float64)
+        kinds, resources = free.shape
+        per_resource = program.add_rows(-INFINITY, 0.0, kinds * resources)
+        columns = np.arange(resources)
+        # Rows are scaled by the node's size: GLOP works best with coefficients around one.
+        scale = 1.0 / np.maximum(free, 1.0)
+        program.add_entries(
+            per_resource.start + kind_of[:, None] * resources + columns,
+            placed.start + np.arange(len(spec_of))[:, None],
+            reduced.requests[spec_of].astype(np.float64) * scale[kind_of],
+        )
+        program.add_entries(
+            per_resource.start + np.arange(kinds)[:, None] * resources + columns,
+            np.array(opened)[:, None],
+            -free * scale,
+        )
+        # Not more of one spec than whole pods fit; said only where it says more than the resource rows do.
+        need = np.maximum(reduced.requests[spec_of], 1)
+        ratio = np.where(reduced.requests[spec_of] > 0, reduced.free[self.active][kind_of] / need, INFINITY)
+        whole = np.floor(ratio.min(axis=1))
+        tight = np.flatnonzero(whole < ratio.min(axis=1) - 1e-9)
+        rows = program.add_rows(-INFINITY, 0.0, len(tight))
+        program.add_entries(np.array(rows), placed.start + tight, 1.0)
+        program.add_entries(np.array(rows), opened.start + kind_of[tight], -whole[tight])
+
+    def _unserved(
+        self, program: LinearProgram, weights: Mapping[Stage, float], asked: Iterable[Stage], serve: range
+    ) -> dict[Stage, list[tuple[int, float]]]:
+        """Variables for what stays unserved, whole gangs together; returns each stage's terms over them."""
+        terms: dict[Stage, list[tuple[int, float]]] = {s: [] for s in asked if s.goal not in {Goal.COST, Goal.NODES}}
+        gangs: dict[str, int] = {}
+        for demand in self.reduced.live:
+            stages = [stage for stage in terms if stage.counts(demand)]
+            if demand.gang is not None:
+                if demand.gang not in gangs:
+                    gangs[demand.gang] = program.add_variables(np.zeros(1), upper=1.0).start
+                parts = [(gangs[demand.gang], float(demand.count), float(sum(a * c for a, c in demand.ages)))]
+            else:
+                sizes = np.array([count for _, count in demand.ages], dtype=np.float64)
+                steps = program.add_variables(np.zeros(len(sizes)), upper=sizes)
+                parts = [(v, 1.0, float(age)) for v, (age, _) in zip(steps, demand.ages, strict=True)]
+            for variable, pods, waited in parts:
+                program.add_entries(serve.start + demand.spec, variable, pods)
+                for stage in stages:
+                    terms[stage].append((variable, waited if stage.goal is Goal.WAITING else pods))
+        for stage, weight in weights.items():
+            for variable, amount in terms.get(stage, ()):
+                program.add_cost(variable, weight * amount)
+        return terms
+
+
+def _per_node(stage: Stage, kind: Kind) -> float:
+    return 0.0 if kind.existing else float(stage.node_cost(kind.price_micros, kind.weight))

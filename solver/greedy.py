@@ -1,0 +1,133 @@
+"""A whole integral plan at once: the incumbent that later steps start from, and the answer when there is no time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from solver.columns import Pool, Relaxation, Weighting
+from solver.master import Selection
+from solver.patterns import Pattern, fill
+from solver.reduce import Floats, Ints, Reduced
+
+_KEEP = 0.97
+"""Of a relaxed solution: rounding down a little more than needed leaves the rest room to be packed well."""
+_WASTE = 0.1
+
+
+def select(pool: Pool, weights: Weighting, values: Floats, relaxed: Relaxation | None = None) -> Selection:
+    """Opens nodes until nothing more can be served: first what `relaxed` says, rounded down, then again and again the
+    column whose pods are worth most per cost, as often as it stays full. May add columns to the pool."""
+    state = _State(pool, weights, np.maximum(values, 1e-6))
+    state.force_least()
+    if relaxed is not None:
+        state.take(np.floor(relaxed.nodes * _KEEP).astype(np.int64))
+    while state.step():
+        pass
+    while state.extend() and state.step():
+        while state.step():
+            pass
+    return _whole_gangs(state)
+
+
+class _State:
+    def __init__(self, pool: Pool, weights: Weighting, values: Floats) -> None:
+        reduced = pool.reduced
+        self.pool, self.values, self.cost = pool, values, weights.node_cost
+        self.left = reduced.wanted.copy()
+        self.room = np.array([kind.most for kind in reduced.kinds], dtype=np.int64)
+        self.allowed = np.array(reduced.limits, dtype=np.int64)
+        self.use = np.array([kind.use for kind in reduced.kinds], dtype=np.int64).reshape(len(reduced.kinds), -1)
+        self.nodes: defaultdict[int, int] = defaultdict(int)
+        self._load()
+
+    def _load(self) -> None:
+        self.pods, self.kinds = self.pool.pods(), self.pool.kinds()
+        self._pods = self.pods.astype(np.float64)  # a product of floats is many times faster
+
+    def force_least(self) -> None:
+        """Nodes that must be opened in any case, with whatever pods they serve best."""
+        for kind in self.pool.reduced.kinds:
+            for _ in range(kind.least):
+                columns = np.flatnonzero(self.kinds == kind.index)
+                worth = np.minimum(self.pods[columns], self.left) @ self.values
+                column = int(columns[int(np.argmax(worth))])
+                self._open(column, self._copies(column, kind.least) if worth.max() > 0 else kind.least)
+                if kind.most - self.room[kind.index] >= kind.least:
+                    break
+
+    def take(self, nodes: Ints) -> None:
+        for column in np.flatnonzero(nodes):
+            self._open(int(column), int(min(nodes[column], self._most(int(column)))))
+
+    def step(self) -> bool:
+        """Opens the best column as often as it stays full; False when no column serves anything more."""
+        useful = np.minimum(self._pods, self.left)
+        open_kinds = (self.room > 0) & (self.use <= self.allowed).all(axis=1)
+        worth = np.where(open_kinds[self.kinds], useful @ self.values, 0.0)
+        if not worth.size or worth.max() <= 0:
+            return False
+        column = int(np.argmax(worth / (self.cost[self.kinds] + 1.0)))
+        self._open(column, self._copies(column, self._most(column)))
+        return True
+
+    def extend(self) -> bool:
+        """Adds, for pods that no column serves any more, columns of the kinds that still have room."""
+        reduced, wanting = self.pool.reduced, np.flatnonzero(self.left)
+        patterns: list[Pattern] = []
+        for kind in reduced.kinds:
+            usable = [s for s in wanting if kind.fits[s]]
+            if usable and self.room[kind.index] > 0 and (self.use[kind.index] <= self.allowed).all():
+                order = np.array([sorted(usable, key=lambda s: -self.values[s])], dtype=np.int64)
+                packed = fill(reduced, kind, order, self.left)
+                patterns.extend(Pattern(kind.index, tuple(row)) for row in packed.tolist() if any(row))
+        added = self.pool.add(patterns)
+        self._load()
+        return added > 0
+
+    def _most(self, column: int) -> int:
+        kind = self.kinds[column]
+        use = self.use[kind]
+        spare = self.allowed[use > 0] // use[use > 0]
+        return int(min([self.room[kind], *spare.tolist()]))
+
+    def _copies(self, column: int, most: int) -> int:
+        """How often the column can be opened until a tenth of what it is worth now would go to waste."""
+        specs = np.flatnonzero(np.minimum(self.pods[column], self.left))
+        pods = self.pods[column, specs]
+        order = np.argsort(self.left[specs] // pods, kind="stable")
+        worth = (np.minimum(pods, self.left[specs]) * self.values[specs])[order]
+        within = np.cumsum(worth) > _WASTE * worth.sum()
+        full = (self.left[specs] // pods)[order][within]
+        return max(1, min(int(most), int(full[0])))
+
+    def _open(self, column: int, count: int) -> None:
+        if count <= 0:
+            return
+        kind = self.kinds[column]
+        self.nodes[column] += count
+        self.room[kind] -= count
+        self.allowed -= self.use[kind] * count
+        self.left = np.maximum(0, self.left - self.pods[column] * count)
+
+
+def _whole_gangs(state: _State) -> Selection:
+    """What is missing goes unserved: lowest claims first, and a gang that cannot be whole not at all."""
+    reduced = state.pool.reduced
+    unserved = _missing(reduced, state.left)
+    broken = {d.gang for d in reduced.live if d.gang is not None and unserved[d.index]}
+    for demand in reduced.live:
+        if demand.gang in broken and demand.gang is not None:
+            unserved[demand.index] = demand.count
+    nodes = tuple(state.nodes.get(column, 0) for column in range(len(state.pool.patterns)))
+    return Selection(nodes, unserved)
+
+
+def _missing(reduced: Reduced, left: Ints) -> dict[int, int]:
+    short = left.tolist()
+    unserved = {}
+    for demand in sorted(reduced.live, key=lambda d: (not d.placeholder, d.priority, d.gang is not None)):
+        unserved[demand.index] = min(demand.count, short[demand.spec])
+        short[demand.spec] -= unserved[demand.index]
+    return unserved

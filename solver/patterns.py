@@ -1,0 +1,119 @@
+"""Node patterns: how many pods of each spec go onto one node of a kind. All maximal ones where they are few, good ones
+for given pod values otherwise. Knows nothing of costs over many nodes; `columns` and `master` combine patterns.
+
+A pattern is *maximal* when no further wanted pod fits. Since serving more than is wanted costs nothing, some optimal
+plan uses maximal patterns only (surplus pods are dropped when the plan is written out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.reduce import Floats, Ints, Kind, Reduced
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """`pods[spec]` pods on one node of kind `kind`."""
+
+    kind: int
+    pods: tuple[int, ...]
+
+
+def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> list[Pattern] | None:
+    """Every maximal pattern of the given usable kinds; None where there are more than `most` (or it takes too long to
+    tell). With all of them the master problem is the problem itself, and its bound is a true bound."""
+    found: list[Pattern] = []
+    steps = [most * 30]
+    for kind in reduced.kinds:
+        if kind.most == 0 or kind.index not in kinds:
+            continue
+        rows = _maximal_of(reduced, kind, most - len(found), steps)
+        if rows is None:
+            return None
+        found.extend(Pattern(kind.index, pods) for pods in rows)
+    return found
+
+
+def _maximal_of(reduced: Reduced, kind: Kind, most: int, steps: list[int]) -> list[tuple[int, ...]] | None:
+    specs = [s for s in range(len(reduced.specs)) if kind.fits[s] and reduced.wanted[s]]
+    # Large pods first: the last spec is filled up in one step, so it should be the one with the most values.
+    free = list(kind.free)
+    share = [max(r / f for r, f in zip(reduced.requests[s].tolist(), free, strict=True) if f) for s in specs]
+    specs = [s for _, s in sorted(zip(share, specs, strict=True), key=lambda pair: (-pair[0], pair[1]))]
+    requests: list[list[int]] = [reduced.requests[s].tolist() for s in specs]
+    wanted = [int(reduced.wanted[s]) for s in specs]
+    results: list[tuple[int, ...]] = []
+    pods = [0] * len(reduced.specs)
+
+    def room(left: list[int], position: int) -> int:
+        count = wanted[position]
+        for have, need in zip(left, requests[position], strict=True):
+            if need and have // need < count:
+                count = have // need
+        return count
+
+    def descend(position: int, left: list[int]) -> bool:
+        steps[0] -= 1
+        if steps[0] < 0:
+            return False
+        if position == len(specs):
+            full = all(pods[s] == wanted[p] or room(left, p) == 0 for p, s in enumerate(specs))
+            if full:
+                results.append(tuple(pods))
+            return len(results) <= most
+        top = room(left, position)
+        lowest = top if position == len(specs) - 1 else 0
+        for count in range(top, lowest - 1, -1):
+            pods[specs[position]] = count
+            rest = [have - need * count for have, need in zip(left, requests[position], strict=True)]
+            if not descend(position + 1, rest):
+                return False
+        pods[specs[position]] = 0
+        return True
+
+    return results if descend(0, free) else None
+
+
+def fill(reduced: Reduced, kind: Kind, orders: Ints, wanted: Ints) -> Ints:
+    """Greedy patterns, one per row of `orders` (a row lists specs in the order in which they are packed, each as often
+    as it fits and is wanted). Rows x specs."""
+    rows = orders.shape[0]
+    left = np.tile(np.array(kind.free, dtype=np.int64), (rows, 1))
+    packed = np.zeros((rows, len(reduced.specs)), dtype=np.int64)
+    usable = np.array(kind.fits, dtype=bool)
+    row_index = np.arange(rows)
+    for step in range(orders.shape[1]):
+        spec = orders[:, step]
+        need = reduced.requests[spec]
+        with np.errstate(divide="ignore"):
+            fit = np.where(need > 0, left // np.maximum(need, 1), np.iinfo(np.int64).max).min(axis=1)
+        count = np.where(usable[spec], np.minimum(fit, wanted[spec]), 0)
+        packed[row_index, spec] += count
+        left -= need * count[:, None]
+    return packed
+
+
+def best_for_values(
+    reduced: Reduced, kind: Kind, values: Floats, wanted: Ints, rng: np.random.Generator, samples: int
+) -> Ints:
+    """Greedy patterns for pod values: specs by value per used share of the node, once as it stands and `samples` times
+    with the resources weighted at random, since no one weighting is right for every mix. Distinct rows x specs."""
+    candidates = np.flatnonzero(np.array(kind.fits) & (wanted > 0) & (values > 0))
+    if candidates.size == 0:
+        return np.zeros((0, len(reduced.specs)), dtype=np.int64)
+    free = np.maximum(np.array(kind.free, dtype=np.float64), 1.0)
+    share = reduced.requests[candidates] / free
+    weights = np.vstack([np.ones(free.size), rng.dirichlet(np.full(free.size, 0.5), size=samples)])
+    noise = np.vstack([np.ones(candidates.size), rng.uniform(0.6, 1.0, size=(samples, candidates.size))])
+    density = values[candidates] * noise / np.maximum(weights @ share.T, 1e-12)
+    orders = candidates[np.argsort(-density, axis=1, kind="stable")]
+    return np.unique(fill(reduced, kind, orders, wanted), axis=0)
+
+
+def distinct(patterns: Iterable[Pattern]) -> list[Pattern]:
+    """In the order first seen."""
+    return list(dict.fromkeys(patterns))

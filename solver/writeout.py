@@ -1,0 +1,199 @@
+"""From a selection of columns back to people's terms: which group opens how many nodes, and which pods go where.
+
+Columns hold as many pods as fit; here each pod is given one place, surplus is dropped, kinds are taken apart into the
+groups (or existing nodes) they stand for, and a node that could be a cheaper one of its tier becomes that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.columns import Pool
+from solver.master import Selection
+from solver.model import Increment, PlacedOnNode, PlannedNodes
+from solver.reduce import Demand, Kind, Reduced
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`count` equal nodes of a kind, each with the same pods: (demand index, pods per node), by demand."""
+
+    kind: int
+    count: int
+    pods: tuple[tuple[int, int], ...]
+
+
+def batches(pool: Pool, selection: Selection) -> list[Batch]:
+    """Every served pod in exactly one place; nodes that end up empty are left out, unless they must be opened."""
+    reduced = pool.reduced
+    queues = _Queues(reduced, selection)
+    # Existing nodes first, then fuller columns: surplus is dropped where it empties nodes of the cheapest kinds last.
+    order = sorted(
+        (column for column, count in enumerate(selection.nodes) if count),
+        key=lambda c: (
+            not reduced.kinds[pool.patterns[c].kind].existing,
+            -reduced.kinds[pool.patterns[c].kind].price_micros,
+            c,
+        ),
+    )
+    found: list[Batch] = []
+    for column in order:
+        pattern = pool.patterns[column]
+        pods = [(spec, count) for spec, count in enumerate(pattern.pods) if count]
+        for count, placed in queues.split(selection.nodes[column], pods):
+            found.append(Batch(pattern.kind, count, placed))
+    kept = [_cheaper(reduced, batch) for batch in found if batch.pods]
+    return _merged([*kept, *_obligatory(reduced, kept)])
+
+
+class _Queues:
+    """Per spec the served pods still to be placed, as (demand, pods)."""
+
+    def __init__(self, reduced: Reduced, selection: Selection) -> None:
+        self._queues: dict[int, list[list[int]]] = defaultdict(list)
+        for demand in reduced.live:
+            served = demand.count - selection.unserved[demand.index]
+            if served:
+                self._queues[demand.spec].append([demand.index, served])
+
+    def split(self, count: int, pods: Sequence[tuple[int, int]]) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
+        """Fills `count` nodes that have room for `pods` (spec, per node); yields groups of nodes that got the same."""
+        parts: list[tuple[int, dict[int, int]]] = [(count, {})]
+        for spec, per_node in pods:
+            filled: list[tuple[int, dict[int, int]]] = []
+            for nodes, placed in parts:
+                filled.extend((n, {**placed, **more}) for n, more in self._take(spec, nodes, per_node))
+            parts = filled
+        for nodes, placed in parts:
+            yield nodes, tuple(sorted(placed.items()))
+
+    def _take(self, spec: int, nodes: int, per_node: int) -> Iterator[tuple[int, dict[int, int]]]:
+        queue = self._queues[spec]
+        while nodes and queue:
+            demand, left = queue[0]
+            whole = min(nodes, left // per_node)
+            if whole:
+                yield whole, {demand: per_node}
+                queue[0][1] -= whole * per_node
+                nodes -= whole
+            else:  # a node where one demand ends and the next begins
+                yield 1, dict(self._mixed(queue, per_node))
+                nodes -= 1
+            if queue and not queue[0][1]:
+                queue.pop(0)
+        if nodes:
+            yield nodes, {}
+
+    def _mixed(self, queue: list[list[int]], room: int) -> Iterator[tuple[int, int]]:
+        while room and queue:
+            taken = min(room, queue[0][1])
+            yield queue[0][0], taken
+            queue[0][1] -= taken
+            room -= taken
+            if not queue[0][1]:
+                queue.pop(0)
+
+
+def _cheaper(reduced: Reduced, batch: Batch) -> Batch:
+    """The same pods on the cheapest kind of the same tier that takes no more of any limit and has no size to run out
+    of, for what was dropped as surplus may have been what the kind was chosen for."""
+    kind = reduced.kinds[batch.kind]
+    if kind.existing:
+        return batch
+    need = np.zeros(len(reduced.resources), dtype=np.int64)
+    specs = set()
+    for demand, pods in batch.pods:
+        spec = reduced.demands[demand].spec
+        specs.add(spec)
+        need += reduced.requests[spec] * pods
+    wanted = need.tolist()
+    best = kind
+    for other in reduced.new_kinds:
+        if (
+            other.weight == kind.weight
+            and other.price_micros < best.price_micros
+            and other.most >= int(reduced.wanted.sum())
+            and not kind.least
+            and all(mine <= theirs for mine, theirs in zip(other.use, kind.use, strict=True))
+            and all(other.fits[spec] for spec in specs)
+            and all(asked <= have for asked, have in zip(wanted, other.free, strict=True))
+        ):
+            best = other
+    return Batch(best.index, batch.count, batch.pods)
+
+
+def _obligatory(reduced: Reduced, kept: Sequence[Batch]) -> Iterator[Batch]:
+    """Empty nodes of groups below their minimum."""
+    opened: Counter[int] = Counter()
+    for batch in kept:
+        opened[batch.kind] += batch.count
+    for kind in reduced.new_kinds:
+        if opened[kind.index] < kind.least:
+            yield Batch(kind.index, kind.least - opened[kind.index], ())
+
+
+def _merged(found: Sequence[Batch]) -> list[Batch]:
+    totals: Counter[tuple[int, tuple[tuple[int, int], ...]]] = Counter()
+    for batch in found:
+        totals[batch.kind, batch.pods] += batch.count
+    return [Batch(kind, count, pods) for (kind, pods), count in totals.items()]
+
+
+def new_nodes(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlannedNodes, ...]:
+    """Batches of new nodes handed out to the groups of their kind, minimum sizes first, then in the order of ids."""
+    planned: list[PlannedNodes] = []
+    for kind in reduced.new_kinds:
+        mine = sorted((b for b in found if b.kind == kind.index), key=lambda b: b.pods)
+        rooms = _rooms(reduced, kind)
+        for batch in mine:
+            left = batch.count
+            while left:
+                group, room = rooms[0]
+                taken = min(left, room)
+                if taken:
+                    planned.append(PlannedNodes(group, taken, dict(batch.pods)))
+                left -= taken
+                rooms[0] = (group, room - taken)
+                if rooms[0][1] == 0:
+                    rooms.pop(0)
+    return _joined(planned)
+
+
+def _joined(planned: Sequence[PlannedNodes]) -> tuple[PlannedNodes, ...]:
+    totals: Counter[tuple[str, tuple[tuple[int, int], ...]]] = Counter()
+    for nodes in planned:
+        totals[nodes.node_group, tuple(nodes.pods.items())] += nodes.count
+    return tuple(PlannedNodes(group, count, dict(pods)) for (group, pods), count in sorted(totals.items()))
+
+
+def _rooms(reduced: Reduced, kind: Kind) -> list[tuple[str, int]]:
+    groups = {group.id: group for group in reduced.problem.node_groups if group.id in set(kind.groups)}
+    obliged = [(g, max(0, min(groups[g].min_size, groups[g].max_size) - groups[g].target_size)) for g in kind.groups]
+    rest = [(g, max(0, groups[g].max_size - groups[g].target_size) - least) for g, least in obliged]
+    return [(group, room) for group, room in (*obliged, *rest) if room > 0]
+
+
+def increments(planned: Sequence[PlannedNodes]) -> tuple[Increment, ...]:
+    totals: Counter[str] = Counter()
+    for nodes in planned:
+        totals[nodes.node_group] += nodes.count
+    return tuple(Increment(group, delta) for group, delta in sorted(totals.items()))
+
+
+def on_existing(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlacedOnNode, ...]:
+    placed: list[PlacedOnNode] = []
+    for kind in reduced.existing_kinds:
+        names = iter(kind.nodes)
+        for batch in sorted((b for b in found if b.kind == kind.index), key=lambda b: b.pods):
+            placed.extend(PlacedOnNode(next(names), dict(batch.pods)) for _ in range(batch.count))
+    return tuple(sorted(placed, key=lambda p: p.node))
+
+
+def unserved_demands(reduced: Reduced, selection: Selection) -> dict[Demand, int]:
+    """Pods of each demand that have no place, hopeless ones included."""
+    missing = selection.all_unserved(reduced)
+    return {demand: missing[demand.index] for demand in reduced.demands if missing[demand.index]}
