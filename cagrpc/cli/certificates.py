@@ -1,0 +1,236 @@
+"""Development certificates, and reading any certificate with errors for people: what `cagrpc certs` makes and what
+`serve` and `replay` load. No sockets, no flags. Meant for a laptop and a test cluster; production brings its own.
+
+A directory holds `ca.crt`, `server.crt` (provider and expander) and `client.crt` (the cluster-autoscaler), each with
+its `.key` beside it, readable by the owner only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+
+from cagrpc.errors import InvalidInput
+
+ALWAYS_HOSTS = ("localhost", "127.0.0.1", "::1")
+AUTHORITY_LIFETIME = timedelta(days=3650)
+LEAF_LIFETIME = timedelta(days=365)
+RENEW_BEFORE_EXPIRY = timedelta(days=7)
+CLOCK_SKEW = timedelta(hours=1)
+"""Certificates begin this much in the past, for peers whose clocks are behind."""
+
+AUTHORITY = "ca"
+SERVER = "server"
+CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """The bytes (PEM) of a certificate, its key and the authority that the other side must be signed by."""
+
+    certificate: bytes
+    key: bytes
+    authority: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def ensure_certificates(directory: Path, hosts: Sequence[str] = (), *, now: datetime | None = None) -> tuple[str, ...]:
+    """Make what is missing, about to expire or made for other `hosts`; returns the names of the pairs that were made.
+
+    `localhost`, 127.0.0.1 and ::1 are always among the server's names. Raises InvalidInput where the directory holds
+    something that is not ours to replace.
+    """
+    moment = now or datetime.now(UTC)
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return _ensure(directory, tuple(dict.fromkeys(_normal(host) for host in (*ALWAYS_HOSTS, *hosts))), moment)
+    except OSError as error:
+        raise InvalidInput(f"{error.filename or directory}: {error.strerror}; give a writable directory") from error
+
+
+def _ensure(directory: Path, hosts: tuple[str, ...], now: datetime) -> tuple[str, ...]:
+    made = []
+    authority = _existing(directory, AUTHORITY)
+    if authority is None or _expires_soon(authority, now):
+        authority = _issue(directory, AUTHORITY, "cagrpc development CA", None, (), now)
+        made.append(AUTHORITY)
+    for name, common_name, names in ((SERVER, "cagrpc", hosts), (CLIENT, "cluster-autoscaler", ())):
+        pair = _existing(directory, name)
+        if pair is not None and AUTHORITY not in made:
+            _refuse_foreign(directory / f"{name}.crt", pair, authority)
+        if pair is None or AUTHORITY in made or _expires_soon(pair, now) or _names(pair.certificate) != set(names):
+            _issue(directory, name, common_name, authority, names, now)
+            made.append(name)
+    return tuple(made)
+
+
+def _existing(directory: Path, name: str) -> _Pair | None:
+    """The pair as it stands, None where there is none or it was half written."""
+    certificate_path, key_path = directory / f"{name}.crt", directory / f"{name}.key"
+    if not certificate_path.exists():
+        return None
+    certificate = parse_certificate(certificate_path, certificate_path.read_bytes())
+    if not key_path.exists():
+        raise InvalidInput(
+            f"{certificate_path} has no {key_path.name} beside it: bring it back, or remove the certificate"
+        )
+    key = parse_key(key_path, key_path.read_bytes())
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InvalidInput(f"{key_path} was not made by `cagrpc certs`: give another directory")
+    return _Pair(certificate, key) if key.public_key() == certificate.public_key() else None
+
+
+def _refuse_foreign(path: Path, pair: _Pair, authority: _Pair) -> None:
+    try:
+        pair.certificate.verify_directly_issued_by(authority.certificate)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise InvalidInput(
+            f"{path} was not issued by the ca.crt beside it, so it is not replaced: remove it or give another directory"
+        ) from error
+
+
+def _expires_soon(pair: _Pair, now: datetime) -> bool:
+    return pair.certificate.not_valid_after_utc - now < RENEW_BEFORE_EXPIRY
+
+
+def _names(certificate: x509.Certificate) -> set[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return {str(name.value) for name in names}
+
+
+def _normal(host: str) -> str:
+    return str(_general_name(host).value)
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError as error:
+        raise InvalidInput(f"--host {host!r} is neither an address nor an ASCII host name") from error
+
+
+def _issue(
+    directory: Path, name: str, common_name: str, issuer: _Pair | None, hosts: Sequence[str], now: datetime
+) -> _Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    signer_key = issuer.key if issuer else key
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.certificate.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + (LEAF_LIFETIME if issuer else AUTHORITY_LIFETIME))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None if issuer else 0), critical=True)
+        .add_extension(_key_usage(authority=issuer is None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer_key.public_key()), critical=False)
+    )
+    if issuer:
+        usage: ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    if hosts:
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
+        )
+    pair = _Pair(builder.sign(signer_key, hashes.SHA256()), key)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _write(directory / f"{name}.key", private, 0o600)  # first: a certificate without its key would be refused
+    _write(directory / f"{name}.crt", pair.certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    return pair
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Whole or not at all, and never readable by others on the way."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+    temporary.replace(path)
+
+
+def load(certificate_path: Path, key_path: Path, authority_path: Path, *, now: datetime | None = None) -> TlsFiles:
+    """Read and check the files that one side of a connection needs: readable, PEM, the key fits, not expired.
+
+    Raises InvalidInput naming the file.
+    """
+    certificate_pem, key_pem, authority_pem = (_read(path) for path in (certificate_path, key_path, authority_path))
+    certificate = parse_certificate(certificate_path, certificate_pem)
+    key = parse_key(key_path, key_pem)
+    authority = parse_certificate(authority_path, authority_pem)
+    if key.public_key() != certificate.public_key():
+        raise InvalidInput(f"{key_path} is not the key of {certificate_path}")
+    moment = now or datetime.now(UTC)
+    for path, each in ((certificate_path, certificate), (authority_path, authority)):
+        if each.not_valid_after_utc < moment:
+            raise InvalidInput(f"{path} expired on {each.not_valid_after_utc:%Y-%m-%d}; `cagrpc certs` renews its own")
+        if each.not_valid_before_utc > moment:
+            raise InvalidInput(f"{path} is valid only from {each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on")
+    return TlsFiles(certificate_pem, key_pem, authority_pem)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(
+            f"{path}: {error.strerror}; `cagrpc certs --dir {path.parent}` makes development files"
+        ) from error
+
+
+def parse_certificate(path: Path, content: bytes) -> x509.Certificate:
+    """The first certificate of a PEM file; InvalidInput names the file."""
+    try:
+        return x509.load_pem_x509_certificate(content)
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not a PEM certificate") from error
+
+
+def parse_key(path: Path, content: bytes) -> PrivateKeyTypes:
+    """The unencrypted private key of a PEM file; InvalidInput names the file."""
+    try:
+        return serialization.load_pem_private_key(content, password=None)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"{path} is not an unencrypted PEM private key") from error

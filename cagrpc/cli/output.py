@@ -1,0 +1,43 @@
+"""How every command prints: results to stdout (tables for people, one JSON document for machines), everything else to
+stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDTH_WITHOUT_TERMINAL = 140
+"""Columns of a table that goes to a file or a pipe."""
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """Of stdout unless another stream is given. Markup is off: names come from users."""
+    target = stream or sys.stdout
+    width = None if target.isatty() else WIDTH_WITHOUT_TERMINAL
+    return Console(file=target, width=width, markup=False, highlight=False, emoji=False)
+
+
+def table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
+    """An empty table; the columns named in `right` are numbers."""
+    aligned_right = set(right)
+    result = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        result.add_column(column, justify="right" if column in aligned_right else "left", overflow="fold")
+    return result
+
+
+def warn(message: str) -> None:
+    """One warning for people, on stderr."""
+    console(sys.stderr).print(Text("warning: ", style="yellow") + Text(message), soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document, indented."""
+    print(json.dumps(document, indent=2))

@@ -1,0 +1,110 @@
+"""`cagrpc replay`: a recorded conversation over real sockets. Opens the channels as the cluster-autoscaler does (mTLS
+to the provider, server-side TLS to the expander) and prints; sending and comparing is `conversation`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from cagrpc.cli.certificates import TlsFiles, load
+from cagrpc.cli.conversation import Answer, Conversation, Replay, Send
+from cagrpc.cli.output import console, print_json
+from cagrpc.cli.recording import EXPANDER, PROVIDER, Call, read_recording
+from cagrpc.cli.replay_report import as_json, print_report
+from cagrpc.errors import Unavailable
+
+CALL_SECONDS = 5.0
+"""CA's fixed timeout of BestOptions, and its default for every call of the provider."""
+CONNECT_SECONDS = 5.0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Replay against running servers."""
+    calls = read_recording(options.recording)
+    files = load(*(options.certs / name for name in ("client.crt", "client.key", "ca.crt")))
+    replay = replay_over_sockets(
+        options.recording, calls, options.provider, options.expander, files, settle_seconds=options.settle_seconds
+    )
+    if options.output == "json":
+        print_json(as_json(replay))
+    else:
+        print_report(replay, console())
+    return 0 if replay.good else 1
+
+
+def replay_over_sockets(
+    name: str, calls: tuple[Call, ...], provider: str, expander: str, files: TlsFiles, *, settle_seconds: float
+) -> Replay:
+    """Connect, replay, disconnect. Raises Unavailable where a server does not answer."""
+    with _senders(provider, expander, files) as send, _progress(name, len(calls)) as progress:
+        return Conversation(
+            Path(name).name,
+            calls,
+            send,
+            clock=time.monotonic,
+            sleep=time.sleep,
+            settle_seconds=settle_seconds,
+            progress=progress,
+        ).run()
+
+
+@contextmanager
+def _senders(provider: str, expander: str, files: TlsFiles) -> Iterator[Send]:
+    mutual = grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
+    server_only = grpc.ssl_channel_credentials(files.authority)
+    with (
+        grpc.secure_channel(provider, mutual) as to_provider,
+        grpc.secure_channel(expander, server_only) as to_expander,
+    ):
+        for channel, service, address in ((to_provider, "provider", provider), (to_expander, "expander", expander)):
+            _connect(channel, service, address)
+        channels = {PROVIDER.full_name: to_provider, EXPANDER.full_name: to_expander}
+        yield _sender(channels)
+
+
+def _connect(channel: grpc.Channel, service: str, address: str) -> None:
+    try:
+        grpc.channel_ready_future(channel).result(timeout=CONNECT_SECONDS)
+    except grpc.FutureTimeoutError as error:
+        raise Unavailable(
+            f"no {service} answers at {address} within {CONNECT_SECONDS:.0f} s, or it does not accept these"
+            " certificates; is `cagrpc serve` running, and are --certs its own?"
+        ) from error
+
+
+def _sender(channels: Mapping[str, grpc.Channel]) -> Send:
+    """Bytes to bytes; one callable a method."""
+    callables: dict[str, Callable[..., bytes]] = {}
+
+    def send(full_method: str, request: bytes) -> Answer:
+        call = callables.get(full_method)
+        if call is None:
+            service = full_method.split("/")[1]
+            call = callables[full_method] = channels[service].unary_unary(full_method, None, None)
+        try:
+            return Answer("OK", call(request, timeout=CALL_SECONDS))
+        except grpc.RpcError as error:  # also a grpc.Call: the stubs do not say so
+            return Answer(error.code().name, message=error.details() or "")
+
+    return send
+
+
+@contextmanager
+def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr where somebody watches it."""
+    columns = (TextColumn("replaying {task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(Path(name).name, total=total)
+
+        def sent(count: int) -> None:
+            progress.update(task, completed=count)
+
+        yield sent
