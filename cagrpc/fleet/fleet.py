@@ -1,0 +1,350 @@
+"""The fleet: the one way to change the world. It keeps the journal, talks to the backend and publishes snapshots.
+
+What follows from what is decided by pure functions elsewhere: `admission` (may a request be done), `increments` (what
+comes next), `view` (what is to be seen), `minimum` (groups below their minimum). Here are only the order of things
+(first the journal, then the backend), locks and errors.
+
+Two locks. `_lock` guards the records and the last listing, is held for a journal write at most, never while the backend
+is called; so requests and snapshots do not wait for a slow cloud. `_conversation` lets one thread at a time talk to the
+backend. Where both are held, `_conversation` was taken first.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cagrpc import errors
+from cagrpc.fleet import admission, increments, minimum
+from cagrpc.fleet.backend import Backend, BackendInstance, Order
+from cagrpc.fleet.journal import Journal
+from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase
+from cagrpc.fleet.records import Changes, IncrementRecord, MemberState
+from cagrpc.fleet.view import Shown, snapshot, status, view
+from solver.model import Limit, NodeGroup
+
+_log = logging.getLogger(__name__)
+
+NODE_PROVISION_SECONDS = 900.0
+"""CA's default node provision and start-up times: an increment that may last as long would be judged by CA first."""
+
+_LOOKS_PER_STEP = 3
+"""A step looks, acts on what it saw, and looks again for the result; what is left then is the next step's."""
+
+
+def _in_thread(work: Callable[[], None]) -> object:
+    thread = threading.Thread(target=work, name="cagrpc-order", daemon=True)
+    thread.start()
+    return thread
+
+
+def _show_all(groups: Sequence[NodeGroup], targets: Mapping[str, int]) -> Sequence[str]:
+    del targets
+    return [group.id for group in groups]
+
+
+@dataclass(slots=True)
+class _Waiter:
+    """Somebody in `apply` who waits for the backend's first answer."""
+
+    answered: threading.Event = field(default_factory=threading.Event)
+    refusal: errors.CagrpcError | None = None
+
+
+class Fleet:
+    """Node groups, increments and instances behind one door. Safe for many threads.
+
+    `reconcile` has to be called about once a second; without it increments do not move. `clock` gives seconds since
+    the epoch (deadlines survive restarts). `submit` runs the ordering that `apply` waits for, by default in a thread of
+    its own. Raises `errors.InvalidConfiguration` for groups or times that cannot be, `errors.Unavailable` when the
+    journal is out of reach; a backend out of reach is no error here, but until it was reached once every change is
+    refused with `errors.Unavailable`, since what stands is not known.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[NodeGroup],
+        limits: Sequence[Limit],
+        backend: Backend,
+        journal: Journal,
+        *,
+        shown: Shown | None = None,
+        clock: Callable[[], float] = time.time,
+        increment_deadline_seconds: float = 600.0,
+        failed_listing_seconds: float = 600.0,
+        submit: Callable[[Callable[[], None]], object] = _in_thread,
+    ) -> None:
+        _check(groups, increment_deadline_seconds, failed_listing_seconds)
+        self._groups = {group.id: group for group in groups}
+        self._limits = tuple(limits)
+        self._backend = backend
+        self._journal = journal
+        self._shown = shown or _show_all
+        self._clock = clock
+        self._times = increments.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
+        self._submit = submit
+        self._lock = threading.RLock()
+        self._conversation = threading.Lock()
+        self._waiters: dict[str, _Waiter] = {}
+        self._listing: tuple[BackendInstance, ...] | None = None
+        self._problem: str | None = None
+        self._minimum_problems: dict[str, str] = {}
+        self._contents = journal.read()
+        self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
+        self._publish()
+        try:
+            self.reconcile()
+        except errors.Unavailable as error:
+            _log.warning("starting without a look at the backend: %s", error)
+
+    @property
+    def snapshot(self) -> FleetSnapshot:
+        """The newest snapshot. Never waits; its `version` grows only when something in it changed."""
+        return self._snapshot
+
+    @property
+    def problem(self) -> str | None:
+        """Why the last step could not be done (journal or backend out of reach); None where all is well."""
+        return self._problem
+
+    def apply(self, increment: Increment, *, refusal_wait_seconds: float = 0.0) -> IncrementStatus:
+        """Journals the increment and returns; it is then ordered whole, and rolled back whole if it cannot be had.
+
+        With `refusal_wait_seconds` it is ordered at once, and the call waits at most so long for the backend's first
+        answer: where that is a refusal, `errors.OutOfCapacity` is raised and nothing is left. With 0 the next
+        `reconcile` orders it. Raises `NotFound`, `InvalidInput`, `OutOfRange`, `LimitExceeded` or `Unavailable` with
+        nothing changed.
+        """
+        waiter = _Waiter()
+        with self._lock:
+            record = self._plan(increment)
+            self._publish()
+            if refusal_wait_seconds > 0:
+                self._waiters[record.id] = waiter
+        if refusal_wait_seconds > 0:
+            self._submit(lambda: self._order_now(record.id))
+            waiter.answered.wait(refusal_wait_seconds)
+            with self._lock:  # From here on a refusal is a failure like any later one.
+                self._waiters.pop(record.id, None)
+            if waiter.refusal is not None:
+                raise waiter.refusal
+        return self.increment(record.id)
+
+    def delete_instances(self, node_group_id: str, instance_ids: Sequence[str]) -> None:
+        """All of these instances of this group, or none: journalled at once, out of the target at once, deleted by the
+        next `reconcile`. One that is being deleted, or is gone already, is passed over and lowers nothing.
+
+        Raises `NotFound`, `InvalidInput` (an instance of another group), `FailedPrecondition` (below the group's
+        minimum) or `Unavailable`, with nothing changed.
+        """
+        with self._lock:
+            self._commit(admission.admit_deletion(self._standing(), node_group_id, instance_ids, self._clock()))
+            self._publish()
+
+    def decrease_target(self, node_group_id: str, delta: int) -> None:
+        """Gives back up to `-delta` of what the target counts and does not exist: failed instances still listed.
+        Never an existing instance, and never a part of an increment in flight; less than asked is no error.
+
+        Raises `NotFound`, `InvalidInput` (a delta that is not negative) or `Unavailable`, with nothing changed.
+        """
+        with self._lock:
+            self._commit(admission.admit_decrease(self._standing(), node_group_id, delta))
+            self._publish()
+
+    def refresh(self) -> None:
+        """CA's Refresh: one step now. Raises `Unavailable` when the journal or the backend is out of reach."""
+        self.reconcile()
+
+    def reconcile(self) -> None:
+        """One step: look at the backend, move increments on, order and delete what is due, publish a snapshot.
+
+        Raises `Unavailable` when the journal or the backend is out of reach; nothing is lost by it, and the next step
+        continues.
+        """
+        with self._conversation:
+            try:
+                for _ in range(_LOOKS_PER_STEP):
+                    self._look()
+                    if not self._act():
+                        break
+            except errors.Unavailable as error:
+                self._problem = str(error)
+                raise
+            self._problem = None
+
+    def increment(self, increment_id: str) -> IncrementStatus:
+        """Raises `NotFound` for one that never was, or that finished more than a day ago."""
+        with self._lock:
+            record = self._contents.increments.get(increment_id)
+            if record is None:
+                raise errors.NotFound(f"increment {increment_id!r} is not known")
+            return status(record, increments.by_token(self._listing or ()))
+
+    def close(self) -> None:
+        """Closes the journal: every later change is `Unavailable`, also one of a step under way, which the next start
+        finds as after a crash. May be repeated."""
+        with self._lock:
+            self._journal.close()
+
+    def _look(self) -> None:
+        """Reads the backend's list and stores what follows from it, one phase at a time."""
+        listing = tuple(self._backend.list_instances())
+        with self._lock:
+            self._listing = listing
+            try:
+                now = self._clock()
+                while changes := increments.advance(self._contents, listing, self._groups, now, self._times):
+                    self._commit(changes)
+                self._commit(increments.expired(self._contents, listing, now, self._times))
+                self._keep_minimum_sizes(now)
+            finally:
+                self._publish()
+
+    def _act(self) -> bool:
+        """Asks the backend for what is due. Whether there was anything."""
+        with self._lock:
+            doomed = increments.to_delete(self._contents, self._listing or ())
+            due = [record.id for record in self._contents.increments.values() if increments.to_order(record)]
+        if doomed:
+            _log.info("deleting %d instances: %s", len(doomed), ", ".join(doomed))
+            self._backend.delete(doomed)
+        for increment_id in due:
+            self._order(increment_id)
+        return bool(doomed or due)
+
+    def _order_now(self, increment_id: str) -> None:
+        """What `apply` waits for. Whatever goes wrong here is tried again by the next step."""
+        try:
+            with self._conversation:
+                self._order(increment_id)
+        except errors.Unavailable as error:
+            self._problem = str(error)
+            _log.warning("increment %s: not ordered yet: %s", increment_id, error)
+        finally:
+            self._answer(increment_id)
+
+    def _order(self, increment_id: str) -> None:
+        """Journals that the increment is being created, orders all of it in one call, and journals the answer."""
+        with self._lock:
+            record = self._contents.increments.get(increment_id)
+            tokens = () if record is None else increments.to_order(record)
+            if record is None or not tokens:
+                return
+            if record.phase is Phase.PLANNED:
+                record = replace(record, phase=Phase.CREATING)
+                self._commit(Changes(increments=(record,)))
+                self._publish()
+            wanted = set(tokens)
+            orders = [Order(m.token, self._groups[m.node_group]) for m in record.members if m.token in wanted]
+        try:
+            self._backend.order(orders)
+        except errors.Unavailable:
+            raise
+        except errors.CagrpcError as refusal:
+            self._refuse(increment_id, refusal)
+        else:
+            with self._lock:
+                # CA may have deleted members, and even have closed the increment, while the order was under way.
+                record = self._contents.increments[increment_id]
+                still_planned = {m.token for m in record.members if m.state is MemberState.PLANNED} & wanted
+                changed = record.with_members(dict.fromkeys(still_planned, MemberState.ORDERED))
+                self._commit(Changes(increments=(changed,)))
+                self._publish()
+        self._answer(increment_id)
+
+    def _refuse(self, increment_id: str, refusal: errors.CagrpcError) -> None:
+        with self._lock:
+            waiter = self._waiters.get(increment_id)
+            record = self._contents.increments[increment_id]
+            changed = increments.refused(record, str(refusal), self._clock(), answered=waiter is not None)
+            self._commit(Changes(increments=(changed,)))
+            self._publish()
+            if waiter is not None:
+                waiter.refusal = refusal
+
+    def _answer(self, increment_id: str) -> None:
+        with self._lock:
+            waiter = self._waiters.get(increment_id)
+        if waiter is not None:
+            waiter.answered.set()
+
+    def _plan(self, increment: Increment) -> IncrementRecord:
+        record = admission.admit_increment(
+            self._standing(),
+            increment,
+            increment_id=secrets.token_hex(6),
+            now=self._clock(),
+            deadline_seconds=self._times.deadline,
+        )
+        self._commit(Changes(increments=(record,)))
+        return record
+
+    def _keep_minimum_sizes(self, now: float) -> None:
+        targets = view(self._contents, self._listing or (), self._groups).targets
+        problems: dict[str, str] = {}
+        for increment in minimum.missing(self._groups, targets, self._contents, now):
+            (group_id,) = increment.deltas
+            try:
+                self._plan(increment)
+            except (errors.LimitExceeded, errors.OutOfRange) as error:
+                problems[group_id] = str(error)
+                if self._minimum_problems.get(group_id) != str(error):
+                    _log.warning("node group %s stays below its minimum size: %s", group_id, error)
+        self._minimum_problems = problems
+
+    def _standing(self) -> admission.Standing:
+        if self._listing is None:
+            raise errors.Unavailable(f"the backend was not reached yet ({self._problem}); what stands is not known")
+        return admission.Standing(
+            contents=self._contents,
+            view=view(self._contents, self._listing, self._groups),
+            groups=self._groups,
+            limits=self._limits,
+        )
+
+    def _commit(self, changes: Changes) -> None:
+        """The journal first, then our own memory: what the journal has not taken has not happened."""
+        if not changes:
+            return
+        self._journal.commit(changes)
+        before = self._contents.increments
+        self._contents = self._contents.after(changes)
+        for record in changes.increments:
+            if record.id not in before or before[record.id].phase is not record.phase:
+                level = logging.WARNING if record.phase is Phase.ROLLING_BACK else logging.INFO
+                deltas = ", ".join(f"{group}+{delta}" for group, delta in record.increment.deltas.items())
+                _log.log(level, "increment %s (%s) is %s %s", record.id, deltas, record.phase, record.message)
+
+    def _publish(self) -> None:
+        self._snapshot = snapshot(
+            self._snapshot, self._contents, self._listing or (), self._groups, self._limits, self._shown
+        )
+
+
+def _check(groups: Sequence[NodeGroup], deadline_seconds: float, failed_listing_seconds: float) -> None:
+    problems = []
+    seen: set[str] = set()
+    for group in groups:
+        if group.id in seen:
+            problems.append(f"node group {group.id!r}: defined twice; ids must be unique")
+        seen.add(group.id)
+        if not group.id:
+            problems.append("a node group has an empty id")
+        if not 0 <= group.min_size <= group.max_size:
+            problems.append(
+                f"node group {group.id}: min size {group.min_size} and max size {group.max_size};"
+                " 0 <= min <= max must hold"
+            )
+    if not 0 < deadline_seconds < NODE_PROVISION_SECONDS:
+        problems.append(
+            f"increment deadline: {deadline_seconds:g} s; it must be above 0 and below {NODE_PROVISION_SECONDS:g} s,"
+            " after which the cluster-autoscaler gives nodes up by itself"
+        )
+    if failed_listing_seconds < 0:
+        problems.append(f"failed listing time: {failed_listing_seconds:g} s; it must not be negative")
+    if problems:
+        raise errors.InvalidConfiguration(problems)

@@ -1,0 +1,124 @@
+"""The journal: the fleet's memory of what it set out to do, written before anything is asked of a backend.
+
+Here are the protocol, small enough for a custom resource to stand behind it, and its SQLite implementation. What the
+records mean is told in `records`, what follows from them in `increments`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Protocol
+
+from cagrpc import errors
+from cagrpc.fleet.records import (
+    Changes,
+    Contents,
+    deletion_from_json,
+    deletion_to_json,
+    increment_from_json,
+    increment_to_json,
+)
+from cagrpc.fleet.sqlite_file import FileKind, explained, open_file, transaction
+
+
+class Journal(Protocol):
+    """One writer at a time. Every call raises `errors.Unavailable` when the journal is out of reach or closed."""
+
+    def read(self) -> Contents:
+        """All records, increments in order of creation. Raises `errors.InvalidConfiguration` where one is damaged."""
+        ...
+
+    def commit(self, changes: Changes) -> None:
+        """Writes all of the changes, durably, or raises `errors.Unavailable` and has written none of them. An
+        implementation that is not told whether a write arrived has to find out before it answers."""
+        ...
+
+    def close(self) -> None:
+        """Lets the next writer in. May be repeated."""
+        ...
+
+
+_KIND = FileKind(
+    what="journal",
+    mark=0x63616A6C,  # "cajl"
+    version=1,
+    schema=(
+        "CREATE TABLE increments (position INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,"
+        " record TEXT NOT NULL);"
+        "CREATE TABLE deletions (position INTEGER PRIMARY KEY AUTOINCREMENT, instance_id TEXT UNIQUE NOT NULL,"
+        " record TEXT NOT NULL)"
+    ),
+    exclusive=True,
+)
+
+
+class SqliteJournal:
+    """A `Journal` in one file (write-ahead log, synchronised at every commit), held by one process at a time.
+
+    Raises `errors.InvalidConfiguration` where the file is damaged, foreign, newer or cannot be written, and
+    `errors.Unavailable` where another process holds it.
+    """
+
+    def __init__(self, path: Path, *, busy_seconds: float = 2.0) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = open_file(path, _KIND, busy_seconds=busy_seconds)
+
+    def read(self) -> Contents:
+        with self._lock, explained(self._path, _KIND.what):
+            connection = self._open()
+            increments = connection.execute("SELECT id, record FROM increments ORDER BY position").fetchall()
+            deletions = connection.execute("SELECT instance_id, record FROM deletions ORDER BY position").fetchall()
+        problems: list[str] = []
+        records = []
+        for key, text in increments:
+            try:
+                records.append(increment_from_json(text))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                problems.append(self._unreadable("increment", key, error))
+        deleted = []
+        for key, text in deletions:
+            try:
+                deleted.append(deletion_from_json(text))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                problems.append(self._unreadable("deletion", key, error))
+        if problems:
+            raise errors.InvalidConfiguration(problems)
+        return Contents(records, deleted)
+
+    def commit(self, changes: Changes) -> None:
+        with self._lock, explained(self._path, _KIND.what):
+            connection = self._open()
+            with transaction(connection):
+                connection.executemany(
+                    "INSERT INTO increments (id, record) VALUES (?, ?)"
+                    " ON CONFLICT (id) DO UPDATE SET record = excluded.record",
+                    [(record.id, increment_to_json(record)) for record in changes.increments],
+                )
+                connection.executemany(
+                    "INSERT INTO deletions (instance_id, record) VALUES (?, ?)"
+                    " ON CONFLICT (instance_id) DO UPDATE SET record = excluded.record",
+                    [(record.instance_id, deletion_to_json(record)) for record in changes.deletions],
+                )
+                connection.executemany(
+                    "DELETE FROM increments WHERE id = ?", [(key,) for key in changes.forgotten_increments]
+                )
+                connection.executemany(
+                    "DELETE FROM deletions WHERE instance_id = ?", [(key,) for key in changes.forgotten_deletions]
+                )
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise errors.Unavailable(f"journal {self._path}: closed")
+        return self._connection
+
+    def _unreadable(self, what: str, key: str, error: Exception) -> str:
+        return f"journal {self._path}: {what} {key} cannot be read ({type(error).__name__}: {error}); restore the file"

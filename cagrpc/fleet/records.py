@@ -1,0 +1,181 @@
+"""What the journal remembers, as plain values: increments with their members, and deletions, and changes to them.
+
+No storage (that is `journal`) and no decisions (those are `increments` and `admission`): here are only the records,
+the set of them that is in force, and their JSON form, which every journal shares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from cagrpc.fleet.model import Increment, IncrementStatus, InstanceError, Origin, Phase
+
+
+class MemberState(StrEnum):
+    """What became of one node of an increment."""
+
+    PLANNED = "planned"
+    """Not yet ordered, or ordered with the answer unknown: it may be ordered (again), by the same token."""
+    ORDERED = "ordered"
+    """The backend has taken the order."""
+    FAILED = "failed-listed"
+    """Failed with its increment, its machine is gone or going, and still listed and counted, so that CA can see it."""
+    RELEASED = "released"
+    """No longer part of the increment: deleted by CA, or given up with an increment that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One node of an increment. `token` names its order for ever; `instance_id` is known once the backend listed it."""
+
+    token: str
+    node_group: str
+    state: MemberState = MemberState.PLANNED
+    instance_id: str | None = None
+
+    @property
+    def listed_id(self) -> str:
+        """The id under which a failed member is listed: its instance's, or the token where it never had one."""
+        return self.instance_id or self.token
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementRecord:
+    """An increment with all that must survive a crash. Times are seconds of the fleet's clock."""
+
+    id: str
+    increment: Increment
+    phase: Phase
+    members: tuple[Member, ...]
+    created_at_seconds: float
+    deadline_at_seconds: float
+    message: str = ""
+    error: InstanceError | None = None
+    """What its failed members show."""
+    failed_at_seconds: float | None = None
+    finished_at_seconds: float | None = None
+
+    @property
+    def failing(self) -> bool:
+        """Whether its machines have to go."""
+        return self.phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+
+    def with_members(self, states: Mapping[str, MemberState]) -> IncrementRecord:
+        """The same increment with the members of these tokens in new states."""
+        members = tuple(replace(m, state=states[m.token]) if m.token in states else m for m in self.members)
+        return replace(self, members=members)
+
+    def status(self, message: str | None = None) -> IncrementStatus:
+        """What people and readers of the snapshot see of it."""
+        return IncrementStatus(
+            id=self.id,
+            increment=self.increment,
+            phase=self.phase,
+            message=self.message if message is None else message,
+            created_at_seconds=self.created_at_seconds,
+            deadline_at_seconds=self.deadline_at_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionRecord:
+    """An instance that has to go, or has gone: `done_at_seconds` is set once the backend no longer lists it."""
+
+    instance_id: str
+    node_group: str
+    requested_at_seconds: float
+    done_at_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one transaction writes: records replace those of the same id, forgotten ids are removed."""
+
+    increments: tuple[IncrementRecord, ...] = ()
+    deletions: tuple[DeletionRecord, ...] = ()
+    forgotten_increments: tuple[str, ...] = ()
+    forgotten_deletions: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.increments or self.deletions or self.forgotten_increments or self.forgotten_deletions)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a member stands: its increment, itself, and its place in the order of creation."""
+
+    record: IncrementRecord
+    member: Member
+    order: tuple[int, int]
+
+
+class Contents:
+    """All records in force, increments in order of creation. Never changed: `after` makes the next one."""
+
+    __slots__ = ("by_instance", "by_token", "deletions", "increments")
+
+    increments: Mapping[str, IncrementRecord]
+    deletions: Mapping[str, DeletionRecord]
+    by_token: Mapping[str, Place]
+    by_instance: Mapping[str, Place]
+    """By every id under which a member is or was listed: the instance's, and the token."""
+
+    def __init__(self, increments: Iterable[IncrementRecord] = (), deletions: Iterable[DeletionRecord] = ()) -> None:
+        self.increments = {record.id: record for record in increments}
+        self.deletions = {record.instance_id: record for record in deletions}
+        self.by_token = {
+            member.token: Place(record, member, (number, position))
+            for number, record in enumerate(self.increments.values())
+            for position, member in enumerate(record.members)
+        }
+        instances = {p.member.instance_id: p for p in self.by_token.values() if p.member.instance_id is not None}
+        self.by_instance = {**self.by_token, **instances}
+
+    def after(self, changes: Changes) -> Contents:
+        """These records with the changes made; new increments come last."""
+        increments = {**self.increments, **{record.id: record for record in changes.increments}}
+        deletions = {**self.deletions, **{record.instance_id: record for record in changes.deletions}}
+        for increment_id in changes.forgotten_increments:
+            increments.pop(increment_id, None)
+        for instance_id in changes.forgotten_deletions:
+            deletions.pop(instance_id, None)
+        return Contents(increments.values(), deletions.values())
+
+
+def increment_to_json(record: IncrementRecord) -> str:
+    """One increment as a JSON object; `increment_from_json` is its inverse."""
+    value = asdict(record)
+    value["increment"]["pods"] = sorted(record.increment.pods)
+    return json.dumps(value, separators=(",", ":"))
+
+
+def increment_from_json(text: str) -> IncrementRecord:
+    """Raises ValueError, KeyError or TypeError for anything that `increment_to_json` did not write."""
+    value: dict[str, Any] = json.loads(text)
+    increment, error = value.pop("increment"), value.pop("error")
+    return IncrementRecord(
+        increment=Increment(
+            deltas=increment["deltas"],
+            origin=Origin(increment["origin"]),
+            pods=frozenset(increment["pods"]),
+            reason=increment["reason"],
+        ),
+        phase=Phase(value.pop("phase")),
+        members=tuple(Member(**{**m, "state": MemberState(m["state"])}) for m in value.pop("members")),
+        error=None if error is None else InstanceError(**error),
+        **value,
+    )
+
+
+def deletion_to_json(record: DeletionRecord) -> str:
+    """One deletion as a JSON object; `deletion_from_json` is its inverse."""
+    return json.dumps(asdict(record), separators=(",", ":"))
+
+
+def deletion_from_json(text: str) -> DeletionRecord:
+    """Raises ValueError or TypeError for anything that `deletion_to_json` did not write."""
+    return DeletionRecord(**json.loads(text))

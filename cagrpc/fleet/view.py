@@ -1,0 +1,153 @@
+"""What is to be seen of the fleet, derived from the journal's records and the backend's list: instances, targets, the
+use of limits, and the snapshot made of them. Pure, and the only place that says what counts.
+
+A target is what is listed and not being deleted, plus what is asked for and not listed yet. It is never stored, so it
+cannot disagree with the instances behind it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cagrpc.fleet.backend import BackendInstance
+from cagrpc.fleet.increments import Machines, by_token, must_go
+from cagrpc.fleet.model import FleetSnapshot, GroupState, IncrementStatus, Instance, InstanceState, Phase
+from cagrpc.fleet.records import Contents, IncrementRecord, MemberState
+from solver.model import Limit, NodeGroup
+
+Shown = Callable[[Sequence[NodeGroup], Mapping[str, int]], Sequence[str]]
+"""Picks the ids of the groups that CA is told of; targets by id, absent ones 0."""
+
+_FINISHED_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Instances by group in order of creation, targets above 0 by group, and the group of every listed instance."""
+
+    instances: Mapping[str, tuple[Instance, ...]]
+    targets: Mapping[str, int]
+    group_of_instance: Mapping[str, str]
+
+
+def view(contents: Contents, listing: Sequence[BackendInstance], groups: Mapping[str, NodeGroup]) -> View:
+    """Instances of groups that are not in `groups` are passed over: they are not ours."""
+    listed = sorted(_listed(contents, listing), key=lambda entry: entry[0])
+    instances: dict[str, list[Instance]] = defaultdict(list)
+    targets: Counter[str] = Counter()
+    for _, instance in listed:
+        if instance.node_group in groups:
+            instances[instance.node_group].append(instance)
+            targets[instance.node_group] += instance.state is not InstanceState.DELETING
+    tokens = {machine.token for machine in listing}
+    for group_id in _coming(contents, tokens):
+        targets[group_id] += group_id in groups
+    return View(
+        instances={group_id: tuple(found) for group_id, found in instances.items()},
+        targets={group_id: count for group_id, count in targets.items() if count},
+        group_of_instance={instance.id: instance.node_group for found in instances.values() for instance in found},
+    )
+
+
+def _listed(contents: Contents, listing: Sequence[BackendInstance]) -> Iterator[tuple[tuple[int, int], Instance]]:
+    """Each instance to list with its place in the order of creation; those of unknown origin come first."""
+    for position, machine in enumerate(listing):
+        place = contents.by_token.get(machine.token)
+        if place is not None and place.member.state is MemberState.FAILED:
+            continue  # Listed below, machine or not.
+        deleting = must_go(contents, machine) or machine.state is InstanceState.DELETING
+        yield (
+            (-1, position) if place is None else place.order,
+            Instance(
+                id=machine.id,
+                node_group=machine.node_group if place is None else place.member.node_group,
+                state=InstanceState.DELETING if deleting else machine.state,
+                error=None if deleting else machine.error,
+            ),
+        )
+    for number, record in enumerate(contents.increments.values()):
+        if record.error is None:
+            continue
+        for position, member in enumerate(record.members):
+            if member.state is MemberState.FAILED:
+                failed = Instance(member.listed_id, member.node_group, InstanceState.CREATING, record.error)
+                yield (number, position), failed
+
+
+def _coming(contents: Contents, listed_tokens: set[str]) -> Iterator[str]:
+    """The group of every node that is asked for and not listed yet."""
+    for record in contents.increments.values():
+        if record.phase in (Phase.PLANNED, Phase.CREATING):
+            for member in record.members:
+                if member.state is not MemberState.RELEASED and member.token not in listed_tokens:
+                    yield member.node_group
+
+
+def used(limit: Limit, groups: Mapping[str, NodeGroup], targets: Mapping[str, int]) -> Limit:
+    """The limit with `used` brought up to date: what it was given with stands outside the fleet and stays counted."""
+    total = Counter(limit.used)
+    for group_id, target in targets.items():
+        if limit.node_groups is None or group_id in limit.node_groups:
+            for resource, amount in groups[group_id].counted_capacity.items():
+                if resource in limit.maxima:
+                    total[resource] += amount * target
+    return replace(limit, used=dict(total))
+
+
+def status(record: IncrementRecord, machines: Machines) -> IncrementStatus:
+    """An increment for people: while it is in flight the message says what it waits for."""
+    if record.phase is Phase.PLANNED:
+        return record.status("waits to be ordered")
+    if record.phase is Phase.CREATING:
+        remaining = [member for member in record.members if member.state is not MemberState.RELEASED]
+        states = [machines[member.token].state for member in remaining if member.token in machines]
+        return record.status(f"{states.count(InstanceState.RUNNING)} of {len(remaining)} instances run")
+    return record.status()
+
+
+def snapshot(
+    previous: FleetSnapshot,
+    contents: Contents,
+    listing: Sequence[BackendInstance],
+    groups: Mapping[str, NodeGroup],
+    limits: Sequence[Limit],
+    shown: Shown,
+) -> FleetSnapshot:
+    """The next snapshot; the very same object as `previous` where nothing changed. Unchanged groups stay the same
+    objects too, so that readers may keep what they derived from them."""
+    seen = view(contents, listing, groups)
+    machines = by_token(listing)
+    states = {
+        group_id: _state(previous.groups.get(group_id), group, seen.targets.get(group_id, 0), seen.instances)
+        for group_id, group in groups.items()
+    }
+    in_flight = [record for record in contents.increments.values() if record.phase.in_flight]
+    finished = [record for record in contents.increments.values() if not record.phase.in_flight]
+    told = {record.id for record in (*in_flight, *finished[-_FINISHED_KEPT:])}
+    picked = {*shown(tuple(groups.values()), seen.targets), *seen.targets}
+    result = FleetSnapshot(
+        version=previous.version,
+        groups=states,
+        shown=tuple(group_id for group_id in groups if group_id in picked),
+        group_of_instance=seen.group_of_instance,
+        increments=tuple(
+            status(record, machines) for record in contents.increments.values() if record.id in told
+        ),
+        limits=tuple(used(limit, groups, seen.targets) for limit in limits),
+        # What is being rolled back serves nobody any more: its pods may look elsewhere at once.
+        in_flight_pods=frozenset().union(
+            *(record.increment.pods for record in in_flight if record.phase is not Phase.ROLLING_BACK)
+        ),
+    )
+    return previous if result == previous else replace(result, version=previous.version + 1)
+
+
+def _state(
+    previous: GroupState | None, group: NodeGroup, target: int, instances: Mapping[str, tuple[Instance, ...]]
+) -> GroupState:
+    found = instances.get(group.id, ())
+    if previous is not None and previous.target_size == target and previous.instances == found:
+        return previous
+    return GroupState(group=replace(group, target_size=target), target_size=target, instances=found)

@@ -1,0 +1,213 @@
+"""Helpers for everybody who tests with a fleet: a clock, a journal in memory, a backend that does what it is told.
+
+Typical use:
+
+    world = World(groups=[group("a", max_size=5)])
+    fleet = world.fleet()
+    fleet.apply(Increment({"a": 2}, origin=Origin.AUTOSCALER))
+    fleet.reconcile()                  # orders
+    world.backend.boot_all()
+    fleet.reconcile()                  # done
+    fleet = world.restart()            # same journal, same backend, new process as far as the fleet can tell
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cagrpc import errors
+from cagrpc.fleet.backend import BackendInstance, Order
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.journal import Journal
+from cagrpc.fleet.model import FleetSnapshot, Instance, InstanceError, InstanceState
+from cagrpc.fleet.records import Changes, Contents
+from solver.model import Limit, NodeGroup
+
+SHORTAGE = InstanceError(code="stockout", message="no capacity")
+
+
+class FakeClock:
+    """Seconds since the epoch, moved by hand."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def group(
+    group_id: str, *, min_size: int = 0, max_size: int = 10, cpu: int = 4000, price: float = 0.1, **more: Any
+) -> NodeGroup:
+    """A node group with unimportant things filled in."""
+    allocatable = {"cpu": cpu, "memory": 16 * 2**30, "pods": 110}
+    more.setdefault("instance_type", group_id)
+    return NodeGroup(group_id, allocatable, price, min_size=min_size, max_size=max_size, **more)
+
+
+class MemoryJournal:
+    """A `Journal` that lives as long as its `shelf`. `broken` makes every call raise `Unavailable`."""
+
+    def __init__(self, shelf: list[Contents] | None = None) -> None:
+        self.shelf = [Contents()] if shelf is None else shelf
+        self.broken = False
+        self.closed = False
+        self.commits: list[Changes] = []
+
+    def read(self) -> Contents:
+        self._check()
+        return self.shelf[0]
+
+    def commit(self, changes: Changes) -> None:
+        self._check()
+        self.shelf[0] = self.shelf[0].after(changes)
+        self.commits.append(changes)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _check(self) -> None:
+        if self.broken or self.closed:
+            raise errors.Unavailable("journal: out of reach")
+
+
+class ScriptedBackend:
+    """A backend in memory whose instances change only when the test says so.
+
+    `unreachable`: every call raises `Unavailable`. `lose_answers`: calls are carried out, and then raise
+    `Unavailable`. `refused_groups`: orders with one of them raise `OutOfCapacity`. `hidden`: tokens that are not
+    listed yet. `executed_orders` and `executed_deletes` are a log of what was really done, `order_calls` of what was
+    asked.
+    """
+
+    def __init__(self) -> None:
+        self.instances: dict[str, BackendInstance] = {}
+        self.tokens: set[str] = set()
+        self.unreachable = False
+        self.lose_answers = False
+        self.refused_groups: set[str] = set()
+        self.hidden: set[str] = set()
+        self.executed_orders: list[str] = []
+        self.executed_deletes: list[str] = []
+        self.order_calls: list[tuple[str, ...]] = []
+        self.before_order: Callable[[], None] | None = None
+        """Called in the middle of `order`, to play what happens at the same time."""
+
+    def list_instances(self) -> Sequence[BackendInstance]:
+        self._check()
+        return [instance for instance in self.instances.values() if instance.token not in self.hidden]
+
+    def order(self, orders: Sequence[Order]) -> None:
+        self._check()
+        self.order_calls.append(tuple(order.token for order in orders))
+        if self.before_order is not None:
+            self.before_order()
+        new = [order for order in orders if order.token not in self.tokens]
+        short = {order.group.id for order in new} & self.refused_groups
+        if short:
+            raise errors.OutOfCapacity(f"no capacity for {', '.join(sorted(short))}")
+        for order in new:
+            self.tokens.add(order.token)
+            self.executed_orders.append(order.token)
+            self.add(order.group.id, token=order.token)
+        self._answer()
+
+    def delete(self, instance_ids: Sequence[str]) -> None:
+        self._check()
+        for instance_id in instance_ids:
+            instance = self.instances.get(instance_id)
+            if instance is not None and instance.state is not InstanceState.DELETING:
+                self.executed_deletes.append(instance_id)
+                self.instances[instance_id] = replace(instance, state=InstanceState.DELETING, error=None)
+        self._answer()
+
+    def add(self, group_id: str, *, token: str, state: InstanceState = InstanceState.CREATING) -> str:
+        """An instance that exists, ordered or not. Its id."""
+        instance_id = f"scripted://{group_id}-{len(self.tokens):04d}-{len(self.instances):04d}"
+        self.instances[instance_id] = BackendInstance(instance_id, token, group_id, state)
+        return instance_id
+
+    def boot(self, instance_id: str) -> None:
+        self.instances[instance_id] = replace(self.instances[instance_id], state=InstanceState.RUNNING)
+
+    def boot_all(self) -> None:
+        """Every instance that is being created without an error runs."""
+        for instance in tuple(self.instances.values()):
+            if instance.state is InstanceState.CREATING and instance.error is None:
+                self.boot(instance.id)
+
+    def fail(self, instance_id: str, error: InstanceError = SHORTAGE) -> None:
+        self.instances[instance_id] = replace(self.instances[instance_id], error=error)
+
+    def vanish(self, instance_id: str) -> None:
+        del self.instances[instance_id]
+
+    def finish_deletes(self) -> None:
+        """Whatever is being deleted is gone."""
+        for instance in tuple(self.instances.values()):
+            if instance.state is InstanceState.DELETING:
+                self.vanish(instance.id)
+
+    def ids(self, group_id: str | None = None) -> list[str]:
+        return [i.id for i in self.instances.values() if group_id in (None, i.node_group)]
+
+    def _check(self) -> None:
+        if self.unreachable:
+            raise errors.Unavailable("backend: out of reach")
+
+    def _answer(self) -> None:
+        if self.lose_answers:
+            raise errors.Unavailable("backend: the answer was lost")
+
+
+def run_inline(work: Callable[[], None]) -> None:
+    """For `Fleet(submit=...)`: orders before `apply` goes on, without a thread."""
+    work()
+
+
+@dataclass
+class World:
+    """A fleet with all that is outside of it; `restart` makes a new fleet over the same outside."""
+
+    groups: Sequence[NodeGroup] = ()
+    limits: Sequence[Limit] = ()
+    backend: ScriptedBackend = field(default_factory=ScriptedBackend)
+    clock: FakeClock = field(default_factory=FakeClock)
+    journal: Journal = field(default_factory=MemoryJournal)
+    open_journal: Callable[[Journal], Journal] | None = None
+    """Makes the journal of the next start from the last one, which is closed; a `MemoryJournal` needs none."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """More keyword arguments for `Fleet`."""
+
+    def fleet(self) -> Fleet:
+        options: dict[str, Any] = {"submit": run_inline, "clock": self.clock, **self.options}
+        self.current = Fleet(self.groups, self.limits, self.backend, self.journal, **options)
+        return self.current
+
+    def restart(self) -> Fleet:
+        self.current.close()
+        if self.open_journal is not None:
+            self.journal = self.open_journal(self.journal)
+        else:
+            assert isinstance(self.journal, MemoryJournal)
+            self.journal = MemoryJournal(self.journal.shelf)
+        return self.fleet()
+
+
+def targets(snapshot: FleetSnapshot) -> dict[str, int]:
+    """Target sizes above 0."""
+    return {key: state.target_size for key, state in snapshot.groups.items() if state.target_size}
+
+
+def listed(snapshot: FleetSnapshot, group_id: str) -> list[Instance]:
+    return list(snapshot.groups[group_id].instances)
+
+
+def states(snapshot: FleetSnapshot, group_id: str) -> list[str]:
+    """For short assertions: `running`, `creating`, `deleting`, or `failed` for a failed creation."""
+    return ["failed" if i.error is not None else i.state.value for i in listed(snapshot, group_id)]
