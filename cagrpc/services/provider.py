@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from cagrpc.errors import InvalidInput, NotFound, NotImplementedByDesign
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Increment, IncrementStatus, Origin
+from cagrpc.services.decisions import Choice
 from cagrpc.services.instances import instances
 from cagrpc.services.prices import node_price, pod_price
 from cagrpc.services.status import Call, Method, on_messages
@@ -45,14 +46,6 @@ class FleetLike(Protocol):
     def decrease_target(self, node_group_id: str, delta: int) -> None: ...
 
     def refresh(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What the expander chose last: the pods that the increase is for, and why."""
-
-    pods: frozenset[str]
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

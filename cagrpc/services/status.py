@@ -77,7 +77,9 @@ def on_messages(request_type: type[M], function: Callable[[M, Call], Message | b
     return method
 
 
-def generic_handler(service: str, methods: Mapping[str, Method], observe: Observe) -> grpc.GenericRpcHandler[bytes, bytes]:
+def generic_handler(
+    service: str, methods: Mapping[str, Method], observe: Observe
+) -> grpc.GenericRpcHandler[bytes, bytes]:
     """All methods of one service, ready for `grpc.Server.add_generic_rpc_handlers`."""
     handlers = {name: grpc.unary_unary_rpc_method_handler(_served(name, m, observe)) for name, m in methods.items()}
     return grpc.method_handlers_generic_handler(service, handlers)

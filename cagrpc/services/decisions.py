@@ -1,0 +1,105 @@
+"""What the expander decided and why: kept for people (`/decisions`, `cagrpc explain --last`), logged as one line of
+JSON each, and held until the increase that follows from it arrives."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from threading import Lock
+from typing import Any
+
+log = logging.getLogger("cagrpc.decisions")
+
+KEPT_DECISIONS = 256
+CHOICE_SECONDS = 60.0
+"""CA asks for the increase right after the choice; what comes later has another reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The option taken last: the pods that its increase is for, and why it was taken."""
+
+    pods: frozenset[str]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsideredOption:
+    """One option of CA's, as it was weighed."""
+
+    node_group: str
+    node_count: int
+    """CA's estimate; it scales by this, whatever is answered."""
+    pods: int
+    examples: tuple[str, ...] = ()
+    """Some of the pods, `namespace/name`."""
+    score: tuple[float, ...] = ()
+    """Compared one by one, the first difference decides, smaller is better; empty where the option was left out."""
+    cost_usd_per_hour: float | None = None
+    """Of the option's nodes."""
+    reason: str = ""
+    """What the ranking says of it."""
+    left_out: str = ""
+    """Why it could not be chosen; empty where it could."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One BestOptions call."""
+
+    at_seconds: float
+    """Since the epoch."""
+    options: tuple[ConsideredOption, ...]
+    chosen: str
+    """Node group id; empty for a veto."""
+    reason: str
+    ranked_by: str
+    """`objective`, `counts` (no time for, or a failure of, the objective) or `nothing` (a veto)."""
+    elapsed_seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Decisions:
+    """The latest decisions, and the choice that waits for its increase. Thread-safe."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        kept: int = KEPT_DECISIONS,
+        observe: Callable[[Decision], None] = lambda _: None,
+    ) -> None:
+        """`clock` gives seconds since the epoch; `observe` is told of every decision."""
+        self._clock = clock
+        self._observe = observe
+        self._ring: deque[Decision] = deque(maxlen=kept)
+        self._waiting: tuple[str, Choice, float] | None = None
+        self._lock = Lock()
+
+    def record(self, decision: Decision, pods: frozenset[str]) -> None:
+        """Keep and log a decision. `pods` are the keys of those that the chosen option serves. CA executes one option
+        a loop, so a new decision replaces a choice that nobody has taken up."""
+        choice = Choice(pods, decision.reason)
+        with self._lock:
+            self._ring.append(decision)
+            self._waiting = (decision.chosen, choice, self._clock()) if decision.chosen else None
+        self._observe(decision)
+        log.info("%s", json.dumps({"decision": decision.as_json()}, separators=(",", ":")))
+
+    def take_choice(self, node_group: str) -> Choice | None:
+        """The latest choice, if it was this node group, not taken before and made just now."""
+        with self._lock:
+            if self._waiting is None or self._waiting[0] != node_group:
+                return None
+            _, choice, at_seconds = self._waiting
+            self._waiting = None
+        return choice if self._clock() - at_seconds <= CHOICE_SECONDS else None
+
+    def latest(self) -> tuple[Decision, ...]:
+        """Oldest first."""
+        with self._lock:
+            return tuple(self._ring)

@@ -1,0 +1,179 @@
+"""CA's Expander service: of the options for a scale-up, the one after which the rest can still be finished best.
+
+Always an answer, and in time: CA gives up after 5 s, and any error makes it choose at random. So the planner runs
+beside the call with a budget, and whatever goes wrong in it, the options are ranked by counts instead, and the
+decision says so. An empty answer is a veto: nothing scales up in this loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.services.decisions import ConsideredOption, Decision, Decisions
+from cagrpc.services.ranking import Candidate, Ranked, Score, by_counts, problem, why_left_out
+from cagrpc.services.status import Call, Method
+from cagrpc.wire import expander as wire
+from solver.model import Budget, Problem
+
+SERVICE = "grpcplugin.Expander"
+
+log = logging.getLogger(__name__)
+
+Rank = Callable[[Problem, Sequence[Candidate], Budget], Sequence[Score]]
+"""`solver.rank.rank`."""
+
+_EXAMPLES = 3
+_OF_WHAT_IS_LEFT = 0.8
+_OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
+
+
+class HasSnapshot(Protocol):
+    @property
+    def snapshot(self) -> FleetSnapshot: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a BestOptions call may take, in seconds, all counted from its arrival."""
+
+    answer_seconds: float = 3.0
+    """When an answer is given, whatever the size of the request."""
+    decode_seconds: float = 1.2
+    """When decoding pods is given up; the options are then ranked by counts."""
+    rank_seconds: float = 0.7
+    """The budget of the planner, of its own."""
+
+
+class Expander:
+    """The service's one method, on bytes. Thread-safe."""
+
+    def __init__(
+        self,
+        fleet: HasSnapshot,
+        rank: Rank,
+        decisions: Decisions,
+        *,
+        clock: Callable[[], float],
+        timing: Timing | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` gives seconds since the epoch, `monotonic` seconds that only grow."""
+        self._fleet = fleet
+        self._rank = rank
+        self._decisions = decisions
+        self._clock = clock
+        self._timing = timing or Timing()
+        self._monotonic = monotonic
+        # One planner at a time: two would only halve each other's budget.
+        self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
+
+    def methods(self) -> dict[str, Method]:
+        """Name -> method, for `status.generic_handler(SERVICE, ...)`."""
+        return {"BestOptions": self.best_options}
+
+    def close(self) -> None:
+        """Take no more work; what the planner is at runs out with its budget."""
+        self._planner.shutdown(wait=False, cancel_futures=True)
+
+    def best_options(self, data: bytes, call: Call) -> bytes:
+        """A serialised BestOptionsRequest to a serialised BestOptionsResponse. Raises InvalidInput for malformed
+        bytes, and nothing else."""
+        started = self._monotonic()
+        answer_by = started + self._timing.answer_seconds
+        if call.seconds_left is not None:
+            answer_by = min(answer_by, started + call.seconds_left * _OF_THE_DEADLINE)
+        decode_by = min(started + self._timing.decode_seconds, answer_by)
+        request = wire.decode(data, lambda: self._monotonic() > decode_by)
+        snapshot = self._fleet.snapshot
+        left_out = [why_left_out(option, snapshot) for option in request.options]
+        open_ = [option for option, why in zip(request.options, left_out, strict=True) if not why]
+        ranking = self._ranking(request, open_, snapshot, answer_by)
+        best = min(range(len(open_)), key=lambda i: ranking.ranked[i].score, default=None)
+        considered = _considered(request.options, left_out, ranking.ranked, snapshot)
+        chosen = None if best is None else open_[best]
+        reason = _veto_reason(considered) if best is None else ranking.ranked[best].reason
+        decision = Decision(
+            at_seconds=self._clock(),
+            options=considered,
+            chosen=chosen.node_group if chosen else "",
+            reason=f"{reason} (ranked by counts: {ranking.why})" if ranking.why else reason,
+            ranked_by=ranking.by,
+            elapsed_seconds=self._monotonic() - started,
+        )
+        self._decisions.record(decision, frozenset(pod.key for pod in chosen.pods) if chosen else frozenset())
+        return wire.answer(chosen.node_group, chosen.node_count, reason) if chosen else wire.VETO
+
+    def _ranking(
+        self, request: wire.Request, open_: Sequence[wire.Option], snapshot: FleetSnapshot, answer_by: float
+    ) -> _Ranking:
+        if not open_:
+            return _Ranking((), "nothing")
+        if request.undecoded:
+            return _Ranking(by_counts(open_, snapshot), "counts", request.undecoded)
+        try:
+            return _Ranking(self._by_objective(request.options, open_, snapshot, answer_by), "objective")
+        except TimeoutError:
+            log.warning("ranking %d options took too long; they are ranked by counts", len(open_))
+            return _Ranking(by_counts(open_, snapshot), "counts", "the planner was out of time")
+        except Exception as error:  # a failed call would make CA choose at random
+            log.exception("ranking %d options failed; they are ranked by counts", len(open_))
+            return _Ranking(by_counts(open_, snapshot), "counts", f"the planner failed with {type(error).__name__}")
+
+    def _by_objective(
+        self, options: Sequence[wire.Option], open_: Sequence[wire.Option], snapshot: FleetSnapshot, answer_by: float
+    ) -> tuple[Ranked, ...]:
+        to_plan, pod_counts = problem(options, snapshot, self._clock())
+        counts_of = {id(option): counts for option, counts in zip(options, pod_counts, strict=True)}
+        candidates = [Candidate(o.node_group, o.node_count, counts_of[id(o)]) for o in open_]
+        left = answer_by - self._monotonic()
+        budget = Budget(seconds=max(0.05, min(self._timing.rank_seconds, left * _OF_WHAT_IS_LEFT)))
+        running: Future[Sequence[Score]] = self._planner.submit(self._rank, to_plan, candidates, budget)
+        try:
+            scores = running.result(timeout=max(0.0, left))
+        finally:
+            running.cancel()  # where it has not begun; one that runs ends with its budget
+        return tuple(Ranked(tuple(score.vector), score.reason) for score in scores)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """The open options' ranks in their order; `why` they were ranked by less than the objective."""
+
+    ranked: Sequence[Ranked]
+    by: str
+    why: str = ""
+
+
+def _considered(
+    options: Sequence[wire.Option], left_out: Sequence[str], ranked: Sequence[Ranked], snapshot: FleetSnapshot
+) -> tuple[ConsideredOption, ...]:
+    ranks = iter(ranked)
+    found = []
+    for option, why in zip(options, left_out, strict=True):
+        rank = None if why else next(ranks)
+        state = snapshot.groups.get(option.node_group)
+        found.append(
+            ConsideredOption(
+                node_group=option.node_group,
+                node_count=option.node_count,
+                pods=option.pod_count,
+                examples=tuple(pod.name for pod in option.pods[:_EXAMPLES]),
+                score=rank.score if rank else (),
+                cost_usd_per_hour=state.group.price_usd_per_hour * option.node_count if state else None,
+                reason=rank.reason if rank else "",
+                left_out=why,
+            )
+        )
+    return tuple(found)
+
+
+def _veto_reason(considered: Sequence[ConsideredOption]) -> str:
+    if not considered:
+        return "nothing was offered"
+    return "no option may be taken: " + "; ".join(f"{o.node_group} {o.left_out}" for o in considered)

@@ -1,0 +1,88 @@
+"""From options to a ranking: which options are open at all, the problem that the planner ranks them by, and the
+ranking by counts alone that stands in where the planner cannot answer in time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.wire.expander import Option
+from cagrpc.wire.pods import group
+from solver.model import NodeGroup, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    node_group: str
+    node_count: int
+    pod_counts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    vector: tuple[float, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """How good one option is: `score` is compared one by one, smaller is better."""
+
+    score: tuple[float, ...]
+    reason: str
+
+
+def why_left_out(option: Option, snapshot: FleetSnapshot) -> str:
+    """Why an option must not be chosen, for people; empty where it may. An increase by CA's estimate has to fit: CA
+    scales by that, whatever is answered."""
+    state = snapshot.groups.get(option.node_group)
+    if state is None:
+        return "is not a node group of this fleet"
+    if option.node_count < 1:
+        return f"asks for {option.node_count} nodes"
+    wanted = state.target_size + option.node_count
+    if wanted > state.group.max_size:
+        return f"would have {wanted} nodes, above the group's maximum of {state.group.max_size}"
+    for limit in snapshot.limits:
+        if limit.node_groups is not None and option.node_group not in limit.node_groups:
+            continue
+        for resource, amount in state.group.counted_capacity.items():
+            maximum = limit.maxima.get(resource)
+            used = limit.used.get(resource, 0) + amount * option.node_count
+            if maximum is not None and used > maximum:
+                return f"would use {used} of {resource}, above the {maximum} of limit {limit.name}"
+    if option.pods and all(pod.key in snapshot.in_flight_pods for pod in option.pods):
+        return "all of its pods are served by an increment in flight"
+    return ""
+
+
+def problem(
+    options: Sequence[Option], snapshot: FleetSnapshot, now_seconds: float
+) -> tuple[Problem, tuple[Mapping[int, int], ...]]:
+    """What is to be served and with what, and for each option its pods: index of the pod set -> count.
+
+    The pods of all options that no increment in flight serves; of the node groups only those that are in an option,
+    since CA keeps back the ones that it has backed off from, that are unhealthy or full.
+    """
+    waiting = [[pod for pod in option.pods if pod.key not in snapshot.in_flight_pods] for option in options]
+    pod_sets, set_of_pod = group((pod for pods in waiting for pod in pods), now_seconds)
+    counts = tuple(Counter(set_of_pod[key] for key in {pod.key for pod in pods}) for pods in waiting)
+    return Problem(pod_sets, tuple(_groups(options, snapshot).values()), limits=snapshot.limits), counts
+
+
+def _groups(options: Sequence[Option], snapshot: FleetSnapshot) -> dict[str, NodeGroup]:
+    states = {option.node_group: snapshot.groups.get(option.node_group) for option in options}
+    return {id_: replace(state.group, target_size=state.target_size) for id_, state in states.items() if state}
+
+
+def by_counts(options: Sequence[Option], snapshot: FleetSnapshot) -> tuple[Ranked, ...]:
+    """The ranking that needs nothing but counts: the highest weight, then the least price for a pod served."""
+    ranked = []
+    for option in options:
+        node_group = snapshot.groups[option.node_group].group
+        per_pod = node_group.price_usd_per_hour * option.node_count / max(1, option.pod_count)
+        reason = f"weight {node_group.weight}, {per_pod:.4f} USD/h for each of {option.pod_count} pods"
+        ranked.append(Ranked((-float(node_group.weight), per_pod), reason))
+    return tuple(ranked)
