@@ -16,10 +16,11 @@ from typing import Protocol
 
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services.decisions import ConsideredOption, Decision, Decisions
-from cagrpc.services.ranking import Candidate, Ranked, Score, by_counts, problem, why_left_out
+from cagrpc.services.ranking import Ranked, by_counts, problem, why_left_out
 from cagrpc.services.status import Call, Method
 from cagrpc.wire import expander as wire
 from solver.model import Budget, Problem
+from solver.rank import Candidate, Score
 
 SERVICE = "grpcplugin.Expander"
 
@@ -94,7 +95,7 @@ class Expander:
         left_out = [why_left_out(option, snapshot) for option in request.options]
         open_ = [option for option, why in zip(request.options, left_out, strict=True) if not why]
         ranking = self._ranking(request, open_, snapshot, answer_by)
-        best = min(range(len(open_)), key=lambda i: ranking.ranked[i].score, default=None)
+        best = min(range(len(open_)), key=lambda i: ranking.ranked[i].place, default=None)
         considered = _considered(request.options, left_out, ranking.ranked, snapshot)
         chosen = None if best is None else open_[best]
         reason = _veto_reason(considered) if best is None else ranking.ranked[best].reason
@@ -138,7 +139,9 @@ class Expander:
             scores = running.result(timeout=max(0.0, left))
         finally:
             running.cancel()  # where it has not begun; one that runs ends with its budget
-        return tuple(Ranked(tuple(score.vector), score.reason) for score in scores)
+        # Best first; the scores carry the candidates they are of.
+        ranks = {id(score.candidate): Ranked(place, score.vector, score.reason) for place, score in enumerate(scores)}
+        return tuple(ranks[id(candidate)] for candidate in candidates)
 
 
 @dataclass(frozen=True, slots=True)

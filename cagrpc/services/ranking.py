@@ -11,25 +11,15 @@ from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.wire.expander import Option
 from cagrpc.wire.pods import group
 from solver.model import NodeGroup, Problem
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    node_group: str
-    node_count: int
-    pod_counts: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    vector: tuple[float, ...]
-    reason: str
+from solver.rank import after
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """How good one option is: `score` is compared one by one, smaller is better."""
+    """How good one option is. `place` 0 is the best of them; `score` is what was compared, one by one, smaller is
+    better."""
 
+    place: int
     score: tuple[float, ...]
     reason: str
 
@@ -45,14 +35,8 @@ def why_left_out(option: Option, snapshot: FleetSnapshot) -> str:
     wanted = state.target_size + option.node_count
     if wanted > state.group.max_size:
         return f"would have {wanted} nodes, above the group's maximum of {state.group.max_size}"
-    for limit in snapshot.limits:
-        if limit.node_groups is not None and option.node_group not in limit.node_groups:
-            continue
-        for resource, amount in state.group.counted_capacity.items():
-            maximum = limit.maxima.get(resource)
-            used = limit.used.get(resource, 0) + amount * option.node_count
-            if maximum is not None and used > maximum:
-                return f"would use {used} of {resource}, above the {maximum} of limit {limit.name}"
+    if broken := after(snapshot.limits, state.group, option.node_count):
+        return f"would break limits: {'; '.join(broken)}"
     if option.pods and all(pod.key in snapshot.in_flight_pods for pod in option.pods):
         return "all of its pods are served by an increment in flight"
     return ""
@@ -79,10 +63,11 @@ def _groups(options: Sequence[Option], snapshot: FleetSnapshot) -> dict[str, Nod
 
 def by_counts(options: Sequence[Option], snapshot: FleetSnapshot) -> tuple[Ranked, ...]:
     """The ranking that needs nothing but counts: the highest weight, then the least price for a pod served."""
-    ranked = []
+    found = []
     for option in options:
         node_group = snapshot.groups[option.node_group].group
         per_pod = node_group.price_usd_per_hour * option.node_count / max(1, option.pod_count)
-        reason = f"weight {node_group.weight}, {per_pod:.4f} USD/h for each of {option.pod_count} pods"
-        ranked.append(Ranked((-float(node_group.weight), per_pod), reason))
-    return tuple(ranked)
+        reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {option.pod_count} pods"
+        found.append(((-float(node_group.weight), per_pod), option.node_group, reason))
+    places = {index: place for place, index in enumerate(sorted(range(len(found)), key=found.__getitem__))}
+    return tuple(Ranked(places[index], score, reason) for index, (score, _, reason) in enumerate(found))

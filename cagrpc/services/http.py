@@ -1,0 +1,177 @@
+"""The plain HTTP side: liveness, readiness, metrics, decisions and increments for people and probes, and the switches
+of a simulated backend where there is one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
+from cagrpc.services.decisions import Decisions
+from cagrpc.services.metrics import CONTENT_TYPE, Metrics
+
+log = logging.getLogger(__name__)
+
+_LARGEST_BODY_BYTES = 1024 * 1024
+_SILENCE_SECONDS = 10.0
+_TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
+
+
+class Simulation(Protocol):
+    """The behaviour of a simulated backend, readable and settable while it runs."""
+
+    def get(self) -> Mapping[str, Any]:
+        """The behaviour, as JSON can say it."""
+        ...
+
+    def put(self, behaviour: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Change what is named, leave the rest; answers the whole. Raises InvalidInput, with nothing changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Every page, apart from the socket. `why_not_ready` answers an empty text where the server is ready."""
+
+    snapshot: Callable[[], FleetSnapshot]
+    decisions: Decisions
+    metrics: Metrics
+    why_not_ready: Callable[[], str]
+    simulation: Simulation | None = None
+
+    def get(self, path: str) -> Answer:
+        page = self._pages().get(path)
+        if page is None:
+            return _text(HTTPStatus.NOT_FOUND, f"there is no {path[:100]}; there is {', '.join(self._pages())}")
+        return page()
+
+    def _pages(self) -> dict[str, Callable[[], Answer]]:
+        pages = {
+            "/healthz": lambda: _text(HTTPStatus.OK, "ok"),
+            "/readyz": self._readyz,
+            "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text()),
+            "/decisions": lambda: _json([decision.as_json() for decision in self.decisions.latest()]),
+            "/increments": lambda: _json([_increment(status) for status in self.snapshot().increments]),
+        }
+        simulation = self.simulation
+        return pages if simulation is None else {**pages, "/simulation": lambda: _json(simulation.get())}
+
+    def _readyz(self) -> Answer:
+        why_not = self.why_not_ready()
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, why_not or "ok")
+
+    def put(self, path: str, body: bytes) -> Answer:
+        if path != "/simulation" or self.simulation is None:
+            return _text(HTTPStatus.METHOD_NOT_ALLOWED, f"{path[:100]} cannot be written")
+        try:
+            behaviour = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            return _text(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}")
+        if not isinstance(behaviour, dict):
+            return _text(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
+        try:
+            return _json(self.simulation.put(behaviour))
+        except InvalidInput as error:
+            return _text(HTTPStatus.BAD_REQUEST, str(error))
+
+
+def _text(status: HTTPStatus, text: str) -> Answer:
+    return Answer(status, _TEXT, f"{text}\n".encode())
+
+
+def _json(value: Any) -> Answer:
+    return Answer(HTTPStatus.OK, _JSON, json.dumps(value, indent=1).encode())
+
+
+def _increment(status: IncrementStatus) -> dict[str, Any]:
+    return {
+        "id": status.id,
+        "phase": status.phase.value,
+        "deltas": dict(status.increment.deltas),
+        "origin": status.increment.origin.value,
+        "pods": len(status.increment.pods),
+        "reason": status.increment.reason,
+        "message": status.message,
+        "created_at_seconds": status.created_at_seconds,
+        "deadline_at_seconds": status.deadline_at_seconds,
+    }
+
+
+class HttpServer:
+    """A `Site` on a socket, one thread a request."""
+
+    def __init__(self, host: str, port: int, site: Site) -> None:
+        """`port` 0 is any free one. Raises Unavailable where it cannot listen."""
+        try:
+            self._server = _Listener((host, port), _handler(site))
+        except OSError as error:
+            raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self.port: int = self._server.server_address[1]
+        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="http")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+
+def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _SILENCE_SECONDS  # a client that says nothing does not hold a thread for ever
+        server_version = "cagrpc"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            self._answer(lambda: site.get(urlsplit(self.path).path))
+
+        def do_PUT(self) -> None:
+            length = self.headers.get("Content-Length", "")
+            if not length.isdecimal() or int(length) > _LARGEST_BODY_BYTES:
+                self.close_connection = True
+                message = f"Content-Length is {length!r}; it must be a number up to {_LARGEST_BODY_BYTES}"
+                self._answer(lambda: _text(HTTPStatus.BAD_REQUEST, message))
+                return
+            body = self.rfile.read(int(length))
+            self._answer(lambda: site.put(urlsplit(self.path).path, body))
+
+        def _answer(self, page: Callable[[], Answer]) -> None:
+            try:
+                answer = page()
+            except Exception:
+                log.exception("%s %s failed unexpectedly", self.command, self.path)
+                answer = _text(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected; the server's log has the traceback")
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+            log.debug(format, *args)
+
+    return Handler

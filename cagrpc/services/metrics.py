@@ -1,0 +1,84 @@
+"""What `/metrics` shows, in Prometheus' format: calls, decisions, and the fleet as its snapshot is when asked."""
+
+from __future__ import annotations
+
+from collections import Counter as Count
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cagrpc.fleet.model import FleetSnapshot, Phase
+from cagrpc.services.decisions import Decision
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
+
+
+class Metrics:
+    """A registry of its own, so that several servers can live in one process (and one test)."""
+
+    def __init__(self, snapshot: Callable[[], FleetSnapshot]) -> None:
+        self._registry = CollectorRegistry()
+        self._calls = Counter(
+            "cagrpc_rpc", "Finished gRPC calls by method and code.", ("method", "code"), registry=self._registry
+        )
+        self._seconds = Histogram(
+            "cagrpc_rpc_seconds",
+            "Seconds that gRPC calls took, by method and code.",
+            ("method", "code"),
+            buckets=_SECONDS_BUCKETS,
+            registry=self._registry,
+        )
+        self._decisions = Counter(
+            "cagrpc_decisions",
+            "BestOptions calls by outcome (chosen, veto) and by what they were ranked by.",
+            ("outcome", "ranked_by"),
+            registry=self._registry,
+        )
+        self._registry.register(_Fleet(snapshot))
+
+    def observe_call(self, method: str, code: str, seconds: float) -> None:
+        """For `status.generic_handler`."""
+        self._calls.labels(method, code).inc()
+        self._seconds.labels(method, code).observe(seconds)
+
+    def observe_decision(self, decision: Decision) -> None:
+        """For `Decisions`."""
+        self._decisions.labels("chosen" if decision.chosen else "veto", decision.ranked_by).inc()
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _Fleet(Collector):
+    def __init__(self, snapshot: Callable[[], FleetSnapshot]) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._snapshot()
+        targets = GaugeMetricFamily("cagrpc_target_size", "Target size by node group.", labels=("node_group",))
+        listed = GaugeMetricFamily(
+            "cagrpc_instances", "Listed instances by node group and state.", labels=("node_group", "state")
+        )
+        for group_id, state in snapshot.groups.items():
+            targets.add_metric((group_id,), state.target_size)
+            states = Count("failed" if i.error else i.state.value for i in state.instances)
+            for name, count in states.items():
+                listed.add_metric((group_id, name), count)
+        increments = GaugeMetricFamily(
+            "cagrpc_increments", "Increments in flight, and the most recent finished ones, by phase.", labels=("phase",)
+        )
+        phases = Count(status.phase for status in snapshot.increments)
+        for phase in Phase:
+            increments.add_metric((phase.value,), phases[phase])
+        in_flight = sum(phases[phase] for phase in Phase if phase.in_flight)
+        yield targets
+        yield listed
+        yield increments
+        yield GaugeMetricFamily("cagrpc_increments_in_flight", "Increments that are not finished.", value=in_flight)
+        yield GaugeMetricFamily(
+            "cagrpc_pods_in_flight", "Pods that increments in flight are for.", value=len(snapshot.in_flight_pods)
+        )

@@ -1,0 +1,122 @@
+"""The two gRPC servers: what they listen on, their TLS, their threads, health and reflection, and how they stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.services import expander, provider
+from cagrpc.services.status import Method, Observe, generic_handler
+from cagrpc.wire.gen import expander_pb2, externalgrpc_pb2
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 5.0
+"""How long running calls may take to finish when the server stops: CA's own timeout."""
+
+_SERVICE_OF = {
+    provider.SERVICE: externalgrpc_pb2.DESCRIPTOR.services_by_name["CloudProvider"],
+    expander.SERVICE: expander_pb2.DESCRIPTOR.services_by_name["Expander"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM texts. With `client_ca` only clients with a certificate of that authority are served (mTLS): so the
+    provider. CA's expander client has none to show."""
+
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None = None
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Raises InvalidInput for what gRPC would only fail on later, without saying why."""
+        try:
+            certificate = x509.load_pem_x509_certificates(self.certificate)[0]
+        except ValueError as error:
+            raise InvalidInput(f"the server's certificate is not PEM: {error}") from error
+        try:
+            key = load_pem_private_key(self.key, password=None)
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"the server's key is not an unencrypted PEM private key: {error}") from error
+        if key.public_key() != certificate.public_key():
+            raise InvalidInput("the server's key does not belong to its certificate")
+        if self.client_ca is not None:
+            try:
+                x509.load_pem_x509_certificates(self.client_ca)
+            except ValueError as error:
+                raise InvalidInput(f"the clients' certificate authority is not PEM: {error}") from error
+        return grpc.ssl_server_credentials(
+            [(self.key, self.certificate)], self.client_ca, require_client_auth=self.client_ca is not None
+        )
+
+
+class RpcServer:
+    """One gRPC server with one of our services, health and reflection."""
+
+    def __init__(
+        self,
+        service: str,
+        methods: Mapping[str, Method],
+        address: str,
+        *,
+        tls: Tls | None,
+        observe: Observe = lambda *_: None,
+        threads: int = 8,
+    ) -> None:
+        """`address` is `host:port`, port 0 for any free one; `tls=None` is plaintext, only ever on purpose. It does
+        not serve before `start`. Raises InvalidInput for unusable TLS, Unavailable where it cannot listen."""
+        if set(methods) != {method.name for method in _SERVICE_OF[service].methods}:
+            raise AssertionError(f"{service} and the methods given for it differ")
+        self._service = service
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=service.rpartition(".")[2])
+        self._server = grpc.server(
+            self._executor,
+            options=[
+                # CA's BestOptions repeats every pod in every option and knows no limit below 128 MiB.
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),  # two servers on one port are a mistake, not a feature
+            ],
+        )
+        self._server.add_generic_rpc_handlers((generic_handler(service, methods, observe),))
+        self._health = health.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((service, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        self.set_serving(False)
+        self.port = self._listen(address, tls)
+        """The port that it listens on."""
+
+    def _listen(self, address: str, tls: Tls | None) -> int:
+        try:
+            if tls is not None:
+                return int(self._server.add_secure_port(address, tls.credentials()))
+            log.warning("%s is served on %s without TLS", self._service, address)
+            return int(self._server.add_insecure_port(address))
+        except RuntimeError as error:
+            raise Unavailable(f"cannot listen on {address}: {error}") from error
+
+    def start(self) -> None:
+        self._server.start()
+        self.set_serving(True)
+
+    def set_serving(self, serving: bool) -> None:
+        """What the health service answers, for the whole server ("") and for the service by name."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", self._service):
+            self._health.set(name, status)
+
+    def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
+        """Take no new calls, let running ones finish for at most `grace_seconds`, then end."""
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace_seconds).wait()
+        self._executor.shutdown(wait=True)
