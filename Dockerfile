@@ -1,0 +1,24 @@
+# The environment is made in the first stage and taken over whole: the image holds it and nothing of its making.
+FROM python:3.11-slim AS builder
+WORKDIR /src
+RUN python -m venv /opt/cagrpc
+COPY requirements.lock ./
+RUN /opt/cagrpc/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+COPY pyproject.toml setup.py README.md LICENSE ./
+COPY tools tools
+COPY protos protos
+COPY solver solver
+COPY cagrpc cagrpc
+RUN /opt/cagrpc/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN mkdir -p /var/lib/cagrpc
+
+FROM python:3.11-slim
+COPY --from=builder /opt/cagrpc /opt/cagrpc
+# journal, simulated fleet and development certificates; 65532 is the usual id of nobody in particular
+COPY --from=builder --chown=65532:65532 /var/lib/cagrpc /var/lib/cagrpc
+ENV PATH=/opt/cagrpc/bin:$PATH PYTHONUNBUFFERED=1
+USER 65532:65532
+WORKDIR /var/lib/cagrpc
+VOLUME /var/lib/cagrpc
+EXPOSE 8086 8087 8088
+ENTRYPOINT ["cagrpc", "serve", "--state-dir", "/var/lib/cagrpc"]
