@@ -113,6 +113,8 @@ def read_catalogue(path: Path) -> Catalogue:
         raise InvalidConfiguration([f"{path}: cannot be read: {error.strerror or error}"]) from error
     except UnicodeDecodeError as error:
         raise InvalidConfiguration([f"{path}: is not UTF-8 text (byte {error.start})"]) from error
+    except ValueError as error:  # a NUL in the name
+        raise InvalidConfiguration([f"{str(path)!r}: is no file name: {error}"]) from error
     return parse_catalogue(text, str(path))
 
 

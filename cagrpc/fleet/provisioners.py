@@ -35,20 +35,6 @@ _SYNONYMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class AutoscalingOptions:
-    """What CA is to do with a group's nodes instead of its defaults (NodeGroupAutoscalingOptions); None leaves CA's
-    own default. Durations in seconds, thresholds as fractions."""
-
-    scale_down_utilization_threshold: float | None = None
-    scale_down_gpu_utilization_threshold: float | None = None
-    scale_down_unneeded_seconds: float | None = None
-    scale_down_unready_seconds: float | None = None
-    max_node_provision_seconds: float | None = None
-    zero_or_max_node_scaling: bool | None = None
-    ignore_daemon_sets_utilization: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Provisioner:
     """Node groups that share weight, requirements, taints and limits."""
 
@@ -65,7 +51,6 @@ class Provisioner:
     """What its nodes may have together, `nodes` among them, in the resources' units."""
     node_groups: tuple[NodeGroup, ...] | None = None
     """Explicit ones, as `group_of` makes them or by hand; None expands over the catalogue."""
-    autoscaling: AutoscalingOptions = AutoscalingOptions()
     name_label: str = NODEPOOL_LABEL
 
 

@@ -1,0 +1,184 @@
+"""From written provisioners to node groups, limits and autoscaling options, for a server and for offline planning.
+
+What a provisioner expands to is the fleet's rule (`cagrpc.fleet.provisioners`); added here is what only the
+configuration knows: explicit node groups, files of them, options, the GPU label, ids that stand twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from cagrpc.config import karpenter, model
+from cagrpc.config.kubernetes import amounts
+from cagrpc.config.recorded import read_recorded_groups
+from cagrpc.fleet.catalogue import (
+    ARCH,
+    CAPACITY_TYPE,
+    GPU_NAME,
+    INSTANCE_TYPE,
+    NVIDIA_GPU,
+    OS,
+    ZONE,
+    Catalogue,
+)
+from cagrpc.fleet.provisioners import Provisioner, expand, group_of, limit_of
+from cagrpc.wire.provider import AutoscalingOptions
+from solver.model import Limit, NodeGroup, Resources
+
+Entry = model.ProvisionerForm | karpenter.NodePool | karpenter.ProvisionerV1Alpha5
+"""A provisioner as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An entry, the path that problems begin with, and the directory that its file names are relative to."""
+
+    place: str
+    entry: Entry
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """What provisioners amount to."""
+
+    provisioners: tuple[Provisioner, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    explicit: frozenset[str] = frozenset()
+    """Ids of the groups that were written out."""
+    options: Mapping[str, AutoscalingOptions] = field(default_factory=dict)
+    """By node group id; only groups for which something is configured."""
+    warnings: tuple[str, ...] = ()
+
+
+def expand_all(
+    written: Iterable[Written],
+    catalogue: Catalogue,
+    problems: list[str],
+    *,
+    cluster_limits: Resources | None = None,
+    gpu_label: str = "",
+    autoscaling: model.Autoscaling | None = None,
+) -> Expanded:
+    """Every provisioner's node groups, in order. Ids that stand twice go to `problems`. Groups with NVIDIA GPUs get `gpu_label` where they do not carry it."""
+    provisioners: list[Provisioner] = []
+    groups: list[NodeGroup] = []
+    limits: list[Limit] = []
+    explicit: set[str] = set()
+    options: dict[str, AutoscalingOptions] = {}
+    warnings: list[str] = []
+    places: dict[str, str] = {}
+    for item in written:
+        own = _Own(item, catalogue)
+        provisioner = own.provisioner()
+        expanded, found = expand(provisioner, catalogue, cluster_limits)
+        warnings.extend(found)
+        for group in expanded:
+            if group.id in places:
+                problems.append(f'{item.place}: the node group id "{group.id}" is {places[group.id]}\'s already')
+            places.setdefault(group.id, item.place)
+            chosen = _merged(autoscaling, own.autoscaling, own.autoscaling_of.get(group.id))
+            if not chosen.are_defaults:
+                options[group.id] = chosen
+        if provisioner.node_groups is not None:
+            explicit.update(group.id for group in provisioner.node_groups)
+        provisioners.append(provisioner)
+        groups.extend(_with_gpu_label(group, gpu_label) for group in expanded)
+        if (limit := limit_of(provisioner, expanded)) is not None:
+            limits.append(limit)
+    return Expanded(
+        tuple(provisioners), tuple(groups), tuple(limits), frozenset(explicit), options, tuple(warnings)
+    )  # fmt: skip
+
+
+class _Own:
+    """One entry on its way to a provisioner."""
+
+    def __init__(self, written: Written, catalogue: Catalogue) -> None:
+        self._written, self._catalogue = written, catalogue
+        self.autoscaling: model.Autoscaling | None = None
+        self.autoscaling_of: dict[str, model.Autoscaling] = {}
+
+    def provisioner(self) -> Provisioner:
+        entry = self._written.entry
+        if not isinstance(entry, model.ProvisionerForm):
+            return entry.provisioner()
+        self.autoscaling = entry.autoscaling
+        return Provisioner(
+            name=entry.name,
+            weight=entry.weight or 0,
+            requirements=tuple(form.requirement() for form in entry.requirements),
+            labels=dict(entry.labels),
+            taints=tuple(form.taint() for form in entry.taints),
+            startup_taints=tuple(form.taint() for form in entry.startup_taints),
+            limits=amounts(entry.limits),
+            node_groups=None if entry.node_groups is None else tuple(self._groups(entry.node_groups)),
+        )
+
+    def _groups(self, entries: Sequence[model.NodeGroupEntry]) -> Iterable[NodeGroup]:
+        directory = self._written.directory
+        for entry in entries:
+            if isinstance(entry, model.NodeGroupFile):
+                recorded = {each.group.id: each.group for each in read_recorded_groups(directory / entry.file)}
+                yield from (recorded[group_id] for group_id in entry.ids or recorded)
+                continue
+            if entry.autoscaling is not None:
+                self.autoscaling_of[entry.id] = entry.autoscaling
+            yield self._group(entry)
+
+    def _group(self, form: model.NodeGroupForm) -> NodeGroup:
+        if form.allocatable is None:
+            offering = form.offering(self._catalogue)
+            group = group_of(form.id, offering)
+            # What is available bounds the group, whatever size is written.
+            max_size = form.max_size if offering.available is None else min(form.max_size, offering.available)
+        else:
+            group, max_size = _shaped(form), form.max_size
+        price = form.price_usd_per_hour
+        return replace(
+            group,
+            price_usd_per_hour=group.price_usd_per_hour if price is None else price,
+            labels={**group.labels, **form.labels},
+            taints=tuple(taint.taint() for taint in form.taints),
+            min_size=form.min_size,
+            max_size=max(form.min_size, max_size),
+        )
+
+
+def _shaped(form: model.NodeGroupForm) -> NodeGroup:
+    """A group whose shape is given by hand."""
+    labels = {
+        ARCH: form.arch or "amd64",
+        OS: "linux",
+        INSTANCE_TYPE: form.instance_type,
+        ZONE: form.zone,
+        CAPACITY_TYPE: form.capacity_type,
+    }
+    return NodeGroup(
+        id=form.id,
+        allocatable=amounts(form.allocatable),
+        price_usd_per_hour=form.price_usd_per_hour or 0.0,
+        labels={key: value for key, value in labels.items() if value},
+        instance_type=form.instance_type or "",
+        zone=form.zone or "",
+        capacity_type=form.capacity_type or "",
+    )
+
+
+def _with_gpu_label(group: NodeGroup, gpu_label: str) -> NodeGroup:
+    """CA holds a node with the GPU label for not ready until it has NVIDIA GPUs: right for these, never for others."""
+    if not gpu_label or not group.allocatable.get(NVIDIA_GPU) or gpu_label in group.labels:
+        return group
+    return replace(group, labels={**group.labels, gpu_label: group.labels.get(GPU_NAME, "nvidia")})
+
+
+def _merged(*layers: model.Autoscaling | None) -> AutoscalingOptions:
+    """Field by field, later layers before earlier ones."""
+    merged: dict[str, float | bool] = {}
+    for layer in layers:
+        if layer is not None:
+            merged.update(layer.model_dump(exclude_none=True))
+    return AutoscalingOptions(**{f.name: merged[f.name] for f in fields(AutoscalingOptions) if f.name in merged})  # type: ignore[arg-type]  # names and types are the model's

@@ -1,0 +1,112 @@
+"""What is wrong with a configuration, in words for people: pydantic's errors to sentences that begin with a path.
+
+`provisioners[2].requirements[0].operator: found "in", expected one of "In", "NotIn", ...`
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+_EXPECTED = {
+    "string_type": "text; put it in quotes if it is meant as text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "dataclass_type": "a mapping",
+    "none_required": "nothing",
+    "string_too_short": "text that is not empty",
+}
+_BOUNDS = {
+    # kind: (where pydantic gives the bound, words around it)
+    "greater_than_equal": ("ge", "{} or more"),
+    "less_than_equal": ("le", "{} or less"),
+    "greater_than": ("gt", "more than {}"),
+    "less_than": ("lt", "less than {}"),
+    "too_short": ("min_length", "at least {} of them"),
+}
+
+
+def sentences(error: ValidationError, place: str, vocabulary: Iterable[str]) -> list[str]:
+    """One sentence for each error. `place` is the path of what was validated ("" for a whole file); `vocabulary`, the
+    fields there are, is for suggestions."""
+    return [
+        f"{path(place, problem['loc'])}: {_sentence(problem, tuple(vocabulary))}"
+        for problem in error.errors(include_url=False)
+    ]
+
+
+def path(place: str, location: Sequence[int | str]) -> str:
+    """`a.b[2]["k/e.y"]`; pydantic's own marks (`<tag>` of a union, `[key]`) are left out."""
+    text = place
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part.startswith("<") or part == "[key]":
+            continue
+        elif part.replace("_", "").isalnum():
+            text += f".{part}" if text else part
+        else:
+            text += f"[{json.dumps(part, ensure_ascii=False)}]"
+    return text or "the file"
+
+
+def shown(value: Any) -> str:
+    """A value as it would stand in the file, cut to a readable length."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        text = str(type(value).__name__)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def did_you_mean(found: object, known: Iterable[str]) -> str:
+    """`; did you mean "..."?`, or nothing where no known word is near."""
+    near = difflib.get_close_matches(str(found), list(known), n=1, cutoff=0.7)
+    return f'; did you mean "{near[0]}"?' if near else ""
+
+
+def field_names(*models: type[BaseModel]) -> frozenset[str]:
+    """Every field of the models as it is written in a file."""
+    return frozenset(info.alias or name for model in models for name, info in model.model_fields.items())
+
+
+def _sentence(problem: Any, vocabulary: Sequence[str]) -> str:
+    kind, found, context = str(problem["type"]), problem["input"], problem.get("ctx") or {}
+    return _of_kind(kind, problem, vocabulary) or f"found {shown(found)}, expected {_expected(kind, context, problem)}"
+
+
+def _of_kind(kind: str, problem: Any, vocabulary: Sequence[str]) -> str:
+    """Sentences of other forms than found and expected."""
+    if kind == "missing":
+        return "is missing"
+    if kind == "extra_forbidden":
+        return f"unknown field{did_you_mean(problem['loc'][-1], vocabulary)}"
+    if kind == "value_error":
+        return str(problem["ctx"]["error"])
+    if kind == "invalid_key":
+        return f"the key {shown(problem['input'])} is no text; put it in quotes"
+    return ""
+
+
+def _expected(kind: str, context: Mapping[str, Any], problem: Mapping[str, Any]) -> str:
+    """What would be right, for people."""
+    if kind in ("enum", "literal_error"):
+        return f"one of {str(context['expected']).replace(chr(39), chr(34)).replace(' or ', ', ')}"
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
+        return words.format(context[name])
+    return _EXPECTED.get(kind, str(problem["msg"]))

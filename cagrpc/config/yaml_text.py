@@ -1,0 +1,94 @@
+"""Configuration text (YAML, and JSON as a part of it) to plain values, with errors that give line and column.
+
+Stricter than YAML where YAML would hide a mistake: a key that stands twice is an error, and so are values that contain
+themselves or that aliases would multiply beyond any configuration. What values mean is said in `model` and `karpenter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cagrpc.errors import InvalidConfiguration
+
+MOST_VALUES = 200_000
+"""More than any configuration holds. Aliases count each time they are used."""
+
+
+def read_text(path: Path) -> str:
+    """Raises InvalidConfiguration where the file cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidConfiguration([f"{path}: cannot be read: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfiguration([f"{path}: is not UTF-8 text (byte {error.start})"]) from error
+    except ValueError as error:  # a NUL in the name
+        raise InvalidConfiguration([f"{str(path)!r}: is no file name: {error}"]) from error
+
+
+def parse_documents(text: str, name: str) -> list[Any]:
+    """Every document of the text that is not empty. Raises InvalidConfiguration; `name` is what errors call it."""
+    try:
+        return [value for value in _documents(text, name) if value is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None else name
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise InvalidConfiguration([f"{place}: is not YAML: {what}"]) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        found = f"character {ord(text[error.position]):#x}" if error.position < len(text) else error.reason
+        raise InvalidConfiguration([f"{name}:{line}: is not YAML: {found} is not allowed"]) from error
+    except RecursionError as error:
+        raise InvalidConfiguration([f"{name}: is nested too deeply for a configuration"]) from error
+    except (yaml.YAMLError, ValueError, OverflowError, TypeError) as error:  # 2024-13-45; an integer beyond limits
+        raise InvalidConfiguration([f"{name}: is not YAML: {error}"]) from error
+
+
+def _documents(text: str, name: str) -> Iterator[Any]:
+    # The loader in C has no guard against deep nesting; a configuration is small.
+    loader = yaml.SafeLoader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            problems: list[str] = []
+            if node is not None and _size(node, {}, name, problems) > MOST_VALUES:
+                problems.append(f"{name}: has more than {MOST_VALUES} values, aliases counted each time")
+            if problems:
+                raise InvalidConfiguration(problems)
+            yield loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _size(node: yaml.Node, sizes: dict[int, int], name: str, problems: list[str]) -> int:
+    """How many values the node stands for, aliases written out; notes repeated keys and cycles."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) in sizes:
+        if not sizes[id(node)]:
+            problems.append(f"{_place(node, name)}: contains itself")
+        return sizes[id(node)]
+    sizes[id(node)] = 0
+    total = 1
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[tuple[str, str], yaml.Node] = {}
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                first = seen.setdefault((key.tag, key.value), key)
+                if first is not key:
+                    problems.append(f'{_place(key, name)}: the key "{key.value}" stands already in line '
+                                    f"{first.start_mark.line + 1}")  # fmt: skip
+            total += _size(key, sizes, name, problems) + _size(value, sizes, name, problems)
+    else:
+        total += sum(_size(item, sizes, name, problems) for item in node.value)
+    sizes[id(node)] = total
+    return total
+
+
+def _place(node: yaml.Node, name: str) -> str:
+    return f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
