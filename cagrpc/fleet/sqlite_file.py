@@ -6,6 +6,7 @@ errors that people see when it is damaged, foreign, locked or cannot be written.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,13 +87,18 @@ def explained(path: Path, what: str, *, opening: bool = False) -> Iterator[None]
         place = f"{what} {path}"
         if opening and code in _DAMAGED:
             raise errors.InvalidConfiguration([_damaged(place, str(error))]) from error
-        if opening and code in _UNWRITABLE:
+        if opening and (code in _UNWRITABLE or not _writable(path)):
             raise errors.InvalidConfiguration(
                 [f"{place}: cannot be opened for writing ({error}); its directory must exist and be writable"]
             ) from error
         if code in _BUSY:
             raise errors.Unavailable(f"{place}: in use by another process ({error})") from error
         raise errors.Unavailable(f"{place}: {error}") from error
+
+
+def _writable(path: Path) -> bool:
+    """SQLite reports a write-ahead log that it may not create as an I/O error like any other."""
+    return os.access(path.parent, os.W_OK | os.X_OK) and (not path.exists() or os.access(path, os.W_OK))
 
 
 def _damaged(place: str, found: str) -> str:

@@ -1,0 +1,428 @@
+"""Asking for capacity: what is refused and how it is said, what is journalled first, and the way of an increment that
+succeeds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from cagrpc import errors
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import Increment, Origin, Phase
+from cagrpc.fleet.records import MemberState
+from solver.model import Limit
+from tests.fleet.support import MemoryJournal, World, group, run_inline, states, targets
+
+
+def _world(**more: object) -> World:
+    limits = [
+        Limit("provisioner gold", {"cpu": 24_000}, node_groups=frozenset({"a", "b"})),
+        Limit("cluster", {"nodes": 12}),
+    ]
+    groups = [group("a", max_size=5), group("b", max_size=5), group("c", max_size=20)]
+    return World(groups=groups, limits=limits, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "error", "words"),
+    [
+        pytest.param({}, errors.InvalidInput, ["at least one node group"], id="nothing asked"),
+        pytest.param({"x": 1}, errors.NotFound, ["'x' does not exist"], id="unknown group"),
+        pytest.param({"a": 0}, errors.InvalidInput, ["delta is 0, it must be at least 1"], id="zero"),
+        pytest.param({"a": -3}, errors.InvalidInput, ["delta is -3"], id="negative"),
+        pytest.param({"a": 6}, errors.OutOfRange, ["target size 0 plus delta 6 is 6", "maximum of 5"], id="above max"),
+        pytest.param({"a": 2**31}, errors.OutOfRange, ["maximum of 5"], id="far above max"),
+        pytest.param(
+            {"a": 4, "b": 4},
+            errors.LimitExceeded,
+            ["limit provisioner gold: cpu is at 0 of 24000, 32000 more"],
+            id="provisioner limit",
+        ),
+        pytest.param({"c": 13}, errors.LimitExceeded, ["limit cluster: nodes is at 0 of 12, 13 more"], id="cluster"),
+        pytest.param(
+            {"x": 1, "a": -1, "b": 9},
+            errors.NotFound,
+            ["'x' does not exist", "delta is -1", "maximum of 5"],
+            id="all problems at once",
+        ),
+        pytest.param(
+            {"a": 6, "c": 8},
+            errors.OutOfRange,
+            ["maximum of 5", "limit cluster: nodes"],
+            id="range and limit at once",
+        ),
+    ],
+)
+def test_refused_with_nothing_changed(
+    deltas: Mapping[str, int], error: type[errors.CagrpcError], words: list[str]
+) -> None:
+    world = _world()
+    fleet = world.fleet()
+    before = fleet.snapshot
+    with pytest.raises(error) as raised:
+        fleet.apply(Increment(deltas))
+    assert all(word in str(raised.value) for word in words), str(raised.value)
+    fleet.reconcile()
+    assert fleet.snapshot is before
+    assert world.backend.order_calls == []
+
+
+def test_the_journal_is_written_before_the_backend_is_asked() -> None:
+    world = _world()
+    fleet = world.fleet()
+    assert isinstance(world.journal, MemoryJournal)
+    journal = world.journal
+    seen = []
+    world.backend.before_order = lambda: seen.append([r.phase for r in journal.shelf[0].increments.values()])
+    applied = fleet.apply(Increment({"a": 2}))
+    assert applied.phase is Phase.PLANNED
+    assert world.backend.order_calls == []
+    assert targets(fleet.snapshot) == {"a": 2}
+    fleet.reconcile()
+    assert seen == [[Phase.CREATING]]
+
+
+def test_an_increment_over_several_groups_is_one_order_and_ends_done() -> None:
+    world = _world()
+    fleet = world.fleet()
+    applied = fleet.apply(Increment({"a": 2, "c": 1}, pods=frozenset({"p"}), reason="gang"))
+    fleet.reconcile()
+    assert [len(call) for call in world.backend.order_calls] == [3]
+    assert fleet.increment(applied.id).message == "0 of 3 instances run"
+    assert states(fleet.snapshot, "a") == ["creating", "creating"]
+    assert fleet.snapshot.in_flight_pods == {"p"}
+    world.backend.boot_all()
+    fleet.reconcile()
+    assert fleet.increment(applied.id).phase is Phase.DONE
+    assert states(fleet.snapshot, "a") == ["running", "running"]
+    assert states(fleet.snapshot, "c") == ["running"]
+    assert targets(fleet.snapshot) == {"a": 2, "c": 1}
+    assert fleet.snapshot.in_flight_pods == frozenset()
+    assert isinstance(world.journal, MemoryJournal)
+    phases = [record.phase for changes in world.journal.commits for record in changes.increments]
+    assert list(dict.fromkeys(phases)) == [Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.DONE]
+
+
+def test_every_node_counts_once_at_every_step() -> None:
+    world = _world()
+    fleet = world.fleet()
+    seen = [targets(fleet.apply(Increment({"a": 3})) and fleet.snapshot)]
+    world.backend.before_order = lambda: seen.append(targets(fleet.snapshot))
+    fleet.reconcile()
+    seen.append(targets(fleet.snapshot))
+    world.backend.boot(world.backend.ids()[0])
+    fleet.reconcile()
+    seen.append(targets(fleet.snapshot))
+    world.backend.boot_all()
+    fleet.reconcile()
+    seen.append(targets(fleet.snapshot))
+    assert seen == [{"a": 3}] * 5
+
+
+def test_increments_in_flight_count_against_maximum_and_limits() -> None:
+    fleet = _world().fleet()
+    fleet.apply(Increment({"a": 3}))
+    with pytest.raises(errors.OutOfRange):
+        fleet.apply(Increment({"a": 3}))
+    with pytest.raises(errors.LimitExceeded, match="cpu is at 12000 of 24000, 16000 more"):
+        fleet.apply(Increment({"b": 4}))
+    fleet.apply(Increment({"b": 3}))
+    assert fleet.snapshot.limits[0].used == {"cpu": 24_000}
+    assert fleet.snapshot.limits[1].used == {"nodes": 6}
+
+
+def test_what_a_limit_is_given_with_stands_outside_the_fleet() -> None:
+    world = World(groups=[group("a")], limits=[Limit("cluster", {"nodes": 5}, used={"nodes": 3})])
+    fleet = world.fleet()
+    with pytest.raises(errors.LimitExceeded, match="nodes is at 3 of 5, 3 more"):
+        fleet.apply(Increment({"a": 3}))
+    fleet.apply(Increment({"a": 2}))
+    assert fleet.snapshot.limits[0].used == {"nodes": 5}
+
+
+def test_a_limit_that_is_broken_already_bounds_only_what_it_counts() -> None:
+    gpu = group("gpu", capacity={"cpu": 4000, "nvidia.com/gpu": 1})
+    world = World(groups=[gpu, group("a")], limits=[Limit("cluster", {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 4})])
+    fleet = world.fleet()
+    fleet.apply(Increment({"a": 1}))
+    with pytest.raises(errors.LimitExceeded):
+        fleet.apply(Increment({"gpu": 1}))
+
+
+def test_the_caller_may_change_its_mapping_afterwards() -> None:
+    fleet = _world().fleet()
+    deltas = {"a": 1}
+    applied = fleet.apply(Increment(deltas))
+    deltas["a"] = 5
+    assert fleet.increment(applied.id).increment.deltas == {"a": 1}
+
+
+# Waiting for an immediate refusal.
+
+
+@pytest.mark.parametrize("origin", [pytest.param(o, id=o.value) for o in Origin])
+def test_an_immediate_refusal_is_raised_and_leaves_nothing(origin: Origin) -> None:
+    world = _world()
+    world.backend.refused_groups = {"b"}
+    fleet = world.fleet()
+    with pytest.raises(errors.OutOfCapacity, match="no capacity for b"):
+        fleet.apply(Increment({"a": 1, "b": 1}, origin), refusal_wait_seconds=1)
+    assert targets(fleet.snapshot) == {}
+    assert [i.phase for i in fleet.snapshot.increments] == [Phase.ROLLED_BACK]
+    fleet = world.restart()
+    assert targets(fleet.snapshot) == {}
+    assert world.backend.executed_orders == []
+
+
+def test_an_order_that_is_taken_at_once_is_answered_at_once() -> None:
+    world = _world()
+    fleet = world.fleet()
+    applied = fleet.apply(Increment({"a": 2}), refusal_wait_seconds=1)
+    assert applied.phase is Phase.CREATING
+    assert len(world.backend.executed_orders) == 2
+    fleet.reconcile()
+    assert len(world.backend.order_calls) == 1
+
+
+def test_an_unknown_answer_is_no_refusal() -> None:
+    world = _world()
+    fleet = world.fleet()
+    world.backend.unreachable = True
+    applied = fleet.apply(Increment({"a": 2}), refusal_wait_seconds=1)
+    assert applied.phase is Phase.CREATING
+    assert targets(fleet.snapshot) == {"a": 2}
+    world.backend.unreachable = False
+    fleet.reconcile()
+    assert len(world.backend.executed_orders) == 2
+
+
+def test_a_refusal_that_comes_too_late_is_a_failure_that_ca_sees() -> None:
+    world = _world(options={"submit": lambda work: None})
+    world.backend.refused_groups = {"a"}
+    fleet = world.fleet()
+    applied = fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER), refusal_wait_seconds=0.001)
+    assert applied.phase is Phase.PLANNED
+    fleet.reconcile()
+    assert fleet.increment(applied.id).phase is Phase.ROLLED_BACK
+    assert states(fleet.snapshot, "a") == ["failed", "failed"]
+    assert targets(fleet.snapshot) == {"a": 2}
+
+
+def test_a_slow_backend_holds_up_neither_answers_nor_reads() -> None:
+    """The default worker thread, a backend that takes long, and a caller that waits only a little."""
+    world = _world()
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        entered.set()
+        assert go_on.wait(10)
+
+    world.backend.before_order = slow
+    fleet = Fleet(world.groups, world.limits, world.backend, world.journal, clock=world.clock)
+    applied = fleet.apply(Increment({"a": 2}), refusal_wait_seconds=0.01)
+    assert entered.wait(10)
+    assert applied.phase in (Phase.PLANNED, Phase.CREATING)
+    assert targets(fleet.snapshot) == {"a": 2}
+    second = fleet.apply(Increment({"b": 1}))
+    assert second.phase is Phase.PLANNED
+    world.backend.before_order = None
+    go_on.set()
+    fleet.reconcile()
+    assert fleet.increment(applied.id).phase is Phase.CREATING
+    assert len(world.backend.executed_orders) == 3
+    fleet.close()
+
+
+def test_a_refusal_reaches_the_waiting_caller_from_the_worker_thread() -> None:
+    world = _world()
+    world.backend.refused_groups = {"a"}
+    fleet = Fleet(world.groups, world.limits, world.backend, world.journal, clock=world.clock)
+    with pytest.raises(errors.OutOfCapacity):
+        fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER), refusal_wait_seconds=10)
+    assert targets(fleet.snapshot) == {}
+    fleet.close()
+
+
+# Out of reach.
+
+
+def test_with_the_journal_out_of_reach_nothing_is_ordered() -> None:
+    world = _world()
+    fleet = world.fleet()
+    assert isinstance(world.journal, MemoryJournal)
+    world.journal.broken = True
+    with pytest.raises(errors.Unavailable):
+        fleet.apply(Increment({"a": 1}), refusal_wait_seconds=1)
+    world.journal.broken = False
+    fleet.reconcile()
+    assert world.backend.order_calls == []
+    assert targets(fleet.snapshot) == {}
+
+
+def test_a_journal_lost_between_plan_and_order_holds_the_order_back() -> None:
+    world = _world()
+    fleet = world.fleet()
+    fleet.apply(Increment({"a": 1}))
+    assert isinstance(world.journal, MemoryJournal)
+    world.journal.broken = True
+    with pytest.raises(errors.Unavailable):
+        fleet.reconcile()
+    assert world.backend.order_calls == []
+    world.journal.broken = False
+    fleet.reconcile()
+    assert len(world.backend.executed_orders) == 1
+
+
+def test_a_backend_out_of_reach_loses_nothing() -> None:
+    world = _world()
+    fleet = world.fleet()
+    world.backend.unreachable = True
+    fleet.apply(Increment({"a": 1}))
+    for step in (fleet.refresh, fleet.reconcile):
+        with pytest.raises(errors.Unavailable):
+            step()
+    assert fleet.problem is not None
+    world.backend.unreachable = False
+    fleet.refresh()
+    assert fleet.problem is None
+    assert states(fleet.snapshot, "a") == ["creating"]
+
+
+def test_a_lost_answer_is_not_ordered_twice() -> None:
+    world = _world()
+    fleet = world.fleet()
+    fleet.apply(Increment({"a": 2}))
+    world.backend.lose_answers = True
+    with pytest.raises(errors.Unavailable):
+        fleet.reconcile()
+    world.backend.lose_answers = False
+    fleet.reconcile()
+    assert len(world.backend.order_calls) == 1
+    assert len(world.backend.executed_orders) == 2
+
+
+def test_a_lost_answer_for_instances_that_are_not_listed_yet_is_asked_again_by_the_same_tokens() -> None:
+    world = _world()
+    fleet = world.fleet()
+    fleet.apply(Increment({"a": 2}))
+    world.backend.lose_answers = True
+    with pytest.raises(errors.Unavailable):
+        fleet.reconcile()
+    world.backend.lose_answers = False
+    world.backend.hidden = {world.backend.executed_orders[1]}
+    fleet.reconcile()
+    assert world.backend.order_calls[1:] == [(world.backend.executed_orders[1],)]
+    assert len(world.backend.executed_orders) == 2
+    assert targets(fleet.snapshot) == {"a": 2}
+
+
+def test_nothing_is_changed_before_the_backend_was_seen_once() -> None:
+    world = _world()
+    world.backend.unreachable = True
+    fleet = world.fleet()
+    for change in (
+        lambda: fleet.apply(Increment({"a": 1})),
+        lambda: fleet.delete_instances("a", ["x"]),
+        lambda: fleet.decrease_target("a", -1),
+    ):
+        with pytest.raises(errors.Unavailable, match="not reached yet"):
+            change()
+    world.backend.unreachable = False
+    fleet.refresh()
+    fleet.apply(Increment({"a": 1}))
+
+
+def test_a_closed_fleet_changes_nothing() -> None:
+    world = _world()
+    fleet = world.fleet()
+    fleet.close()
+    fleet.close()
+    with pytest.raises(errors.Unavailable):
+        fleet.apply(Increment({"a": 1}))
+
+
+def test_an_unknown_increment() -> None:
+    with pytest.raises(errors.NotFound, match="'nope'"):
+        _world().fleet().increment("nope")
+
+
+# Construction and snapshots.
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "problems"),
+    [
+        pytest.param([group("a"), group("a")], {}, ["'a': defined twice"], id="an id twice"),
+        pytest.param([group("")], {}, ["empty id"], id="an empty id"),
+        pytest.param([group("a", min_size=3, max_size=2)], {}, ["min size 3 and max size 2"], id="min above max"),
+        pytest.param([group("a", min_size=-1)], {}, ["min size -1"], id="negative min"),
+        pytest.param([], {"increment_deadline_seconds": 900.0}, ["900 s; it must be above 0 and below 900 s"], id="900"),
+        pytest.param([], {"increment_deadline_seconds": 0.0}, ["above 0"], id="no deadline"),
+        pytest.param(
+            [group("a"), group("a"), group("b", min_size=-1)],
+            {"increment_deadline_seconds": 1e6, "failed_listing_seconds": -1.0},
+            ["defined twice", "min size -1", "increment deadline", "failed listing"],
+            id="all at once",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_at_the_start(
+    groups: list[object], options: dict[str, float], problems: list[str]
+) -> None:
+    with pytest.raises(errors.InvalidConfiguration) as raised:
+        World(groups=groups, options=dict(options)).fleet()  # type: ignore[arg-type]
+    assert len(raised.value.problems) == len(problems)
+    assert all(part in str(raised.value) for part in problems)
+
+
+def test_a_snapshot_is_replaced_only_when_something_changed() -> None:
+    world = _world()
+    fleet = world.fleet()
+    first = fleet.snapshot
+    fleet.reconcile()
+    assert fleet.snapshot is first
+    fleet.apply(Increment({"a": 1}))
+    second = fleet.snapshot
+    assert second.version == first.version + 1
+    assert targets(first) == {}
+    assert second.groups["b"] is first.groups["b"]
+    assert second.groups["a"].group.target_size == second.groups["a"].target_size == 1
+
+
+def test_a_group_with_nodes_is_always_shown() -> None:
+    world = _world(options={"shown": lambda groups, targets: ["c"]})
+    fleet = world.fleet()
+    assert fleet.snapshot.shown == ("c",)
+    fleet.apply(Increment({"a": 1}))
+    assert fleet.snapshot.shown == ("a", "c")
+
+
+def test_finished_increments_are_shown_for_a_while_and_forgotten_after_a_day() -> None:
+    world = World(groups=[group("a", max_size=1000)], options={"submit": run_inline})
+    fleet = world.fleet()
+    ids = []
+    for _ in range(105):
+        ids.append(fleet.apply(Increment({"a": 1})).id)
+        fleet.reconcile()
+        world.backend.boot_all()
+        fleet.reconcile()
+    assert [status.id for status in fleet.snapshot.increments] == ids[5:]
+    assert fleet.increment(ids[0]).phase is Phase.DONE
+    world.clock.advance(86_401)
+    fleet.reconcile()
+    assert fleet.snapshot.increments == ()
+    assert targets(fleet.snapshot) == {"a": 105}
+    assert isinstance(world.journal, MemoryJournal)
+    assert not world.journal.shelf[0].increments
+
+
+def test_a_member_knows_its_instance_once_it_is_listed() -> None:
+    world = _world()
+    fleet = world.fleet()
+    fleet.apply(Increment({"a": 1}))
+    fleet.reconcile()
+    assert isinstance(world.journal, MemoryJournal)
+    ((member,),) = [record.members for record in world.journal.shelf[0].increments.values()]
+    assert (member.state, [member.instance_id]) == (MemberState.ORDERED, world.backend.ids())

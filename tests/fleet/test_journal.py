@@ -1,0 +1,266 @@
+"""Every journal keeps what it was given, in order, whole or not at all; and the SQLite one says what is wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cagrpc import errors
+from cagrpc.fleet.journal import Journal, SqliteJournal
+from cagrpc.fleet.model import Increment, InstanceError, Origin, Phase
+from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
+from tests.fleet.support import MemoryJournal
+
+Opener = Callable[[], Journal]
+
+
+def _sqlite(tmp_path: Path) -> Opener:
+    return lambda: SqliteJournal(tmp_path / "journal.db", busy_seconds=0.05)
+
+
+def _memory(tmp_path: Path) -> Opener:
+    shelf = [Contents()]
+    return lambda: MemoryJournal(shelf)
+
+
+@pytest.fixture(params=[pytest.param(_sqlite, id="sqlite"), pytest.param(_memory, id="memory")])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    """Opens the same journal each time."""
+    made: Opener = request.param(tmp_path)
+    return made
+
+
+def _record(key: str, **more: object) -> IncrementRecord:
+    record = IncrementRecord(
+        id=key,
+        increment=Increment({"a": 1, "b": 1}, Origin.AUTOSCALER, frozenset({"pod-1", "pod-2"}), "because"),
+        phase=Phase.CREATING,
+        members=(Member(f"{key}-a-1", "a", MemberState.ORDERED, "x://1"), Member(f"{key}-b-1", "b")),
+        created_at_seconds=12.5,
+        deadline_at_seconds=612.5,
+    )
+    return replace(record, **more)  # type: ignore[arg-type]
+
+
+def test_a_new_journal_is_empty(opener: Opener) -> None:
+    contents = opener().read()
+    assert not contents.increments
+    assert not contents.deletions
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(_record("one"), id="in flight"),
+        pytest.param(
+            _record(
+                "two",
+                phase=Phase.ROLLED_BACK,
+                message="ümlaut",
+                error=InstanceError("stockout", "none left", out_of_resources=True),
+                failed_at_seconds=20.0,
+                finished_at_seconds=21.0,
+                members=(Member("two-a-1", "a", MemberState.FAILED), Member("two-b-1", "b", MemberState.RELEASED)),
+            ),
+            id="failed",
+        ),
+    ],
+)
+def test_an_increment_comes_back_as_it_was(opener: Opener, record: IncrementRecord) -> None:
+    journal = opener()
+    journal.commit(Changes(increments=(record,)))
+    journal.close()
+    assert opener().read().increments == {record.id: record}
+
+
+def test_order_of_creation_survives_updates_and_reopening(opener: Opener) -> None:
+    journal = opener()
+    for key in ("z", "m", "a"):
+        journal.commit(Changes(increments=(_record(key),)))
+    journal.commit(Changes(increments=(_record("z", phase=Phase.DONE),)))
+    journal.close()
+    contents = opener().read()
+    assert list(contents.increments) == ["z", "m", "a"]
+    assert contents.increments["z"].phase is Phase.DONE
+
+
+def test_deletions_are_kept_updated_and_forgotten(opener: Opener) -> None:
+    journal = opener()
+    first, second = DeletionRecord("x://1", "a", 1.0), DeletionRecord("x://2", "a", 2.0)
+    journal.commit(Changes(deletions=(first, second)))
+    done = replace(first, done_at_seconds=3.0)
+    journal.commit(Changes(deletions=(done,), forgotten_deletions=("x://2", "never was")))
+    journal.close()
+    assert opener().read().deletions == {"x://1": done}
+
+
+def test_increments_are_forgotten(opener: Opener) -> None:
+    journal = opener()
+    journal.commit(Changes(increments=(_record("a"), _record("b"))))
+    journal.commit(Changes(forgotten_increments=("a",)))
+    journal.close()
+    assert list(opener().read().increments) == ["b"]
+
+
+def test_a_closed_journal_is_unavailable_and_closing_may_be_repeated(opener: Opener) -> None:
+    journal = opener()
+    journal.close()
+    journal.close()
+    with pytest.raises(errors.Unavailable):
+        journal.commit(Changes(increments=(_record("a"),)))
+    with pytest.raises(errors.Unavailable):
+        journal.read()
+
+
+# SQLite alone.
+
+
+def test_a_transaction_that_fails_half_way_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = SqliteJournal(path)
+    journal.close()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TRIGGER no BEFORE INSERT ON deletions BEGIN SELECT RAISE(ABORT, 'disk on fire'); END")
+    connection.close()
+    journal = SqliteJournal(path)
+    with pytest.raises(errors.Unavailable, match="disk on fire"):
+        journal.commit(Changes(increments=(_record("a"),), deletions=(DeletionRecord("x://1", "a", 1.0),)))
+    assert not journal.read().increments
+    journal.commit(Changes(increments=(_record("b"),)))
+    assert list(journal.read().increments) == ["b"]
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    first = SqliteJournal(path)
+    script = (
+        "import sys; from pathlib import Path; from cagrpc import errors; from cagrpc.fleet.journal import SqliteJournal\n"
+        "try: SqliteJournal(Path(sys.argv[1]), busy_seconds=0.05)\n"
+        "except errors.Unavailable as error: print(error)"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    second = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "in use by another process" in second.stdout
+    first.close()
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
+
+
+def _text(path: Path) -> None:
+    path.write_text("this is no database, it is a shopping list: milk, bread, ortools\n" * 40)
+
+
+def _foreign(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE recipes (name TEXT)")
+    connection.close()
+
+
+def _newer(path: Path) -> None:
+    SqliteJournal(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def _torn_pages(path: Path) -> None:
+    journal = SqliteJournal(path)
+    journal.commit(Changes(increments=tuple(_record(f"i{n}") for n in range(200))))
+    journal.close()
+    data = bytearray(path.read_bytes())
+    data[4096:] = os.urandom(len(data) - 4096)
+    path.write_bytes(data)
+
+
+def _truncated(path: Path) -> None:
+    journal = SqliteJournal(path)
+    journal.commit(Changes(increments=tuple(_record(f"i{n}") for n in range(200))))
+    journal.close()
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def _directory(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        pytest.param(_text, "damaged or not a SQLite file", id="text file"),
+        pytest.param(_foreign, "a SQLite file of something else", id="foreign database"),
+        pytest.param(_newer, "has version 99, this release reads 1", id="newer version"),
+        pytest.param(_torn_pages, "damaged", id="torn pages"),
+        pytest.param(_truncated, "damaged", id="truncated"),
+        pytest.param(_directory, "cannot be opened for writing", id="a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_the_journal_is_named(tmp_path: Path, spoil: Callable[[Path], None], found: str) -> None:
+    path = tmp_path / "journal.db"
+    spoil(path)
+    with pytest.raises(errors.InvalidConfiguration, match=found) as raised:
+        SqliteJournal(path, busy_seconds=0.05)
+    assert str(path) in str(raised.value)
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidConfiguration, match="its directory must exist and be writable"):
+        SqliteJournal(tmp_path / "nowhere" / "journal.db")
+
+
+@pytest.mark.parametrize("existing", [pytest.param(False, id="new file"), pytest.param(True, id="existing file")])
+def test_a_read_only_directory_is_named(tmp_path: Path, existing: bool) -> None:
+    path = tmp_path / "shut" / "journal.db"
+    path.parent.mkdir()
+    if existing:
+        SqliteJournal(path).close()
+        path.chmod(0o444)
+    path.parent.chmod(0o555)
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:  # Root may write everywhere, so the child is somebody else.
+        try:
+            if os.getuid() == 0:
+                os.setuid(65534)
+            SqliteJournal(path)
+        except errors.InvalidConfiguration as error:
+            os.write(writer, str(error).encode())
+        except BaseException as error:  # noqa: BLE001 - the parent reports it
+            os.write(writer, repr(error).encode())
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        message = pipe.read()
+    os.waitpid(child, 0)
+    path.parent.chmod(0o755)
+    assert "cannot be opened for writing" in message
+
+
+def test_damaged_records_are_all_named(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = SqliteJournal(path)
+    journal.commit(
+        Changes(increments=(_record("good"), _record("bad")), deletions=(DeletionRecord("x://1", "a", 1.0),))
+    )
+    journal.close()
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE increments SET record = '{\"phase\": 7}' WHERE id = 'bad'")
+        connection.execute("UPDATE deletions SET record = 'milk'")
+    connection.close()
+    journal = SqliteJournal(path)
+    with pytest.raises(errors.InvalidConfiguration) as raised:
+        journal.read()
+    assert len(raised.value.problems) == 2
+    assert "increment bad" in str(raised.value)
+    assert "deletion x://1" in str(raised.value)
+    journal.close()
