@@ -1,0 +1,132 @@
+"""`cagrpc plan`: offline planning. The JSON is an interface, written out here field by field; tables say the same."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from cagrpc.cli.output import console, print_json, table
+from cagrpc.cli.planning import Planned, plan_from_files
+from solver import PodClass
+from solver.quantities import format_quantity
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan and print. Pods without a place are no failure."""
+    planned = plan_from_files(options)
+    if options.output == "json":
+        print_json(as_json(planned))
+    else:
+        print_plan(planned, console())
+    return 0
+
+
+def as_json(planned: Planned) -> dict[str, Any]:
+    """The plan in the words of its interface. Costs are US dollars per hour, `gap` is a fraction."""
+    plan, certificate = planned.plan, planned.plan.certificate
+    return {
+        "status": certificate.status.value,
+        "cost_per_hour": certificate.cost_usd_per_hour,
+        "lower_bound": certificate.lower_bound_usd_per_hour,
+        "gap": certificate.gap,
+        "elapsed_seconds": plan.elapsed_seconds,
+        "price_of_priority": certificate.price_of_priority_usd_per_hour,
+        "tiers": [
+            {"weight": t.weight, "cost_per_hour": t.cost_usd_per_hour, "lower_bound": t.lower_bound_usd_per_hour}
+            for t in certificate.tiers
+        ],
+        "increments": [
+            {
+                "node_group": increment.node_group,
+                "provisioner": group.provisioner,
+                "instance_type": group.instance_type,
+                "zone": group.zone,
+                "weight": group.weight,
+                "delta": increment.delta,
+            }
+            for increment in plan.increments
+            for group in (planned.groups[increment.node_group],)
+        ],
+        "pod_classes": [
+            {"id": each.index, "count": each.count, "requests": requests_of(each), "example": each.example}
+            for each in plan.pod_classes
+        ],
+        "nodes": [{"node_group": n.node_group, "count": n.count, "pods": _by_class(n.pods)} for n in plan.nodes],
+        "existing": [{"node": n.node, "pods": _by_class(n.pods)} for n in plan.existing],
+        "unplaced": [{"class": u.pod_class, "count": u.count, "reasons": list(u.reasons)} for u in plan.unplaced],
+    }
+
+
+def requests_of(pod_class: PodClass) -> dict[str, str]:
+    """Kubernetes quantities."""
+    return {resource: format_quantity(resource, amount) for resource, amount in pod_class.spec.requests}
+
+
+def _by_class(pods: Mapping[int, int]) -> dict[str, int]:
+    return {str(index): count for index, count in sorted(pods.items())}
+
+
+def print_plan(planned: Planned, out: Console) -> None:
+    """Tables: what to open, at what cost, and what has no place."""
+    plan, certificate = planned.plan, planned.plan.certificate
+    wanted = sum(each.count for each in plan.pod_classes)
+    unplaced = sum(each.count for each in plan.unplaced)
+    existing = sum(sum(each.pods.values()) for each in plan.existing)
+    if plan.increments:
+        out.print(_increments(planned))
+    if len(certificate.tiers) > 1:
+        out.print(_tiers(planned))
+    if plan.unplaced:
+        out.print(_unplaced(planned))
+    out.print(
+        f"{wanted - unplaced} of {wanted} pods have a place ({existing} on nodes that stand already),"
+        f" {sum(each.delta for each in plan.increments)} new nodes",
+        soft_wrap=True,
+    )
+    out.print(sentence_of_cost(planned), soft_wrap=True)
+
+
+def sentence_of_cost(planned: Planned) -> str:
+    """The certificate in words."""
+    plan, certificate = planned.plan, planned.plan.certificate
+    proof = f"no plan that serves as much costs less than ${certificate.lower_bound_usd_per_hour:.4f}/h"
+    words = (
+        f"{certificate.status.value}: new nodes cost ${certificate.cost_usd_per_hour:.4f}/h; {proof}"
+        f" (gap {certificate.gap:.2%}); planned in {plan.elapsed_seconds:.2f} s"
+    )
+    if certificate.price_of_priority_usd_per_hour:
+        words += f"; with all weights equal it would cost ${certificate.price_of_priority_usd_per_hour:.4f}/h less"
+    return words
+
+
+def _increments(planned: Planned) -> Any:
+    columns = ("weight", "nodes", "$/h")
+    result = table("New nodes", "node group", "provisioner", "instance type", "zone", *columns, right=columns)
+    for increment in planned.plan.increments:
+        group = planned.groups[increment.node_group]
+        cost = f"{increment.delta * group.price_usd_per_hour:.4f}"
+        words = (group.id, group.provisioner, group.instance_type, group.zone, str(group.weight))
+        result.add_row(*words, str(increment.delta), cost)
+    return result
+
+
+def _tiers(planned: Planned) -> Any:
+    columns = ("weight", "$/h", "at least $/h")
+    result = table("Cost by tier", *columns, right=columns)
+    for tier in planned.plan.certificate.tiers:
+        numbers = (tier.cost_usd_per_hour, tier.lower_bound_usd_per_hour)
+        result.add_row(str(tier.weight), *(f"{number:.4f}" for number in numbers))
+    return result
+
+
+def _unplaced(planned: Planned) -> Any:
+    classes = {each.index: each for each in planned.plan.pod_classes}
+    result = table("Pods without a place", "pods", "like", "requests", "why", right=("pods",))
+    for each in planned.plan.unplaced:
+        pod_class = classes[each.pod_class]
+        requests = ", ".join(f"{name} {quantity}" for name, quantity in requests_of(pod_class).items())
+        result.add_row(str(each.count), pod_class.example, requests, "\n".join(each.reasons))
+    return result
