@@ -96,7 +96,7 @@ def relax(pool: Pool, weights: Weighting, seconds: float | None = None) -> Relax
     room = program.add_rows(-INFINITY, np.array([float(kind.most) for kind in reduced.kinds]), len(reduced.kinds))
     program.add_entries(room.start + kinds, np.array(nodes), 1.0)
     limits = program.add_rows(-INFINITY, np.array(reduced.limits, dtype=np.float64), len(reduced.limits))
-    use = np.array([kind.use for kind in reduced.kinds], dtype=np.float64).reshape(len(reduced.kinds), -1)
+    use = reduced.use.astype(np.float64)
     program.add_entries(np.array(limits)[None, :], np.array(nodes)[:, None], use[kinds])
     solution = program.solve(seconds)
     if solution is None:

@@ -21,7 +21,7 @@ def needed_kinds(reduced: Reduced) -> Ints:
     price = np.array([kind.price_micros for kind in reduced.kinds])
     weight = np.array([kind.weight for kind in reduced.kinds])
     most = np.array([kind.most for kind in reduced.kinds])
-    use = np.array([kind.use for kind in reduced.kinds], dtype=np.int64).reshape(len(reduced.kinds), -1)
+    use = reduced.use
     limited = np.array([kind.limited for kind in reduced.kinds], dtype=bool)
     new = np.array([not kind.existing for kind in reduced.kinds], dtype=bool)
     enough = usable & new & (limited | (most >= fits @ reduced.wanted))

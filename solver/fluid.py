@@ -54,7 +54,7 @@ class FluidModel:
         self._capacity_rows(program, opened, placed, spec_of, kind_of)
         if reduced.limits:
             rows = program.add_rows(-INFINITY, np.array(reduced.limits, dtype=np.float64), len(reduced.limits))
-            use = np.array([k.use for k in kinds], dtype=np.float64)
+            use = reduced.use[self.active].astype(np.float64)
             program.add_entries(np.array(rows)[None, :], np.array(opened)[:, None], use)
         unserved = self._unserved(program, weights, {*weights, *fixed}, serve)
         for stage, most in fixed.items():

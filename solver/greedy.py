@@ -38,7 +38,7 @@ class _State:
         self.left = reduced.wanted.copy()
         self.room = np.array([kind.most for kind in reduced.kinds], dtype=np.int64)
         self.allowed = np.array(reduced.limits, dtype=np.int64)
-        self.use = np.array([kind.use for kind in reduced.kinds], dtype=np.int64).reshape(len(reduced.kinds), -1)
+        self.use = reduced.use
         self.nodes: defaultdict[int, int] = defaultdict(int)
         self._load()
 

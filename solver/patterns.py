@@ -27,7 +27,7 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
     """Every maximal pattern of the given usable kinds; None where there are more than `most` (or it takes too long to
     tell). With all of them the master problem is the problem itself, and its bound is a true bound."""
     found: list[Pattern] = []
-    steps = [most * 30]
+    steps = [most * 10]
     for kind in reduced.kinds:
         if kind.most == 0 or kind.index not in kinds:
             continue

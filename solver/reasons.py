@@ -47,7 +47,7 @@ def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:
 
 
 def _exhausted(problem: Problem, fitting: set[str], deltas: dict[str, int]) -> Iterator[str]:
-    for group in problem.node_groups:
+    for group in sorted(problem.node_groups, key=lambda g: g.id):
         if group.id not in fitting:
             continue
         if group.target_size + deltas.get(group.id, 0) >= group.max_size:
@@ -61,7 +61,7 @@ def _exhausted(problem: Problem, fitting: set[str], deltas: dict[str, int]) -> I
 
 def _limits_reached(problem: Problem, group: NodeGroup, deltas: dict[str, int]) -> Iterator[str]:
     groups = {g.id: g for g in problem.node_groups}
-    for limit in problem.limits:
+    for limit in sorted(problem.limits, key=lambda each: each.name):
         if limit.node_groups is not None and group.id not in limit.node_groups:
             continue
         for resource, left in remaining(limit).items():
@@ -91,7 +91,7 @@ def _misfits(problem: Problem, spec: PodSpec, fitting: set[str]) -> Iterator[str
             causes[_node_cause(spec, node)] += 1
     if not fitting:
         yield from _too_small(spec, eligible)
-    for reason, count in causes.most_common():
+    for reason, count in sorted(causes.items(), key=lambda item: (-item[1], item[0])):
         yield f"{reason} ({_several(count, 'node or node group', 'nodes or node groups')})"
 
 

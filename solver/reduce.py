@@ -116,6 +116,12 @@ class Reduced:
         return np.array([kind.fits for kind in self.kinds], dtype=bool).reshape(len(self.kinds), len(self.specs))
 
     @cached_property
+    def use(self) -> Ints:
+        """kinds x limit rows."""
+        rows = [kind.use for kind in self.kinds]
+        return np.array(rows, dtype=np.int64).reshape(len(self.kinds), len(self.limits))
+
+    @cached_property
     def wanted(self) -> Ints:
         """Per spec: pods that could be served."""
         total = np.zeros(len(self.specs), dtype=np.int64)
@@ -219,7 +225,7 @@ def _limit_rows(
     names: list[str] = []
     allowed: list[int] = []
     uses: dict[str, list[int]] = {group.id: [] for group in groups}
-    for limit in limits:
+    for limit in sorted(limits, key=lambda each: each.name):
         for name, left in sorted(remaining(limit).items()):
             bounded = limit.node_groups
             use = {g.id: g.counted_capacity.get(name, 0) if bounded is None or g.id in bounded else 0 for g in groups}

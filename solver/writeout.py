@@ -31,9 +31,10 @@ def batches(pool: Pool, selection: Selection) -> list[Batch]:
     """Every served pod in exactly one place; nodes that end up empty are left out, unless they must be opened."""
     reduced = pool.reduced
     queues = _Queues(reduced, selection)
+    copies = _with_idle_nodes(pool, selection)
     # Existing nodes first, then fuller columns: surplus is dropped where it empties nodes of the cheapest kinds last.
     order = sorted(
-        (column for column, count in enumerate(selection.nodes) if count),
+        (column for column, count in enumerate(copies) if count),
         key=lambda c: (
             not reduced.kinds[pool.patterns[c].kind].existing,
             -reduced.kinds[pool.patterns[c].kind].price_micros,
@@ -44,10 +45,25 @@ def batches(pool: Pool, selection: Selection) -> list[Batch]:
     for column in order:
         pattern = pool.patterns[column]
         pods = [(spec, count) for spec, count in enumerate(pattern.pods) if count]
-        for count, placed in queues.split(selection.nodes[column], pods):
+        for count, placed in queues.split(copies[column], pods):
             found.append(Batch(pattern.kind, count, placed))
     kept = [_cheaper(reduced, batch) for batch in found if batch.pods]
     return _merged([*kept, *_obligatory(reduced, kept)])
+
+
+def _with_idle_nodes(pool: Pool, selection: Selection) -> list[int]:
+    """Copies per column, with existing nodes that the selection leaves idle filled too: they cost nothing, and what
+    they take makes room on new ones."""
+    copies, used = list(selection.nodes), selection.opened(pool)
+    fullest: dict[int, int] = {}
+    for column, pattern in enumerate(pool.patterns):
+        best = fullest.get(pattern.kind)
+        if best is None or sum(pattern.pods) > sum(pool.patterns[best].pods):
+            fullest[pattern.kind] = column
+    for kind in pool.reduced.existing_kinds:
+        if kind.index in fullest:
+            copies[fullest[kind.index]] += kind.most - used[kind.index]
+    return copies
 
 
 class _Queues:
