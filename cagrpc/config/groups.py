@@ -63,7 +63,8 @@ def expand_all(
     gpu_label: str = "",
     autoscaling: model.Autoscaling | None = None,
 ) -> Expanded:
-    """Every provisioner's node groups, in order. Ids that stand twice go to `problems`. Groups with NVIDIA GPUs get `gpu_label` where they do not carry it."""
+    """Every provisioner's node groups, in order; ids that stand twice go to `problems`. Groups with NVIDIA GPUs get
+    `gpu_label` where they do not carry it."""
     provisioners: list[Provisioner] = []
     groups: list[NodeGroup] = []
     limits: list[Limit] = []

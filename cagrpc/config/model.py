@@ -21,6 +21,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from cagrpc.config import karpenter
 from cagrpc.config.kubernetes import (
@@ -289,7 +290,7 @@ ProvisionerEntry = Annotated[
     | Annotated[ProvisionerFile, Tag("<file>")]
     | Annotated[karpenter.NodePool, Tag("<nodepool>")]
     | Annotated[karpenter.ProvisionerV1Alpha5, Tag("<provisioner>")]
-    | Annotated[UnknownDocument, Tag("<unknown>")],
+    | Annotated[SkipJsonSchema[UnknownDocument], Tag("<unknown>")],
     Discriminator(_provisioner_tag),
 ]
 

@@ -1,0 +1,115 @@
+"""`cagrpc config check` and `cagrpc config schema`: files read as a server would read them, with everything wrong with
+them and a line on what they amount to; and the JSON schema of the configuration. Printing is the command line's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cagrpc.config.load import load_provisioners, load_settings
+from cagrpc.config.model import Configuration
+from cagrpc.config.recorded import read_recorded_groups
+from cagrpc.config.yaml_text import parse_documents, read_text
+from cagrpc.errors import InvalidConfiguration
+from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
+from solver.model import NodeGroup
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """One file. `problems` is empty where it is sound; `summary` then says what it amounts to."""
+
+    path: Path
+    kind: str
+    """configuration, provisioners, catalogue, node groups; unknown where it cannot be read."""
+    summary: str = ""
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    files: tuple[CheckedFile, ...]
+
+    @property
+    def sound(self) -> bool:
+        return not any(file.problems for file in self.files)
+
+
+def check_files(paths: Sequence[Path]) -> CheckReport:
+    """Each file by its kind: CSV is a catalogue, Karpenter documents are provisioners, JSON with `groups` are a
+    recording's node groups, anything else is a configuration. Never raises for what is in a file."""
+    return CheckReport(tuple(_checked(path) for path in paths))
+
+
+def configuration_schema() -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of a configuration file."""
+    schema = Configuration.model_json_schema(by_alias=True)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "https://cagrpc.io/config.schema.json",
+    } | schema
+
+
+def schema_text() -> str:
+    """The schema as it is published in docs/config.schema.json."""
+    return json.dumps(configuration_schema(), indent=2) + "\n"
+
+
+def _checked(path: Path) -> CheckedFile:
+    kind = "unknown"
+    try:
+        kind = _kind(path)
+        return _CHECKS[kind](path)
+    except InvalidConfiguration as error:
+        return CheckedFile(path, kind, problems=error.problems)
+
+
+def _kind(path: Path) -> str:
+    if path.suffix.lower() == ".csv":
+        return "catalogue"
+    documents = parse_documents(read_text(path), str(path))
+    first = next((document for document in documents if isinstance(document, Mapping)), {})
+    if "apiVersion" in first or "kind" in first:
+        return "provisioners"
+    return "node groups" if "groups" in first and "provisioners" not in first else "configuration"
+
+
+def _catalogue(path: Path) -> CheckedFile:
+    catalogue = read_catalogue(path)
+    summary = f"{len(catalogue.instance_types)} instance types, {len(catalogue.offerings)} offerings"
+    return CheckedFile(path, "catalogue", summary)
+
+
+def _provisioners(path: Path) -> CheckedFile:
+    found = load_provisioners([path], embedded_catalogue())
+    return CheckedFile(path, "provisioners", _tiers(found.groups), warnings=found.warnings)
+
+
+def _node_groups(path: Path) -> CheckedFile:
+    return CheckedFile(path, "node groups", f"{len(read_recorded_groups(path))} node groups")
+
+
+def _configuration(path: Path) -> CheckedFile:
+    settings = load_settings(path)
+    shown = len(settings.shown(settings.groups, {}))
+    return CheckedFile(
+        path, "configuration", f"{_tiers(settings.groups)}; {shown} shown to CA", warnings=settings.warnings
+    )
+
+
+def _tiers(groups: Sequence[NodeGroup]) -> str:
+    weights = sorted({group.weight for group in groups}, reverse=True)
+    each = (f"weight {weight}: {sum(group.weight == weight for group in groups)}" for weight in weights)
+    return f"{len(groups)} node groups" + (f" ({', '.join(each)})" if weights else "")
+
+
+_CHECKS = {
+    "catalogue": _catalogue,
+    "provisioners": _provisioners,
+    "node groups": _node_groups,
+    "configuration": _configuration,
+}
