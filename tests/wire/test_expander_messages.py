@@ -1,0 +1,79 @@
+"""BestOptions requests: both wire generations, and what happens when there is no time or a pod is strange."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cagrpc.errors import InvalidInput
+from cagrpc.wire import expander
+from cagrpc.wire.gen import expander_pb2 as pb
+from cagrpc.wire.gen import kubernetes_pb2
+
+
+def _pod(name: str, cpu: str = "1") -> bytes:
+    pod = kubernetes_pb2.Pod()
+    pod.metadata.name, pod.metadata.namespace, pod.metadata.uid = name, "ns", f"uid-{name}"
+    pod.spec.containers.add().resources.requests["cpu"].string = cpu
+    return pod.SerializeToString()
+
+
+def _in_time() -> bool:
+    return False
+
+
+@pytest.mark.parametrize("field", ["pod", "podBytes"])
+def test_options_of_both_generations_are_read_alike(field: str) -> None:
+    options = [
+        pb.Option(nodeGroupId="a", nodeCount=2, debug="d"),
+        pb.Option(nodeGroupId="b", nodeCount=1),
+    ]
+    getattr(options[0], field).extend([_pod("1"), _pod("2")])
+    getattr(options[1], field).append(_pod("2"))
+    request = expander.decode(pb.BestOptionsRequest(options=options).SerializeToString(), _in_time)
+    first, second = request.options
+    assert (first.node_group, first.node_count, first.pod_count, first.debug) == ("a", 2, 2, "d")
+    assert [pod.name for pod in first.pods] == ["ns/1", "ns/2"]
+    assert second.pods[0] is first.pods[1]
+    assert not request.undecoded
+
+
+def test_without_time_only_the_counts_are_known() -> None:
+    option = pb.Option(nodeGroupId="a", nodeCount=2, podBytes=[_pod(str(i)) for i in range(300)])
+    looks = iter([False, False, True])
+    data = pb.BestOptionsRequest(options=[option, option]).SerializeToString()
+    request = expander.decode(data, lambda: next(looks))
+    assert [(o.pod_count, o.pods) for o in request.options] == [(300, ()), (300, ())]
+    assert request.undecoded == "no time to decode more than 128 pods"
+
+
+def test_a_pod_that_cannot_be_understood_leaves_the_counts() -> None:
+    option = pb.Option(nodeGroupId="a", nodeCount=2, podBytes=[_pod("1"), _pod("2", cpu="several")])
+    request = expander.decode(pb.BestOptionsRequest(options=[option]).SerializeToString(), _in_time)
+    assert [(o.pod_count, o.pods) for o in request.options] == [(2, ())]
+    assert "pod ns/2: spec.containers[0].resources.requests.cpu: 'several' is not a quantity" in request.undecoded
+
+
+def test_malformed_pods_are_invalid_input() -> None:
+    option = pb.Option(nodeGroupId="a", nodeCount=2, podBytes=[b"\xff"])
+    with pytest.raises(InvalidInput, match=r"these 1 bytes are not a cagrpc.kubernetes.Pod message"):
+        expander.decode(pb.BestOptionsRequest(options=[option]).SerializeToString(), _in_time)
+
+
+@given(st.text(max_size=30), st.integers(1, 10**6), st.text(max_size=50))
+def test_an_answer_is_one_option_with_its_id(group: str, count: int, reason: str) -> None:
+    (option,) = pb.BestOptionsResponse.FromString(expander.answer(group, count, reason)).options
+    assert (option.nodeGroupId, option.nodeCount, option.debug) == (group, count, reason)
+
+
+def test_a_veto_is_an_empty_answer() -> None:
+    assert not pb.BestOptionsResponse.FromString(expander.VETO).options
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_a_request_or_invalid_input(data: bytes) -> None:
+    try:
+        assert isinstance(expander.decode(data, _in_time), expander.Request)
+    except InvalidInput as error:
+        assert "message" in str(error)  # noqa: PT017
