@@ -142,7 +142,8 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     first = SqliteJournal(path)
     script = (
-        "import sys; from pathlib import Path; from cagrpc import errors; from cagrpc.fleet.journal import SqliteJournal\n"
+        "import sys; from pathlib import Path\n"
+        "from cagrpc import errors; from cagrpc.fleet.journal import SqliteJournal\n"
         "try: SqliteJournal(Path(sys.argv[1]), busy_seconds=0.05)\n"
         "except errors.Unavailable as error: print(error)"
     )

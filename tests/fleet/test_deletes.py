@@ -1,0 +1,343 @@
+"""Deleting instances, asking increases back, and starting again over what stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cagrpc import errors
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.journal import Journal, SqliteJournal
+from cagrpc.fleet.model import Increment, InstanceState, Origin, Phase
+from tests.fleet.support import MemoryJournal, World, group, listed, states, targets
+
+
+def _running(deltas: dict[str, int], *, min_size: int = 0, origin: Origin = Origin.CAGRPC) -> tuple[World, Fleet]:
+    world = World(groups=[group("a", min_size=min_size), group("b")])
+    fleet = world.fleet()
+    world.backend.boot_all()
+    fleet.reconcile()
+    fleet.apply(Increment(deltas, origin))
+    fleet.reconcile()
+    world.backend.boot_all()
+    fleet.reconcile()
+    return world, fleet
+
+
+def test_a_delete_is_journalled_first_and_leaves_the_target_at_once() -> None:
+    world, fleet = _running({"a": 3})
+    first, second, third = world.backend.ids()
+    fleet.delete_instances("a", [second])
+    assert isinstance(world.journal, MemoryJournal)
+    assert list(world.journal.shelf[0].deletions) == [second]
+    assert world.backend.executed_deletes == []
+    assert states(fleet.snapshot, "a") == ["running", "deleting", "running"]
+    assert targets(fleet.snapshot) == {"a": 2}
+    fleet.reconcile()
+    assert world.backend.executed_deletes == [second]
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert [i.id for i in listed(fleet.snapshot, "a")] == [first, third]
+    assert targets(fleet.snapshot) == {"a": 2}
+
+
+def test_a_repeated_delete_lowers_nothing_twice() -> None:
+    world, fleet = _running({"a": 3})
+    (gone, *_) = world.backend.ids()
+    fleet.delete_instances("a", [gone, gone])
+    for _ in range(3):
+        fleet.delete_instances("a", [gone])
+        fleet.reconcile()
+        world.backend.finish_deletes()
+        assert targets(fleet.snapshot) == {"a": 2}
+        fleet = world.restart()
+    assert world.backend.executed_deletes == [gone]
+
+
+def test_nothing_to_delete_is_no_error() -> None:
+    _, fleet = _running({"a": 1})
+    before = fleet.snapshot
+    fleet.delete_instances("a", [])
+    assert fleet.snapshot is before
+
+
+@pytest.mark.parametrize(
+    ("group_id", "numbers", "extra", "error", "words"),
+    [
+        pytest.param("x", [0], [], errors.NotFound, ["'x' does not exist"], id="unknown group"),
+        pytest.param("a", [0], ["nope"], errors.NotFound, ["'nope' is not known"], id="unknown instance"),
+        pytest.param("a", [0], [""], errors.NotFound, ["'' is not known"], id="empty id"),
+        pytest.param("b", [0], [], errors.InvalidInput, ["belongs to node group a"], id="another group"),
+        pytest.param(
+            "a",
+            [0, 2],
+            ["nope", "neither"],
+            errors.InvalidInput,
+            ["b-", "belongs to node group b", "'nope'", "'neither'"],
+            id="all wrong ids at once",
+        ),
+    ],
+)
+def test_wrong_ids_are_named_and_nothing_is_deleted(
+    group_id: str, numbers: Sequence[int], extra: Sequence[str], error: type[errors.CagrpcError], words: Sequence[str]
+) -> None:
+    world, fleet = _running({"a": 2, "b": 1})
+    before = fleet.snapshot
+    with pytest.raises(error) as raised:
+        fleet.delete_instances(group_id, [*(world.backend.ids()[n] for n in numbers), *extra])
+    assert all(word in str(raised.value) for word in words), str(raised.value)
+    fleet.reconcile()
+    assert fleet.snapshot is before
+    assert world.backend.executed_deletes == []
+
+
+def test_the_minimum_is_kept() -> None:
+    world, fleet = _running({"a": 2}, min_size=1)
+    ids = world.backend.ids()
+    with pytest.raises(errors.FailedPrecondition, match="would leave 0 nodes, fewer than its minimum of 1"):
+        fleet.delete_instances("a", ids)
+    assert targets(fleet.snapshot) == {"a": 3}
+    fleet.delete_instances("a", ids[:2])
+    assert targets(fleet.snapshot) == {"a": 1}
+    with pytest.raises(errors.FailedPrecondition):
+        fleet.delete_instances("a", ids[2:])
+    fleet.delete_instances("a", ids[:2])
+
+
+def test_failed_instances_do_not_stand_in_for_the_minimum_and_may_always_go() -> None:
+    world, fleet = _running({"b": 1}, min_size=2)
+    (first, second, *_) = world.backend.ids("a")
+    fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER))
+    fleet.reconcile()
+    failed = world.backend.ids("a")[2]
+    world.backend.fail(failed)
+    fleet.reconcile()
+    assert states(fleet.snapshot, "a") == ["running", "running", "failed"]
+    with pytest.raises(errors.FailedPrecondition, match="would leave 1 nodes"):
+        fleet.delete_instances("a", [first])
+    world.backend.vanish(second)
+    fleet.reconcile()
+    fleet.delete_instances("a", [failed])
+    assert fleet.snapshot.groups["a"].target_size == 1
+    fleet.reconcile()
+    assert fleet.snapshot.groups["a"].target_size == 2
+
+
+def test_with_the_journal_out_of_reach_nothing_is_deleted() -> None:
+    world, fleet = _running({"a": 1})
+    assert isinstance(world.journal, MemoryJournal)
+    world.journal.broken = True
+    with pytest.raises(errors.Unavailable):
+        fleet.delete_instances("a", world.backend.ids())
+    world.journal.broken = False
+    fleet.reconcile()
+    assert world.backend.executed_deletes == []
+    assert targets(fleet.snapshot) == {"a": 1}
+
+
+def test_with_the_backend_out_of_reach_a_delete_is_kept_for_later() -> None:
+    world, fleet = _running({"a": 1})
+    world.backend.unreachable = True
+    fleet.delete_instances("a", world.backend.ids())
+    with pytest.raises(errors.Unavailable):
+        fleet.reconcile()
+    world.backend.unreachable = False
+    fleet = world.restart()
+    assert len(world.backend.executed_deletes) == 1
+    assert targets(fleet.snapshot) == {}
+
+
+def test_a_lost_answer_to_a_delete_deletes_once() -> None:
+    world, fleet = _running({"a": 2})
+    fleet.delete_instances("a", world.backend.ids()[:1])
+    world.backend.lose_answers = True
+    with pytest.raises(errors.Unavailable):
+        fleet.reconcile()
+    world.backend.lose_answers = False
+    fleet.reconcile()
+    assert len(world.backend.executed_deletes) == 1
+
+
+def test_deleted_members_leave_their_increment_which_goes_on_with_the_others() -> None:
+    world = World(groups=[group("a")])
+    fleet = world.fleet()
+    key = fleet.apply(Increment({"a": 3}, Origin.AUTOSCALER)).id
+    fleet.reconcile()
+    first, *others = world.backend.ids()
+    fleet.delete_instances("a", [first])
+    assert targets(fleet.snapshot) == {"a": 2}
+    fleet.reconcile()
+    world.backend.finish_deletes()
+    fleet = world.restart()
+    assert fleet.increment(key).phase is Phase.CREATING
+    for instance_id in others:
+        world.backend.boot(instance_id)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.DONE
+    assert targets(fleet.snapshot) == {"a": 2}
+
+
+def test_an_increment_all_of_whose_members_were_deleted_is_done() -> None:
+    world = World(groups=[group("a")])
+    fleet = world.fleet()
+    key = fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER)).id
+    fleet.reconcile()
+    fleet.delete_instances("a", world.backend.ids())
+    fleet.reconcile()
+    status = fleet.increment(key)
+    assert (status.phase, status.message) == (Phase.DONE, "all of its instances were deleted")
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == {}
+    assert listed(fleet.snapshot, "a") == []
+
+
+def test_tombstones_are_kept_for_a_day() -> None:
+    world, fleet = _running({"a": 1})
+    (gone,) = world.backend.ids()
+    fleet.delete_instances("a", [gone])
+    fleet.reconcile()
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    world.clock.advance(86_000)
+    fleet.reconcile()
+    fleet.delete_instances("a", [gone])
+    world.clock.advance(500)
+    fleet.reconcile()
+    with pytest.raises(errors.NotFound):
+        fleet.delete_instances("a", [gone])
+
+
+# DecreaseTargetSize.
+
+
+@pytest.mark.parametrize("delta", [0, 1, 7])
+def test_a_decrease_must_be_negative(delta: int) -> None:
+    _, fleet = _running({"a": 2})
+    with pytest.raises(errors.InvalidInput, match=f"delta is {delta}, it must be negative"):
+        fleet.decrease_target("a", delta)
+
+
+def test_a_decrease_of_an_unknown_group() -> None:
+    _, fleet = _running({"a": 2})
+    with pytest.raises(errors.NotFound):
+        fleet.decrease_target("x", -1)
+
+
+def test_a_decrease_never_takes_existing_instances_nor_a_part_of_an_increment_in_flight() -> None:
+    world, fleet = _running({"a": 2})
+    fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER))
+    fleet.decrease_target("a", -2)
+    assert targets(fleet.snapshot) == {"a": 4}
+    fleet.reconcile()
+    fleet.decrease_target("a", -1000)
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == {"a": 4}
+    assert world.backend.executed_deletes == []
+
+
+def test_a_decrease_gives_failed_instances_back_oldest_first() -> None:
+    world, fleet = _running({"a": 2})
+    fleet.apply(Increment({"a": 3}, Origin.AUTOSCALER))
+    fleet.reconcile()
+    failed = world.backend.ids()[2:]
+    world.backend.fail(failed[0])
+    fleet.reconcile()
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == {"a": 5}
+    fleet.decrease_target("a", -1)
+    assert [i.id for i in listed(fleet.snapshot, "a")][2:] == failed[1:]
+    fleet = world.restart()
+    fleet.decrease_target("a", -3)
+    assert states(fleet.snapshot, "a") == ["running", "running"]
+    assert targets(fleet.snapshot) == {"a": 2}
+    fleet.delete_instances("a", failed)
+    assert targets(fleet.snapshot) == {"a": 2}
+
+
+# Starting again.
+
+
+def _reopen(path: Path) -> World:
+    def opened(last: Journal) -> Journal:
+        return SqliteJournal(path)
+
+    return World(groups=[group("a"), group("b")], journal=SqliteJournal(path), open_journal=opened)
+
+
+def test_everything_survives_a_restart_from_the_same_file(tmp_path: Path) -> None:
+    world = _reopen(tmp_path / "journal.db")
+    fleet = world.fleet()
+    done = fleet.apply(Increment({"a": 2, "b": 1}, pods=frozenset({"x", "y"}), reason="gang")).id
+    fleet.reconcile()
+    world.backend.boot_all()
+    fleet.reconcile()
+    failed = fleet.apply(Increment({"b": 2}, Origin.AUTOSCALER)).id
+    fleet.reconcile()
+    world.backend.fail(world.backend.ids("b")[2])
+    fleet.reconcile()
+    fleet.delete_instances("a", world.backend.ids("a")[:1])
+    planned = fleet.apply(Increment({"a": 1}, pods=frozenset({"z"}))).id
+    before = fleet.snapshot
+    world.backend.unreachable = True
+    fleet = world.restart()
+    assert [fleet.increment(key).phase for key in (done, failed, planned)] == [
+        Phase.DONE,
+        Phase.ROLLING_BACK,
+        Phase.PLANNED,
+    ]
+    world.backend.unreachable = False
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == targets(before)
+    assert fleet.snapshot.increments[:2] == before.increments[:2]
+    assert fleet.snapshot.in_flight_pods == {"z"}
+    assert states(fleet.snapshot, "a") == ["deleting", "running", "creating"]
+    assert states(fleet.snapshot, "b") == ["running", "failed", "failed"]
+    fleet.close()
+
+
+def test_instances_of_unknown_origin_are_adopted() -> None:
+    world = World(groups=[group("a", max_size=2)])
+    first = world.backend.add("a", token="", state=InstanceState.RUNNING)
+    second = world.backend.add("a", token="", state=InstanceState.CREATING)
+    world.backend.add("not ours", token="other", state=InstanceState.RUNNING)
+    fleet = world.fleet()
+    assert states(fleet.snapshot, "a") == ["running", "creating"]
+    assert targets(fleet.snapshot) == {"a": 2}
+    assert fleet.snapshot.group_of_instance == {first: "a", second: "a"}
+    with pytest.raises(errors.OutOfRange):
+        fleet.apply(Increment({"a": 1}))
+    fleet.delete_instances("a", [second])
+    fleet.reconcile()
+    assert world.backend.executed_deletes == [second]
+    assert states(fleet.snapshot, "a") == ["running", "deleting"]
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    fleet.delete_instances("a", [second])
+    assert targets(fleet.snapshot) == {"a": 1}
+
+
+def test_with_a_lost_journal_everything_that_stands_is_adopted() -> None:
+    world, fleet = _running({"a": 2, "b": 1})
+    fleet.close()
+    world.journal = MemoryJournal()
+    fleet = world.fleet()
+    assert targets(fleet.snapshot) == {"a": 2, "b": 1}
+    assert world.backend.executed_deletes == []
+
+
+def test_instances_are_listed_in_order_of_creation_whatever_the_backend_says_first() -> None:
+    world = World(groups=[group("a")])
+    adopted = world.backend.add("a", token="t", state=InstanceState.RUNNING)
+    fleet = world.fleet()
+    for _ in range(3):
+        fleet.apply(Increment({"a": 1}))
+        fleet.reconcile()
+    ids = world.backend.ids()
+    assert ids[0] == adopted
+    world.backend.instances = dict(sorted(world.backend.instances.items(), reverse=True))
+    fleet.reconcile()
+    assert [i.id for i in listed(fleet.snapshot, "a")] == ids

@@ -1,0 +1,334 @@
+"""Increments that cannot be whole: everything of them goes, once, and CA sees what it has to see; and minimum sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from cagrpc import errors
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import Increment, InstanceState, Origin, Phase
+from solver.model import Limit
+from tests.fleet.support import MemoryJournal, ScriptedBackend, World, group, listed, states, targets
+
+
+def _world(**more: object) -> World:
+    return World(groups=[group("a"), group("b")], **more)  # type: ignore[arg-type]
+
+
+def _ordered(world: World, deltas: dict[str, int], origin: Origin) -> tuple[Fleet, str]:
+    fleet = world.fleet()
+    applied = fleet.apply(Increment(deltas, origin, pods=frozenset({"p"})))
+    fleet.reconcile()
+    return fleet, applied.id
+
+
+def _fail_one(world: World) -> None:
+    world.backend.boot(world.backend.ids()[0])
+    world.backend.fail(world.backend.ids()[1])
+
+
+def _vanish_one(world: World) -> None:
+    world.backend.vanish(world.backend.ids()[1])
+
+
+def _delete_one_elsewhere(world: World) -> None:
+    world.backend.delete([world.backend.ids()[1]])
+    world.backend.executed_deletes.clear()
+
+
+def _miss_the_deadline(world: World) -> None:
+    world.backend.boot(world.backend.ids()[0])
+    world.clock.advance(600)
+
+
+TROUBLES = [
+    pytest.param(_fail_one, "no capacity", id="one fails"),
+    pytest.param(_vanish_one, "vanished before its increment was whole", id="one vanishes"),
+    pytest.param(_delete_one_elsewhere, "is being deleted by somebody else", id="one is deleted elsewhere"),
+    pytest.param(_miss_the_deadline, "1 of 3 instances were running after 600 s", id="deadline"),
+]
+
+
+@pytest.mark.parametrize(("trouble", "words"), TROUBLES)
+def test_our_own_increment_restores_targets_at_once(trouble: Callable[[World], None], words: str) -> None:
+    world = _world()
+    fleet, key = _ordered(world, {"a": 2, "b": 1}, Origin.CAGRPC)
+    trouble(world)
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == {}
+    assert set(states(fleet.snapshot, "a") + states(fleet.snapshot, "b")) == {"deleting"}
+    assert fleet.increment(key).phase is Phase.ROLLING_BACK
+    assert words in fleet.increment(key).message
+    assert fleet.snapshot.in_flight_pods == frozenset()
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.ROLLED_BACK
+    assert words in fleet.increment(key).message
+    assert listed(fleet.snapshot, "a") == listed(fleet.snapshot, "b") == []
+    assert len(world.backend.executed_deletes) == len(set(world.backend.executed_deletes))
+
+
+@pytest.mark.parametrize(("trouble", "words"), TROUBLES)
+def test_what_ca_asked_for_goes_at_once_and_stays_listed_as_failed(
+    trouble: Callable[[World], None], words: str
+) -> None:
+    world = _world()
+    fleet, key = _ordered(world, {"a": 3}, Origin.AUTOSCALER)
+    ids = world.backend.ids()
+    trouble(world)
+    fleet.reconcile()
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert world.backend.ids() == []
+    assert fleet.increment(key).phase is Phase.ROLLED_BACK
+    instances = listed(fleet.snapshot, "a")
+    assert [i.id for i in instances] == ids
+    assert {i.state for i in instances} == {InstanceState.CREATING}
+    assert all(i.error is not None and i.error.out_of_resources and words in i.error.message for i in instances)
+    assert targets(fleet.snapshot) == {"a": 3}
+
+
+def test_each_delete_of_a_failed_instance_lowers_the_target_once() -> None:
+    world = _world()
+    fleet, _ = _ordered(world, {"a": 3}, Origin.AUTOSCALER)
+    ids = world.backend.ids()
+    _fail_one(world)
+    fleet.reconcile()
+    for left, instance_id in zip((2, 1, 0), ids, strict=True):
+        for _ in range(2):
+            fleet.delete_instances("a", [instance_id])
+            assert fleet.snapshot.groups["a"].target_size == left
+            fleet.reconcile()
+        fleet = world.restart()
+        assert fleet.snapshot.groups["a"].target_size == left
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert listed(fleet.snapshot, "a") == []
+    assert sorted(world.backend.executed_deletes) == sorted(ids)
+
+
+def test_failed_instances_that_ca_never_deletes_are_given_up_after_ten_minutes_also_across_restarts() -> None:
+    world = _world()
+    fleet, key = _ordered(world, {"a": 2}, Origin.AUTOSCALER)
+    _vanish_one(world)
+    fleet.reconcile()
+    world.backend.finish_deletes()
+    world.clock.advance(599)
+    fleet = world.restart()
+    assert states(fleet.snapshot, "a") == ["failed", "failed"]
+    world.clock.advance(1)
+    fleet.reconcile()
+    assert listed(fleet.snapshot, "a") == []
+    assert targets(fleet.snapshot) == {}
+    assert fleet.increment(key).phase is Phase.ROLLED_BACK
+
+
+def test_a_member_without_an_instance_is_listed_under_a_stable_made_up_id() -> None:
+    world = _world()
+    world.backend.hidden = {"everything"}
+    fleet = world.fleet()
+    world.backend.unreachable = True
+    fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER))
+    with pytest.raises(errors.Unavailable):
+        fleet.reconcile()
+    world.clock.advance(600)
+    world.backend.unreachable = False
+    fleet.reconcile()
+    assert world.backend.order_calls == []
+    made_up = [i.id for i in listed(fleet.snapshot, "a")]
+    assert len(set(made_up)) == 2
+    fleet = world.restart()
+    assert [i.id for i in listed(fleet.snapshot, "a")] == made_up
+    fleet.delete_instances("a", made_up)
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == {}
+    assert world.backend.executed_deletes == []
+
+
+def test_a_machine_that_turns_up_after_the_roll_back_is_deleted_and_never_counted() -> None:
+    world = _world()
+    fleet = world.fleet()
+    fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER))
+    world.backend.lose_answers = True
+    with pytest.raises(errors.Unavailable):
+        fleet.reconcile()
+    world.backend.lose_answers = False
+    world.backend.hidden = set(world.backend.executed_orders)
+    world.clock.advance(600)
+    fleet.reconcile()
+    (made_up,) = (i.id for i in listed(fleet.snapshot, "a"))
+    world.backend.hidden = set()
+    fleet = world.restart()
+    assert [i.id for i in listed(fleet.snapshot, "a")] == [made_up]
+    assert targets(fleet.snapshot) == {"a": 1}
+    assert len(world.backend.executed_deletes) == 1
+    fleet.delete_instances("a", [made_up])
+    assert states(fleet.snapshot, "a") == ["deleting"]
+    assert targets(fleet.snapshot) == {}
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert listed(fleet.snapshot, "a") == []
+
+
+def test_a_late_machine_is_remembered_beyond_a_day_while_it_is_listed() -> None:
+    world = _world()
+    fleet, key = _ordered(world, {"a": 1}, Origin.CAGRPC)
+    world.backend.hidden = set(world.backend.executed_orders)
+    fleet.reconcile()
+    world.backend.hidden = set()
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.ROLLED_BACK
+    world.clock.advance(86_401)
+    fleet.reconcile()
+    assert states(fleet.snapshot, "a") == ["deleting"]
+    assert fleet.increment(key).phase is Phase.ROLLED_BACK
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    with pytest.raises(errors.NotFound):
+        fleet.increment(key)
+
+
+def test_one_increment_fails_and_the_others_of_its_group_go_on() -> None:
+    world = _world()
+    fleet, first = _ordered(world, {"a": 2}, Origin.AUTOSCALER)
+    second = fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER)).id
+    fleet.reconcile()
+    world.backend.fail(world.backend.ids()[0])
+    world.backend.boot(world.backend.ids()[2])
+    fleet.reconcile()
+    assert fleet.increment(first).phase is Phase.ROLLING_BACK
+    assert fleet.increment(second).phase is Phase.DONE
+    assert states(fleet.snapshot, "a") == ["failed", "failed", "running"]
+
+
+def test_a_roll_back_waits_for_a_backend_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = _world()
+    fleet, key = _ordered(world, {"a": 2}, Origin.CAGRPC)
+    world.backend.fail(world.backend.ids()[0])
+
+    def no_delete(instance_ids: Sequence[str]) -> None:
+        raise errors.Unavailable("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.backend, "delete", no_delete)
+        with pytest.raises(errors.Unavailable):
+            fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.ROLLING_BACK
+    assert targets(fleet.snapshot) == {}
+    fleet = world.restart()
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.ROLLED_BACK
+
+
+def test_a_refused_order_whose_first_answer_was_lost_takes_back_what_exists() -> None:
+    """The first call was carried out, its answer lost, one instance not listed yet; the second call is refused."""
+    world = _world()
+    fleet = world.fleet()
+    key = fleet.apply(Increment({"a": 1, "b": 1})).id
+    world.backend.lose_answers = True
+    with pytest.raises(errors.Unavailable):
+        fleet.reconcile()
+    world.backend.lose_answers = False
+    token = world.backend.executed_orders[1]
+    world.backend.hidden = {token}
+    world.backend.tokens.discard(token)  # A cloud that forgets tokens before it lists instances.
+    world.backend.refused_groups = {"b"}
+    fleet.reconcile()
+    world.backend.hidden = set()
+    fleet.reconcile()
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.ROLLED_BACK
+    assert world.backend.ids() == []
+
+
+def test_a_group_that_is_no_longer_configured_fails_its_increments() -> None:
+    world = _world()
+    fleet, key = _ordered(world, {"a": 1, "b": 1}, Origin.CAGRPC)
+    world.groups = [group("a")]
+    fleet = world.restart()
+    assert "node group b is no longer configured" in fleet.increment(key).message
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert world.backend.ids() == []
+
+
+def test_the_message_says_how_far_it_is() -> None:
+    world = _world()
+    fleet, key = _ordered(world, {"a": 3}, Origin.CAGRPC)
+    world.backend.boot(world.backend.ids()[1])
+    fleet.reconcile()
+    assert fleet.increment(key).message == "1 of 3 instances run"
+    assert fleet.snapshot.increments[0].message == "1 of 3 instances run"
+
+
+def test_nodes_that_vanish_after_their_increment_was_done_leave_listing_and_target() -> None:
+    world = _world()
+    fleet, key = _ordered(world, {"a": 2}, Origin.AUTOSCALER)
+    world.backend.boot_all()
+    fleet.reconcile()
+    gone = world.backend.ids()[0]
+    world.backend.vanish(gone)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.DONE
+    assert targets(fleet.snapshot) == {"a": 1}
+    fleet.delete_instances("a", [gone])
+    assert targets(fleet.snapshot) == {"a": 1}
+
+
+# Minimum sizes.
+
+
+def test_a_group_below_its_minimum_is_filled() -> None:
+    world = World(groups=[group("a", min_size=2), group("b")])
+    fleet = world.fleet()
+    assert targets(fleet.snapshot) == {"a": 2}
+    assert len(world.backend.executed_orders) == 2
+    (status,) = fleet.snapshot.increments
+    assert (status.increment.origin, status.increment.reason) == (Origin.CAGRPC, "minimum size")
+    world.backend.boot_all()
+    fleet.reconcile()
+    world.backend.vanish(world.backend.ids()[0])
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == {"a": 2}
+    assert len(world.backend.executed_orders) == 3
+
+
+def test_filling_backs_off_after_failures_also_across_restarts() -> None:
+    backend = ScriptedBackend()
+    backend.refused_groups = {"a"}
+    world = World(groups=[group("a", min_size=1)], backend=backend)
+    fleet = world.fleet()
+    tries = []
+    for _ in range(20):
+        world.clock.advance(30)
+        fleet.reconcile()
+        tries.append(len(backend.order_calls))
+    # At 0 s, 60 s, 180 s, 420 s.
+    assert tries == [1] + [2] * 4 + [3] * 8 + [4] * 7
+    fleet = world.restart()
+    assert len(backend.order_calls) == 4
+    backend.refused_groups = set()
+    world.clock.advance(480)
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == {"a": 1}
+
+
+def test_a_minimum_that_a_limit_forbids_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(groups=[group("a", min_size=2)], limits=[Limit("cluster", {"nodes": 1})])
+    fleet = world.fleet()
+    fleet.reconcile()
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == {}
+    assert caplog.text.count("stays below its minimum size: limit cluster") == 1
+
+
+def test_a_failed_fill_of_one_group_does_not_hold_up_another() -> None:
+    world = World(groups=[group("a", min_size=1), group("b", min_size=1)])
+    world.backend.refused_groups = {"a"}
+    fleet = world.fleet()
+    assert targets(fleet.snapshot) == {"b": 1}
+    assert isinstance(world.journal, MemoryJournal)
