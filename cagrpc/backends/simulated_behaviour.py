@@ -1,0 +1,130 @@
+"""How simulated instances behave, and which faults they play: settings with their JSON form. What a setting does to an
+order is `outcome` below; keeping instances is `simulated`."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+from cagrpc import errors
+
+EVERYWHERE = "*"
+"""The key of the behaviour of everything that has none of its own."""
+
+_MOST_SECONDS = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """The behaviour of one instance type, or of one node group, or (`*`) of all others.
+
+    All but `unreachable` and `delete_seconds` are decided when an instance is ordered: a change is for later orders.
+    """
+
+    boot_seconds: float = 30.0
+    """How long after its order an instance runs. Measured in seconds."""
+
+    boot_jitter_seconds: float = 0.0
+    """Up to so much is added to each instance's boot time. Measured in seconds."""
+
+    delete_seconds: float = 5.0
+    """How long a deleted instance is still listed as being deleted. Measured in seconds."""
+
+    stock: int | None = None
+    """How many instances can exist at once; an order for more is refused at once as a whole. None: any number."""
+
+    late_shortage: int | None = None
+    """How many instances can exist at once without the backend knowing it at once: orders for more are taken, and the
+    surplus instances fail while they are created. None: any number."""
+
+    failure_probability: float = 0.0
+    """How likely an instance fails while it is created. A fraction, 0 to 1."""
+
+    fail_after_seconds: float = 5.0
+    """How long after its order a failing instance fails. Measured in seconds."""
+
+    vanish_probability: float = 0.0
+    """How likely an instance vanishes without anybody's asking. A fraction, 0 to 1."""
+
+    vanish_after_seconds: float = 60.0
+    """How long after its order a vanishing instance vanishes, whether it runs by then or not. Measured in seconds."""
+
+    hang: bool = False
+    """Instances are created for ever and never run."""
+
+    unreachable: bool = False
+    """Orders and deletes of these instances find the backend out of reach; under `*` every call does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What will become of an instance, decided at its order. Times are seconds of the clock; None: never."""
+
+    running_at_seconds: float | None
+    fails_at_seconds: float | None
+    vanishes_at_seconds: float | None
+
+
+def outcome(behaviour: Behaviour, now: float, standing: int, rng: random.Random) -> Outcome:
+    """`standing` counts the sound instances that compete for the same stock. Draws the same numbers from `rng` whatever
+    the settings, so that one changed setting changes nothing else."""
+    jitter, fails, vanishes = rng.random(), rng.random(), rng.random()
+    short = behaviour.late_shortage is not None and standing >= behaviour.late_shortage
+    failing = short or fails < behaviour.failure_probability
+    return Outcome(
+        running_at_seconds=None
+        if behaviour.hang
+        else now + behaviour.boot_seconds + jitter * behaviour.boot_jitter_seconds,
+        fails_at_seconds=now + behaviour.fail_after_seconds if failing else None,
+        vanishes_at_seconds=now + behaviour.vanish_after_seconds
+        if vanishes < behaviour.vanish_probability
+        else None,
+    )
+
+
+def behaviour_to_json(behaviour: Behaviour) -> dict[str, object]:
+    """All settings by name."""
+    return asdict(behaviour)
+
+
+def behaviour_from_json(value: object, path: str = "behaviour") -> Behaviour:
+    """Settings by name; those left out keep their defaults. Raises `errors.InvalidConfiguration` with every problem,
+    each beginning with `path` and the setting's name."""
+    if not isinstance(value, Mapping):
+        raise errors.InvalidConfiguration([f"{path}: expected settings by name, found {_shown(value)}"])
+    defaults = asdict(Behaviour())
+    problems = [
+        f"{path}.{name}: no such setting; there are {', '.join(field.name for field in fields(Behaviour))}"
+        for name in value
+        if name not in defaults
+    ]
+    for name, given in value.items():
+        if name in defaults and (wrong := _wrong(name, given)) is not None:
+            problems.append(f"{path}.{name}: {wrong}, found {_shown(given)}")
+    if problems:
+        raise errors.InvalidConfiguration(problems)
+    given_values = {
+        name: float(given) if isinstance(defaults[name], float) else given for name, given in value.items()
+    }
+    return Behaviour(**given_values)
+
+
+def _wrong(name: str, given: object) -> str | None:
+    """What a setting must be, where it is not."""
+    number = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
+    if name.endswith("_seconds"):
+        right = number and 0 <= given <= _MOST_SECONDS  # type: ignore[operator]
+        return None if right else f"must be a number of seconds from 0 to {_MOST_SECONDS:g}"
+    if name.endswith("_probability"):
+        right = number and 0 <= given <= 1  # type: ignore[operator]
+        return None if right else "must be a fraction from 0 to 1"
+    if name in ("stock", "late_shortage"):
+        right = given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0)
+        return None if right else "must be a whole number from 0, or null"
+    return None if isinstance(given, bool) else "must be true or false"
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.60}"
