@@ -24,7 +24,7 @@ help: ## list the targets
 venv: $(RUNTIME) $(PROTOS) ## the environment that `make run` needs, from requirements.lock
 
 run: venv ## serve the embedded configuration and replay a recorded conversation (ONCE=1: exit after the replay)
-	$(BIN)/cagrpc serve --state-dir $(STATE_DIR) --replay $(RECORDING) $(if $(ONCE),--once)
+	$(BIN)/cagrpc serve --log-level warning --state-dir $(STATE_DIR) --replay $(RECORDING) $(if $(ONCE),--once)
 
 test: lint ## lint, then the tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -7,7 +7,7 @@ After each NodeGroupIncreaseSize it waits until the group has settled, since the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -106,7 +106,10 @@ class Replay:
     exceptions: Counter[str] = field(default_factory=Counter)
     """Reason of an allowed exception -> requests."""
     disagreements: list[Disagreement] = field(default_factory=list)
+    left_by_recording: dict[str, int] = field(default_factory=dict)
+    """Node group -> instances when the last request was answered; they are then deleted."""
     instances_left: dict[str, int] = field(default_factory=dict)
+    """Node group -> instances that were still there at the very end."""
     elapsed_seconds: float = 0.0
 
     @property
@@ -152,13 +155,28 @@ class Conversation:
         for sent, call in enumerate(self._calls, start=1):
             self._one(call)
             self._progress(sent)
+        self._replay.left_by_recording = self._left(groups)
+        self._replay.elapsed_seconds = self._clock() - began
+        self._clean_up(self._replay.left_by_recording)
+        self._replay.instances_left = self._left(groups)
+        return self._replay
+
+    def _left(self, groups: Iterable[str]) -> dict[str, int]:
+        """Node group -> instances of ours in it, once it has settled."""
         for node_group in groups:
             self._settle(node_group)
-            left = [i for i in self._listed(node_group) if i.id not in self._world.initial_instances]
-            if left:
-                self._replay.instances_left[node_group] = len(left)
-        self._replay.elapsed_seconds = self._clock() - began
-        return self._replay
+        left = {node_group: len(self._made(node_group)) for node_group in groups}
+        return {node_group: count for node_group, count in left.items() if count}
+
+    def _made(self, node_group: str) -> list[pb.Instance]:
+        return [each for each in self._listed(node_group) if each.id not in self._world.initial_instances]
+
+    def _clean_up(self, groups: Iterable[str]) -> None:
+        """A recording may end with nodes in use; ours are not."""
+        for node_group in groups:
+            nodes = [pb.ExternalGrpcNode(providerID=each.id, name=each.id) for each in self._made(node_group)]
+            request = pb.NodeGroupDeleteNodesRequest(id=node_group, nodes=nodes)
+            self._ask("NodeGroupDeleteNodes", request.SerializeToString())
 
     def _one(self, call: Call) -> None:
         request = self._identities.rewrite(call.method, call.request)

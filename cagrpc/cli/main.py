@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cagrpc.cli.logs import LEVELS as LOG_LEVELS
 from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
 
 EXIT_OK = 0
@@ -106,6 +107,7 @@ def _serve(commands: Any) -> None:
         action="store_true",
         help="listen on free ports of 127.0.0.1; endpoints.json in the state directory names them",
     )
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="default: %(default)s")
     parser.add_argument("--replay", metavar="RECORDING", help="then replay this recording against the own sockets")
     parser.add_argument("--once", action="store_true", help="stop after the replay, with its exit code")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,17 +41,41 @@ def run(options: argparse.Namespace) -> int:
     return 0 if replay.good else 1
 
 
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """The replay was asked to stop."""
+
+
 def replay_over_sockets(
-    name: str, calls: tuple[Call, ...], provider: str, expander: str, files: TlsFiles, *, settle_seconds: float
+    name: str,
+    calls: tuple[Call, ...],
+    provider: str,
+    expander: str,
+    files: TlsFiles,
+    *,
+    settle_seconds: float,
+    stopping: threading.Event | None = None,
 ) -> Replay:
-    """Connect, replay, disconnect. Raises Unavailable where a server does not answer."""
-    with _senders(provider, expander, files) as send, _progress(name, len(calls)) as progress:
+    """Connect, replay, disconnect. Raises Unavailable where a server does not answer, Interrupted once `stopping` is
+    set."""
+    stop = stopping or threading.Event()
+
+    def sleep(seconds: float) -> None:
+        if stop.wait(seconds):
+            raise Interrupted
+
+    with _senders(provider, expander, files) as send, _progress(name, len(calls)) as show:
+
+        def progress(sent: int) -> None:
+            show(sent)
+            if stop.is_set():
+                raise Interrupted
+
         return Conversation(
             Path(name).name,
             calls,
             send,
             clock=time.monotonic,
-            sleep=time.sleep,
+            sleep=sleep,
             settle_seconds=settle_seconds,
             progress=progress,
         ).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -26,6 +27,7 @@ def as_json(replay: Replay) -> dict[str, Any]:
         "methods": {name: asdict(totals) for name, totals in replay.methods.items()},
         "allowed_exceptions": dict(replay.exceptions),
         "disagreements": [asdict(each) for each in replay.disagreements],
+        "left_by_recording": replay.left_by_recording,
         "instances_left": replay.instances_left,
     }
 
@@ -40,16 +42,19 @@ def print_report(replay: Replay, console: Console) -> None:
         console.print(f"line {each.line}, {each.method}: {each.problem}", style="red", soft_wrap=True)
     if len(replay.disagreements) > MOST_DISAGREEMENTS:
         console.print(f"... and {len(replay.disagreements) - MOST_DISAGREEMENTS} more")
-    left = ", ".join(f"{count} in {node_group}" for node_group, count in replay.instances_left.items())
-    verdict = (
-        "every request was answered as recorded" if replay.good else f"{len(replay.disagreements)} answers are wrong"
-    )
+    if replay.left_by_recording:
+        console.print(f"the recording ends with {_counts(replay.left_by_recording)}; deleted now", soft_wrap=True)
+    verdict = "every request was answered as recorded" if replay.good else f"{len(replay.disagreements)} are wrong"
     console.print(
         f"{replay.recording}: {replay.requests} requests in {replay.elapsed_seconds:.1f} s; {verdict};"
-        f" instances left: {left or 'none'}",
+        f" instances left: {_counts(replay.instances_left) or 'none'}",
         style="green" if replay.good else "bold red",
         soft_wrap=True,
     )
+
+
+def _counts(instances: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} instances in {node_group}" for node_group, count in instances.items())
 
 
 def _events(replay: Replay) -> Any:

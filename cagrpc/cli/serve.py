@@ -1,0 +1,164 @@
+"""`cagrpc serve`: flags to settings, the words for a newcomer, signals, and the replay that `make run` shows. The parts
+are put together in `server`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from cagrpc.cli import logs
+from cagrpc.cli.certificates import load
+from cagrpc.cli.output import console, warn
+from cagrpc.cli.recording import Call, read_recording
+from cagrpc.cli.replay import Interrupted, replay_over_sockets
+from cagrpc.cli.replay_report import print_report
+from cagrpc.cli.server import Endpoints, Server, in_state_directory
+from cagrpc.config.load import Address, Settings, load_default_settings, load_settings, parse_address
+from cagrpc.errors import CagrpcError, InvalidInput
+
+EXIT_WRONG_INPUT = 2
+SETTLE_SECONDS = 30.0
+ENDPOINTS = "endpoints.json"
+CLOUD_CONFIG = "cloud-config.yaml"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM (exit 0) or SIGINT (130); with --once until the replay is done."""
+    if options.once and not options.replay:
+        raise InvalidInput("serve: --once stops after the replay; give --replay as well")
+    logs.set_up(options.log_level)
+    settings = settings_from(options)
+    calls = read_recording(options.replay) if options.replay else ()
+    for warning in settings.warnings:
+        warn(warning)
+    stopping, signals = threading.Event(), list[int]()
+    with _signals(stopping, signals):
+        try:
+            server = Server(settings)
+        except CagrpcError as error:  # also a port or a state directory that another process holds
+            print("\n".join(f"cagrpc: {line}" for line in str(error).splitlines()), file=sys.stderr)
+            return EXIT_WRONG_INPUT
+        try:
+            server.start()
+            announce(settings, server.endpoints, console())
+            code = _replay(options.replay, calls, settings, server.endpoints, stopping) if calls else 0
+            if not options.once:
+                print("serving; stop with Ctrl-C", flush=True)
+                stopping.wait()
+        finally:
+            server.stop()
+            (settings.state_directory / ENDPOINTS).unlink(missing_ok=True)
+    if signals:
+        return 128 + signals[0] if signals[0] == signal.SIGINT else 0
+    return code if options.once else 0
+
+
+def settings_from(options: argparse.Namespace) -> Settings:
+    """The configuration, with what the flags override."""
+    settings = load_settings(options.config) if options.config else load_default_settings(Path())
+    if options.state_dir:
+        tls = in_state_directory(settings.tls, settings.state_directory, options.state_dir)
+        settings = replace(settings, state_directory=options.state_dir, tls=tls)
+    if options.ephemeral_ports:
+        free = Address("127.0.0.1", 0)
+        settings = replace(settings, provider=free, expander=free, http=free)
+    return replace(
+        settings,
+        provider=_address(options.provider_address, settings.provider),
+        expander=_address(options.expander_address, settings.expander),
+        http=_address(options.http_address, settings.http),
+    )
+
+
+def _address(text: str | None, otherwise: Address) -> Address:
+    return parse_address(text) if text else otherwise
+
+
+def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
+    """Where it serves and how to point a cluster-autoscaler at it; writes cloud-config.yaml and endpoints.json."""
+    state = settings.state_directory.resolve()
+    (state / ENDPOINTS).write_text(json.dumps({**asdict(endpoints), "pid": os.getpid()}) + "\n")
+    cloud_config = _cloud_config(settings, endpoints)
+    (state / CLOUD_CONFIG).write_text(cloud_config)
+    flags = [
+        "--cloud-provider=externalgrpc",
+        f"--cloud-config={state / CLOUD_CONFIG}",
+        "--expander=grpc",
+        f"--grpc-expander-url={endpoints.expander}",
+        f"--grpc-expander-cert={_client_file(settings, 'ca.crt')}",
+        "--balance-similar-node-groups=false",
+    ]
+    out.print(f"provider  {endpoints.provider}", soft_wrap=True)
+    out.print(f"expander  {endpoints.expander}", soft_wrap=True)
+    out.print(f"http      http://{endpoints.http}/metrics, /decisions, /increments, /healthz, /readyz", soft_wrap=True)
+    out.print("\nGive the cluster-autoscaler these flags:", style="bold")
+    out.print("\n".join(f"  {flag}" for flag in flags), soft_wrap=True)
+    out.print(f"\nand this cloud-config ({state / CLOUD_CONFIG}):", style="bold", soft_wrap=True)
+    out.print("\n".join(f"  {line}" for line in cloud_config.splitlines()), soft_wrap=True)
+    out.print()
+    sys.stdout.flush()
+
+
+def _cloud_config(settings: Settings, endpoints: Endpoints) -> str:
+    lines = {"address": endpoints.provider}
+    if settings.tls is not None:
+        names = {"cert": "client.crt", "key": "client.key", "cacert": "ca.crt"}
+        lines |= {field: _client_file(settings, name) for field, name in names.items()}
+    return "".join(f"{field}: {json.dumps(value)}\n" for field, value in lines.items())
+
+
+def _client_file(settings: Settings, name: str) -> str:
+    """Where the cluster-autoscaler finds a file; only a directory of `cagrpc certs` has its side as well."""
+    if settings.tls is None or settings.tls.directory is None:
+        return f"PATH/TO/{name}"
+    return str((settings.tls.directory / name).resolve())
+
+
+def _replay(
+    name: str, calls: tuple[Call, ...], settings: Settings, endpoints: Endpoints, stopping: threading.Event
+) -> int:
+    if settings.tls is None or settings.tls.directory is None:
+        raise InvalidInput("serve --replay: needs the client's certificate, in a directory as `cagrpc certs` makes it")
+    files = load(*(settings.tls.directory / each for each in ("client.crt", "client.key", "ca.crt")))
+    try:
+        replay = replay_over_sockets(
+            name,
+            calls,
+            endpoints.provider,
+            endpoints.expander,
+            files,
+            settle_seconds=SETTLE_SECONDS,
+            stopping=stopping,
+        )
+    except Interrupted:
+        return 1
+    print_report(replay, console())
+    return 0 if replay.good else 1
+
+
+@contextmanager
+def _signals(stopping: threading.Event, received: list[int]) -> Iterator[None]:
+    """SIGTERM and SIGINT ask for a graceful stop; a second one ends at once, as if nobody listened."""
+
+    def stop(number: int, _: object) -> None:
+        received.append(number)
+        stopping.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

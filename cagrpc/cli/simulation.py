@@ -1,0 +1,55 @@
+"""The simulated backend's switches: from the configuration at the start, and over HTTP (`/simulation`) while it runs.
+What a setting does is `cagrpc.backends.simulated_behaviour`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cagrpc.backends.simulated import SimulatedBackend
+from cagrpc.backends.simulated_behaviour import Behaviour, behaviour_from_json, behaviour_to_json
+from cagrpc.errors import InvalidConfiguration
+
+
+class Switches:
+    """`cagrpc.services.http.Simulation` over the backend. Keys are instance types, node group ids or `*`."""
+
+    def __init__(self, backend: SimulatedBackend) -> None:
+        self._backend = backend
+
+    def get(self) -> Mapping[str, Any]:
+        return {key: behaviour_to_json(behaviour) for key, behaviour in self._backend.behaviours().items()}
+
+    def put(self, behaviour: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Each key gets the behaviour given, whole (what is left out is the default); null takes one back."""
+        for key, parsed in _parsed(behaviour, "").items():
+            self._backend.set_behaviour(key, parsed)
+        return self.get()
+
+
+def configure(backend: SimulatedBackend, written: Mapping[str, Any]) -> Switches:
+    """The configuration says it all: what was switched while an earlier process ran ends here. Raises
+    InvalidConfiguration with every problem."""
+    parsed = _parsed(written, "backend.simulated.")
+    for key in backend.behaviours().keys() - parsed.keys():
+        backend.set_behaviour(key, None)
+    for key, behaviour in parsed.items():
+        backend.set_behaviour(key, behaviour)
+    return Switches(backend)
+
+
+def _parsed(written: Mapping[str, Any], place: str) -> dict[str, Behaviour | None]:
+    parsed: dict[str, Behaviour | None] = {}
+    problems: list[str] = []
+    for key, value in written.items():
+        if not key:
+            problems.append(f"{place}: an empty key; expected an instance type, a node group id or *")
+            continue
+        try:
+            parsed[key] = None if value is None else behaviour_from_json(value, f"{place}{key}")
+        except InvalidConfiguration as error:
+            problems += error.problems
+    if problems:
+        raise InvalidConfiguration(problems)
+    return parsed
