@@ -40,7 +40,7 @@ class Client:
     def raw(self, method: str, request: bytes, timeout: float | None = 5.0) -> tuple[str, str, bytes]:
         """Code, details and response."""
         try:
-            response = self._channel.unary_unary(PATHS[method])(request, timeout=timeout)
+            response = self._channel.unary_unary(PATHS[method], None, None)(request, timeout=timeout)
         except grpc.RpcError as error:
             return error.code().name, error.details() or "", b""  # what a channel raises is a Call as well
         return "OK", "", response
@@ -108,9 +108,9 @@ def _channel(port: int) -> grpc.Channel:
 
 
 @contextmanager
-def serving(service: str, methods: Mapping[str, Method]) -> Iterator[Client]:
+def serving(service: str, methods: Mapping[str, Method], threads: int = 8) -> Iterator[Client]:
     """Methods of one service on a socket of their own."""
-    server = RpcServer(service, methods, "127.0.0.1:0", tls=None)
+    server = RpcServer(service, methods, "127.0.0.1:0", tls=None, threads=threads)
     server.start()
     with _channel(server.port) as channel:
         yield Client(channel)

@@ -13,10 +13,11 @@ from cagrpc.services import provider
 from cagrpc.services.decisions import Choice
 from cagrpc.services.provider import Provider
 from cagrpc.services.status import Call
+from cagrpc.wire import nodes
 from cagrpc.wire.gen import externalgrpc_pb2 as pb
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.provider import AutoscalingOptions
-from solver.model import Limit, Taint, TaintEffect
+from solver.model import Limit, NodeGroup, Taint, TaintEffect
 from tests.fleet.support import MemoryJournal, World, group, states, targets
 from tests.services.support import House, serving
 
@@ -302,10 +303,27 @@ def test_increase_size_waits_at_most_half_of_the_deadline(
     "name", ["NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize", "Refresh"]
 )
 def test_a_call_that_has_expired_is_not_started(recording: _Recording, name: str) -> None:
-    with serving(provider.SERVICE, Provider(recording).methods()) as client:
-        assert client.code(name, _increase("a", 1), timeout=0.0)[0] == "DEADLINE_EXCEEDED"
     with pytest.raises(DeadlineExpired, match="nothing was changed"):
         Provider(recording).methods()[name](b"", Call(name, 0.0))
+    assert recording.applied == []
+
+
+def test_a_call_that_expires_while_it_waits_for_a_thread_is_not_started(recording: _Recording) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        entered.set()
+        assert leave.wait(5)
+
+    recording.refresh = slow  # type: ignore[method-assign]
+    with serving(provider.SERVICE, Provider(recording).methods(), threads=1) as client:
+        worker = threading.Thread(target=client.code, args=("Refresh",))
+        worker.start()
+        assert entered.wait(5)
+        assert client.code("NodeGroupIncreaseSize", _increase("a", 1), timeout=0.2)[0] == "DEADLINE_EXCEEDED"
+        leave.set()
+        worker.join()
+        assert client.code("NodeGroups")[0] == "OK"  # after the one that waited
     assert recording.applied == []
 
 
@@ -348,7 +366,10 @@ def test_a_node_costs_its_groups_price_for_the_interval(older: bool) -> None:
     ])  # fmt: skip
     with _house(world) as house:
         instance_id, _ = _grow(house)
-        price = lambda node: house.ca.ok("PricingNodePrice", _priced(node, older=older)).price  # noqa: E731
+
+        def price(node: pb.ExternalGrpcNode) -> float:
+            return float(house.ca.ok("PricingNodePrice", _priced(node, older=older)).price)
+
         assert price(_node(instance_id, **labels)) == pytest.approx(1.0)
         assert price(_node("other", **labels)) == pytest.approx(0.4)
         assert price(_node("other", **labels, **{"topology.kubernetes.io/zone": "z1"})) == pytest.approx(0.6)
@@ -390,8 +411,13 @@ def test_cleanup_changes_nothing() -> None:
 def test_hot_answers_are_ready_bytes_until_the_snapshot_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     with _house() as house:
         calls: list[str] = []
-        real = provider.nodes.template
-        monkeypatch.setattr(provider.nodes, "template", lambda g: calls.append(g.id) or real(g))
+        real = nodes.template
+
+        def counted(of: NodeGroup) -> bytes:
+            calls.append(of.id)
+            return real(of)
+
+        monkeypatch.setattr(nodes, "template", counted)
         request = pb.NodeGroupTemplateNodeInfoRequest(id="a")
         first = house.ca.ok("NodeGroupTemplateNodeInfo", request)
         assert house.ca.ok("NodeGroupTemplateNodeInfo", request) == first
