@@ -1,0 +1,133 @@
+"""`config check` and `config schema`, and the recordings' node groups."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cagrpc.config.check import check_files, configuration_schema, schema_text
+from cagrpc.config.recorded import read_recorded_groups
+from cagrpc.errors import InvalidConfiguration
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "cagrpc" / "data"
+THREE = DATA / "recordings" / "three-deployments.groups.json"
+
+
+def test_the_published_schema_is_up_to_date() -> None:
+    published = (ROOT / "docs" / "config.schema.json").read_text(encoding="utf-8")
+    assert published == schema_text(), "write it anew: cagrpc config schema > docs/config.schema.json"
+
+
+def test_the_schema_describes_every_section() -> None:
+    schema = configuration_schema()
+    assert schema["required"] == ["provisioners"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["increment_deadline_seconds"]["default"] == 600.0
+    forms = {option["$ref"].rsplit("/", 1)[1] for option in schema["properties"]["provisioners"]["items"]["oneOf"]}
+    assert forms == {"ProvisionerForm", "ProvisionerFile", "NodePool", "ProvisionerV1Alpha5"}
+    assert schema["$defs"]["ProvisionerForm"]["properties"]["weight"]["anyOf"][0] == {
+        "type": "integer", "minimum": 1, "maximum": 100,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "summary"),
+    [
+        (DATA / "default.yaml", "configuration", "node groups (weight 100: 2, weight 50: 1, weight 10: "),
+        (DATA / "catalog" / "aws-us-east-1.csv", "catalogue", "1345 instance types, 1345 offerings"),
+        (DATA / "provisioners" / "default-and-arm64.yaml", "provisioners", "(weight 100: 949, weight 50: 396)"),
+        (THREE, "node groups", "3 node groups"),
+    ],
+)
+def test_each_kind_of_file_is_recognised(path: Path, kind: str, summary: str) -> None:
+    report = check_files([path])
+    (checked,) = report.files
+    assert report.sound
+    assert checked.kind == kind
+    assert summary in checked.summary
+
+
+def test_files_are_checked_apart(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("provisioners: [{name: p, weight: 0}]\nlimits: {cpu: x}")
+    (tmp_path / "broken.yaml").write_text("a: [")
+    (tmp_path / "pool.yaml").write_text("apiVersion: karpenter.sh/v1\nkind: NodePool")
+    report = check_files([tmp_path / name for name in ("bad.yaml", "broken.yaml", "no.csv", "pool.yaml")] + [THREE])
+    assert not report.sound
+    assert [(file.kind, len(file.problems)) for file in report.files] == [
+        ("configuration", 2), ("unknown", 1), ("catalogue", 1), ("provisioners", 2), ("node groups", 0),
+    ]  # fmt: skip
+
+
+def test_warnings_are_told_of_sound_files() -> None:
+    (checked,) = check_files([DATA / "provisioners" / "reserved-and-fallback.yaml"]).files
+    assert not checked.problems
+    assert len(checked.warnings) == 1
+
+
+def test_recorded_groups_with_weights() -> None:
+    recorded = read_recorded_groups(THREE, {"m7g.xlarge": 80, "m7i.large": 20})
+    assert [(each.group.id, each.group.weight, each.group.provisioner) for each in recorded] == [
+        ("m7i.large", 20, "weight-20"), ("m7i.4xlarge", 0, "weight-0"), ("m7g.xlarge", 80, "weight-80"),
+    ]  # fmt: skip
+    large = recorded[0].group
+    assert large.allocatable == {"cpu": 1930, "memory": 6903 * 2**20, "pods": 29}
+    assert (large.price_usd_per_hour, large.max_size, large.zone) == (0.1008, 500, "zone-a")
+    assert large.labels == {
+        "node.kubernetes.io/instance-type": "m7i.large",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "topology.kubernetes.io/zone": "zone-a",
+        "example.com/node-group": "m7i.large",
+    }
+
+
+def test_how_recorded_groups_misbehaved(tmp_path: Path) -> None:
+    shape = {"cpu_milli": 1, "memory_mib": 1, "pods": 1, "price": 1}
+    groups = {
+        "plain": shape,
+        "gpu": shape | {"gpu": 2},
+        "out": shape | {"stockout": 1},
+        "failing": shape | {"fail_instances": 1},
+        "half": shape | {"atomic_fail": 1},
+        "slow": shape | {"startup": 1},
+    }
+    (tmp_path / "g.json").write_text(json.dumps({"groups": groups}))
+    found = {each.group.id: each for each in read_recorded_groups(tmp_path / "g.json")}
+    assert found["gpu"].group.allocatable["nvidia.com/gpu"] == 2
+    flags = {name: (e.stockout, e.fail_instances, e.atomic_fail, e.startup) for name, e in found.items()}
+    assert flags == {
+        "plain": (False, False, False, False),
+        "gpu": (False, False, False, False),
+        "out": (True, False, False, False),
+        "failing": (False, True, False, False),
+        "half": (False, False, True, False),
+        "slow": (False, False, False, True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("{}", "g.json: groups: is missing", id="no groups"),
+        pytest.param('{"groups": {}}', "g.json: groups: found {}, expected at least 1", id="not one"),
+        pytest.param('{"groups": {"g": {"cpu_mili": 1, "cpu_milli": 1, "memory_mib": 1, "pods": 1, "price": 1}}}',
+                     'g.json: groups.g.cpu_mili: unknown field; did you mean "cpu_milli"?', id="misspelt"),
+        pytest.param('{"groups": {"m7i.large": {"cpu_milli": -1, "memory_mib": 1, "pods": 1, "price": 1}}}',
+                     'g.json: groups["m7i.large"].cpu_milli: found -1, expected 1 or more', id="negative"),
+        pytest.param("{", "g.json:1:2: is not YAML", id="cut short"),
+        pytest.param("", "g.json: has 0 documents", id="empty"),
+    ],
+)  # fmt: skip
+def test_bad_files_of_recorded_groups(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "g.json").write_text(text)
+    with pytest.raises(InvalidConfiguration) as caught:
+        read_recorded_groups(tmp_path / "g.json")
+    assert caught.value.problems[0].startswith(f"{tmp_path}/{problem}")
+
+
+def test_a_weight_for_a_group_that_was_not_recorded() -> None:
+    with pytest.raises(InvalidConfiguration, match=r'has no group "m7i.lrge"; did you mean "m7i.large"\?'):
+        read_recorded_groups(THREE, {"m7i.lrge": 1})
