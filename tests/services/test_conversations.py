@@ -1,0 +1,166 @@
+"""Whole recorded conversations of an unmodified cluster-autoscaler, replayed over real sockets against our fleet: every
+request gets the recorded status, and an answer that means the same. Recorded instance ids stand for ours in order of
+creation; the backend plays what the recorded one did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from cagrpc.wire.gen import expander_pb2
+from cagrpc.wire.gen import externalgrpc_pb2 as pb
+from solver.model import NodeGroup
+from tests.fleet.support import ScriptedBackend, World
+from tests.recordings import Rpc, conversation, node_groups
+from tests.services.support import House
+
+
+class _Backend(ScriptedBackend):
+    """Remembers ids in order of creation, also of instances that are gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.created: dict[str, list[str]] = {}
+
+    def add(self, group_id: str, **more: object) -> str:
+        instance_id = super().add(group_id, **more)  # type: ignore[arg-type]
+        self.created.setdefault(group_id, []).append(instance_id)
+        return instance_id
+
+
+@dataclass
+class _Recorded:
+    """What a recording says of its own instances."""
+
+    group_of: dict[str, str] = field(default_factory=dict)
+    ran: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, rpcs: Sequence[Rpc]) -> _Recorded:
+        found = cls()
+        for rpc in rpcs:
+            if rpc.method == "NodeGroupForNode":
+                node = pb.NodeGroupForNodeRequest.FromString(rpc.request).node
+                group_id = pb.NodeGroupForNodeResponse.FromString(rpc.response).nodeGroup.id
+                if group_id:
+                    found.group_of[node.providerID] = group_id
+                    found.ran |= {node.providerID} if node.labels else set()
+            elif rpc.method == "NodeGroupNodes":
+                group_id = pb.NodeGroupNodesRequest.FromString(rpc.request).id
+                for instance in pb.NodeGroupNodesResponse.FromString(rpc.response).instances:
+                    found.group_of[instance.id] = group_id
+        return found
+
+    def ids(self, group_id: str) -> list[str]:
+        """In order of creation: the recorded provider numbered its instances."""
+        return sorted(recorded for recorded, of in self.group_of.items() if of == group_id)
+
+
+class _Replay:
+    def __init__(self, name: str, groups: Sequence[NodeGroup], refused: set[str]) -> None:
+        self.rpcs = conversation(name)
+        self.recorded = _Recorded.of(self.rpcs)
+        self.backend = _Backend()
+        self.backend.refused_groups = refused
+        self.world = World(groups=groups, backend=self.backend)
+        self.choices: list[str] = []
+
+    def ours(self, recorded_id: str) -> str:
+        group_id = self.recorded.group_of.get(recorded_id, "")
+        ids = self.recorded.ids(group_id)
+        created = self.backend.created.get(group_id, [])
+        place = ids.index(recorded_id) if recorded_id in ids else len(created)
+        return created[place] if place < len(created) else recorded_id
+
+    def run(self, house: House) -> None:
+        for number, rpc in enumerate(self.rpcs):
+            self._before(house, rpc)
+            client = house.advice if rpc.method == "BestOptions" else house.ca
+            code, details, response = client.raw(rpc.method, self._request(rpc))
+            assert code == rpc.code, f"{number}: {rpc.method}: {code} {details}, recorded {rpc.code}"
+            if code == "OK":
+                self._check(house, number, rpc, response)
+            if rpc.method in ("NodeGroupIncreaseSize", "NodeGroupDeleteNodes"):
+                house.fleet.reconcile()  # in real time a second passes
+                self.backend.finish_deletes()  # the recorded provider's machines went at once
+                house.fleet.reconcile()
+
+    def _before(self, house: House, rpc: Rpc) -> None:
+        if rpc.method == "Refresh":
+            running = {self.ours(recorded) for recorded in self.recorded.ran}
+            for instance in tuple(self.backend.instances.values()):
+                if instance.id in running and instance.state == "creating":
+                    self.backend.boot(instance.id)
+            self.backend.finish_deletes()
+        if rpc.method == "NodeGroupNodes" and any(
+            i.status.errorInfo.errorCode for i in pb.NodeGroupNodesResponse.FromString(rpc.response).instances
+        ):
+            group_id = pb.NodeGroupNodesRequest.FromString(rpc.request).id
+            for instance in tuple(self.backend.instances.values()):
+                if instance.node_group == group_id and instance.state == "creating" and not instance.error:
+                    self.backend.fail(instance.id)
+            house.fleet.reconcile()
+
+    def _request(self, rpc: Rpc) -> bytes:
+        if rpc.method == "NodeGroupForNode":
+            about = pb.NodeGroupForNodeRequest.FromString(rpc.request)
+            self._rename(about.node)
+            return about.SerializeToString()
+        if rpc.method == "NodeGroupDeleteNodes":
+            doomed = pb.NodeGroupDeleteNodesRequest.FromString(rpc.request)
+            for node in doomed.nodes:
+                self._rename(node)
+            return doomed.SerializeToString()
+        return rpc.request
+
+    def _rename(self, node: pb.ExternalGrpcNode) -> None:
+        made_up = node.name == node.providerID
+        node.providerID = self.ours(node.providerID)
+        if made_up:
+            node.name = node.providerID
+
+    def _check(self, house: House, number: int, rpc: Rpc, response: bytes) -> None:
+        match rpc.method:
+            case "BestOptions":
+                asked = expander_pb2.BestOptionsRequest.FromString(rpc.request).options
+                answered = expander_pb2.BestOptionsResponse.FromString(response).options
+                decision = house.decisions.latest()[-1]
+                assert [o.nodeGroupId for o in answered] == ([decision.chosen] if decision.chosen else [])
+                assert decision.chosen in {o.nodeGroupId for o in asked} or "increment in flight" in decision.reason
+                self.choices.append(decision.chosen)
+            case "NodeGroupForNode":
+                got = pb.NodeGroupForNodeResponse.FromString(response).nodeGroup.id
+                assert got == pb.NodeGroupForNodeResponse.FromString(rpc.response).nodeGroup.id, number
+            case "NodeGroupTargetSize":
+                size = pb.NodeGroupTargetSizeResponse.FromString(response)
+                assert size == pb.NodeGroupTargetSizeResponse.FromString(rpc.response), number
+            case "NodeGroupNodes":
+                listed = pb.NodeGroupNodesResponse.FromString(response).instances
+                recorded = pb.NodeGroupNodesResponse.FromString(rpc.response).instances
+                assert {i.id for i in listed} >= {self.ours(i.id) for i in recorded}, number
+                failed = {i.id for i in listed if i.status.errorInfo.errorCode}
+                assert failed == {self.ours(i.id) for i in recorded if i.status.errorInfo.errorCode}, number
+            case "NodeGroupTemplateNodeInfo":
+                assert pb.NodeGroupTemplateNodeInfoResponse.FromString(response).nodeBytes
+
+
+@pytest.mark.parametrize(
+    ("name", "refused", "left"),
+    [
+        pytest.param("three-deployments", set(), {}, id="three deployments up, and down to nothing"),
+        pytest.param("stockout", {"m7i.large"}, {"m5.large": 4}, id="two groups are out of stock"),
+        pytest.param("rollback-and-startup-taint", set(), {"m5.large": 6}, id="an increment fails half-way"),
+    ],
+)
+def test_a_recorded_conversation_is_answered_as_recorded(name: str, refused: set[str], left: dict[str, int]) -> None:
+    replay = _Replay(name, node_groups(name), refused)
+    with House(replay.world) as house:
+        replay.run(house)
+        replay.backend.finish_deletes()
+        house.fleet.reconcile()
+        standing = {g: len(s.instances) for g, s in house.fleet.snapshot.groups.items() if s.instances}
+        assert standing == left
+        assert replay.choices[0]
+        assert len(house.decisions.latest()) == len(replay.choices)
