@@ -150,7 +150,8 @@ class Limit:
     maxima: Resources
     used: Resources = field(default_factory=dict)
     node_groups: frozenset[str] | None = None
-    """The groups it bounds; None for all."""
+    """The groups it bounds, None for all. Ids that a problem does not have are passed over, so that a part of a fleet
+    can be planned under the limits of the whole."""
 
 
 @dataclass(frozen=True, slots=True)

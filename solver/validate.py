@@ -31,9 +31,8 @@ def validate(problem: Problem) -> None:
         faults.extend(_amounts(f"node {node.name}: free", node.free))
     for number, spec in enumerate(problem.daemon_sets):
         faults.extend(_amounts(f"daemon set {number}: requests", dict(spec.requests)))
-    known = {group.id for group in problem.node_groups}
     for limit in problem.limits:
-        faults.extend(_limit(limit, known))
+        faults.extend(_limit(limit))
     if faults:
         raise ProblemError(faults)
 
@@ -83,14 +82,11 @@ def _node_group(group: NodeGroup) -> Iterator[str]:
         yield f"{place}: price {price} is not between 0 and {MAX_PRICE_USD_PER_HOUR} $/h"
 
 
-def _limit(limit: Limit, known: set[str]) -> Iterator[str]:
+def _limit(limit: Limit) -> Iterator[str]:
     place = f"limit {limit.name}"
     ceiling = MAX_AMOUNT * MAX_COUNT
     yield from _amounts(f"{place}: maximum", limit.maxima, ceiling)
     yield from _amounts(f"{place}: used", limit.used, ceiling)
-    unknown = sorted((limit.node_groups or frozenset()) - known)
-    if unknown:
-        yield f"{place}: unknown node groups {', '.join(unknown[:5])}"
 
 
 def remaining(limit: Limit) -> Resources:

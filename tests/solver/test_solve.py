@@ -213,9 +213,12 @@ class TestBadProblems:
             "node group g: weight 101",
             "found 3 and 2",
             "limit l: maximum cpu: -1",
-            "limit l: unknown node groups nobody",
         ):
             assert expected in faults
+
+    def test_a_limit_may_name_groups_that_are_not_part_of_the_problem(self) -> None:
+        limit = Limit("pool", {"nodes": 1}, node_groups=frozenset({"g", "elsewhere"}))
+        assert deltas(plan_of(pods("a", 12), groups=(group("g"),), limits=(limit,))) == {"g": 1}
 
     def test_a_thousand_million_pods_are_planned_like_a_thousand(self) -> None:
         plan = plan_of(pods("a", 10**9), groups=(group("g", max_size=10**9),))
