@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cagrpc.config import karpenter, kubernetes, model
 from cagrpc.config.groups import Entry, Expanded, Written, expand_all
-from cagrpc.config.problems import field_names, sentences, shown
+from cagrpc.config.problems import did_you_mean, field_names, path, sentences, shown
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
@@ -154,6 +154,12 @@ def _settings(
             "autoscaling: cluster-autoscaler 1.36.1 sets the start-up time of nodes to 0 for a group with options of "
             "its own (kubernetes/autoscaler#10245); its booting nodes do not count as upcoming"
         )
+    known = {"*", *(group.id for group in expanded.groups), *catalogue.instance_types}
+    warnings.extend(
+        f"{path('backend.simulated', [key])}: is no node group and no instance type{did_you_mean(key, known)}"
+        for key in written.backend.simulated
+        if key not in known
+    )
     if not expanded.groups:
         warnings.append("provisioners: there is not one node group, so nothing can scale up")
     state = directory / written.state_directory

@@ -17,12 +17,15 @@ from pydantic import (
     Field,
     RootModel,
     Tag,
+    TypeAdapter,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
 
+from cagrpc.backends.simulated_behaviour import Behaviour, behaviour_from_json
 from cagrpc.config import karpenter
 from cagrpc.config.kubernetes import (
     Allocatable,
@@ -295,11 +298,25 @@ ProvisionerEntry = Annotated[
 ]
 
 
+def _behaviour(written: Any) -> Any:
+    if written is not None:
+        try:
+            behaviour_from_json(written, "")
+        except InvalidConfiguration as error:
+            raise ValueError("; ".join(problem.lstrip(".: ") for problem in error.problems)) from error
+    return written
+
+
+_BEHAVIOUR_SCHEMA = TypeAdapter(Behaviour).json_schema() | {"additionalProperties": False}
+Simulated = Annotated[Any, AfterValidator(_behaviour), WithJsonSchema({"anyOf": [_BEHAVIOUR_SCHEMA, {"type": "null"}]})]
+"""A behaviour of the simulation, as its own module reads it."""
+
+
 class Backend(Form):
     """Where nodes come from."""
 
-    simulated: dict[str, Any] = Field(default_factory=dict)
-    """The embedded simulation's behaviours; see docs/configuration.md."""
+    simulated: dict[Annotated[str, Field(min_length=1)], Simulated] = Field(default_factory=dict)
+    """The embedded simulation's behaviours and faults, by instance type, node group id, or "*" for all others."""
 
 
 class Configuration(Form):

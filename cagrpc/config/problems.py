@@ -32,10 +32,10 @@ _EXPECTED = {
 }
 _BOUNDS = {
     # kind: (where pydantic gives the bound, words around it)
-    "greater_than_equal": ("ge", "{} or more"),
-    "less_than_equal": ("le", "{} or less"),
-    "greater_than": ("gt", "more than {}"),
-    "less_than": ("lt", "less than {}"),
+    "greater_than_equal": ("ge", "{:g} or more"),
+    "less_than_equal": ("le", "{:g} or less"),
+    "greater_than": ("gt", "more than {:g}"),
+    "less_than": ("lt", "less than {:g}"),
     "too_short": ("min_length", "at least {} of them"),
 }
 

@@ -235,6 +235,14 @@ def test_provisioners_in_a_file_beside_the_configuration(tmp_path: Path) -> None
     assert [group.id for group in load_settings(tmp_path / "c.yaml").groups] == ["r"]
 
 
+def test_behaviours_of_the_simulation() -> None:
+    settings = parse(GROUP + "backend: {simulated: {'*': {boot_seconds: 1}, g: {stock: 3}, m7i.xlrge: {stock: 0}}}")
+    assert settings.simulated == {"*": {"boot_seconds": 1}, "g": {"stock": 3}, "m7i.xlrge": {"stock": 0}}
+    assert settings.warnings == (
+        'backend.simulated["m7i.xlrge"]: is no node group and no instance type; did you mean "m7i.xlarge"?',
+    )
+
+
 def test_the_default_configuration(tmp_path: Path) -> None:
     settings = load_default_settings(tmp_path)
     assert not settings.warnings

@@ -55,6 +55,14 @@ CASES = {
         "autoscaling.scale_down_utilization_threshold: found 50, expected 1 or less",
     ),
     "not a label": ("gpu_label: 'a b'", 'gpu_label: found "a b", expected the key of a label'),
+    "unknown setting of the simulation": (
+        "backend: {simulated: {m7i.large: {stocks: 1}}}",
+        'backend.simulated["m7i.large"]: stocks: no such setting; there are boot_seconds',
+    ),
+    "behaviour that is none": (
+        "backend: {simulated: {g: 5}}",
+        "backend.simulated.g: expected settings by name, found 5",
+    ),
     "unknown backend": ("backend: {aws: {}}", "backend.aws: unknown field"),
 }
 
