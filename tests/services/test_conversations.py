@@ -149,7 +149,7 @@ class _Replay:
 @pytest.mark.parametrize(
     ("name", "refused", "left"),
     [
-        pytest.param("three-deployments", set(), {}, id="three deployments up, and down to nothing"),
+        pytest.param("three-deployments", set(), {"m7g.xlarge": 3}, id="three deployments up, and down again"),
         pytest.param("stockout", {"m7i.large"}, {"m5.large": 4}, id="two groups are out of stock"),
         pytest.param("rollback-and-startup-taint", set(), {"m5.large": 6}, id="an increment fails half-way"),
     ],

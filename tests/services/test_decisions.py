@@ -1,0 +1,59 @@
+"""Decision records: the ring, the log line, and the choice that is taken once."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from cagrpc.services.decisions import CHOICE_SECONDS, Choice, ConsideredOption, Decision, Decisions
+from tests.fleet.support import FakeClock
+
+
+def _decision(chosen: str, number: int = 0) -> Decision:
+    options = (ConsideredOption("a", 1, 3, ("ns/x",), (0.0, 1.5), 0.1, "cheapest"),)
+    return Decision(float(number), options, chosen, "cheapest", "objective", 0.01)
+
+
+def test_a_choice_is_taken_once_and_only_by_its_own_group() -> None:
+    decisions = Decisions(FakeClock())
+    decisions.record(_decision("a"), frozenset({"u1"}))
+    assert decisions.take_choice("b") is None
+    assert decisions.take_choice("a") == Choice(frozenset({"u1"}), "cheapest")
+    assert decisions.take_choice("a") is None
+
+
+def test_a_choice_that_nobody_took_up_grows_old() -> None:
+    clock = FakeClock()
+    decisions = Decisions(clock)
+    decisions.record(_decision("a"), frozenset({"u1"}))
+    clock.advance(CHOICE_SECONDS + 1)
+    assert decisions.take_choice("a") is None
+
+
+@pytest.mark.parametrize("next_choice", ["b", ""])
+def test_a_newer_decision_replaces_the_choice(next_choice: str) -> None:
+    decisions = Decisions(FakeClock())
+    decisions.record(_decision("a"), frozenset({"u1"}))
+    decisions.record(_decision(next_choice), frozenset())
+    assert decisions.take_choice("a") is None
+
+
+def test_the_ring_keeps_the_latest_oldest_first() -> None:
+    decisions = Decisions(FakeClock(), kept=3)
+    for number in range(5):
+        decisions.record(_decision("a", number), frozenset())
+    assert [d.at_seconds for d in decisions.latest()] == [2.0, 3.0, 4.0]
+
+
+def test_each_decision_is_one_line_of_json(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "cagrpc.decisions")
+    seen: list[Decision] = []
+    decisions = Decisions(FakeClock(), observe=seen.append)
+    decision = _decision("a")
+    decisions.record(decision, frozenset())
+    (line,) = caplog.messages
+    assert "\n" not in line
+    assert json.loads(line)["decision"] == json.loads(json.dumps(decision.as_json()))
+    assert seen == [decision]

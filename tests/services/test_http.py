@@ -1,0 +1,157 @@
+"""The HTTP side over a real socket: probes, metrics, decisions, increments, and the switches of a simulation."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import Increment
+from cagrpc.services.decisions import ConsideredOption, Decision, Decisions
+from cagrpc.services.http import HttpServer, Site
+from cagrpc.services.metrics import Metrics
+from tests.fleet.support import World, group
+
+
+class _Simulation:
+    def __init__(self) -> None:
+        self.behaviour: dict[str, Any] = {"boot_seconds": 1}
+
+    def get(self) -> Mapping[str, Any]:
+        return self.behaviour
+
+    def put(self, behaviour: Mapping[str, Any]) -> Mapping[str, Any]:
+        if set(behaviour) - {"boot_seconds"}:
+            raise InvalidInput(f"unknown: {', '.join(behaviour)}; there is boot_seconds")
+        self.behaviour.update(behaviour)
+        return self.behaviour
+
+
+class _Web:
+    def __init__(self, *, simulation: _Simulation | None) -> None:
+        self.fleet: Fleet = World(groups=[group("a")]).fleet()
+        self.metrics = Metrics(lambda: self.fleet.snapshot)
+        self.decisions = Decisions(lambda: 1.0, observe=self.metrics.observe_decision)
+        self.why_not = ""
+        site = Site(lambda: self.fleet.snapshot, self.decisions, self.metrics, lambda: self.why_not, simulation)
+        self.server = HttpServer("127.0.0.1", 0, site)
+        self.server.start()
+
+    def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> tuple[int, str, str]:
+        """Status, content type and text."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=5)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return response.status, response.headers["Content-Type"] or "", response.read().decode()
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        self.server.stop()
+        self.fleet.close()
+
+
+@pytest.fixture(name="web")
+def _web() -> Iterator[_Web]:
+    web = _Web(simulation=_Simulation())
+    yield web
+    web.close()
+
+
+def test_alive_and_ready(web: _Web) -> None:
+    assert web.ask("/healthz") == (200, "text/plain; charset=utf-8", "ok\n")
+    assert web.ask("/readyz")[0] == 200
+    web.why_not = "another replica holds the lease"
+    assert web.ask("/readyz")[::2] == (503, "another replica holds the lease\n")
+    assert web.ask("/healthz?verbose=1")[0] == 200
+
+
+def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
+    web.fleet.apply(Increment({"a": 2}, pods=frozenset({"u1"})))
+    web.metrics.observe_call("Refresh", "OK", 0.002)
+    web.decisions.record(Decision(1.0, (), "a", "cheapest", "objective", 0.1), frozenset())
+    web.decisions.record(Decision(1.0, (), "", "limits", "nothing", 0.1), frozenset())
+    status, content_type, text = web.ask("/metrics")
+    assert (status, content_type.split(";")[0]) == (200, "text/plain")
+    lines = set(text.splitlines())
+    assert {
+        'cagrpc_rpc_total{code="OK",method="Refresh"} 1.0',
+        'cagrpc_rpc_seconds_count{code="OK",method="Refresh"} 1.0',
+        'cagrpc_decisions_total{outcome="chosen",ranked_by="objective"} 1.0',
+        'cagrpc_decisions_total{outcome="veto",ranked_by="nothing"} 1.0',
+        'cagrpc_target_size{node_group="a"} 2.0',
+        'cagrpc_increments{phase="planned"} 1.0',
+        'cagrpc_increments{phase="done"} 0.0',
+        "cagrpc_increments_in_flight 1.0",
+        "cagrpc_pods_in_flight 1.0",
+    } <= lines
+
+
+def test_decisions_and_increments_are_json(web: _Web) -> None:
+    option = ConsideredOption("a", 2, 5, ("ns/x",), (0.0, 0.2), 0.2, "cheapest")
+    web.decisions.record(Decision(1.0, (option,), "a", "cheapest", "objective", 0.1), frozenset())
+    web.fleet.apply(Increment({"a": 2}, reason="cheapest"))
+    (decision,) = json.loads(web.ask("/decisions")[2])
+    assert (decision["chosen"], decision["options"][0]["node_group"]) == ("a", "a")
+    (increment,) = json.loads(web.ask("/increments")[2])
+    assert (increment["deltas"], increment["phase"], increment["reason"]) == ({"a": 2}, "planned", "cheapest")
+
+
+def test_a_simulation_is_read_and_set(web: _Web) -> None:
+    assert json.loads(web.ask("/simulation")[2]) == {"boot_seconds": 1}
+    assert json.loads(web.ask("/simulation", "PUT", b'{"boot_seconds": 9}')[2]) == {"boot_seconds": 9}
+    assert json.loads(web.ask("/simulation")[2]) == {"boot_seconds": 9}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "why"),
+    [
+        pytest.param(b"{", {}, "the body is not JSON", id="no JSON"),
+        pytest.param(b"[" * 100_000, {}, "the body is not JSON", id="nested without end"),
+        pytest.param(b"[]", {}, "the body is not a JSON object", id="no object"),
+        pytest.param(b"\xff", {}, "the body is not JSON", id="no text"),
+        pytest.param(b'{"speed": 1}', {}, "unknown: speed; there is boot_seconds", id="no such switch"),
+        pytest.param(b"", {"Content-Length": "much"}, "Content-Length is 'much'", id="no length"),
+        pytest.param(b"", {"Content-Length": "9999999999"}, "Content-Length is '9999999999'", id="too long"),
+    ],
+)
+def test_bad_input_is_a_bad_request_with_the_reason(web: _Web, body: bytes, headers: dict[str, str], why: str) -> None:
+    status, _, text = web.ask("/simulation", "PUT", body, **headers)
+    assert status == 400
+    assert why in text
+    assert json.loads(web.ask("/simulation")[2]) == {"boot_seconds": 1}
+
+
+def test_without_a_simulation_there_is_no_switch() -> None:
+    web = _Web(simulation=None)
+    assert web.ask("/simulation")[0] == 404
+    assert web.ask("/simulation", "PUT", b"{}")[0] == 405
+    web.close()
+
+
+def test_unknown_pages_name_the_known_ones(web: _Web) -> None:
+    status, _, text = web.ask("/nothing")
+    assert status == 404
+    assert "/healthz, /readyz, /metrics, /decisions, /increments, /simulation" in text
+    assert web.ask("/metrics", "PUT", b"{}")[0] == 405
+
+
+def test_a_failing_page_is_an_error_and_the_server_lives_on(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(web.metrics, "text", broken)
+    assert web.ask("/metrics")[0] == 500
+    assert web.ask("/healthz")[0] == 200
+
+
+def test_a_port_that_is_taken_is_refused(web: _Web) -> None:
+    site = Site(lambda: web.fleet.snapshot, web.decisions, web.metrics, lambda: "")
+    with pytest.raises(Unavailable, match=r"cannot listen on 127\.0\.0\.1:"):
+        HttpServer("127.0.0.1", web.server.port, site)

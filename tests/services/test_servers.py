@@ -1,0 +1,189 @@
+"""The servers: who is let in, health, reflection, ports, and stopping."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.services import expander, provider
+from cagrpc.services.servers import RpcServer, Tls
+from cagrpc.services.status import Call, Method
+from tests.services.support import PATHS
+
+
+def _answer(_: bytes, __: Call) -> bytes:
+    return b""
+
+
+_EXPANDER: dict[str, Method] = {"BestOptions": _answer}
+_PROVIDER: dict[str, Method] = {name: _answer for name in PATHS if name != "BestOptions"}
+
+
+class _Authority:
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+        self.certificate = self._sign(self._name, self._key.public_key(), authority=True)
+
+    def issue(self, name: str) -> tuple[bytes, bytes]:
+        """Certificate and key, as PEM, for 127.0.0.1."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return self._sign(subject, key.public_key(), authority=False), pem
+
+    def _sign(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, authority: bool) -> bytes:
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+        )
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+_AUTHORITY, _STRANGER = _Authority(), _Authority()
+_CERTIFICATE, _KEY = _AUTHORITY.issue("server")
+
+
+def _refresh(channel: grpc.Channel, method: str = "Refresh") -> str:
+    try:
+        channel.unary_unary(PATHS[method], None, None)(b"", timeout=5)
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return "OK"
+
+
+def _credentials(authority: _Authority | None) -> grpc.ChannelCredentials:
+    certificate, key = authority.issue("client") if authority else (None, None)
+    return grpc.ssl_channel_credentials(_AUTHORITY.certificate, key, certificate)
+
+
+@pytest.mark.parametrize(
+    ("client", "code"),
+    [
+        pytest.param(_AUTHORITY, "OK", id="a client of ours"),
+        pytest.param(_STRANGER, "UNAVAILABLE", id="a client of another authority"),
+        pytest.param(None, "UNAVAILABLE", id="a client without a certificate"),
+    ],
+)
+def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
+    client: _Authority | None, code: str
+) -> None:
+    tls = Tls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate)
+    server = RpcServer(provider.SERVICE, _PROVIDER, "127.0.0.1:0", tls=tls)
+    server.start()
+    with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(client)) as channel:
+        assert _refresh(channel) == code
+    server.stop(0.0)
+
+
+def test_the_expander_lets_in_clients_without_a_certificate_over_tls_only() -> None:
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=Tls(_CERTIFICATE, _KEY))
+    server.start()
+    with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(None)) as channel:
+        assert _refresh(channel, "BestOptions") == "OK"
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        assert _refresh(channel, "BestOptions") == "UNAVAILABLE"
+    server.stop(0.0)
+
+
+_OTHER_KEY = _AUTHORITY.issue("other")[1]
+
+
+@pytest.mark.parametrize(
+    ("tls", "why"),
+    [
+        pytest.param(Tls(b"nonsense", _KEY), "certificate is not PEM", id="no certificate"),
+        pytest.param(Tls(_CERTIFICATE, b"nonsense"), "key is not an unencrypted PEM", id="no key"),
+        pytest.param(Tls(_CERTIFICATE, _OTHER_KEY), "does not belong to its certificate", id="another's key"),
+        pytest.param(Tls(_CERTIFICATE, _KEY, b"nonsense"), "certificate authority is not PEM", id="no authority"),
+    ],
+)
+def test_unusable_certificates_are_refused_with_the_reason(tls: Tls, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=tls)
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    first = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
+    with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{first.port}"):
+        RpcServer(expander.SERVICE, _EXPANDER, f"127.0.0.1:{first.port}", tls=None)
+    first.stop(0.0)
+
+
+def test_health_says_for_the_server_and_the_service_whether_it_serves() -> None:
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for name in ("", expander.SERVICE):
+            request = health_pb2.HealthCheckRequest(service=name)
+            assert stub.Check(request, timeout=5).status == health_pb2.HealthCheckResponse.SERVING
+            server.set_serving(False)
+            assert stub.Check(request, timeout=5).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            server.set_serving(True)
+    server.stop(0.0)
+
+
+def test_reflection_lists_and_describes_the_service() -> None:
+    server = RpcServer(provider.SERVICE, _PROVIDER, "127.0.0.1:0", tls=None)
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        questions = [
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol=provider.SERVICE),
+        ]
+        listing, description = stub.ServerReflectionInfo(iter(questions), timeout=5)
+    names = {service.name for service in listing.list_services_response.service}
+    assert names == {provider.SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    assert description.file_descriptor_response.file_descriptor_proto
+    server.stop(0.0)
+
+
+def test_a_running_call_finishes_before_the_server_stops() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(_: bytes, __: Call) -> bytes:
+        entered.set()
+        assert leave.wait(5)
+        return b""
+
+    server = RpcServer(expander.SERVICE, {"BestOptions": slow}, "127.0.0.1:0", tls=None)
+    server.start()
+    codes: list[str] = []
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        worker = threading.Thread(target=lambda: codes.append(_refresh(channel, "BestOptions")))
+        worker.start()
+        assert entered.wait(5)
+        stopper = threading.Thread(target=server.stop)
+        stopper.start()
+        leave.set()
+        worker.join()
+        stopper.join()
+    assert codes == ["OK"]
+
+
+def test_a_service_with_a_method_missing_is_not_served() -> None:
+    with pytest.raises(AssertionError, match="methods given for it differ"):
+        RpcServer(provider.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
