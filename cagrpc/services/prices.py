@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cagrpc.wire.nodes import INSTANCE_TYPE, ZONE, template_labels
+from cagrpc.wire.nodes import INSTANCE_TYPE, ZONE, group_labels
 from solver.eligibility import why_not_eligible
 from solver.model import PODS, NodeGroup, PodSpec
 
@@ -27,7 +27,7 @@ def pod_price(spec: PodSpec, groups: Iterable[NodeGroup]) -> float | None:
 
 
 def _share(spec: PodSpec, group: NodeGroup) -> float | None:
-    if why_not_eligible(spec, template_labels(group, ""), group.taints) is not None:
+    if why_not_eligible(spec, group_labels(group), group.taints) is not None:
         return None
     asked = (*spec.requests, *([(PODS, 1)] if PODS in group.allocatable else []))
     if any(amount > group.allocatable.get(resource, 0) for resource, amount in asked):

@@ -83,7 +83,12 @@ class Provider:
         """Name -> method, for `status.generic_handler(SERVICE, ...)`."""
         return {
             "NodeGroups": self._hot(pb.NodeGroupsRequest, self._node_groups),
-            "NodeGroupForNode": self._hot(pb.NodeGroupForNodeRequest, self._node_group_for_node),
+            "NodeGroupForNode": self._hot(
+                # Go writes a node's labels in another order each time: the id is the key, not the bytes.
+                pb.NodeGroupForNodeRequest,
+                self._node_group_for_node,
+                key_of=lambda request: provider.instance_id(request.node).encode(),
+            ),
             "PricingNodePrice": on_messages(pb.PricingNodePriceRequest, self._node_price),
             "PricingPodPrice": on_messages(pb.PricingPodPriceRequest, self._pod_price),
             "GPULabel": on_messages(pb.GPULabelRequest, lambda *_: pb.GPULabelResponse(label=self._gpu_label)),
@@ -100,15 +105,24 @@ class Provider:
             "NodeGroupGetOptions": self._hot(pb.NodeGroupAutoscalingOptionsRequest, self._get_options),
         }
 
-    def _hot(self, request_type: type[M], read: Callable[[M, FleetSnapshot], Message]) -> Method:
-        """A method that only reads the snapshot; equal requests get equal bytes for as long as it stands."""
+    def _hot(
+        self,
+        request_type: type[M],
+        read: Callable[[M, FleetSnapshot], Message],
+        key_of: Callable[[M], bytes] | None = None,
+    ) -> Method:
+        """A method that only reads the snapshot; equal requests get equal bytes for as long as it stands. Without
+        `key_of` requests are equal when their bytes are."""
 
         def method(data: bytes, call: Call) -> bytes:
             memo = self._current_memo()
-            key = (call.method, data)
+            request = None if key_of is None else parse(request_type, data)
+            key = (call.method, data if request is None or key_of is None else key_of(request))
             answer = memo.answers.get(key)
             if answer is None:
-                answer = read(parse(request_type, data), memo.snapshot).SerializeToString()
+                if request is None:
+                    request = parse(request_type, data)
+                answer = read(request, memo.snapshot).SerializeToString()
                 if len(memo.answers) < _MOST_MEMOISED:
                     memo.answers[key] = answer
             return answer

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.wire.expander import Option
+from cagrpc.wire.nodes import group_labels
 from cagrpc.wire.pods import group
 from solver.model import NodeGroup, Problem
 from solver.rank import after
@@ -58,7 +59,11 @@ def problem(
 
 def _groups(options: Sequence[Option], snapshot: FleetSnapshot) -> dict[str, NodeGroup]:
     states = {option.node_group: snapshot.groups.get(option.node_group) for option in options}
-    return {id_: replace(state.group, target_size=state.target_size) for id_, state in states.items() if state}
+    return {
+        group_id: replace(state.group, target_size=state.target_size, labels=group_labels(state.group))
+        for group_id, state in states.items()
+        if state
+    }
 
 
 def by_counts(options: Sequence[Option], snapshot: FleetSnapshot) -> tuple[Ranked, ...]:

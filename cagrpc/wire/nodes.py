@@ -34,14 +34,15 @@ class NodeFacts:
     allocatable: Resources
 
 
-def template_labels(group: NodeGroup, node_name: str) -> dict[str, str]:
-    """The labels of a node of `group` as a kubelet and the cloud would set them; the group's own labels win."""
-    labels = {HOSTNAME: node_name, OS: "linux", ARCH: "amd64"}
+def group_labels(group: NodeGroup) -> dict[str, str]:
+    """The labels of a node of `group` as a kubelet and the cloud would set them, but for its hostname; the group's own
+    labels win. Selectors are to be judged by these, or the planner and CA would disagree."""
+    labels = {OS: "linux", ARCH: "amd64"}
     if group.instance_type:
         labels[INSTANCE_TYPE] = group.instance_type
     if group.zone:
         labels[ZONE] = group.zone
-    return {**labels, **group.labels, HOSTNAME: node_name}
+    return {**labels, **group.labels}
 
 
 def template(group: NodeGroup) -> bytes:
@@ -53,7 +54,7 @@ def template(group: NodeGroup) -> bytes:
     name = f"template-{group.id}"
     node = kubernetes_pb2.Node()
     node.metadata.name = name
-    labels = template_labels(group, name)
+    labels = {**group_labels(group), HOSTNAME: name}
     node.metadata.labels.update(labels)
     node.spec.taints.extend(
         kubernetes_pb2.Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in group.taints

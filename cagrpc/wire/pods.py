@@ -81,7 +81,8 @@ def unread_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
     if any(constraint.get("whenUnsatisfiable") != "ScheduleAnyway" for constraint, _ in spread):
         found.append("topologySpreadConstraints")
     containers = (c for field in ("containers", "initContainers") for c, _ in members(spec, field, "", ignored))
-    if any(port.get("hostPort") for container in containers for port, _ in members(container, "ports", "", ignored)):
+    host = "containerPort" if spec.get("hostNetwork") else "hostPort"  # on the host's network every port is the host's
+    if any(port.get(host) for container in containers for port, _ in members(container, "ports", "", ignored)):
         found.append("hostPorts")
     if spec.get("resourceClaims"):
         found.append("resourceClaims")

@@ -106,6 +106,17 @@ def test_options_only_for_pods_of_an_increment_in_flight_are_left_out_until_it_i
         assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS[:2])))) == "cheap"
 
 
+def test_the_planner_sees_the_labels_that_cas_template_has() -> None:
+    asked = _Asked()
+    with House(World(groups=[group("a", zone="z")]), rank=asked) as house:
+        house.advice.ok("BestOptions", asking(option("a", 1, _PODS)))
+    assert asked.problem is not None
+    assert asked.problem.node_groups[0].labels == {
+        "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+        "node.kubernetes.io/instance-type": "a", "topology.kubernetes.io/zone": "z",
+    }  # fmt: skip
+
+
 class _Asked:
     """A ranking that remembers the problem, and answers in the order of the options."""
 

@@ -430,6 +430,15 @@ def test_hot_answers_are_ready_bytes_until_the_snapshot_changes(monkeypatch: pyt
         assert calls == ["a", "a"]
 
 
+def test_a_node_whose_labels_come_in_another_order_is_no_other_node() -> None:
+    with _house() as house:
+        instance_id, _ = _grow(house)
+        for labels in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"}, {}):
+            node = pb.ExternalGrpcNode(providerID=instance_id, name="n", labels=labels)
+            assert house.ca.ok("NodeGroupForNode", pb.NodeGroupForNodeRequest(node=node)).nodeGroup.id == "a"
+        assert len(house.provider._memo.answers) == 1
+
+
 def test_readers_do_not_wait_for_a_slow_backend() -> None:
     with _house() as house:
         entered, leave = threading.Event(), threading.Event()

@@ -160,6 +160,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
         pytest.param({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, (), id="soft spread"),
         pytest.param({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]}, ("hostPorts",), id="ports"),
         pytest.param({"containers": [{"ports": [{"containerPort": 80}]}]}, (), id="no host port"),
+        pytest.param({"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]}, ("hostPorts",),
+                     id="every port on the host's network"),
         pytest.param({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",), id="claims"),
     ],
 )  # fmt: skip
