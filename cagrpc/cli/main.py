@@ -30,6 +30,7 @@ DEFAULT_CERTIFICATES_DIR = DEFAULT_STATE_DIR / "certs"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     options = _parser().parse_args(arguments)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write its own lines beside our one message
     try:
         code = int(importlib.import_module(options.module).run(options))
         sys.stdout.flush()  # a closed pipe shows here, not in the interpreter's last words
