@@ -41,11 +41,12 @@ class HasSnapshot(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a BestOptions call may take, in seconds, all counted from its arrival."""
+    """How long a BestOptions call may take, in seconds, all counted from when the whole request is there: receiving
+    tens of megabytes takes time of its own, which has to fit into CA's 5 s as well."""
 
-    answer_seconds: float = 3.0
+    answer_seconds: float = 2.0
     """When an answer is given, whatever the size of the request."""
-    decode_seconds: float = 1.2
+    decode_seconds: float = 0.8
     """When decoding pods is given up; the options are then ranked by counts."""
     rank_seconds: float = 0.7
     """The budget of the planner, of its own."""

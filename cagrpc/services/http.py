@@ -139,6 +139,10 @@ class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        del request
+        log.debug("%s went away before its answer was sent", client_address, exc_info=True)
+
 
 def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
