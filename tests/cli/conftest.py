@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import pytest
@@ -119,7 +119,7 @@ class Provider:
         credentials = grpc.ssl_channel_credentials(authority, key, certificate)
         self._channel = grpc.secure_channel(address, credentials)
 
-    def __enter__(self) -> Provider:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -177,8 +177,7 @@ BAD_CONFIGURATIONS = {
     "no mapping": ("- 1\n", []),
     "an unknown field": ("provisionners: []\n", ["provisionners"]),
     "a behaviour that does not exist": (
-        "backend: {simulated: {'*': {boots: 1}}}\nprovisioners:\n- name: a\n  node_groups:\n"
-        "  - {id: g, instance_type: m7i.large}\n",
+        "backend: {simulated: {'*': {boots: 1}}}\nprovisioners: [{name: a, node_groups: [{id: g, instance_type: a1}]}]",
         ['backend.simulated["*"]', "boots: no such setting"],
     ),
 }
