@@ -141,7 +141,7 @@ class _Listener(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         del request
-        log.debug("%s went away before its answer was sent", client_address, exc_info=True)
+        log.debug("%s went away before its answer was sent", client_address, exc_info=True)  # noqa: LOG014 - called in one
 
 
 def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
