@@ -14,7 +14,7 @@ from solver.budgeting import Meter
 from solver.errors import ProblemError
 from solver.model import Budget, Limit, NodeGroup, PodSet, Problem
 from solver.objectives import Goal, Stage, stages
-from solver.reduce import MICROS, Demand, Kind, Reduced, reduce
+from solver.reduce import MICROS, Demand, Kind, Reduced, price_micros, reduce
 from solver.search import Columns, choose, optimise
 from solver.validate import validate
 
@@ -90,7 +90,7 @@ def _score(
     group = next(group for group in problem.node_groups if group.id == candidate.node_group)
     rest = choose(_rest(problem, full, group, candidate), shared, meter, fraction)
     values = dict(rest.values)
-    cost = round(group.price_usd_per_hour * MICROS) * candidate.node_count
+    cost = price_micros(group) * candidate.node_count
     values[Stage(Goal.COST, group.weight)] = values.get(Stage(Goal.COST, group.weight), 0) + cost
     values[Stage(Goal.NODES)] += candidate.node_count
     order = stages(full)

@@ -29,6 +29,12 @@ _AGE_BUCKETS = 16
 _COEFFICIENT_BITS = 40
 
 
+def price_micros(group: NodeGroup) -> int:
+    """What a node counts in the objective. One that costs nothing (a reserved instance) counts one millionth, so that
+    a lower tier is not opened for pods that a higher one can serve just because it is free."""
+    return max(1, round(group.price_usd_per_hour * MICROS))
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """Pods of one class: equal spec, priority, gang and kind of claim."""
@@ -268,7 +274,7 @@ def _group_kinds(
         taken = [spec for spec, here in zip(problem.daemon_sets, runs, strict=True) if here]
         free = _free(group.allocatable, resources, scales, taken)
         fits = eligible.row(group) & (requests <= np.array(free, dtype=np.int64)).all(axis=1)
-        price = round(group.price_usd_per_hour * MICROS)
+        price = price_micros(group)
         members[free, fits.tobytes(), price, group.weight, tuple(uses[group.id])].append(group)
     kinds = []
     for (free, fits_bytes, price, weight, use), groups in members.items():

@@ -6,13 +6,14 @@ plan out in people's terms (`writeout`, `reasons`), and let the independent chec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from solver import reasons, writeout
 from solver.budgeting import Meter
 from solver.check import check
-from solver.model import Budget, Certificate, Plan, PodSet, Problem, Status, TierCost
+from solver.model import Budget, Certificate, Increment, Plan, PodSet, Problem, Status, TierCost
 from solver.objectives import Goal
 from solver.reduce import MICROS, Demand, reduce
 from solver.search import Outcome, optimise
@@ -62,19 +63,15 @@ def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
     planned = writeout.new_nodes(reduced, outcome.batches)
     increments = writeout.increments(planned)
     missing = writeout.unserved_demands(reduced, outcome.selection)
-    tiers = tuple(
-        TierCost(stage.key, outcome.values[stage] / MICROS, outcome.bounds[stage] / MICROS)
-        for stage in outcome.values
-        if stage.goal is Goal.COST
-    )
-    cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
-    bound = sum(outcome.bounds[s] for s in outcome.bounds if s.goal is Goal.COST)
+    tiers = tuple(reversed(list(_tiers(outcome, increments))))
+    cost = _dollars(tier.cost_usd_per_hour for tier in tiers)
+    bound = _dollars(tier.lower_bound_usd_per_hour for tier in tiers)
     certificate = Certificate(
         _status(outcome, missing),
-        cost / MICROS,
-        bound / MICROS,
+        cost,
+        bound,
         (cost - bound) / cost if cost else 0.0,
-        tuple(reversed(tiers)),
+        tiers,
         priority_micros / MICROS,
     )
     return Plan(
@@ -87,6 +84,23 @@ def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
         meter.elapsed_seconds(),
         tuple(v / MICROS if s.goal is Goal.COST else float(v) for s, v in outcome.values.items()),
     )
+
+
+def _tiers(outcome: Outcome, increments: Sequence[Increment]) -> Iterator[TierCost]:
+    """Costs in dollars, from the groups' own prices: what the search counts may differ by millionths."""
+    groups = {group.id: group for group in outcome.reduced.problem.node_groups}
+    for stage in outcome.values:
+        if stage.goal is Goal.COST:
+            mine = [i for i in increments if groups[i.node_group].weight == stage.key]
+            cost = _dollars(groups[i.node_group].price_usd_per_hour * i.delta for i in mine)
+            # A stage that is proven is proven in dollars too.
+            proven = outcome.bounds[stage] == outcome.values[stage]
+            yield TierCost(stage.key, cost, cost if proven else min(cost, outcome.bounds[stage] / MICROS))
+
+
+def _dollars(parts: Iterable[float]) -> float:
+    """A sum without the dust of binary fractions."""
+    return round(math.fsum(parts), 9)
 
 
 def _status(outcome: Outcome, missing: Mapping[Demand, int]) -> Status:

@@ -23,7 +23,7 @@ from cagrpc.fleet.catalogue import (
     ZONE,
     Catalogue,
 )
-from cagrpc.fleet.provisioners import Provisioner, expand, group_of, limit_of
+from cagrpc.fleet.provisioners import Provisioner, expand, group_of, limit_of, shared_stock
 from cagrpc.wire.provider import AutoscalingOptions
 from solver.model import Limit, NodeGroup, Resources
 
@@ -90,6 +90,7 @@ def expand_all(
         groups.extend(_with_gpu_label(group, gpu_label) for group in expanded)
         if (limit := limit_of(provisioner, expanded)) is not None:
             limits.append(limit)
+    limits.extend(shared_stock(catalogue, groups))
     return Expanded(
         tuple(provisioners), tuple(groups), tuple(limits), frozenset(explicit), options, tuple(warnings)
     )  # fmt: skip

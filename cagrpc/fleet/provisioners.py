@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cagrpc.fleet.catalogue import WELL_KNOWN_LABELS, Catalogue, Offering
 from solver.eligibility import matches_requirement
-from solver.model import Labels, Limit, NodeGroup, Operator, Requirement, Resources, Taint
+from solver.model import NODES, Labels, Limit, NodeGroup, Operator, Requirement, Resources, Taint
 
 NODEPOOL_LABEL = "karpenter.sh/nodepool"
 """Names a node's provisioner, as karpenter.sh/v1 does; also where the provisioner is written in our own form."""
@@ -112,6 +113,22 @@ def limit_of(provisioner: Provisioner, groups: Sequence[NodeGroup]) -> Limit | N
         return None
     ids = frozenset(group.id for group in groups)
     return Limit(f"provisioner {provisioner.name}", dict(provisioner.limits), node_groups=ids)
+
+
+def shared_stock(catalogue: Catalogue, groups: Sequence[NodeGroup]) -> tuple[Limit, ...]:
+    """A limit per offering of which only so many can be had and which several groups draw on: their own maximum sizes
+    would each allow all of it."""
+    drawn: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for group in groups:
+        drawn[group.instance_type, group.zone, group.capacity_type].add(group.id)
+    limits = []
+    for offering in catalogue.offerings:
+        place = (offering.instance_type.name, offering.zone, offering.capacity_type)
+        if offering.available is not None and len(drawn[place]) > 1:
+            limits.append(
+                Limit(f"offering {'/'.join(place)}", {NODES: offering.available}, node_groups=frozenset(drawn[place]))
+            )
+    return tuple(limits)
 
 
 @dataclass(frozen=True, slots=True)
