@@ -172,6 +172,8 @@ def test_deleted_members_leave_their_increment_which_goes_on_with_the_others() -
     world.backend.finish_deletes()
     fleet = world.restart()
     assert fleet.increment(key).phase is Phase.CREATING
+    assert targets(fleet.snapshot) == {"a": 2}
+    assert fleet.increment(key).message == "0 of 2 instances run"
     for instance_id in others:
         world.backend.boot(instance_id)
     fleet.reconcile()

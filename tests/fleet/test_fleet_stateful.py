@@ -1,0 +1,340 @@
+"""The fleet against a simple model, under random requests, faults, time and restarts from the same file.
+
+The model knows of each increment only how many nodes of each group it still counts for, and why it might fail. It takes
+the phases from the fleet, but checks that each was allowed to come, and that the targets follow from them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from cagrpc import errors
+from cagrpc.fleet.journal import SqliteJournal
+from cagrpc.fleet.minimum import REASON
+from cagrpc.fleet.model import Increment, IncrementStatus, InstanceState, Origin, Phase
+from cagrpc.fleet.records import Changes
+from solver.model import Limit
+from tests.fleet.support import World, group, states
+
+GROUPS = {"a": group("a", min_size=1, max_size=4), "b": group("b", max_size=4), "c": group("c", max_size=6)}
+LIMITS = [Limit("provisioner", {"nodes": 6}, node_groups=frozenset({"a", "b"})), Limit("cluster", {"nodes": 10})]
+FAILING = (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+DEADLINE_SECONDS = FAILED_LISTING_SECONDS = 600.0
+
+
+class BreakableJournal(SqliteJournal):
+    broken = False
+
+    def commit(self, changes: Changes) -> None:
+        if self.broken:
+            raise errors.Unavailable("journal: out of reach")
+        super().commit(changes)
+
+
+@dataclass
+class Known:
+    """What the model knows of an increment."""
+
+    origin: Origin
+    counted: Counter[str]
+    deadline: float
+    phase: Phase = Phase.PLANNED
+    may_fail: bool = False
+    give_up_at: float = float("inf")
+    dropped: set[str] = field(default_factory=set)
+    """Instances that no longer count: deleted, or vanished after it was done."""
+
+
+def _raising(call: object) -> type[Exception] | None:
+    try:
+        call()  # type: ignore[operator]
+    except errors.CagrpcError as error:
+        return type(error)
+    return None
+
+
+class FleetMachine(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.directory = tempfile.TemporaryDirectory()
+        path = Path(self.directory.name) / "journal.db"
+        self.world = World(
+            groups=list(GROUPS.values()),
+            limits=LIMITS,
+            journal=BreakableJournal(path),
+            open_journal=lambda last: BreakableJournal(path),
+            options={
+                "increment_deadline_seconds": DEADLINE_SECONDS,
+                "failed_listing_seconds": FAILED_LISTING_SECONDS,
+            },
+        )
+        self.backend = self.world.backend
+        self.known: dict[str, Known] = {}
+        self.tokens: dict[str, str] = {}  # instance id -> token
+        self.vanished: set[str] = set()
+        self.deleted: dict[str, set[str]] = {key: set() for key in GROUPS}
+        self.refused_reasons: set[str] = set()
+        self.applied = 0
+        self.fleet = self.world.fleet()
+        self._learn(looked=True)
+
+    def teardown(self) -> None:
+        if hasattr(self, "fleet"):
+            self._settle()
+            self.fleet.close()
+            self.directory.cleanup()
+
+    # What may be asked.
+
+    @rule(
+        deltas=st.dictionaries(st.sampled_from([*GROUPS, *GROUPS, "x"]), st.integers(-1, 4), max_size=3),
+        origin=st.sampled_from(list(Origin)),
+        wait=st.booleans(),
+    )
+    def apply(self, deltas: dict[str, int], origin: Origin, wait: bool) -> None:
+        before = self._targets()
+        self.applied += 1
+        reason = f"apply {self.applied}"
+        allowed = self._may_apply(deltas, before)
+        asked = Increment(deltas, origin, reason=reason)
+        raised = _raising(lambda: self._add(self.fleet.apply(asked, refusal_wait_seconds=1.0 if wait else 0.0)))
+        if raised is None:
+            assert allowed
+            assert self._targets() == before + Counter(deltas)
+        else:
+            assert self._targets() == before
+        if raised is errors.OutOfCapacity:
+            assert wait
+            assert self.backend.refused_groups & set(deltas)
+            self.refused_reasons.add(reason)
+        elif raised is not errors.Unavailable:
+            assert allowed == (raised is None)
+        self._learn(looked=False)
+
+    def _may_apply(self, deltas: dict[str, int], before: Counter[str]) -> bool:
+        after = before + Counter(deltas)
+        return (
+            bool(deltas)
+            and all(key in GROUPS and delta >= 1 for key, delta in deltas.items())
+            and all(after[key] <= GROUPS[key].max_size for key in deltas)
+            and (after["a"] + after["b"] <= 6 or not {"a", "b"} & set(deltas))
+            and after.total() <= 10
+        )
+
+    @rule(group_id=st.sampled_from(list(GROUPS)), data=st.data())
+    def delete(self, group_id: str, data: st.DataObject) -> None:
+        state = self.fleet.snapshot.groups[group_id]
+        choices = [*(i.id for i in state.instances), *sorted(self.deleted[group_id])]
+        if not choices:
+            return
+        ids = data.draw(st.lists(st.sampled_from(choices), min_size=1, max_size=3))
+        listed = {i.id: i for i in state.instances}
+        going = [listed[key] for key in set(ids) if key in listed and listed[key].state is not InstanceState.DELETING]
+        sound = [i for i in going if i.error is None]
+        sound_left = state.target_size - sum(i.error is not None for i in state.instances) - len(sound)
+        before = self._targets()
+        raised = _raising(lambda: self.fleet.delete_instances(group_id, ids))
+        if raised is None:
+            assert not sound or sound_left >= GROUPS[group_id].min_size
+            assert self._targets()[group_id] == before[group_id] - len(going)
+            for instance in going:
+                self._drop(instance.id, group_id)
+            self.deleted[group_id].update(ids)
+        else:
+            assert raised is errors.Unavailable or (sound and sound_left < GROUPS[group_id].min_size)
+            assert self._targets() == before
+
+    @rule(group_id=st.sampled_from(list(GROUPS)), data=st.data())
+    def delete_from_the_wrong_group(self, group_id: str, data: st.DataObject) -> None:
+        others = [key for key, owner in self.fleet.snapshot.group_of_instance.items() if owner != group_id]
+        ids = data.draw(st.lists(st.sampled_from([*others, "unknown"]), min_size=1, max_size=3))
+        before = self.fleet.snapshot
+        assert _raising(lambda: self.fleet.delete_instances(group_id, ids)) is not None
+        assert self.fleet.snapshot is before
+
+    @rule(group_id=st.sampled_from(list(GROUPS)), delta=st.integers(-6, 1))
+    def decrease(self, group_id: str, delta: int) -> None:
+        before = self._targets()
+        failed = [i.id for i in self.fleet.snapshot.groups[group_id].instances if i.error is not None]
+        raised = _raising(lambda: self.fleet.decrease_target(group_id, delta))
+        if delta >= 0:
+            assert raised in (errors.InvalidInput, errors.Unavailable)
+        if raised is not None:
+            assert self._targets() == before
+            return
+        given_back = failed[:-delta]
+        assert self._targets()[group_id] == before[group_id] - len(given_back)
+        for instance_id in given_back:
+            self._drop(instance_id, group_id)
+
+    @rule()
+    def reconcile(self) -> None:
+        looked = _raising(self.fleet.reconcile) is None
+        self._learn(looked=looked)
+
+    @rule()
+    def restart(self) -> None:
+        self.world.journal.close()
+        self.fleet = self.world.restart()
+        self._learn(looked=self.fleet.problem is None)
+
+    # What may happen.
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 59.0, 299.0, 601.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+        for known in self.known.values():
+            known.may_fail |= self.world.clock() >= known.deadline
+
+    @rule()
+    def boot_all(self) -> None:
+        self.backend.boot_all()
+
+    @precondition(lambda self: self.backend.ids())
+    @rule(data=st.data(), what=st.sampled_from(["boot", "fail", "vanish"]))
+    def one_instance_changes(self, data: st.DataObject, what: str) -> None:
+        instance_id = data.draw(st.sampled_from(self.backend.ids()))
+        instance = self.backend.instances[instance_id]
+        being_created = instance.state is InstanceState.CREATING
+        known = self._known_of(instance_id)
+        if what == "vanish":
+            self.backend.vanish(instance_id)
+            self.vanished.add(instance_id)
+            known.may_fail = True
+        elif what == "boot" and being_created and instance.error is None:
+            self.backend.boot(instance_id)
+        elif what == "fail" and being_created:
+            self.backend.fail(instance_id)
+            known.may_fail = True
+
+    @rule()
+    def deletes_finish(self) -> None:
+        self.backend.finish_deletes()
+
+    @rule(group_id=st.sampled_from(list(GROUPS)))
+    def toggle_shortage(self, group_id: str) -> None:
+        self.backend.refused_groups ^= {group_id}
+
+    @rule(what=st.sampled_from(["unreachable", "lose_answers"]))
+    def toggle_backend(self, what: str) -> None:
+        setattr(self.backend, what, not getattr(self.backend, what))
+
+    @rule()
+    def toggle_journal(self) -> None:
+        assert isinstance(self.world.journal, BreakableJournal)
+        self.world.journal.broken = not self.world.journal.broken
+
+    # What must hold.
+
+    @invariant()
+    def sizes_and_limits_are_kept(self) -> None:
+        found = self._targets()
+        assert all(0 <= found[key] <= GROUPS[key].max_size for key in GROUPS)
+        assert found["a"] + found["b"] <= 6
+        assert found.total() <= 10
+        assert [limit.used["nodes"] for limit in self.fleet.snapshot.limits if limit.used] in (
+            [found["a"] + found["b"], found.total()],
+            [],
+            [found.total()],
+        )
+
+    @invariant()
+    def an_instance_belongs_to_one_group(self) -> None:
+        snapshot = self.fleet.snapshot
+        owners = [(i.id, key) for key, state in snapshot.groups.items() for i in state.instances]
+        assert len({key for key, _ in owners}) == len(owners)
+        assert dict(owners) == snapshot.group_of_instance
+
+    @invariant()
+    def nothing_is_executed_twice_and_orders_are_whole(self) -> None:
+        assert len(set(self.backend.executed_orders)) == len(self.backend.executed_orders)
+        assert len(set(self.backend.executed_deletes)) == len(self.backend.executed_deletes)
+        executed = Counter(token.split("-")[0] for token in self.backend.executed_orders)
+        for status in self.fleet.snapshot.increments:
+            assert executed[status.id] in (0, sum(status.increment.deltas.values()))
+
+    # The model.
+
+    def _targets(self) -> Counter[str]:
+        return Counter({key: state.target_size for key, state in self.fleet.snapshot.groups.items()})
+
+    def _add(self, status: IncrementStatus) -> None:
+        deltas = status.increment.deltas
+        self.known[status.id] = Known(status.increment.origin, Counter(deltas), status.deadline_at_seconds)
+
+    def _known_of(self, instance_id: str) -> Known:
+        return self.known[self.tokens.get(instance_id, instance_id).split("-")[0]]
+
+    def _drop(self, instance_id: str, group_id: str) -> None:
+        known = self._known_of(instance_id)
+        if instance_id not in known.dropped:
+            known.dropped.add(instance_id)
+            known.counted[group_id] -= 1
+
+    def _learn(self, *, looked: bool) -> None:
+        """Takes over the phases; after a successful look the targets must be what follows from them."""
+        self.tokens.update({i.id: i.token for i in self.backend.instances.values()})
+        for status in self.fleet.snapshot.increments:
+            self._take_over(status)
+        if not looked:
+            return
+        for known in self.known.values():
+            if self.world.clock() >= known.give_up_at:
+                known.counted.clear()
+        for instance_id in tuple(self.vanished):
+            if self._known_of(instance_id).phase is Phase.DONE:
+                self._drop(instance_id, self.tokens[instance_id].split("-")[1])
+                self.vanished.discard(instance_id)
+        expected = sum((known.counted for known in self.known.values()), Counter[str]())
+        assert {key: n for key, n in self._targets().items() if n} == {key: n for key, n in expected.items() if n}
+        for instance in self.backend.instances.values():
+            assert self._known_of(instance.id).phase not in FAILING or instance.state is InstanceState.DELETING
+
+    def _take_over(self, status: IncrementStatus) -> None:
+        """One increment's phase, where it may have come to that."""
+        if status.id not in self.known:
+            self._add(status)
+            assert status.increment.reason == REASON or status.increment.reason in self.refused_reasons
+        known = self.known[status.id]
+        if status.phase in FAILING and known.phase not in FAILING:
+            assert known.may_fail or self.backend.refused_groups & set(status.increment.deltas), status
+            if known.origin is Origin.CAGRPC or status.increment.reason in self.refused_reasons:
+                known.counted.clear()
+            else:
+                known.give_up_at = self.world.clock() + FAILED_LISTING_SECONDS
+        assert known.phase is not Phase.DONE or status.phase is Phase.DONE
+        assert known.phase not in FAILING or status.phase in FAILING
+        known.phase = status.phase
+
+    def _settle(self) -> None:
+        """With the world in order everything ends: increments finished, failed ones gone without a trace, minimum
+        sizes reached, and what is left runs."""
+        self.backend.unreachable = self.backend.lose_answers = False
+        self.backend.refused_groups = set()
+        assert isinstance(self.world.journal, BreakableJournal)
+        self.world.journal.broken = False
+        for _ in range(8):
+            self.fleet.reconcile()
+            self._learn(looked=True)
+            self.backend.boot_all()
+            self.backend.finish_deletes()
+            self.time_passes(601.0)
+        self.fleet.reconcile()
+        self._learn(looked=True)
+        assert not any(status.phase.in_flight for status in self.fleet.snapshot.increments)
+        for key, node_group in GROUPS.items():
+            assert set(states(self.fleet.snapshot, key)) <= {"running"}
+            assert self._targets()[key] == len(self.backend.ids(key)) >= node_group.min_size
+
+
+FleetMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestFleet = FleetMachine.TestCase
