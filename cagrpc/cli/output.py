@@ -17,11 +17,17 @@ WIDTH_WITHOUT_TERMINAL = 140
 """Columns of a table that goes to a file or a pipe."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """As everywhere else: `main` says what becomes of it."""
+        raise BrokenPipeError
+
+
 def console(stream: TextIO | None = None) -> Console:
     """Of stdout unless another stream is given. Markup is off: names come from users."""
     target = stream or sys.stdout
     width = None if target.isatty() else WIDTH_WITHOUT_TERMINAL
-    return Console(file=target, width=width, markup=False, highlight=False, emoji=False)
+    return _Console(file=target, width=width, markup=False, highlight=False, emoji=False)
 
 
 def table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:

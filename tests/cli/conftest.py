@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +46,13 @@ def configuration(
     """A configuration file; every group behaves fast where nothing else is said."""
     simulated = {key: {**FAST, **value} for key, value in {"*": {}, **(behaviours or {})}.items()}
     path.write_text(yaml.safe_dump({"backend": {"simulated": simulated}, "provisioners": provisioners, **more}))
+    return path
+
+
+def beginning(recording: str, lines: int, path: Path) -> Path:
+    """The first lines of a recording as one of its own."""
+    with gzip.open(RECORDINGS / f"{recording}.jsonl.gz") as whole:
+        path.write_bytes(gzip.compress(b"".join(islice(whole, lines))))
     return path
 
 

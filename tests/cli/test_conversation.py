@@ -1,4 +1,4 @@
-"""Replaying without sockets: what is sent, what is waited for, and that a server that answers otherwise is found out."""
+"""Replaying without sockets: what is sent, what is waited for, and that wrong answers are found out."""
 
 from __future__ import annotations
 

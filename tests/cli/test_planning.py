@@ -1,0 +1,229 @@
+"""`cagrpc plan` and `explain`, offline: the JSON is an interface, errors come all at once, tables say the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cagrpc.cli.main import main
+from cagrpc.cli.planning import parse_seconds
+from cagrpc.errors import InvalidInput
+from tests.cli.conftest import Serving, beginning, cagrpc, command
+
+PROVISIONERS = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: first}
+spec:
+  weight: 100
+  limits: {nodes: 2}
+  template:
+    spec:
+      requirements:
+      - {key: node.kubernetes.io/instance-type, operator: In, values: [m7i.large]}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: second}
+spec:
+  weight: 10
+  limits: {nodes: 2}
+  template:
+    spec:
+      requirements:
+      - {key: node.kubernetes.io/instance-type, operator: In, values: [m7i.xlarge]}
+"""
+PODS = "name,cpu_milli,memory_mib,num_gpu,count\nweb,900,1024,0,5\nhuge,90000,1024,0,2\n"
+NODES = """
+apiVersion: v1
+kind: Node
+metadata: {name: old, labels: {kubernetes.io/hostname: old}}
+status:
+  allocatable: {cpu: 1, memory: 4Gi, pods: "10"}
+"""
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[str]:
+    """Flags of a plan that uses both tiers, an existing node, and leaves something unplaced."""
+    for name, text in (("pods.csv", PODS), ("provisioners.yaml", PROVISIONERS), ("nodes.yaml", NODES)):
+        (tmp_path / name).write_text(text)
+    names = (("--pods", "pods.csv"), ("--provisioners", "provisioners.yaml"), ("--nodes", "nodes.yaml"))
+    return [str(word) for flag, name in names for word in (flag, tmp_path / name)]
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main([*arguments, "--output", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_json_of_a_plan(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    plan = run_json(capsys, "plan", *inputs)
+    assert list(plan) == [
+        "status", "cost_per_hour", "lower_bound", "gap", "elapsed_seconds", "price_of_priority", "tiers", "increments",
+        "pod_classes", "nodes", "existing", "unplaced",
+    ]  # fmt: skip
+    assert plan["status"] == "optimal"
+    # one pod fits on the node that stands, two on each m7i.large; two of those are not enough for five with the limit
+    assert plan["increments"] == [
+        {
+            "node_group": "first/m7i.large/zone-a/on-demand",
+            "provisioner": "first",
+            "instance_type": "m7i.large",
+            "zone": "zone-a",
+            "weight": 100,
+            "delta": 2,
+        }
+    ]
+    web, huge = sorted(plan["pod_classes"], key=lambda each: -each["count"])
+    assert web == {"id": web["id"], "count": 5, "requests": {"cpu": "900m", "memory": "1Gi"}, "example": web["example"]}
+    assert huge["requests"]["cpu"] == "90"
+    assert plan["nodes"] == [
+        {"node_group": "first/m7i.large/zone-a/on-demand", "count": 2, "pods": {str(web["id"]): 2}}
+    ]
+    assert plan["existing"] == [{"node": "old", "pods": {str(web["id"]): 1}}]
+    (unplaced,) = plan["unplaced"]
+    assert (unplaced["class"], unplaced["count"]) == (huge["id"], 2)
+    assert unplaced["reasons"]
+    assert plan["cost_per_hour"] == pytest.approx(2 * 0.1008)
+    assert plan["lower_bound"] == pytest.approx(plan["cost_per_hour"])
+    assert plan["gap"] == pytest.approx(0)
+    assert {tier["weight"]: tier["cost_per_hour"] for tier in plan["tiers"]} == pytest.approx({100: 0.2016, 10: 0.0})
+    assert set(plan["tiers"][0]) == {"weight", "cost_per_hour", "lower_bound"}
+
+
+def test_the_tables_of_a_plan(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *inputs]) == 0
+    out = capsys.readouterr().out
+    assert "first/m7i.large/zone-a/on-demand" in out
+    assert "5 of 7 pods have a place (1 on nodes that stand already), 2 new nodes" in out
+    assert "optimal: new nodes cost $0.2016/h; no plan that serves as much costs less than $0.2016/h" in out
+    assert "Pods without a place" in out
+
+
+def test_a_lower_tier_only_as_far_as_the_higher_cannot_serve(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pods.csv").write_text(PODS.replace("web,900,1024,0,5", "web,900,1024,0,8"))
+    plan = run_json(capsys, "plan", *inputs)
+    assert {each["instance_type"]: each["delta"] for each in plan["increments"]} == {"m7i.large": 2, "m7i.xlarge": 1}
+
+
+def test_explain_says_where_and_why_not(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    explained = run_json(capsys, "explain", *inputs)
+    web, huge = sorted(explained["classes"], key=lambda each: -each["count"])
+    assert web["new_nodes"] == {"first/m7i.large/zone-a/on-demand": 4}
+    assert web["existing"] == {"old": 1}
+    assert (web["unplaced"], huge["unplaced"]) == (0, 2)
+    assert huge["reasons"]
+    assert main(["explain", *inputs]) == 0
+    out = capsys.readouterr().out
+    assert "4 on new nodes of" in out
+    assert "2 nowhere" in out
+
+
+def test_explain_needs_something_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 2
+    assert "give --last, or --pods and --provisioners" in capsys.readouterr().err
+
+
+def test_every_error_of_every_input_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu\na,many,1,0\nb,1,-1,0\n")
+    (tmp_path / "provisioners.yaml").write_text(PROVISIONERS.replace("100", "101"))
+    files = ("--pods", tmp_path / "pods.csv", "--provisioners", tmp_path / "provisioners.yaml")
+    assert main(["plan", *map(str, files), "--nodes", str(tmp_path / "none.yaml"), "--budget", "soon"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    problems = captured.err.splitlines()
+    assert all(problem.startswith("cagrpc: ") for problem in problems)
+    for place in ("--budget", "pods.csv: line 2", "pods.csv: line 3", "none.yaml", "spec.weight"):
+        assert any(place in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("flag", "content"),
+    [("--pods", "{"), ("--catalog", "instance_type\n"), ("--provisioners", "kind: Pod\n"), ("--nodes", "- 1\n")],
+)
+def test_a_bad_file_is_named(
+    flag: str, content: str, inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad").write_text(content)
+    assert main(["plan", *inputs, flag, str(tmp_path / "bad")]) == 2
+    assert f"{tmp_path}/bad" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("1s", 1), ("1.5s", 1.5), ("2m", 120), ("1h", 3600)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "1", "s", "0s", "-1s", "1 s", "1d", "infs", "1e3s"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(InvalidInput, match="expected a duration above 0 such as 500ms"):
+        parse_seconds(text)
+
+
+def test_warnings_do_not_reach_the_answer(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "more.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
+    assert main(["plan", *inputs, "--pods", str(tmp_path / "more.yaml"), "--output", "json"]) == 0
+    captured = capsys.readouterr()
+    json.loads(captured.out)
+    assert "warning: " in captured.err
+    assert "ConfigMap" in captured.err
+
+
+def test_as_a_process_with_the_whole_catalogue(inputs: list[str]) -> None:
+    done = cagrpc("plan", *inputs, "--budget", "2s", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "optimal"
+
+
+def test_a_reader_who_has_had_enough_is_no_error(inputs: list[str]) -> None:
+    with subprocess.Popen(command("plan", *inputs), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_explain_last_of_a_running_server(demonstration: Serving, tmp_path: Path) -> None:
+    done = demonstration.replay(beginning("three-deployments", 150, tmp_path / "one.jsonl.gz"))
+    assert done.returncode == 0, done.stdout
+    assert "every request was answered as recorded; instances left: none" in done.stdout
+    assert "m7i.large: 14 nodes, 40 pods" in done.stdout
+    said = cagrpc("explain", "--last", "--http", demonstration.endpoints["http"])
+    assert said.returncode == 0
+    # dearer than m7i.large for its own pods, but both of one tier, and together with the rest the cheapest
+    assert "chosen: m7i.4xlarge" in said.stdout
+    assert "m7g.xlarge" in said.stdout
+    machine = cagrpc("explain", "--last", "--http", demonstration.endpoints["http"], "--output", "json")
+    assert json.loads(machine.stdout) == demonstration.get("/decisions")[-1]
+
+
+UNREACHABLE: dict[str, tuple[str, int, str]] = {
+    "nobody listens": ("127.0.0.1:9", 1, "is `cagrpc serve` running?"),
+    "no address": ("nowhere", 2, "expected host:port"),
+}
+
+
+@pytest.mark.parametrize(("address", "code", "message"), UNREACHABLE.values(), ids=UNREACHABLE)
+def test_explain_last_without_a_server(
+    address: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "--last", "--http", address]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_explain_last_before_anything_was_decided(tmp_path: Path, started: Callable[..., Serving]) -> None:
+    server = started()
+    done = cagrpc("explain", "--last", "--http", server.endpoints["http"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "has decided nothing yet" in done.stderr
