@@ -9,6 +9,7 @@ STATE_DIR ?= .cagrpc
 RECORDING ?= three-deployments
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+BENCHMARKS ?= $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py,$(wildcard bench/*.py)))
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PROTOS := $(VENV)/.stamp-protos
@@ -40,7 +41,7 @@ format: $(DEVELOPMENT) ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 bench: $(DEVELOPMENT) $(PROTOS) ## the benchmarks
-	$(BIN)/python -m bench $(BENCH_ARGS)
+	@set -e; for module in $(BENCHMARKS); do echo "== $$module"; $(BIN)/python -m $$module $(BENCH_ARGS); done
 
 # Hashes of every published file, so one lock serves every supported Python and platform; no index or path of the
 # machine that made it. The build's requirements are in it, so that installing the project itself fetches nothing.
