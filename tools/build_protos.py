@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from importlib.resources import files
 from pathlib import Path
+
+from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
@@ -12,9 +15,6 @@ PACKAGE = "cagrpc/wire/gen"
 
 def build(output_root: Path = ROOT) -> None:
     """Write the generated package below `output_root`/cagrpc/wire/gen. Raises SystemExit where protoc refuses."""
-    from grpc_tools import protoc  # only a build needs the compiler
-    from importlib.resources import files
-
     sources = sorted(path.name for path in PROTOS.glob("*.proto"))
     target = output_root / PACKAGE
     target.mkdir(parents=True, exist_ok=True)
