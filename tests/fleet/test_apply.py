@@ -145,7 +145,8 @@ def test_what_a_limit_is_given_with_stands_outside_the_fleet() -> None:
 
 def test_a_limit_that_is_broken_already_bounds_only_what_it_counts() -> None:
     gpu = group("gpu", capacity={"cpu": 4000, "nvidia.com/gpu": 1})
-    world = World(groups=[gpu, group("a")], limits=[Limit("cluster", {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 4})])
+    plain = group("a", capacity={"cpu": 4000, "nvidia.com/gpu": 0})
+    world = World(groups=[gpu, plain], limits=[Limit("cluster", {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 4})])
     fleet = world.fleet()
     fleet.apply(Increment({"a": 1}))
     with pytest.raises(errors.LimitExceeded):

@@ -237,6 +237,7 @@ def test_a_refused_order_whose_first_answer_was_lost_takes_back_what_exists() ->
     world.backend.tokens.discard(token)  # A cloud that forgets tokens before it lists instances.
     world.backend.refused_groups = {"b"}
     fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.ROLLING_BACK
     world.backend.hidden = set()
     fleet.reconcile()
     world.backend.finish_deletes()
@@ -315,6 +316,27 @@ def test_filling_backs_off_after_failures_also_across_restarts() -> None:
     world.clock.advance(480)
     fleet.reconcile()
     assert targets(fleet.snapshot) == {"a": 1}
+
+
+def test_a_success_ends_the_back_off() -> None:
+    world = World(groups=[group("a", min_size=1)])
+    world.backend.refused_groups = {"a"}
+    fleet = world.fleet()
+    for seconds in (60, 120):
+        world.clock.advance(seconds)
+        fleet.reconcile()
+    world.backend.refused_groups = set()
+    world.clock.advance(240)
+    fleet.reconcile()
+    world.backend.boot_all()
+    fleet.reconcile()
+    world.backend.vanish(world.backend.ids()[0])
+    world.backend.refused_groups = {"a"}
+    fleet.reconcile()
+    assert len(world.backend.order_calls) == 5
+    world.clock.advance(60)
+    fleet.reconcile()
+    assert len(world.backend.order_calls) == 6
 
 
 def test_a_minimum_that_a_limit_forbids_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
