@@ -38,7 +38,8 @@ class BackendInstance:
 class Backend(Protocol):
     """Errors: `errors.OutOfCapacity` from `order` when it is known at once that not all of it can be had (nothing of
     the call is then created); `errors.Unavailable` from any call when the cloud cannot be reached or its answer is
-    unknown (the fleet asks again later, with the same tokens)."""
+    unknown (the fleet asks again later, with the same tokens). Any other `CagrpcError` from `order` is a refusal like
+    `OutOfCapacity`."""
 
     def list_instances(self) -> Sequence[BackendInstance]:
         """Every instance that exists, in order of creation; a deleted one is DELETING, then gone."""

@@ -221,6 +221,8 @@ class Fleet:
         try:
             with self._conversation:
                 self._order(increment_id)
+            with self._lock:
+                self._publish()
         except errors.Unavailable as error:
             self._problem = str(error)
             _log.warning("increment %s: not ordered yet: %s", increment_id, error)
@@ -228,7 +230,8 @@ class Fleet:
             self._answer(increment_id)
 
     def _order(self, increment_id: str) -> None:
-        """Journals that the increment is being created, orders all of it in one call, and journals the answer."""
+        """Journals that the increment is being created, orders all of it in one call, and journals the answer. Whoever
+        calls publishes: a taken order changes no target."""
         with self._lock:
             record = self._contents.increments.get(increment_id)
             tokens = () if record is None else increments.to_order(record)
@@ -237,7 +240,6 @@ class Fleet:
             if record.phase is Phase.PLANNED:
                 record = replace(record, phase=Phase.CREATING)
                 self._commit(Changes(increments=(record,)))
-                self._publish()
             wanted = set(tokens)
             orders = [Order(m.token, self._groups[m.node_group]) for m in record.members if m.token in wanted]
         try:
@@ -253,7 +255,6 @@ class Fleet:
                 still_planned = {m.token for m in record.members if m.state is MemberState.PLANNED} & wanted
                 changed = record.with_members(dict.fromkeys(still_planned, MemberState.ORDERED))
                 self._commit(Changes(increments=(changed,)))
-                self._publish()
         self._answer(increment_id)
 
     def _refuse(self, increment_id: str, refusal: errors.CagrpcError) -> None:

@@ -90,7 +90,7 @@ class IncrementStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A node group with its target and its instances, in order of creation."""
+    """A node group with its target and its instances, in order of creation. `group.target_size` is `target_size`."""
 
     group: NodeGroup
     target_size: int
@@ -114,3 +114,5 @@ class FleetSnapshot:
     limits: tuple[Limit, ...] = ()
     """With `used` brought up to date."""
     in_flight_pods: frozenset[str] = field(default_factory=frozenset)
+    """Pods that an increment in flight is meant to serve. One that is being rolled back serves nobody any more, so its
+    pods are not among them and may look elsewhere at once."""
