@@ -6,12 +6,15 @@ sought where they pay; `master` takes the integral decision over the same pool.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import numpy as np
+from ortools.math_opt.python import mathopt
 
-from solver.lp import INFINITY, LinearProgram
+from solver.lp import INFINITY
+from solver.objectives import Goal, Stage, hopeless_value
 from solver.patterns import Pattern, best_for_values
 from solver.reduce import Floats, Ints, Kind, Reduced
 
@@ -54,6 +57,8 @@ class Relaxation:
     """Per spec: what serving one more pod costs."""
     kind_values: Floats
     """Per kind: what one node costs beyond its price, for its share of room and limits that run short."""
+    unserved: Mapping[int, float]
+    """Per demand index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,33 +86,85 @@ def weighting(reduced: Reduced) -> Weighting:
     return Weighting(node_cost, 2.0 * dearest * unserved)
 
 
-def relax(pool: Pool, weights: Weighting, seconds: float | None = None) -> Relaxation | None:
-    """Solves the linear relaxation over the pool; None in case of time out."""
-    reduced = pool.reduced
-    kinds, program = pool.kinds(), LinearProgram()
-    nodes = program.add_variables(weights.node_cost[kinds])
-    serve = program.add_rows(reduced.wanted.astype(np.float64), INFINITY, len(reduced.specs))
-    pods = pool.pods()
-    column, spec = np.nonzero(pods)
-    program.add_entries(serve.start + spec, nodes.start + column, pods[column, spec])
-    for demand in reduced.live:
-        left = program.add_variables([weights.unserved_cost[demand.index]], upper=float(demand.count)).start
-        program.add_entries(serve.start + demand.spec, left, 1.0)
-    room = program.add_rows(-INFINITY, np.array([float(kind.most) for kind in reduced.kinds]), len(reduced.kinds))
-    program.add_entries(room.start + kinds, np.array(nodes), 1.0)
-    limits = program.add_rows(-INFINITY, np.array(reduced.limits, dtype=np.float64), len(reduced.limits))
-    use = reduced.use.astype(np.float64)
-    program.add_entries(np.array(limits)[None, :], np.array(nodes)[:, None], use[kinds])
-    solution = program.solve(seconds)
-    if solution is None:
-        return None
-    duals = solution.duals
-    return Relaxation(
-        solution.objective,
-        solution.values[: len(kinds)],
-        duals[serve.start : serve.stop],
-        -duals[room.start : room.stop] - use @ duals[limits.start : limits.stop],
-    )
+def values(found: Relaxation, pool: Pool, reduced: Reduced, order: Sequence[Stage]) -> dict[Stage, float]:
+    """What a fractional plan comes to in each stage; waiting times at the demands' mean."""
+    opened = np.bincount(pool.kinds(), weights=found.nodes, minlength=len(reduced.kinds))
+    result: dict[Stage, float] = {}
+    for stage in order:
+        result[stage] = float(hopeless_value(stage, reduced)) + sum(
+            stage.node_cost(kind.price_micros, kind.weight) * float(opened[kind.index]) for kind in reduced.new_kinds
+        )
+        for demand in reduced.live:
+            if stage.counts(demand) and demand.count:
+                waited_seconds = sum(age * count for age, count in demand.ages) / demand.count
+                result[stage] += found.unserved[demand.index] * (waited_seconds if stage.goal is Goal.WAITING else 1)
+    return result
+
+
+class RelaxedMaster:
+    """The linear relaxation over a pool, kept between solves: new columns and changed numbers of pods, nodes and
+    limits start from the last basis."""
+
+    def __init__(self, pool: Pool, weights: Weighting) -> None:
+        self._pool, self._weights = pool, weights
+        reduced = pool.reduced
+        self._model = model = mathopt.Model()
+        self._serve = [model.add_linear_constraint(lb=0.0) for _ in reduced.specs]
+        self._room = [model.add_linear_constraint(ub=0.0) for _ in reduced.kinds]
+        self._limits = [model.add_linear_constraint(ub=0.0) for _ in reduced.limits]
+        self._left = {d.index: model.add_variable(lb=0.0) for d in reduced.demands}
+        for demand in reduced.demands:
+            self._serve[demand.spec].set_coefficient(self._left[demand.index], 1.0)
+        costs = {self._left[d.index]: float(weights.unserved_cost[d.index]) for d in reduced.demands}
+        model.minimize(mathopt.LinearSum(variable * cost for variable, cost in costs.items()))
+        self._nodes: list[mathopt.Variable] = []
+        self._state(reduced)
+        self._solver = mathopt.IncrementalSolver(model, mathopt.SolverType.GLOP)
+
+    def _state(self, reduced: Reduced) -> None:
+        for row, wanted in zip(self._serve, reduced.wanted.tolist(), strict=True):
+            row.lower_bound = float(wanted)
+        for row, kind in zip(self._room, reduced.kinds, strict=True):
+            row.upper_bound = float(kind.most)
+        for row, allowed in zip(self._limits, reduced.limits, strict=True):
+            row.upper_bound = float(allowed)
+        for demand in reduced.demands:
+            self._left[demand.index].upper_bound = 0.0 if demand.index in reduced.hopeless else float(demand.count)
+
+    def _columns(self) -> None:
+        """The columns that the pool has gained."""
+        for pattern in self._pool.patterns[len(self._nodes) :]:
+            variable = self._model.add_variable(lb=0.0)
+            self._nodes.append(variable)
+            self._model.objective.set_linear_coefficient(variable, float(self._weights.node_cost[pattern.kind]))
+            self._room[pattern.kind].set_coefficient(variable, 1.0)
+            for spec, pods in enumerate(pattern.pods):
+                if pods:
+                    self._serve[spec].set_coefficient(variable, float(pods))
+            for row, use in zip(self._limits, self._pool.reduced.kinds[pattern.kind].use, strict=True):
+                if use:
+                    row.set_coefficient(variable, float(use))
+
+    def solve(self, seconds: float | None = None, reduced: Reduced | None = None) -> Relaxation | None:
+        """Over the pool as it is now; `reduced`, where given, is the same problem in other numbers. None in case of
+        time out."""
+        self._state(reduced or self._pool.reduced)
+        self._columns()
+        parameters = mathopt.SolveParameters(threads=1)
+        if seconds is not None:
+            parameters.time_limit = timedelta(seconds=max(seconds, 0.001))
+        result = self._solver.solve(params=parameters)
+        if result.termination.reason is not mathopt.TerminationReason.OPTIMAL:
+            return None
+        room = np.array(result.dual_values(self._room), dtype=np.float64)
+        limits = np.array(result.dual_values(self._limits), dtype=np.float64)
+        return Relaxation(
+            result.objective_value(),
+            np.array(result.variable_values(self._nodes), dtype=np.float64),
+            np.array(result.dual_values(self._serve), dtype=np.float64),
+            -room - self._pool.reduced.use @ limits,
+            {index: result.variable_values(variable) for index, variable in self._left.items()},
+        )
 
 
 def seed(pool: Pool, values: Floats, active: Ints, rng: np.random.Generator, samples: int) -> None:

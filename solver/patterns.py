@@ -14,6 +14,9 @@ import numpy as np
 
 from solver.reduce import Floats, Ints, Kind, Reduced
 
+_LOOK_EVERY = 16
+_MOST_SPECS = 200  # the enumeration descends once per spec
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
@@ -28,6 +31,8 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
     tell). With all of them the master problem is the problem itself, and its bound is a true bound."""
     found: list[Pattern] = []
     steps = [most * 10]
+    if np.count_nonzero(reduced.wanted) > _MOST_SPECS:
+        return None
     for kind in reduced.kinds:
         if kind.most == 0 or kind.index not in kinds:
             continue
@@ -86,7 +91,10 @@ def fill(reduced: Reduced, kind: Kind, orders: Ints, wanted: Ints) -> Ints:
     packed = np.zeros((rows, len(reduced.specs)), dtype=np.int64)
     usable = np.array(kind.fits, dtype=bool)
     row_index = np.arange(rows)
+    smallest = reduced.requests[np.unique(orders)].min(axis=0) if orders.size else 0
     for step in range(orders.shape[1]):
+        if step % _LOOK_EVERY == 0 and (left < smallest).any(axis=1).all():
+            break  # nothing fits anywhere any more
         spec = orders[:, step]
         need = reduced.requests[spec]
         with np.errstate(divide="ignore"):

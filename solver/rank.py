@@ -6,20 +6,25 @@ objective of opening it and then serving the pods it leaves as well as can be: c
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from solver.budgeting import Meter
+from solver.columns import Pool, RelaxedMaster, values, weighting
 from solver.errors import ProblemError
-from solver.model import Budget, Limit, NodeGroup, PodSet, Problem
+from solver.model import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem
 from solver.objectives import Goal, Stage, stages
 from solver.reduce import MICROS, Demand, Kind, Reduced, price_micros, reduce
-from solver.search import Columns, choose, optimise
+from solver.search import Columns, choose, find_columns
 from solver.validate import validate
 
 _FIRST_SHARE = 0.4
 """Of the budget: for the columns that all candidates share."""
+_MOST_SPECS = 128
+_SMALL = 16  # whole devices are not rounded
+_COARSEST = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +60,68 @@ class Score:
 def rank(problem: Problem, candidates: Sequence[Candidate], budget: Budget) -> tuple[Score, ...]:
     """A score per candidate, best first.
 
-    Raises `ProblemError` where the problem or a candidate cannot be meant (an unknown group, more pods than there are).
+    Where all patterns of the problem are few enough to know, what is left is planned to the end for each candidate.
+    Otherwise the fractional optimum over shared columns is compared: it costs milliseconds a candidate, and carries no
+    noise that could turn the order, unlike plans found in a hurry.
+
+    Raises `ProblemError` where the problem or a candidate cannot be meant (an unknown group, more pods than there are),
+    and TimeoutError where the budget is too short for a comparison.
     """
     meter = Meter(budget)
     validate(problem)
     _validate(problem, candidates)
+    problem = _coarse(problem)
     full = reduce(problem)
-    shared = optimise(full, meter, _FIRST_SHARE).columns
+    shared = find_columns(full, meter, _FIRST_SHARE)
+    finish = _planned(shared, meter) if shared.complete else _relaxed(full, shared, meter)
     scores = []
     for position, candidate in enumerate(candidates):
-        used = _FIRST_SHARE + (1 - _FIRST_SHARE) * (position + 1) / len(candidates)
-        scores.append(_score(problem, full, shared, candidate, meter, used))
+        share = _FIRST_SHARE + (1 - _FIRST_SHARE) * (position + 1) / len(candidates)
+        rest = finish(_rest(problem, full, candidate), share)
+        scores.append(_score(problem, full, candidate, rest))
     return tuple(sorted(scores, key=lambda score: score.order))
+
+
+def _coarse(problem: Problem) -> Problem:
+    """The problem with requests rounded down to a geometric grid, as coarse as it takes to leave few specs. Options
+    are compared to each other, and all of them are rounded alike; a pod that fits somewhere still does."""
+    ratio, coarse = 1.0, problem
+    while len({pods.spec for pods in coarse.pod_sets}) > _MOST_SPECS:
+        ratio = ratio * 1.5 if ratio > 1 else 1.1
+        specs = {pods.spec: _rounded(pods.spec, ratio) for pods in problem.pod_sets}
+        coarse = replace(problem, pod_sets=tuple(replace(p, spec=specs[p.spec]) for p in problem.pod_sets))
+        if ratio > _COARSEST:
+            break  # what tells them apart is not their size
+    return coarse
+
+
+def _rounded(spec: PodSpec, ratio: float) -> PodSpec:
+    return replace(
+        spec,
+        requests=tuple(
+            (name, amount if amount < _SMALL else int(ratio ** math.floor(math.log(amount, ratio))))
+            for name, amount in spec.requests
+        ),
+    )
+
+
+def _planned(shared: Columns, meter: Meter) -> Callable[[Reduced, float], Mapping[Stage, float]]:
+    return lambda rest, fraction: {s: float(v) for s, v in choose(rest, shared, meter, fraction).values.items()}
+
+
+def _relaxed(full: Reduced, shared: Columns, meter: Meter) -> Callable[[Reduced, float], Mapping[Stage, float]]:
+    pool = Pool(full)
+    pool.add(shared.patterns)
+    master, order = RelaxedMaster(pool, weighting(full)), stages(full)
+
+    def finish(rest: Reduced, _: float) -> Mapping[Stage, float]:
+        found = master.solve(meter.wall_limit(), rest)
+        if found is None:
+            raise TimeoutError(f"comparing took longer than {meter.budget.seconds} s")
+        # Floating point must not decide a stage that comes before the one that matters.
+        return {stage: round(value, 3) for stage, value in values(found, pool, rest, order).items()}
+
+    return finish
 
 
 def _validate(problem: Problem, candidates: Sequence[Candidate]) -> None:
@@ -84,21 +139,17 @@ def _validate(problem: Problem, candidates: Sequence[Candidate]) -> None:
         raise ProblemError(faults)
 
 
-def _score(
-    problem: Problem, full: Reduced, shared: Columns, candidate: Candidate, meter: Meter, fraction: float
-) -> Score:
+def _score(problem: Problem, full: Reduced, candidate: Candidate, rest: Mapping[Stage, float]) -> Score:
     group = next(group for group in problem.node_groups if group.id == candidate.node_group)
-    rest = choose(_rest(problem, full, group, candidate), shared, meter, fraction)
-    values = dict(rest.values)
+    whole = dict(rest)
     cost = price_micros(group) * candidate.node_count
-    values[Stage(Goal.COST, group.weight)] = values.get(Stage(Goal.COST, group.weight), 0) + cost
-    values[Stage(Goal.NODES)] += candidate.node_count
-    order = stages(full)
-    unserved = sum(v for s, v in values.items() if s.goal is Goal.UNSERVED)
-    rest_cost = sum(v for s, v in rest.values.items() if s.goal is Goal.COST)
+    whole[Stage(Goal.COST, group.weight)] = whole.get(Stage(Goal.COST, group.weight), 0) + cost
+    whole[Stage(Goal.NODES)] += candidate.node_count
+    unserved = round(sum(v for s, v in whole.items() if s.goal is Goal.UNSERVED))
+    rest_cost = sum(v for s, v in rest.items() if s.goal is Goal.COST)
     return Score(
         candidate,
-        tuple(values.get(s, 0) / MICROS if s.goal is Goal.COST else float(values.get(s, 0)) for s in order),
+        tuple(whole.get(s, 0) / MICROS if s.goal is Goal.COST else float(whole.get(s, 0)) for s in stages(full)),
         cost / MICROS,
         rest_cost / MICROS,
         unserved,
@@ -115,7 +166,7 @@ def _reason(group: NodeGroup, candidate: Candidate, cost: float, rest: float, un
     )
 
 
-def _rest(problem: Problem, full: Reduced, group: NodeGroup, candidate: Candidate) -> Reduced:
+def _rest(problem: Problem, full: Reduced, candidate: Candidate) -> Reduced:
     """The same classes and kinds with the candidate's pods, nodes and share of the limits taken out."""
     keys = [(p.spec, p.priority, p.gang, p.placeholder) for p in problem.pod_sets]
     demand_of = {(full.specs[d.spec], d.priority, d.gang, d.placeholder): d.index for d in full.demands}
@@ -123,7 +174,7 @@ def _rest(problem: Problem, full: Reduced, group: NodeGroup, candidate: Candidat
     for index, pods in candidate.pod_counts.items():
         if pods:
             served[demand_of[keys[index]]].append((problem.pod_sets[index], pods))
-    own = next(kind for kind in full.kinds if group.id in kind.groups)
+    own = next(kind for kind in full.kinds if candidate.node_group in kind.groups)
     limits = tuple(max(0, left - use * candidate.node_count) for left, use in zip(full.limits, own.use, strict=True))
     return replace(
         full,

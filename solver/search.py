@@ -52,19 +52,19 @@ class Columns:
 
 def optimise(reduced: Reduced, meter: Meter, fraction: float) -> Outcome:
     """Within the first `fraction` of the budget, with bounds."""
-    active = needed_kinds(reduced)
-    fluid = FluidModel(reduced, active)
+    fluid = FluidModel(reduced, needed_kinds(reduced))
     found, relaxed = _columns(reduced, fluid, meter, fraction)
     return _choose(reduced, found, relaxed, None if found.complete else fluid, meter, fraction)
 
 
+def find_columns(reduced: Reduced, meter: Meter, fraction: float) -> Columns:
+    """The columns alone, for comparing many variations of one problem."""
+    return _columns(reduced, FluidModel(reduced, needed_kinds(reduced)), meter, fraction)[0]
+
+
 def choose(reduced: Reduced, known: Columns, meter: Meter, fraction: float) -> Outcome:
-    """The best selection of columns found for an earlier, larger problem of the same classes and kinds. Quick; no
-    bounds beyond the trivial ones unless the columns are complete."""
-    pool = Pool(reduced)
-    pool.add(known.patterns)
-    relaxed = None if known.complete else columns.relax(pool, columns.weighting(reduced), meter.wall_limit(fraction))
-    return _choose(reduced, known, relaxed, None, meter, fraction)
+    """The best selection of columns that were complete for an earlier, larger problem of the same classes and kinds."""
+    return _choose(reduced, known, None, None, meter, fraction)
 
 
 def _choose(
@@ -125,10 +125,11 @@ def _generate(
     """Column generation until it stalls or half of the budget is gone."""
     rng = np.random.default_rng(1)
     columns.seed(pool, values, active, rng, samples=20)
+    master = columns.RelaxedMaster(pool, weights)
     best: Relaxation | None = None
     stalled = 0
     while stalled < 3 and (best is None or meter.left_seconds(fraction * 0.5) > 0):
-        found = columns.relax(pool, weights, None if best is None else meter.wall_limit(fraction * 0.6))
+        found = master.solve(None if best is None else meter.wall_limit(fraction * 0.6))
         meter.charge(PROPOSE_SECONDS)
         if found is None:
             break

@@ -169,7 +169,7 @@ def in_state_directory(settings_tls: TlsFiles | None, before: Path, after: Path)
 def _timing(budget_seconds: float) -> expander.Timing:
     """The configured time for an answer, shared out: most of the rest is the planner's."""
     return expander.Timing(
-        answer_seconds=budget_seconds, decode_seconds=0.4 * budget_seconds, rank_seconds=0.35 * budget_seconds
+        answer_seconds=budget_seconds, decode_seconds=0.4 * budget_seconds, rank_seconds=0.6 * budget_seconds
     )
 
 

@@ -48,7 +48,7 @@ class Timing:
     """When an answer is given, whatever the size of the request."""
     decode_seconds: float = 0.8
     """When decoding pods is given up; the options are then ranked by counts."""
-    rank_seconds: float = 0.7
+    rank_seconds: float = 1.2
     """The budget of the planner, of its own."""
 
 

@@ -24,9 +24,6 @@ CONSUMED_REQUEST = (
 )
 """Annotations by which a pod belongs to a ProvisioningRequest: all of its pods are one gang."""
 
-GANG = "cagrpc.io/gang"
-"""Our own annotation: pods of one namespace that carry the same value are useful only together."""
-
 PLACEHOLDER = ("podType", "capacityBufferFakePod")
 """How CA marks the pods that it injects for a CapacityBuffer (upstream: capacitybuffer/fakepods)."""
 
@@ -60,11 +57,8 @@ def pod_spec(spec: Mapping[str, Any], path: str, problems: Problems) -> PodSpec:
 
 def gang_of(namespace: str, annotations: Mapping[str, str]) -> str | None:
     """The gang that a pod's annotations name, unique within the cluster."""
-    for annotation in CONSUMED_REQUEST:
-        if annotations.get(annotation):
-            return f"{namespace}/{annotations[annotation]}"
-    # The prefix keeps a gang's name from meeting a request's.
-    return f"{namespace}/gang:{annotations[GANG]}" if annotations.get(GANG) else None
+    named = (annotations.get(annotation) for annotation in CONSUMED_REQUEST)
+    return next((f"{namespace}/{name}" for name in named if name), None)
 
 
 def is_placeholder(annotations: Mapping[str, str]) -> bool:

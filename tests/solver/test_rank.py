@@ -54,6 +54,25 @@ def test_ties_fall_to_more_pods_then_to_the_id() -> None:
     assert best(groups, Candidate("b", 1, {0: 8}), Candidate("a", 1, {0: 8})).candidate.node_group == "a"
 
 
+@pytest.mark.parametrize("classes", [60, 1000])
+def test_many_classes_are_compared_by_relaxed_plans(classes: int) -> None:
+    many = tuple(pods(f"p{i:04}", 3, spec(500 + 7 * i, i % 30)) for i in range(classes))
+    groups = (group("dear", 16_000, 4.0), group("cheap", 16_000, 2.0), group("high", 16_000, 9.0, weight=5))
+    half = dict.fromkeys(range(classes // 2), 3)
+    scores = rank(Problem(many, groups[:2]), [Candidate(g.id, 90, half) for g in groups[:2]], BUDGET)
+    assert [score.candidate.node_group for score in scores] == ["cheap", "dear"]
+    assert scores[0].rest_cost_usd_per_hour == pytest.approx(scores[1].rest_cost_usd_per_hour)
+    scores = rank(Problem(many, groups), [Candidate(g.id, 90, half) for g in groups], BUDGET)
+    assert [score.candidate.node_group for score in scores] == ["high", "cheap", "dear"]
+
+
+def test_no_time_to_compare_is_said() -> None:
+    many = tuple(pods(f"p{i}", 3, spec(500 + 7 * i, i % 30)) for i in range(100))
+    groups = tuple(group(f"g{i}", 16_000 + i, 2.0 + i) for i in range(8))
+    with pytest.raises(TimeoutError):
+        rank(Problem(many, groups), [Candidate("g0", 90, {0: 3})], Budget(seconds=0.0))
+
+
 def test_candidates_that_cannot_be_meant_are_all_named() -> None:
     with pytest.raises(ProblemError) as caught:
         best((group("g"),), Candidate("h", 1, {}), Candidate("g", 0, {}), Candidate("g", 1, {0: 9}))

@@ -204,7 +204,6 @@ def test_a_placeholder_and_a_gang_are_told_by_their_annotations() -> None:
     assert decode(_message(**asked).SerializeToString()).gang == "ns/train"
     older = {"cluster-autoscaler.kubernetes.io/consume-provisioning-request": "train"}
     assert decode(_message(**older).SerializeToString()).gang == "ns/train"
-    assert decode(_message(**{"cagrpc.io/gang": "train"}).SerializeToString()).gang == "ns/gang:train"
     assert decode(_message().SerializeToString()).gang is None
 
 
