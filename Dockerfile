@@ -21,4 +21,5 @@ USER 65532:65532
 WORKDIR /var/lib/cagrpc
 VOLUME /var/lib/cagrpc
 EXPOSE 8086 8087 8088
-ENTRYPOINT ["cagrpc", "serve", "--state-dir", "/var/lib/cagrpc"]
+# in a container 127.0.0.1 is nobody else's; flags given to `docker run` come later and win
+ENTRYPOINT ["cagrpc", "serve", "--state-dir", "/var/lib/cagrpc", "--provider-address", "0.0.0.0:8086", "--expander-address", "0.0.0.0:8087", "--http-address", "0.0.0.0:8088"]

@@ -51,16 +51,19 @@ class _Pair:
     key: ec.EllipticCurvePrivateKey
 
 
-def ensure_certificates(directory: Path, hosts: Sequence[str] = (), *, now: datetime | None = None) -> tuple[str, ...]:
+def ensure_certificates(
+    directory: Path, hosts: Sequence[str] = (), *, keep_hosts: bool = False, now: datetime | None = None
+) -> tuple[str, ...]:
     """Make what is missing, about to expire or made for other `hosts`; returns the names of the pairs that were made.
 
-    `localhost`, 127.0.0.1 and ::1 are always among the server's names. Raises InvalidInput where the directory holds
-    something that is not ours to replace.
+    `localhost`, 127.0.0.1 and ::1 are always among the server's names; with `keep_hosts` so are those that it has
+    already. Raises InvalidInput where the directory holds something that is not ours to replace.
     """
     moment = now or datetime.now(UTC)
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _ensure(directory, tuple(dict.fromkeys(_normal(host) for host in (*ALWAYS_HOSTS, *hosts))), moment)
+        kept = _server_hosts(directory) if keep_hosts else ()
+        return _ensure(directory, tuple(dict.fromkeys(_normal(h) for h in (*ALWAYS_HOSTS, *kept, *hosts))), moment)
     except OSError as error:
         raise InvalidInput(f"{error.filename or directory}: {error.strerror}; give a writable directory") from error
 
@@ -95,6 +98,11 @@ def _existing(directory: Path, name: str) -> _Pair | None:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidInput(f"{key_path} was not made by `cagrpc certs`: give another directory")
     return _Pair(certificate, key) if key.public_key() == certificate.public_key() else None
+
+
+def _server_hosts(directory: Path) -> tuple[str, ...]:
+    pair = _existing(directory, SERVER)
+    return tuple(sorted(_names(pair.certificate))) if pair else ()
 
 
 def _refuse_foreign(path: Path, pair: _Pair, authority: _Pair) -> None:

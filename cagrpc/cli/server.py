@@ -142,7 +142,7 @@ def load_tls(settings: Settings) -> Tls | None:
         return None
     if makes_certificates(settings):
         hosts = [a.host for a in (settings.provider, settings.expander) if a.host not in WILDCARDS]
-        made = certificates.ensure_certificates(development_directory(settings), hosts)
+        made = certificates.ensure_certificates(development_directory(settings), hosts, keep_hosts=True)
         if made:
             log.info("made development certificates in %s: %s", files.directory, ", ".join(made))
     loaded = certificates.load(files.certificate, files.key, files.client_ca)

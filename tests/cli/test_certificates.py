@@ -15,6 +15,7 @@ from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from cagrpc.cli.certificates import (
+    ALWAYS_HOSTS,
     LEAF_LIFETIME,
     RENEW_BEFORE_EXPIRY,
     ensure_certificates,
@@ -63,6 +64,14 @@ def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
     before = contents(tmp_path)
     assert ensure_certificates(tmp_path, ["a.example", "127.0.0.1", "0:0::1"], now=NOW) == ()
     assert contents(tmp_path) == before
+
+
+def test_a_server_that_starts_adds_its_hosts_and_keeps_the_others(tmp_path: Path) -> None:
+    ensure_certificates(tmp_path, ["given.example"], now=NOW)
+    assert ensure_certificates(tmp_path, ["127.0.0.1"], keep_hosts=True, now=NOW) == ()
+    assert ensure_certificates(tmp_path, ["10.0.0.7"], keep_hosts=True, now=NOW) == ("server",)
+    names = certificate(tmp_path / "server.crt").extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {str(name.value) for name in names} == {*ALWAYS_HOSTS, "given.example", "10.0.0.7"}
 
 
 RENEWALS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
