@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from cagrpc import errors
 
@@ -78,9 +79,7 @@ def outcome(behaviour: Behaviour, now: float, standing: int, rng: random.Random)
         if behaviour.hang
         else now + behaviour.boot_seconds + jitter * behaviour.boot_jitter_seconds,
         fails_at_seconds=now + behaviour.fail_after_seconds if failing else None,
-        vanishes_at_seconds=now + behaviour.vanish_after_seconds
-        if vanishes < behaviour.vanish_probability
-        else None,
+        vanishes_at_seconds=now + behaviour.vanish_after_seconds if vanishes < behaviour.vanish_probability else None,
     )
 
 
@@ -105,10 +104,10 @@ def behaviour_from_json(value: object, path: str = "behaviour") -> Behaviour:
             problems.append(f"{path}.{name}: {wrong}, found {_shown(given)}")
     if problems:
         raise errors.InvalidConfiguration(problems)
-    given_values = {
+    checked: dict[str, Any] = {
         name: float(given) if isinstance(defaults[name], float) else given for name, given in value.items()
     }
-    return Behaviour(**given_values)
+    return Behaviour(**checked)
 
 
 def _wrong(name: str, given: object) -> str | None:

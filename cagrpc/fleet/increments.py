@@ -105,9 +105,7 @@ def _advance_waiting(
     return record
 
 
-def _trouble(
-    record: IncrementRecord, machines: Machines, groups: Collection[str], now: float
-) -> InstanceError | None:
+def _trouble(record: IncrementRecord, machines: Machines, groups: Collection[str], now: float) -> InstanceError | None:
     """Why the increment cannot be whole any more: the first of its members that failed, else the deadline."""
     running = 0
     remaining = [member for member in record.members if member.state is not MemberState.RELEASED]
@@ -168,9 +166,7 @@ def to_delete(contents: Contents, listing: Sequence[BackendInstance]) -> tuple[s
     """Instances that must go and do not go yet: deleted ones, members of failed increments (also those that turn up
     late) and members that CA gave back."""
     return tuple(
-        machine.id
-        for machine in listing
-        if machine.state is not InstanceState.DELETING and must_go(contents, machine)
+        machine.id for machine in listing if machine.state is not InstanceState.DELETING and must_go(contents, machine)
     )
 
 

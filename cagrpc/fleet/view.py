@@ -132,9 +132,7 @@ def snapshot(
         groups=states,
         shown=tuple(group_id for group_id in groups if group_id in picked),
         group_of_instance=seen.group_of_instance,
-        increments=tuple(
-            status(record, machines) for record in contents.increments.values() if record.id in told
-        ),
+        increments=tuple(status(record, machines) for record in contents.increments.values() if record.id in told),
         limits=tuple(used(limit, groups, seen.targets) for limit in limits),
         # What is being rolled back serves nobody any more: its pods may look elsewhere at once.
         in_flight_pods=frozenset().union(

@@ -58,9 +58,7 @@ class Processes:
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     log = tmp_path_factory.mktemp("stub") / "log"
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent)}
-    with subprocess.Popen(
-        [sys.executable, HERE / "stub_backend.py", log], stdout=subprocess.PIPE, text=True
-    ) as stub:
+    with subprocess.Popen([sys.executable, HERE / "stub_backend.py", log], stdout=subprocess.PIPE, text=True) as stub:
         assert stub.stdout is not None
         port = int(stub.stdout.readline())
         with subprocess.Popen(
@@ -101,14 +99,10 @@ STORIES = [
         id="refusal",
     ),
     pytest.param(
-        Story(
-            "asked by ca", 0, 0, {}, "rolled-back", frozenset({"planned", "creating", "rolled-back"}), refuse=True
-        ),
+        Story("asked by ca", 0, 0, {}, "rolled-back", frozenset({"planned", "creating", "rolled-back"}), refuse=True),
         id="refusal answered to ca",
     ),
-    pytest.param(
-        Story("across groups", 3, 3, {}, "rolled-back", frozenset(_FALL), fail_from=2), id="late failure"
-    ),
+    pytest.param(Story("across groups", 3, 3, {}, "rolled-back", frozenset(_FALL), fail_from=2), id="late failure"),
     pytest.param(
         Story("asked by ca", 3, 3, {}, "rolled-back", frozenset(_FALL), fail_from=1), id="late failure shown to ca"
     ),

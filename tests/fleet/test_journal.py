@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -225,25 +224,16 @@ def test_a_read_only_directory_is_named(tmp_path: Path, existing: bool) -> None:
     path.parent.chmod(0o555)
     for parent in (tmp_path, *tmp_path.parents[:2]):
         parent.chmod(0o755)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:  # Root may write everywhere, so the child is somebody else.
-        try:
-            if os.getuid() == 0:
-                os.setuid(65534)
-            SqliteJournal(path)
-        except errors.InvalidConfiguration as error:
-            os.write(writer, str(error).encode())
-        except BaseException as error:  # noqa: BLE001 - the parent reports it
-            os.write(writer, repr(error).encode())
-        finally:
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        message = pipe.read()
-    os.waitpid(child, 0)
+    script = (
+        "import os, sys; from pathlib import Path\n"
+        "from cagrpc import errors; from cagrpc.fleet.journal import SqliteJournal\n"
+        "if os.getuid() == 0: os.setuid(65534)  # root may write everywhere\n"
+        "try: SqliteJournal(Path(sys.argv[1]))\n"
+        "except errors.InvalidConfiguration as error: print(error)"
+    )
+    child = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     path.parent.chmod(0o755)
-    assert "cannot be opened for writing" in message
+    assert "cannot be opened for writing" in child.stdout
 
 
 def test_damaged_records_are_all_named(tmp_path: Path) -> None:
