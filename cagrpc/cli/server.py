@@ -82,6 +82,7 @@ class Server:
                     str(settings.provider),
                     tls=tls,
                     observe=metrics.observe_call,
+                    why_not_ready=self._why_not_ready,
                 ),
                 RpcServer(
                     expander.SERVICE,
@@ -89,6 +90,7 @@ class Server:
                     str(settings.expander),
                     tls=tls and Tls(tls.certificate, tls.key),  # CA's expander client has no certificate to show
                     observe=metrics.observe_call,
+                    why_not_ready=self._why_not_ready,
                 ),
             )
             for server in self._rpc_servers:

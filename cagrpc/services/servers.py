@@ -1,20 +1,21 @@
-"""The two gRPC servers: what they listen on, their TLS, their threads, health and reflection, and how they stop."""
+"""The two gRPC servers: what they listen on, their TLS, their threads, and how they stop."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.services import expander, provider
+from cagrpc.services.standard import Health, Reflection
 from cagrpc.services.status import Method, Observe, generic_handler
 from cagrpc.wire.gen import expander_pb2, externalgrpc_pb2
 
@@ -71,10 +72,12 @@ class RpcServer:
         *,
         tls: Tls | None,
         observe: Observe = lambda *_: None,
+        why_not_ready: Callable[[], str] = lambda: "",
         threads: int = 8,
     ) -> None:
-        """`address` is `host:port`, port 0 for any free one; `tls=None` is plaintext, only ever on purpose. It does
-        not serve before `start`. Raises InvalidInput for unusable TLS, Unavailable where it cannot listen."""
+        """`address` is `host:port`, port 0 for any free one; `tls=None` is plaintext, only ever on purpose. Its health
+        is good while `why_not_ready` answers an empty text. It does not serve before `start`. Raises InvalidInput for
+        unusable TLS, Unavailable where it cannot listen."""
         if set(methods) != {method.name for method in _SERVICE_OF[service].methods}:
             raise AssertionError(f"{service} and the methods given for it differ")
         self._service = service
@@ -89,10 +92,10 @@ class RpcServer:
             ],
         )
         self._server.add_generic_rpc_handlers((generic_handler(service, methods, observe),))
-        self._health = health.HealthServicer()
+        names = (service, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        self._health = Health(names, why_not_ready)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((service, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
-        self.set_serving(False)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(Reflection(names), self._server)
         self.port = self._listen(address, tls)
         """The port that it listens on."""
 
@@ -107,16 +110,9 @@ class RpcServer:
 
     def start(self) -> None:
         self._server.start()
-        self.set_serving(True)
-
-    def set_serving(self, serving: bool) -> None:
-        """What the health service answers, for the whole server ("") and for the service by name."""
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", self._service):
-            self._health.set(name, status)
 
     def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
         """Take no new calls, let running ones finish for at most `grace_seconds`, then end."""
-        self._health.enter_graceful_shutdown()
+        self._health.end()
         self._server.stop(grace_seconds).wait()
         self._executor.shutdown(wait=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
+from typing import Any
 
 import grpc
 import pytest
@@ -16,8 +18,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cagrpc.errors import InvalidInput, Unavailable
-from cagrpc.services import expander, provider
+from cagrpc.services import expander, provider, standard
 from cagrpc.services.servers import RpcServer, Tls
+from cagrpc.services.standard import MOST_STREAMS
 from cagrpc.services.status import Call, Method
 from tests.services.support import PATHS
 
@@ -26,6 +29,7 @@ def _answer(_: bytes, __: Call) -> bytes:
     return b""
 
 
+_SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 _EXPANDER: dict[str, Method] = {"BestOptions": _answer}
 _PROVIDER: dict[str, Method] = {name: _answer for name in PATHS if name != "BestOptions"}
 
@@ -131,18 +135,38 @@ def test_a_port_that_is_taken_is_refused() -> None:
     first.stop(0.0)
 
 
-def test_health_says_for_the_server_and_the_service_whether_it_serves() -> None:
-    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
+def test_health_follows_readiness_for_the_server_and_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standard, "_LOOK_EVERY_SECONDS", 0.01)
+    reasons = [""]
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None, why_not_ready=lambda: reasons[-1])
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         for name in ("", expander.SERVICE):
             request = health_pb2.HealthCheckRequest(service=name)
-            assert stub.Check(request, timeout=5).status == health_pb2.HealthCheckResponse.SERVING
-            server.set_serving(False)
-            assert stub.Check(request, timeout=5).status == health_pb2.HealthCheckResponse.NOT_SERVING
-            server.set_serving(True)
+            watch = stub.Watch(request, timeout=30)
+            for why_not, status in (("", _SERVING), ("no journal", _NOT_SERVING), ("", _SERVING)):
+                reasons.append(why_not)
+                assert stub.Check(request, timeout=5).status == status
+                assert next(watch).status == status
+            watch.cancel()
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.Check(health_pb2.HealthCheckRequest(service="other"), timeout=5)
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        unknown = stub.Watch(health_pb2.HealthCheckRequest(service="other"), timeout=5)
+        assert next(unknown).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        unknown.cancel()
     server.stop(0.0)
+
+
+def test_who_watches_health_is_told_of_the_stop_and_does_not_delay_it() -> None:
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
+        assert next(watch).status == _SERVING
+        server.stop(grace_seconds=30.0)
+        assert [answer.status for answer in watch] == [_NOT_SERVING]
 
 
 def test_reflection_lists_and_describes_the_service() -> None:
@@ -158,6 +182,36 @@ def test_reflection_lists_and_describes_the_service() -> None:
     names = {service.name for service in listing.list_services_response.service}
     assert names == {provider.SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
     assert description.file_descriptor_response.file_descriptor_proto
+    server.stop(0.0)
+
+
+def test_forgotten_streams_leave_threads_for_the_calls_that_matter() -> None:
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None, threads=2 * MOST_STREAMS + 1)
+    server.start()
+    closed = threading.Event()
+
+    def questions() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        closed.wait(60)
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
+        health = health_pb2_grpc.HealthStub(channel)
+        kinds: list[Callable[[], Any]] = [
+            lambda: reflect(questions(), timeout=60),
+            lambda: health.Watch(health_pb2.HealthCheckRequest(), timeout=60),
+        ]
+        forgotten = [kind() for kind in kinds for _ in range(MOST_STREAMS)]
+        assert all(next(stream) for stream in forgotten)
+        for kind in kinds:
+            with pytest.raises(grpc.RpcError, match=rf"{MOST_STREAMS} (reflection|health) streams are open") as refused:
+                next(kind())
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert _refresh(channel, "BestOptions") == "OK"
+        assert health.Check(health_pb2.HealthCheckRequest(), timeout=5).status == _SERVING
+        closed.set()
+        assert list(forgotten[0]) == []
+        assert next(kinds[0]())  # there is room again
     server.stop(0.0)
 
 
