@@ -6,6 +6,7 @@ sought where they pay; `master` takes the integral decision over the same pool.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,8 +16,8 @@ from ortools.math_opt.python import mathopt
 
 from solver.lp import INFINITY
 from solver.objectives import Goal, Stage, hopeless_value
-from solver.patterns import Pattern, best_for_values
-from solver.reduce import Floats, Ints, Kind, Reduced
+from solver.patterns import Pattern
+from solver.reduce import Floats, Ints, Reduced
 
 
 @dataclass
@@ -59,6 +60,8 @@ class Relaxation:
     """Per kind: what one node costs beyond its price, for its share of room and limits that run short."""
     unserved: Mapping[int, float]
     """Per demand index."""
+    steered: Floats
+    """Per spec: pods bought (or sold, negative) at the edge of what `steer` allows; zero for a true optimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +113,36 @@ class RelaxedMaster:
         reduced = pool.reduced
         self._model = model = mathopt.Model()
         self._serve = [model.add_linear_constraint(lb=0.0) for _ in reduced.specs]
-        self._room = [model.add_linear_constraint(ub=0.0) for _ in reduced.kinds]
+        self._room: dict[int, mathopt.LinearConstraint] = {}
+        self._enough = reduced.fits @ reduced.wanted
         self._limits = [model.add_linear_constraint(ub=0.0) for _ in reduced.limits]
+        self._nodes: list[mathopt.Variable] = []
         self._left = {d.index: model.add_variable(lb=0.0) for d in reduced.demands}
         for demand in reduced.demands:
             self._serve[demand.spec].set_coefficient(self._left[demand.index], 1.0)
         costs = {self._left[d.index]: float(weights.unserved_cost[d.index]) for d in reduced.demands}
         model.minimize(mathopt.LinearSum(variable * cost for variable, cost in costs.items()))
-        self._nodes: list[mathopt.Variable] = []
+        # Pods sold and bought at prices near a guess: they keep the duals there (see `steer`).
+        self._bought = [model.add_variable(lb=0.0, ub=0.0) for _ in reduced.specs]
+        self._sold = [model.add_variable(lb=0.0, ub=0.0) for _ in reduced.specs]
+        for row, bought, sold in zip(self._serve, self._bought, self._sold, strict=True):
+            row.set_coefficient(bought, 1.0)
+            row.set_coefficient(sold, -1.0)
         self._state(reduced)
         self._solver = mathopt.IncrementalSolver(model, mathopt.SolverType.GLOP)
 
     def _state(self, reduced: Reduced) -> None:
         for row, wanted in zip(self._serve, reduced.wanted.tolist(), strict=True):
             row.lower_bound = float(wanted)
-        for row, kind in zip(self._room, reduced.kinds, strict=True):
-            row.upper_bound = float(kind.most)
+        for kind in reduced.kinds:
+            # Most kinds can never run out: every pod could have a node of its own. Those have no row.
+            if kind.index not in self._room and kind.most < self._enough[kind.index]:
+                self._room[kind.index] = row = self._model.add_linear_constraint(ub=0.0)
+                for pattern, variable in zip(self._pool.patterns, self._nodes, strict=False):
+                    if pattern.kind == kind.index:
+                        row.set_coefficient(variable, 1.0)
+            if kind.index in self._room:
+                self._room[kind.index].upper_bound = float(kind.most)
         for row, allowed in zip(self._limits, reduced.limits, strict=True):
             row.upper_bound = float(allowed)
         for demand in reduced.demands:
@@ -137,13 +154,31 @@ class RelaxedMaster:
             variable = self._model.add_variable(lb=0.0)
             self._nodes.append(variable)
             self._model.objective.set_linear_coefficient(variable, float(self._weights.node_cost[pattern.kind]))
-            self._room[pattern.kind].set_coefficient(variable, 1.0)
+            if pattern.kind in self._room:
+                self._room[pattern.kind].set_coefficient(variable, 1.0)
             for spec, pods in enumerate(pattern.pods):
                 if pods:
                     self._serve[spec].set_coefficient(variable, float(pods))
             for row, use in zip(self._limits, self._pool.reduced.kinds[pattern.kind].use, strict=True):
                 if use:
                     row.set_coefficient(variable, float(use))
+
+    def steer(self, low: Floats, high: Floats) -> None:
+        """Keep every pod value between `low` and `high`, at the price of an objective that is not the problem's: what
+        is bought or sold there is told by `Relaxation.steered`. Duals that swing from one solve to the next make
+        column generation slow; near a good guess they cannot (du Merle et al., Stabilized column generation, 1999)."""
+        objective = self._model.objective
+        wanted = self._pool.reduced.wanted.tolist()
+        for spec, (bought, sold) in enumerate(zip(self._bought, self._sold, strict=True)):
+            objective.set_linear_coefficient(bought, float(high[spec]))
+            objective.set_linear_coefficient(sold, -float(low[spec]))
+            bought.upper_bound = math.inf
+            sold.upper_bound = float(wanted[spec]) if low[spec] > 0 else 0.0
+
+    def release(self) -> None:
+        """Steer no more."""
+        for variable in (*self._bought, *self._sold):
+            variable.upper_bound = 0.0
 
     def solve(self, seconds: float | None = None, reduced: Reduced | None = None) -> Relaxation | None:
         """Over the pool as it is now; `reduced`, where given, is the same problem in other numbers. None in case of
@@ -156,7 +191,9 @@ class RelaxedMaster:
         result = self._solver.solve(params=parameters)
         if result.termination.reason is not mathopt.TerminationReason.OPTIMAL:
             return None
-        room = np.array(result.dual_values(self._room), dtype=np.float64)
+        room = np.zeros(len(self._pool.reduced.kinds))
+        for kind, row in self._room.items():
+            room[kind] = result.dual_values(row)
         limits = np.array(result.dual_values(self._limits), dtype=np.float64)
         return Relaxation(
             result.objective_value(),
@@ -164,26 +201,23 @@ class RelaxedMaster:
             np.array(result.dual_values(self._serve), dtype=np.float64),
             -room - self._pool.reduced.use @ limits,
             {index: result.variable_values(variable) for index, variable in self._left.items()},
+            np.array(result.variable_values(self._bought)) - np.array(result.variable_values(self._sold)),
         )
 
 
-def seed(pool: Pool, values: Floats, active: Ints, rng: np.random.Generator, samples: int) -> None:
-    """First columns: greedy patterns for the fluid's pod values, and one of each spec alone on the kinds that serve it
-    at the least cost, so that every pod that fits somewhere is in some column."""
+def alone(pool: Pool, active: Ints) -> None:
+    """One column for each spec alone, on the kind that serves it at the least cost, so that every pod that fits
+    somewhere is in some column."""
     reduced = pool.reduced
-    for index in active:
-        kind = reduced.kinds[index]
-        rows = best_for_values(reduced, kind, np.maximum(values, 1e-6), reduced.wanted, rng, samples)
-        pool.add(Pattern(kind.index, tuple(row)) for row in rows.tolist())
-    alone = _alone(reduced, active)
-    prices = weighting(reduced).node_cost[active]
+    fit = _alone(reduced, active)
+    prices = weighting(reduced).node_cost[active][:, None]
+    per_pod = np.where(fit > 0, prices / np.maximum(fit, 1), INFINITY)
     for spec in np.flatnonzero(reduced.wanted):
-        per_pod = np.where(alone[:, spec] > 0, prices / np.maximum(alone[:, spec], 1), INFINITY)
-        for position in np.argsort(per_pod, kind="stable")[:3]:
-            if np.isfinite(per_pod[position]):
-                pods = [0] * len(reduced.specs)
-                pods[spec] = int(alone[position, spec])
-                pool.add([Pattern(int(active[position]), tuple(pods))])
+        position = int(np.argmin(per_pod[:, spec]))
+        if fit[position, spec]:
+            pods = [0] * len(reduced.specs)
+            pods[spec] = int(fit[position, spec])
+            pool.add([Pattern(int(active[position]), tuple(pods))])
 
 
 def _alone(reduced: Reduced, active: Ints) -> Ints:
@@ -192,17 +226,3 @@ def _alone(reduced: Reduced, active: Ints) -> Ints:
     need = reduced.requests[None, :, :]
     fit = np.where(need > 0, free // np.maximum(need, 1), np.iinfo(np.int64).max).min(axis=2)
     return np.where(reduced.fits[active], np.minimum(fit, reduced.wanted), 0)
-
-
-def improve(pool: Pool, found: Relaxation, weights: Weighting, active: Ints, rng: np.random.Generator) -> int:
-    """Adds patterns that would lower the relaxation's cost, as the greedy finds them; returns how many were new."""
-    reduced, added = pool.reduced, 0
-    for index in active:
-        kind: Kind = reduced.kinds[index]
-        price = weights.node_cost[index] + found.kind_values[index]
-        rows = best_for_values(reduced, kind, found.pod_values, reduced.wanted, rng, samples=12)
-        worth = rows @ found.pod_values
-        good = np.flatnonzero(worth > price * (1 + 1e-6) + 1e-6)
-        best = good[np.argsort(-worth[good], kind="stable")[:3]]
-        added += pool.add(Pattern(kind.index, tuple(row)) for row in rows[best].tolist())
-    return added

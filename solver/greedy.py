@@ -6,23 +6,21 @@ from collections import defaultdict
 
 import numpy as np
 
-from solver.columns import Pool, Relaxation, Weighting
+from solver.columns import Pool, Weighting
 from solver.master import Selection
 from solver.patterns import Pattern, fill
 from solver.reduce import Floats, Ints, Reduced
 
-_KEEP = 0.97
-"""Of a relaxed solution: rounding down a little more than needed leaves the rest room to be packed well."""
 _WASTE = 0.1
 
 
-def select(pool: Pool, weights: Weighting, values: Floats, relaxed: Relaxation | None = None) -> Selection:
-    """Opens nodes until nothing more can be served: first what `relaxed` says, rounded down, then again and again the
-    column whose pods are worth most per cost, as often as it stays full. May add columns to the pool."""
+def select(pool: Pool, weights: Weighting, values: Floats, begun: Ints | None = None) -> Selection:
+    """Opens nodes until nothing more can be served: first `begun` (nodes per column), then again and again the column
+    whose pods are worth most per cost, as often as it stays full. May add columns to the pool."""
     state = _State(pool, weights, np.maximum(values, 1e-6))
     state.force_least()
-    if relaxed is not None:
-        state.take(np.floor(relaxed.nodes * _KEEP).astype(np.int64))
+    if begun is not None:
+        state.take(begun)
     while state.step():
         pass
     while state.extend() and state.step():

@@ -8,19 +8,21 @@ column generation while it pays. Either way a greedy incumbent at once, then CP-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from solver import columns, greedy, writeout
-from solver.budgeting import PROPOSE_SECONDS, Meter
-from solver.columns import Pool, Relaxation
+from solver.budgeting import Meter
+from solver.columns import Pool
+from solver.dive import dive
 from solver.dominance import needed_kinds
 from solver.fluid import FluidModel
+from solver.generation import generate
 from solver.master import Master, Selection
 from solver.objectives import Goal, Stage, hopeless_value, stages, value
 from solver.patterns import Pattern, enumerate_maximal
-from solver.reduce import Floats, Ints, Reduced
+from solver.reduce import Floats, Reduced
 
 _ENUMERATE = 1500
 """Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
@@ -53,24 +55,23 @@ class Columns:
 def optimise(reduced: Reduced, meter: Meter, fraction: float) -> Outcome:
     """Within the first `fraction` of the budget, with bounds."""
     fluid = FluidModel(reduced, needed_kinds(reduced))
-    found, relaxed = _columns(reduced, fluid, meter, fraction)
-    return _choose(reduced, found, relaxed, None if found.complete else fluid, meter, fraction)
+    found = _columns(reduced, fluid, meter, fraction)
+    return _choose(reduced, found, None if found.complete else fluid, meter, fraction)
 
 
 def find_columns(reduced: Reduced, meter: Meter, fraction: float) -> Columns:
     """The columns alone, for comparing many variations of one problem."""
-    return _columns(reduced, FluidModel(reduced, needed_kinds(reduced)), meter, fraction)[0]
+    return _columns(reduced, FluidModel(reduced, needed_kinds(reduced)), meter, fraction)
 
 
 def choose(reduced: Reduced, known: Columns, meter: Meter, fraction: float) -> Outcome:
     """The best selection of columns that were complete for an earlier, larger problem of the same classes and kinds."""
-    return _choose(reduced, known, None, None, meter, fraction)
+    return _choose(reduced, known, None, meter, fraction)
 
 
 def _choose(
     reduced: Reduced,
     known: Columns,
-    relaxed: Relaxation | None,
     fluid: FluidModel | None,
     meter: Meter,
     fraction: float,
@@ -78,7 +79,9 @@ def _choose(
     order = stages(reduced)
     pool = Pool(reduced)
     pool.add(known.patterns)
-    start = greedy.select(pool, columns.weighting(reduced), known.pod_values, relaxed)
+    weights = columns.weighting(reduced)
+    begun = dive(pool, fluid.active, weights, meter, fraction * 0.85) if fluid else None
+    start = greedy.select(pool, weights, known.pod_values, begun)
     reached = dict(zip(order, start.objective(pool, order), strict=True))
     # Bounded before the long part, so that an answer in time has an honest bound. Holding earlier stages to what the
     # incumbent reached (or better) only loosens it.
@@ -91,19 +94,19 @@ def _choose(
     return Outcome(reduced, known, result.selection, batches, reached, proven)
 
 
-def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> tuple[Columns, Relaxation | None]:
+def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Columns:
     pool, active = Pool(reduced), fluid.active
     pool.add(Pattern(kind.index, (0,) * len(reduced.specs)) for kind in reduced.new_kinds if kind.least)
     every = enumerate_maximal(reduced, _ENUMERATE, set(active.tolist()))
     if every is not None:
         pool.add(every)
-        return Columns(pool.patterns, True, np.ones(len(reduced.specs))), None
+        return Columns(pool.patterns, True, np.ones(len(reduced.specs)))
     weights = columns.weighting(reduced)
     guide = _weights(reduced, stages(reduced), weights)
     values = fluid.pod_values(guide, meter.wall_limit(fraction * 0.5))
     values = np.ones(len(reduced.specs)) if values is None else values
-    relaxed = _generate(pool, values, active, weights, meter, fraction)
-    return Columns(pool.patterns, False, values if relaxed is None else relaxed.pod_values), relaxed
+    relaxed = generate(pool, values, active, weights, meter, fraction * 0.5)
+    return Columns(pool.patterns, False, values if relaxed is None else relaxed.pod_values)
 
 
 def _weights(reduced: Reduced, order: Sequence[Stage], weights: columns.Weighting) -> dict[Stage, float]:
@@ -117,32 +120,6 @@ def _weights(reduced: Reduced, order: Sequence[Stage], weights: columns.Weightin
         elif stage.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS):
             factors[stage] = 4.0 * dearest
     return factors
-
-
-def _generate(
-    pool: Pool, values: Floats, active: Ints, weights: columns.Weighting, meter: Meter, fraction: float
-) -> Relaxation | None:
-    """Column generation until it stalls or half of the budget is gone."""
-    rng = np.random.default_rng(1)
-    columns.seed(pool, values, active, rng, samples=20)
-    master = columns.RelaxedMaster(pool, weights)
-    best: Relaxation | None = None
-    stalled = 0
-    while stalled < 3 and (best is None or meter.left_seconds(fraction * 0.5) > 0):
-        found = master.solve(None if best is None else meter.wall_limit(fraction * 0.6))
-        meter.charge(PROPOSE_SECONDS)
-        if found is None:
-            break
-        stalled = stalled + 1 if best is not None and found.objective > best.objective * (1 - 1e-4) else 0
-        best = found
-        if not columns.improve(pool, found, weights, active, rng):
-            break
-    # What was added last has no place in the last relaxation yet.
-    return None if best is None else replace(best, nodes=_resized(best.nodes, len(pool.patterns)))
-
-
-def _resized(nodes: Floats, size: int) -> Floats:
-    return np.concatenate([nodes, np.zeros(size - len(nodes))])
 
 
 def _values(

@@ -1,0 +1,87 @@
+"""The compiled pricer against a plain CP-SAT knapsack, on random nodes and pods."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from ortools.sat.python import cp_model
+
+from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
+from solver.pricing import Pricer
+from solver.reduce import Floats, Reduced, reduce
+from tests.solver.build import group, pods, spec
+
+
+def best_value(reduced: Reduced, values: Floats) -> float:
+    """The value of the best pattern on an empty node of the only kind."""
+    model = cp_model.CpModel()
+    (kind,) = reduced.kinds
+    counts = [
+        model.new_int_var(0, int(wanted) if fits else 0, "")
+        for wanted, fits in zip(reduced.wanted, kind.fits, strict=True)
+    ]
+    for resource, free in enumerate(kind.free):
+        model.add(cp_model.LinearExpr.weighted_sum(counts, reduced.requests[:, resource].tolist()) <= free)
+    model.maximize(cp_model.LinearExpr.weighted_sum(counts, values.tolist()))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    assert solver.solve(model) == cp_model.OPTIMAL
+    return solver.objective_value
+
+
+@st.composite
+def priced_nodes(draw: st.DrawFn) -> tuple[Reduced, Floats]:
+    sets = []
+    for number in range(draw(st.integers(1, 9))):
+        requests = {
+            "cpu": draw(st.integers(1, 40)) * 100,
+            "gpu": draw(st.integers(0, 2)),
+            "memory": draw(st.integers(0, 50)),
+        }
+        sets.append(
+            PodSet(f"p{number}", PodSpec(tuple((k, v) for k, v in requests.items() if v)), draw(st.integers(1, 12)))
+        )
+    allocatable = {
+        "cpu": draw(st.integers(5, 120)) * 100,
+        "gpu": draw(st.integers(0, 4)),
+        "memory": draw(st.integers(10, 160)),
+        "pods": draw(st.integers(1, 20)),
+    }
+    reduced = reduce(Problem(tuple(sets), (NodeGroup("g", allocatable, 1.0),)))
+    values = draw(st.lists(st.integers(0, 50), min_size=len(reduced.specs), max_size=len(reduced.specs)))
+    return reduced, np.array(values, dtype=np.float64)
+
+
+@given(priced_nodes())
+@settings(max_examples=200, deadline=None)
+def test_the_best_pattern_is_found_and_the_bound_holds(case: tuple[Reduced, Floats]) -> None:
+    reduced, values = case
+    best = best_value(reduced, values)
+    note(f"best {best}")
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([1.0]), 0.5, 10**6)
+    worth = float(np.array(offer.pattern.pods) @ values) if offer.pattern else 0.0
+    assert worth == best if best > 0.5 else offer.pattern is None
+    assert offer.bound >= best - 1e-6
+
+
+@given(priced_nodes(), st.floats(0.5, 2.0))
+@settings(max_examples=100, deadline=None)
+def test_no_offer_is_a_proof_that_nothing_is_worth_the_price(case: tuple[Reduced, Floats], factor: float) -> None:
+    reduced, values = case
+    best = best_value(reduced, values)
+    price = max(0.1, best * factor)
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([price]), 1.0, 10**6)
+    assert (offer.pattern is not None) == (best > price * (1 + 1e-8))
+    assert offer.bound >= best - 1e-6 * max(1.0, best) or offer.bound >= price - 1e-9
+
+
+def test_column_generation_serves_everything_with_a_valid_bound() -> None:
+    many = tuple(pods(f"p{i}", 5 + i % 7, spec(300 + 170 * i, 1 + i * i % 23, gpu=int(i % 3 == 0))) for i in range(30))
+    groups = tuple(
+        group(f"g{i}", 4000 * (1 + i), 0.4 * (1 + i) ** 0.95, extra={"nvidia.com/gpu": i % 5}) for i in range(8)
+    )
+    plan = solve(Problem(many, groups), Budget(deterministic_seconds=3.0))
+    assert not plan.unplaced
+    assert 0 < plan.certificate.lower_bound_usd_per_hour <= plan.certificate.cost_usd_per_hour
+    assert plan.certificate.gap < 0.03
