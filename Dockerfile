@@ -16,7 +16,7 @@ FROM python:3.11-slim
 COPY --from=builder /opt/cagrpc /opt/cagrpc
 # journal, simulated fleet and development certificates; 65532 is the usual id of nobody in particular
 COPY --from=builder --chown=65532:65532 /var/lib/cagrpc /var/lib/cagrpc
-ENV PATH=/opt/cagrpc/bin:$PATH PYTHONUNBUFFERED=1
+ENV PATH=/opt/cagrpc/bin:$PATH PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/var/lib/cagrpc/numba
 USER 65532:65532
 WORKDIR /var/lib/cagrpc
 VOLUME /var/lib/cagrpc

@@ -65,6 +65,7 @@ $(BIN)/python:
 $(RUNTIME): requirements.lock pyproject.toml setup.py | $(BIN)/python
 	$(PIP) --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation --editable .
+	$(BIN)/python -c 'from solver.pricing import warm_up; warm_up()' # compiled once, kept beside the source
 	@touch $@
 
 $(DEVELOPMENT): requirements-dev.lock | $(RUNTIME)

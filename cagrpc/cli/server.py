@@ -22,6 +22,7 @@ from cagrpc.services.decisions import Decisions
 from cagrpc.services.http import HttpServer, Site
 from cagrpc.services.metrics import Metrics
 from cagrpc.services.servers import RpcServer, Tls
+from solver.pricing import warm_up
 from solver.rank import rank
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,8 @@ class Server:
         self.endpoints = Endpoints(*(_reached(a, port) for a, port in zip(addresses, ports, strict=True)))
 
     def start(self) -> None:
+        # The planner's compiled parts, beside everything else: small requests do not need them.
+        threading.Thread(target=warm_up, name="warm-up", daemon=True).start()
         self._reconciler.start()
         for server in self._rpc_servers:
             server.start()
