@@ -47,7 +47,7 @@ class Timing:
     answer_seconds: float = 2.0
     """When an answer is given, whatever the size of the request."""
     decode_seconds: float = 0.8
-    """When decoding pods is given up; the options are then ranked by counts."""
+    """When reading pods is given up but for who they are; the options are then ranked by counts."""
     rank_seconds: float = 1.2
     """The budget of the planner, of its own."""
 
@@ -100,11 +100,12 @@ class Expander:
         considered = _considered(request.options, left_out, ranking.ranked, snapshot)
         chosen = None if best is None else open_[best]
         reason = _veto_reason(considered) if best is None else ranking.ranked[best].reason
+        notes = [f"ranked by counts: {ranking.why}" if ranking.why else "", request.unreadable]
         decision = Decision(
             at_seconds=self._clock(),
             options=considered,
             chosen=chosen.node_group if chosen else "",
-            reason=f"{reason} (ranked by counts: {ranking.why})" if ranking.why else reason,
+            reason=" ".join([reason, *(f"({note})" for note in notes if note)]),
             ranked_by=ranking.by,
             elapsed_seconds=self._monotonic() - started,
         )
@@ -116,8 +117,8 @@ class Expander:
     ) -> _Ranking:
         if not open_:
             return _Ranking((), "nothing")
-        if request.undecoded:
-            return _Ranking(by_counts(open_, snapshot), "counts", request.undecoded)
+        if request.out_of_time:
+            return _Ranking(by_counts(open_, snapshot), "counts", request.out_of_time)
         try:
             return _Ranking(self._by_objective(request.options, open_, snapshot, answer_by), "objective")
         except TimeoutError:
@@ -166,7 +167,7 @@ def _considered(
             ConsideredOption(
                 node_group=option.node_group,
                 node_count=option.node_count,
-                pods=option.pod_count,
+                pods=len(option.pods),
                 examples=tuple(pod.name for pod in option.pods[:_EXAMPLES]),
                 score=rank.score if rank else (),
                 cost_usd_per_hour=state.group.price_usd_per_hour * option.node_count if state else None,

@@ -71,8 +71,8 @@ def by_counts(options: Sequence[Option], snapshot: FleetSnapshot) -> tuple[Ranke
     found = []
     for option in options:
         node_group = snapshot.groups[option.node_group].group
-        per_pod = node_group.price_usd_per_hour * option.node_count / max(1, option.pod_count)
-        reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {option.pod_count} pods"
+        per_pod = node_group.price_usd_per_hour * option.node_count / max(1, len(option.pods))
+        reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {len(option.pods)} pods"
         found.append(((-float(node_group.weight), per_pod), option.node_group, reason))
     places = {index: place for place, index in enumerate(sorted(range(len(found)), key=found.__getitem__))}
     return tuple(Ranked(places[index], score, reason) for index, (score, _, reason) in enumerate(found))

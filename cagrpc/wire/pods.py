@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from google.protobuf.message import Message
@@ -84,24 +85,16 @@ def unread_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class PodDecoder:
-    """v1.Pod bytes to pods. Equal bytes are parsed once, and specs that differ only in what planning does not read
-    are converted once: thousands of replicas cost little more than their workload. Not for several threads."""
+    """v1.Pod bytes to pods. Specs that differ only in what planning does not read are converted once: thousands of
+    replicas cost little more than their workload. Not for several threads."""
 
     def __init__(self) -> None:
-        self._pods: dict[bytes, Pod] = {}
         self._specs: dict[bytes, PodSpec] = {}
 
     def decode(self, data: bytes) -> Pod:
         """Raises InvalidInput for bytes that are no v1.Pod, UnreadablePod for one that cannot be meant."""
-        pod = self._pods.get(data)
-        if pod is None:
-            pod = self._pods[data] = self._decode(data)
-        return pod
-
-    def _decode(self, data: bytes) -> Pod:
         message = parse(kubernetes_pb2.Pod, data)
-        metadata, spec = message.metadata, message.spec
-        name = f"{metadata.namespace}/{metadata.name}"
+        spec = message.spec
         _discard_unknown_fields(spec)
         spec_bytes = spec.SerializeToString(deterministic=True)
         converted = self._specs.get(spec_bytes)
@@ -109,18 +102,41 @@ class PodDecoder:
             problems: Problems = []
             converted = pod_spec(plain(spec), "spec", problems)
             if problems:
-                raise UnreadablePod(f"pod {name}: {'; '.join(problems)}")
+                raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}")
             self._specs[spec_bytes] = converted
-        annotations = metadata.annotations
-        return Pod(
-            key=metadata.uid or name,
-            name=name,
-            spec=converted,
-            priority=spec.priority,
-            gang=gang_of(metadata.namespace, annotations),
-            placeholder=is_placeholder(annotations),
-            created_at_seconds=metadata.creationTimestamp.seconds,
-        )
+        return _pod(message, converted)
+
+
+NOWHERE = PodSpec(affinity=())
+"""A spec that no node can serve: node affinity is required, and there is no term that a node could match."""
+
+
+def unread(data: bytes) -> Pod:
+    """Who a pod is, with the spec `NOWHERE`: for one whose own cannot be read, or not in time. Bytes that are no v1.Pod
+    are a pod too, known by their digest."""
+    try:
+        return _pod(parse(kubernetes_pb2.Pod, data), NOWHERE)
+    except InvalidInput:
+        name = f"malformed/{sha256(data).hexdigest()[:16]}"
+        return Pod(name, name, NOWHERE)
+
+
+def _pod(message: kubernetes_pb2.Pod, spec: PodSpec) -> Pod:
+    metadata = message.metadata
+    name, annotations = _name(message), metadata.annotations
+    return Pod(
+        key=metadata.uid or name,
+        name=name,
+        spec=spec,
+        priority=message.spec.priority,
+        gang=gang_of(metadata.namespace, annotations),
+        placeholder=is_placeholder(annotations),
+        created_at_seconds=metadata.creationTimestamp.seconds,
+    )
+
+
+def _name(message: kubernetes_pb2.Pod) -> str:
+    return f"{message.metadata.namespace}/{message.metadata.name}"
 
 
 def _discard_unknown_fields(message: Message) -> None:

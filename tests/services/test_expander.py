@@ -14,6 +14,7 @@ import pytest
 from cagrpc.fleet.model import Increment, Origin
 from cagrpc.services.expander import Timing
 from cagrpc.services.status import Call
+from cagrpc.wire.gen import kubernetes_pb2
 from solver.model import Budget, Limit, Problem
 from solver.rank import Candidate, Score
 from tests.fleet.support import World, group
@@ -208,6 +209,36 @@ def test_without_time_to_decode_the_counts_decide() -> None:
         (decision,) = house.decisions.latest()
         assert (decision.chosen, decision.ranked_by) == ("dear", "counts")
         assert "no time to decode" in decision.reason
+
+
+def test_without_time_to_decode_pods_in_flight_are_known_all_the_same() -> None:
+    with House(_world(), timing=Timing(decode_seconds=-1.0)) as house:
+        house.fleet.apply(Increment({"dear": 1}, Origin.AUTOSCALER, frozenset({"uid-0", "uid-1"})))
+        assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS[:2])))) is None
+        assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS)))) == "cheap"
+        assert "no time to decode" in house.decisions.latest()[-1].reason
+        choice = house.decisions.take_choice("cheap")
+        assert choice is not None
+        assert choice.pods == {f"uid-{i}" for i in range(4)}
+
+
+def test_one_strange_pod_leaves_the_objective_to_the_others_and_is_in_flight_like_them() -> None:
+    message = kubernetes_pb2.Pod.FromString(pod("new"))
+    message.spec.tolerations.add(key="slo", operator="Lt", value="950")  # of a newer Kubernetes
+    pods = [*_PODS, message.SerializeToString()]
+    request = asking(option("cheap", 1, pods), option("dear", 1, _PODS))
+    with House(_world()) as house:
+        house.advice.ok("BestOptions", request)
+        (decision,) = house.decisions.latest()
+        assert decision.ranked_by == "objective"
+        assert "(1 pods cannot be read" in decision.reason
+        assert "'Lt' is not one of Equal, Exists" in decision.reason
+        assert decision.chosen == "cheap"  # serves one pod more: that is what CA says of the strange one
+        choice = house.decisions.take_choice("cheap")
+        assert choice is not None
+        assert "uid-new" in choice.pods
+        house.fleet.apply(Increment({"cheap": 1}, Origin.AUTOSCALER, choice.pods, choice.reason))
+        assert chosen(house.advice.ok("BestOptions", request)) is None
 
 
 def test_the_expander_receives_what_ca_can_send() -> None:

@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cagrpc.fleet.model import Increment
-from cagrpc.wire.gen import expander_pb2
 from tests.fleet.support import World, group
 from tests.recordings import CONVERSATIONS, conversation
-from tests.services.support import METHODS, PATHS, Client, House
+from tests.services.support import METHODS, PATHS, Client, House, asking, chosen, option, pod
 
 # Everything but the calls that change something when they are understood by chance.
 _READING = {*PATHS} - {"NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize"}
@@ -81,10 +80,12 @@ def test_recorded_requests_with_one_byte_wrong(house: House, method: str, place:
     _ask(house, method, bytes(data))
 
 
-def test_a_malformed_pod_inside_of_an_option_is_invalid(house: House) -> None:
-    request = expander_pb2.BestOptionsRequest(options=[expander_pb2.Option(nodeGroupId="a", podBytes=[b"\xff"])])
-    code, details, _ = house.advice.raw("BestOptions", request.SerializeToString())
-    assert (code, "cagrpc.kubernetes.Pod" in details) == ("INVALID_ARGUMENT", True)
+def test_a_malformed_pod_inside_of_an_option_does_not_leave_the_choice_to_chance(house: House) -> None:
+    pods = [b"\xff", pod("p")]
+    assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, pods)))) == "a"
+    decision = house.decisions.latest()[-1]
+    assert decision.ranked_by == "objective"
+    assert "cagrpc.kubernetes.Pod" in decision.reason
 
 
 def test_an_unknown_method_is_unimplemented(house: House) -> None:

@@ -10,6 +10,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.wire import expander
 from cagrpc.wire.gen import expander_pb2 as pb
 from cagrpc.wire.gen import kubernetes_pb2
+from cagrpc.wire.pods import NOWHERE
 
 
 def _pod(name: str, cpu: str = "1") -> bytes:
@@ -33,32 +34,49 @@ def test_options_of_both_generations_are_read_alike(field: str) -> None:
     getattr(options[1], field).append(_pod("2"))
     request = expander.decode(pb.BestOptionsRequest(options=options).SerializeToString(), _in_time)
     first, second = request.options
-    assert (first.node_group, first.node_count, first.pod_count, first.debug) == ("a", 2, 2, "d")
+    assert (first.node_group, first.node_count, first.debug) == ("a", 2, "d")
     assert [pod.name for pod in first.pods] == ["ns/1", "ns/2"]
     assert second.pods[0] is first.pods[1]
-    assert not request.undecoded
+    assert not request.out_of_time
+    assert not request.unreadable
 
 
-def test_without_time_only_the_counts_are_known() -> None:
+def test_without_time_pods_are_known_but_not_read() -> None:
     option = pb.Option(nodeGroupId="a", nodeCount=2, podBytes=[_pod(str(i)) for i in range(300)])
     looks = iter([False, False, True])
     data = pb.BestOptionsRequest(options=[option, option]).SerializeToString()
     request = expander.decode(data, lambda: next(looks))
-    assert [(o.pod_count, o.pods) for o in request.options] == [(300, ()), (300, ())]
-    assert request.undecoded == "no time to decode more than 128 pods"
+    assert request.out_of_time == "no time to decode more than 128 pods"
+    for each in request.options:
+        assert [pod.key for pod in each.pods] == [f"uid-{i}" for i in range(300)]
+        assert [pod.spec is NOWHERE for pod in each.pods] == [False] * 128 + [True] * 172
 
 
-def test_a_pod_that_cannot_be_understood_leaves_the_counts() -> None:
-    option = pb.Option(nodeGroupId="a", nodeCount=2, podBytes=[_pod("1"), _pod("2", cpu="several")])
-    request = expander.decode(pb.BestOptionsRequest(options=[option]).SerializeToString(), _in_time)
-    assert [(o.pod_count, o.pods) for o in request.options] == [(2, ())]
-    assert "pod ns/2: spec.containers[0].resources.requests.cpu: 'several' is not a quantity" in request.undecoded
-
-
-def test_malformed_pods_are_invalid_input() -> None:
-    option = pb.Option(nodeGroupId="a", nodeCount=2, podBytes=[b"\xff"])
-    with pytest.raises(InvalidInput, match=r"these 1 bytes are not a cagrpc.kubernetes.Pod message"):
-        expander.decode(pb.BestOptionsRequest(options=[option]).SerializeToString(), _in_time)
+@pytest.mark.parametrize(
+    ("strange", "key", "why"),
+    [
+        pytest.param(
+            _pod("2", cpu="several"),
+            "uid-2",
+            "pod ns/2: spec.containers[0].resources.requests.cpu: 'several' is not a quantity",
+            id="a pod that cannot be meant",
+        ),
+        pytest.param(
+            _pod("2")[:-1], "malformed/", "bytes are not a cagrpc.kubernetes.Pod message", id="a truncated pod"
+        ),
+    ],
+)
+def test_a_pod_that_cannot_be_read_leaves_the_others(strange: bytes, key: str, why: str) -> None:
+    options = [pb.Option(nodeGroupId=group, nodeCount=2, podBytes=[_pod("1"), strange, _pod("3")]) for group in "ab"]
+    request = expander.decode(pb.BestOptionsRequest(options=options).SerializeToString(), _in_time)
+    assert request.options[0].pods == request.options[1].pods
+    first, second, third = request.options[0].pods
+    assert (first.key, third.key) == ("uid-1", "uid-3")
+    assert second.key.startswith(key)
+    assert (first.spec, second.spec, third.spec) == (first.spec, NOWHERE, first.spec)
+    assert request.unreadable.startswith("1 pods cannot be read")
+    assert why in request.unreadable
+    assert not request.out_of_time
 
 
 @given(st.text(max_size=30), st.integers(1, 10**6), st.text(max_size=50))

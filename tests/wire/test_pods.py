@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from cagrpc.errors import InvalidInput
 from cagrpc.wire import expander
 from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.pods import Pod, PodDecoder, UnreadablePod, group, pod_spec, unread_features
+from cagrpc.wire.pods import Pod, PodDecoder, UnreadablePod, group, pod_spec, unread, unread_features
+from solver.eligibility import why_not_eligible
 from solver.model import NodeSelectorTerm, Operator, PodSpec, Requirement, Toleration
 from tests.recordings import conversation
 
@@ -227,15 +228,23 @@ def test_replicas_are_one_spec_whatever_unknown_fields_say() -> None:
     assert len(decoder._specs) == 1
 
 
-def test_equal_bytes_are_parsed_once() -> None:
-    decoder = PodDecoder()
-    data = _message().SerializeToString()
-    assert decoder.decode(data) is decoder.decode(bytes(bytearray(data)))
-
-
 def test_a_pod_that_cannot_be_meant_is_named() -> None:
     with pytest.raises(UnreadablePod, match=r"pod ns/a-1: spec.containers\[0\].resources.requests.cpu: 'x' is not"):
         PodDecoder().decode(_message(cpu="x").SerializeToString())
+
+
+def test_of_an_unread_pod_is_known_who_it_is_and_that_no_node_serves_it() -> None:
+    message = _message(cpu="x", podType="capacityBufferFakePod")
+    message.spec.priority = 7
+    message.metadata.creationTimestamp.seconds = 1000
+    pod = unread(message.SerializeToString())
+    assert pod == Pod("u1", "ns/a-1", pod.spec, priority=7, placeholder=True, created_at_seconds=1000)
+    assert why_not_eligible(pod.spec, {"any": "label"}, ()) == "required node affinity not met"
+
+
+def test_bytes_that_are_no_pod_are_known_by_their_digest() -> None:
+    assert unread(b"\xff") == unread(b"\xff")
+    assert unread(b"\xff").key != unread(b"\xfe").key
 
 
 @given(st.binary(max_size=200))
@@ -291,7 +300,8 @@ def test_the_big_recorded_request_is_few_classes_and_decoded_at_once(
     started = time.perf_counter()
     request = expander.decode(data, lambda: False)
     elapsed = time.perf_counter() - started
-    assert not request.undecoded
+    assert not request.out_of_time
+    assert not request.unreadable
     assert len(request.options) == options
     sets, set_of_pod = group(pod for option in request.options for pod in option.pods)
     assert (len(set_of_pod), len(sets), sum(s.count for s in sets)) == (pods, classes, pods)
