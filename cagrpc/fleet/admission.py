@@ -35,7 +35,7 @@ def admit_increment(
     for group_id, delta in increment.deltas.items():
         group = standing.groups.get(group_id)
         if group is None:
-            found.append((errors.NotFound, f"node group {group_id!r} does not exist"))
+            found.append((errors.NotFound, f"node group {_short(group_id)!r} does not exist"))
         elif delta < 1:
             found.append((errors.InvalidInput, f"node group {group_id}: delta is {delta}, it must be at least 1"))
         elif (target := standing.view.targets.get(group_id, 0)) + delta > group.max_size:
@@ -92,7 +92,7 @@ def admit_deletion(standing: Standing, group_id: str, instance_ids: Sequence[str
     for instance_id in dict.fromkeys(instance_ids):
         owner = _owner(standing, instance_id)
         if owner is None:
-            unknown.append(f"instance {instance_id!r} is not known")
+            unknown.append(f"instance {_short(instance_id)!r} is not known")
         elif owner != group_id:
             foreign.append(f"instance {instance_id} belongs to node group {owner}")
         elif (instance := listed.get(instance_id)) is not None and instance.state is not InstanceState.DELETING:
@@ -165,5 +165,10 @@ def admit_decrease(standing: Standing, group_id: str, delta: int) -> Changes:
 def _known_group(standing: Standing, group_id: str) -> NodeGroup:
     group = standing.groups.get(group_id)
     if group is None:
-        raise errors.NotFound(f"node group {group_id!r} does not exist")
+        raise errors.NotFound(f"node group {_short(group_id)!r} does not exist")
     return group
+
+
+def _short(unknown_id: str) -> str:
+    """An id that may be anything, for a message."""
+    return unknown_id[:100]

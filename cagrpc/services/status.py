@@ -35,7 +35,7 @@ _CODES: tuple[tuple[type[errors.CagrpcError], grpc.StatusCode], ...] = (
     (errors.NotImplementedByDesign, grpc.StatusCode.UNIMPLEMENTED),
 )
 
-_LONGEST_DETAILS = 2000  # details travel in a header, which is limited to 8 KiB
+_LONGEST_DETAILS_BYTES = 2000  # details travel in a header, which is limited to 8 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,18 @@ def status_of(error: BaseException) -> tuple[grpc.StatusCode, str]:
     """The gRPC code and the details for an error; INTERNAL without details of ours for one nobody meant to raise."""
     for kind, code in _CODES:
         if isinstance(error, kind):
-            return code, str(error)[:_LONGEST_DETAILS]
+            return code, _cut(str(error))
     return grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}; the server's log has the traceback"
+
+
+def _cut(details: str) -> str:
+    """As much of it as may travel: gRPC writes each byte that is no printable ASCII as three."""
+    length = 0
+    for index, character in enumerate(details):
+        length += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode(errors="replace"))
+        if length > _LONGEST_DETAILS_BYTES:
+            return details[:index]
+    return details
 
 
 def on_messages(request_type: type[M], function: Callable[[M, Call], Message | bytes]) -> Method:

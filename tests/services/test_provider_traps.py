@@ -180,6 +180,15 @@ def test_delete_nodes_refuses_what_is_not_ours(group_id: str, nodes: list[pb.Ext
         assert targets(house.fleet.snapshot) == {"a": 2}
 
 
+def test_delete_nodes_of_endless_ids_is_not_found_and_names_several_of_them() -> None:
+    with House(World(groups=[group("a")])) as house:
+        nodes = [_node(f"{index} " + "é中" * 3000) for index in range(20)]
+        code, details = house.ca.code("NodeGroupDeleteNodes", pb.NodeGroupDeleteNodesRequest(id="a", nodes=nodes))
+        assert code == "NOT_FOUND"
+        assert "instance '0 é中" in details
+        assert "instance '1 é中" in details
+
+
 def test_an_instance_of_another_group_is_not_deleted() -> None:
     with _house() as house:
         of_b = _grow(house, "b", 1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import string
+from urllib.parse import quote
+
 import pytest
 
 from cagrpc import errors
@@ -47,5 +50,14 @@ def test_what_nobody_meant_to_raise_is_internal_without_its_words() -> None:
     assert "secret" not in details
 
 
-def test_long_details_are_cut_to_what_a_header_carries() -> None:
-    assert len(status_of(errors.InvalidInput("x" * 100_000))[1]) <= 2000
+@pytest.mark.parametrize("text", ["x", "%", "é", "中", "\n", "\ud800"])
+def test_long_details_are_cut_to_what_a_header_carries(text: str) -> None:
+    details = status_of(errors.InvalidInput(text * 100_000))[1]
+    assert details
+    assert set(details) == {text}
+    travels = quote(details, safe=string.printable.replace("%", "").replace("\n", ""), errors="replace")
+    assert len(travels) <= 2000
+
+
+def test_short_details_are_whole() -> None:
+    assert status_of(errors.InvalidInput("100 % größer"))[1] == "100 % größer"
