@@ -34,7 +34,8 @@ class Simulation(Protocol):
         ...
 
     def put(self, behaviour: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Change what is named, leave the rest; answers the whole. Raises InvalidInput, with nothing changed."""
+        """Change what is named, leave the rest; answers the whole. Raises InvalidInput and Unavailable, with nothing
+        changed."""
         ...
 
 
@@ -47,7 +48,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Every page, apart from the socket. `why_not_ready` answers an empty text where the server is ready."""
+    """Every page, apart from the socket. `why_not_ready` answers an empty text where the server is ready. Pages may
+    raise InvalidInput and Unavailable."""
 
     snapshot: Callable[[], FleetSnapshot]
     decisions: Decisions
@@ -85,14 +87,19 @@ class Site:
             return _text(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}")
         if not isinstance(behaviour, dict):
             return _text(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
-        try:
-            return _json(self.simulation.put(behaviour))
-        except InvalidInput as error:
-            return _text(HTTPStatus.BAD_REQUEST, str(error))
+        return _json(self.simulation.put(behaviour))
+
+
+def _path(target: str) -> str:
+    """The path of a request's target, which may be a whole URL. Raises InvalidInput for one that is malformed."""
+    try:
+        return urlsplit(target).path
+    except ValueError as error:
+        raise InvalidInput(f"{target[:100]} is no URL: {error}") from error
 
 
 def _text(status: HTTPStatus, text: str) -> Answer:
-    return Answer(status, _TEXT, f"{text}\n".encode())
+    return Answer(status, _TEXT, f"{text}\n".encode(errors="backslashreplace"))  # JSON may hold half a character
 
 
 def _json(value: Any) -> Answer:
@@ -151,21 +158,27 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
         sys_version = ""
 
         def do_GET(self) -> None:
-            self._answer(lambda: site.get(urlsplit(self.path).path))
+            self._answer(site.get)
+
+        do_HEAD = do_GET  # noqa: N815 - the library's name
 
         def do_PUT(self) -> None:
             length = self.headers.get("Content-Length", "")
             if not length.isdecimal() or int(length) > _LARGEST_BODY_BYTES:
                 self.close_connection = True
                 message = f"Content-Length is {length!r}; it must be a number up to {_LARGEST_BODY_BYTES}"
-                self._answer(lambda: _text(HTTPStatus.BAD_REQUEST, message))
+                self._answer(lambda _: _text(HTTPStatus.BAD_REQUEST, message))
                 return
             body = self.rfile.read(int(length))
-            self._answer(lambda: site.put(urlsplit(self.path).path, body))
+            self._answer(lambda path: site.put(path, body))
 
-        def _answer(self, page: Callable[[], Answer]) -> None:
+        def _answer(self, page: Callable[[str], Answer]) -> None:
             try:
-                answer = page()
+                answer = page(_path(self.path))
+            except InvalidInput as error:
+                answer = _text(HTTPStatus.BAD_REQUEST, str(error))
+            except Unavailable as error:
+                answer = _text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
             except Exception:
                 log.exception("%s %s failed unexpectedly", self.command, self.path)
                 answer = _text(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected; the server's log has the traceback")
@@ -173,7 +186,8 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
-            self.wfile.write(answer.body)
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
             log.debug(format, *args)

@@ -21,11 +21,14 @@ from tests.fleet.support import World, group
 class _Simulation:
     def __init__(self) -> None:
         self.behaviour: dict[str, Any] = {"boot_seconds": 1}
+        self.broken = False
 
     def get(self) -> Mapping[str, Any]:
         return self.behaviour
 
     def put(self, behaviour: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.broken:
+            raise Unavailable("simulated backend: the disk is full")
         if set(behaviour) - {"boot_seconds"}:
             raise InvalidInput(f"unknown: {', '.join(behaviour)}; there is boot_seconds")
         self.behaviour.update(behaviour)
@@ -35,6 +38,7 @@ class _Simulation:
 class _Web:
     def __init__(self, *, simulation: _Simulation | None) -> None:
         self.fleet: Fleet = World(groups=[group("a")]).fleet()
+        self.simulation = simulation
         self.metrics = Metrics(lambda: self.fleet.snapshot)
         self.decisions = Decisions(lambda: 1.0, observe=self.metrics.observe_decision)
         self.why_not = ""
@@ -116,6 +120,7 @@ def test_a_simulation_is_read_and_set(web: _Web) -> None:
         pytest.param(b"[" * 100_000, {}, "the body is not JSON", id="nested without end"),
         pytest.param(b"[]", {}, "the body is not a JSON object", id="no object"),
         pytest.param(b"\xff", {}, "the body is not JSON", id="no text"),
+        pytest.param(b'{"\\ud800": 1}', {}, r"unknown: \ud800;", id="half a character"),
         pytest.param(b'{"speed": 1}', {}, "unknown: speed; there is boot_seconds", id="no such switch"),
         pytest.param(b"", {"Content-Length": "much"}, "Content-Length is 'much'", id="no length"),
         pytest.param(b"", {"Content-Length": "9999999999"}, "Content-Length is '9999999999'", id="too long"),
@@ -126,6 +131,31 @@ def test_bad_input_is_a_bad_request_with_the_reason(web: _Web, body: bytes, head
     assert status == 400
     assert why in text
     assert json.loads(web.ask("/simulation")[2]) == {"boot_seconds": 1}
+
+
+def test_a_simulation_out_of_reach_is_unavailable_with_the_reason(web: _Web) -> None:
+    assert web.simulation is not None
+    web.simulation.broken = True
+    status, _, text = web.ask("/simulation", "PUT", b'{"boot_seconds": 9}')
+    assert (status, text) == (503, "simulated backend: the disk is full\n")
+
+
+def test_a_target_may_be_a_whole_url_but_not_half_of_one(web: _Web) -> None:
+    assert web.ask("http://somewhere/healthz")[::2] == (200, "ok\n")
+    status, _, text = web.ask("http://[::bad/healthz", Host="x")
+    assert status == 400
+    assert text.startswith("http://[::bad/healthz is no URL")
+    assert web.ask("http://[::bad/simulation", "PUT", b"{}", Host="x")[0] == 400
+
+
+def test_head_is_get_without_the_body(web: _Web) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", web.server.port, timeout=5)
+    connection.request("HEAD", "/healthz")
+    response = connection.getresponse()
+    assert (response.status, response.headers["Content-Length"], response.read()) == (200, "3", b"")
+    connection.close()
+    web.why_not = "no journal"
+    assert web.ask("/readyz", "HEAD")[::2] == (503, "")
 
 
 def test_without_a_simulation_there_is_no_switch() -> None:
