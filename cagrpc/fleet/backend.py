@@ -50,5 +50,5 @@ class Backend(Protocol):
         ...
 
     def delete(self, instance_ids: Sequence[str]) -> None:
-        """Ask for instances to go. Unknown and already deleted ids are passed over."""
+        """Ask for instances to go, all of one node group. Unknown and already deleted ids are passed over."""
         ...

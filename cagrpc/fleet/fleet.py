@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from cagrpc import errors
 from cagrpc.fleet import admission, increments, minimum
@@ -93,6 +94,7 @@ class Fleet:
         self._listing: tuple[BackendInstance, ...] | None = None
         self._problem: str | None = None
         self._minimum_problems: dict[str, str] = {}
+        self._unreached: dict[str, str] = {}
         self._contents = journal.read()
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
         self._publish()
@@ -162,19 +164,25 @@ class Fleet:
     def reconcile(self) -> None:
         """One step: look at the backend, move increments on, order and delete what is due, publish a snapshot.
 
-        Raises `Unavailable` when the journal or the backend is out of reach; nothing is lost by it, and the next step
-        continues.
+        Raises `Unavailable` when the journal or the backend's list is out of reach; nothing is lost by it, and the next
+        step continues. An order or a delete that does not reach the backend is no error: a part of it may be out of
+        reach and the rest not, so it is logged, and asked for again by the next step.
         """
         with self._conversation:
+            unreached: dict[str, str] = {}
             try:
                 for _ in range(_LOOKS_PER_STEP):
                     self._look()
-                    if not self._act():
+                    if not self._act(unreached):
                         break
             except errors.Unavailable as error:
                 self._problem = str(error)
                 raise
             self._problem = None
+            for what, reason in unreached.items():
+                if self._unreached.get(what) != reason:  # once, not every second
+                    _log.warning("%s: asked for again, the backend was not reached: %s", what, reason)
+            self._unreached = unreached
 
     def increment(self, increment_id: str) -> IncrementStatus:
         """Raises `NotFound` for one that never was, or that finished more than a day ago."""
@@ -204,23 +212,39 @@ class Fleet:
             finally:
                 self._publish()
 
-    def _act(self) -> bool:
-        """Asks the backend for what is due. Whether there was anything."""
+    def _act(self, unreached: dict[str, str]) -> bool:
+        """Asks the backend for all that is due, each on its own. Whether there was anything. What the backend was not
+        reached for is put into `unreached`, with why, and what is there already is passed over."""
         with self._lock:
             doomed = increments.to_delete(self._contents, self._listing or ())
             due = [record.id for record in self._contents.increments.values() if increments.to_order(record)]
-        if doomed:
-            _log.info("deleting %d instances: %s", len(doomed), ", ".join(doomed))
-            self._backend.delete(doomed)
-        for increment_id in due:
-            self._order(increment_id)
-        return bool(doomed or due)
+        calls: dict[str, Callable[[], str | None]] = {
+            **{f"deletes in node group {key}": partial(self._delete, ids) for key, ids in doomed.items()},
+            **{f"order of increment {key}": partial(self._order, key) for key in due},
+        }
+        asked = [what for what in calls if what not in unreached]
+        for what in asked:
+            reason = calls[what]()
+            if reason is not None:
+                unreached[what] = reason
+        return bool(asked)
+
+    def _delete(self, instance_ids: Sequence[str]) -> str | None:
+        """Why the backend was not reached, where it was not."""
+        _log.info("deleting %d instances: %s", len(instance_ids), ", ".join(instance_ids))
+        try:
+            self._backend.delete(instance_ids)
+        except errors.Unavailable as error:
+            return str(error)
+        return None
 
     def _order_now(self, increment_id: str) -> None:
         """What `apply` waits for. Whatever goes wrong here is tried again by the next step."""
         try:
             with self._conversation:
-                self._order(increment_id)
+                reason = self._order(increment_id)
+            if reason is not None:
+                _log.warning("increment %s: not ordered yet: %s", increment_id, reason)
             with self._lock:
                 self._publish()
         except errors.Unavailable as error:
@@ -229,14 +253,14 @@ class Fleet:
         finally:
             self._answer(increment_id)
 
-    def _order(self, increment_id: str) -> None:
-        """Journals that the increment is being created, orders all of it in one call, and journals the answer. Whoever
-        calls publishes: a taken order changes no target."""
+    def _order(self, increment_id: str) -> str | None:
+        """Journals that the increment is being created, orders all of it in one call, and journals the answer. Why the
+        backend was not reached, where it was not. Whoever calls publishes: a taken order changes no target."""
         with self._lock:
             record = self._contents.increments.get(increment_id)
             tokens = () if record is None else increments.to_order(record)
             if record is None or not tokens:
-                return
+                return None
             if record.phase is Phase.PLANNED:
                 record = replace(record, phase=Phase.CREATING)
                 self._commit(Changes(increments=(record,)))
@@ -244,8 +268,8 @@ class Fleet:
             orders = [Order(m.token, self._groups[m.node_group]) for m in record.members if m.token in wanted]
         try:
             self._backend.order(orders)
-        except errors.Unavailable:
-            raise
+        except errors.Unavailable as error:
+            return str(error)
         except errors.CagrpcError as refusal:
             self._refuse(increment_id, refusal)
         else:
@@ -256,6 +280,7 @@ class Fleet:
                 changed = record.with_members(dict.fromkeys(still_planned, MemberState.ORDERED))
                 self._commit(Changes(increments=(changed,)))
         self._answer(increment_id)
+        return None
 
     def _refuse(self, increment_id: str, refusal: errors.CagrpcError) -> None:
         with self._lock:

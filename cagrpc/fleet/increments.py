@@ -162,12 +162,14 @@ def to_order(record: IncrementRecord) -> tuple[str, ...]:
     return tuple(member.token for member in record.members if member.state is MemberState.PLANNED)
 
 
-def to_delete(contents: Contents, listing: Sequence[BackendInstance]) -> tuple[str, ...]:
-    """Instances that must go and do not go yet: deleted ones, members of failed increments (also those that turn up
-    late) and members that CA gave back."""
-    return tuple(
-        machine.id for machine in listing if machine.state is not InstanceState.DELETING and must_go(contents, machine)
-    )
+def to_delete(contents: Contents, listing: Sequence[BackendInstance]) -> Mapping[str, Sequence[str]]:
+    """Instances that must go and do not go yet, by node group: deleted ones, members of failed increments (also those
+    that turn up late) and members that CA gave back."""
+    doomed: dict[str, list[str]] = {}
+    for machine in listing:
+        if machine.state is not InstanceState.DELETING and must_go(contents, machine):
+            doomed.setdefault(machine.node_group, []).append(machine.id)
+    return doomed
 
 
 def must_go(contents: Contents, machine: BackendInstance) -> bool:

@@ -79,16 +79,18 @@ class MemoryJournal:
 class ScriptedBackend:
     """A backend in memory whose instances change only when the test says so.
 
-    `unreachable`: every call raises `Unavailable`. `lose_answers`: calls are carried out, and then raise
-    `Unavailable`. `refused_groups`: orders with one of them raise `OutOfCapacity`. `hidden`: tokens that are not
-    listed yet. `executed_orders` and `executed_deletes` are a log of what was really done, `order_calls` of what was
-    asked.
+    `unreachable`: every call raises `Unavailable`. `unreachable_groups`: orders and deletes with one of them do.
+    `lose_answers`: calls are carried out, and then raise `Unavailable`. `refused_groups`: orders with one of them raise
+    `OutOfCapacity`. `hidden`: tokens that are not listed yet; `hide_new` puts every new one there. `executed_orders`
+    and `executed_deletes` are a log of what was really done, `order_calls` of what was asked.
     """
 
     def __init__(self) -> None:
         self.instances: dict[str, BackendInstance] = {}
         self.tokens: set[str] = set()
         self.unreachable = False
+        self.unreachable_groups: set[str] = set()
+        self.hide_new = False
         self.lose_answers = False
         self.refused_groups: set[str] = set()
         self.hidden: set[str] = set()
@@ -107,6 +109,7 @@ class ScriptedBackend:
         self.order_calls.append(tuple(order.token for order in orders))
         if self.before_order is not None:
             self.before_order()
+        self._check(*(order.group.id for order in orders))
         new = [order for order in orders if order.token not in self.tokens]
         short = {order.group.id for order in new} & self.refused_groups
         if short:
@@ -114,11 +117,13 @@ class ScriptedBackend:
         for order in new:
             self.tokens.add(order.token)
             self.executed_orders.append(order.token)
+            if self.hide_new:
+                self.hidden.add(order.token)
             self.add(order.group.id, token=order.token)
         self._answer()
 
     def delete(self, instance_ids: Sequence[str]) -> None:
-        self._check()
+        self._check(*(self.instances[key].node_group for key in instance_ids if key in self.instances))
         for instance_id in instance_ids:
             instance = self.instances.get(instance_id)
             if instance is not None and instance.state is not InstanceState.DELETING:
@@ -156,8 +161,8 @@ class ScriptedBackend:
     def ids(self, group_id: str | None = None) -> list[str]:
         return [i.id for i in self.instances.values() if group_id in (None, i.node_group)]
 
-    def _check(self) -> None:
-        if self.unreachable:
+    def _check(self, *group_ids: str) -> None:
+        if self.unreachable or self.unreachable_groups & set(group_ids):
             raise errors.Unavailable("backend: out of reach")
 
     def _answer(self) -> None:

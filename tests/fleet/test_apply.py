@@ -297,8 +297,7 @@ def test_a_lost_answer_is_not_ordered_twice() -> None:
     fleet = world.fleet()
     fleet.apply(Increment({"a": 2}))
     world.backend.lose_answers = True
-    with pytest.raises(errors.Unavailable):
-        fleet.reconcile()
+    fleet.reconcile()
     world.backend.lose_answers = False
     fleet.reconcile()
     assert len(world.backend.order_calls) == 1
@@ -309,15 +308,40 @@ def test_a_lost_answer_for_instances_that_are_not_listed_yet_is_asked_again_by_t
     world = _world()
     fleet = world.fleet()
     fleet.apply(Increment({"a": 2}))
-    world.backend.lose_answers = True
-    with pytest.raises(errors.Unavailable):
-        fleet.reconcile()
+    world.backend.lose_answers = world.backend.hide_new = True
+    fleet.reconcile()
     world.backend.lose_answers = False
     world.backend.hidden = {world.backend.executed_orders[1]}
     fleet.reconcile()
     assert world.backend.order_calls[1:] == [(world.backend.executed_orders[1],)]
     assert len(world.backend.executed_orders) == 2
     assert targets(fleet.snapshot) == {"a": 2}
+
+
+def test_an_order_that_finds_its_part_of_the_backend_out_of_reach_holds_up_no_other() -> None:
+    world = _world()
+    fleet = world.fleet()
+    first, second = fleet.apply(Increment({"a": 1})), fleet.apply(Increment({"b": 1}))
+    world.backend.unreachable_groups = {"a"}
+    fleet.refresh()
+    assert fleet.problem is None
+    assert targets(fleet.snapshot) == {"a": 1, "b": 1}
+    assert [len(world.backend.ids(key)) for key in "ab"] == [0, 1]
+    assert len(world.backend.order_calls) == 2  # Each once a step.
+    assert (fleet.increment(first.id).message, fleet.increment(second.id).message) == ("0 of 1 instances run",) * 2
+    world.backend.unreachable_groups = set()
+    fleet.refresh()
+    assert [len(world.backend.ids(key)) for key in "ab"] == [1, 1]
+
+
+def test_an_order_out_of_reach_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = _world()
+    fleet = world.fleet()
+    world.backend.unreachable_groups = {"a"}
+    fleet.apply(Increment({"a": 1}))
+    for _ in range(3):
+        fleet.reconcile()
+    assert caplog.text.count("asked for again") == 1
 
 
 def test_nothing_is_changed_before_the_backend_was_seen_once() -> None:

@@ -153,11 +153,24 @@ def test_a_lost_answer_to_a_delete_deletes_once() -> None:
     world, fleet = _running({"a": 2})
     fleet.delete_instances("a", world.backend.ids()[:1])
     world.backend.lose_answers = True
-    with pytest.raises(errors.Unavailable):
-        fleet.reconcile()
+    fleet.reconcile()
     world.backend.lose_answers = False
     fleet.reconcile()
     assert len(world.backend.executed_deletes) == 1
+
+
+def test_a_delete_that_finds_its_part_of_the_backend_out_of_reach_holds_up_no_other() -> None:
+    world, fleet = _running({"a": 1, "b": 1})
+    (of_a,), (of_b,) = world.backend.ids("a"), world.backend.ids("b")
+    world.backend.unreachable_groups = {"a"}
+    fleet.delete_instances("a", [of_a])
+    fleet.delete_instances("b", [of_b])
+    fleet.refresh()
+    assert world.backend.executed_deletes == [of_b]
+    assert fleet.problem is None
+    world.backend.unreachable_groups = set()
+    fleet.refresh()
+    assert world.backend.executed_deletes == [of_b, of_a]
 
 
 def test_deleted_members_leave_their_increment_which_goes_on_with_the_others() -> None:

@@ -222,6 +222,10 @@ class FleetMachine(RuleBasedStateMachine):
     def toggle_shortage(self, group_id: str) -> None:
         self.backend.refused_groups ^= {group_id}
 
+    @rule(group_id=st.sampled_from(list(GROUPS)))
+    def toggle_reach(self, group_id: str) -> None:
+        self.backend.unreachable_groups ^= {group_id}
+
     @rule(what=st.sampled_from(["unreachable", "lose_answers"]))
     def toggle_backend(self, what: str) -> None:
         setattr(self.backend, what, not getattr(self.backend, what))
@@ -295,7 +299,9 @@ class FleetMachine(RuleBasedStateMachine):
         expected = sum((known.counted for known in self.known.values()), Counter[str]())
         assert {key: n for key, n in self._targets().items() if n} == {key: n for key, n in expected.items() if n}
         for instance in self.backend.instances.values():
-            assert self._known_of(instance.id).phase not in FAILING or instance.state is InstanceState.DELETING
+            must_go = self._known_of(instance.id).phase in FAILING
+            reached = instance.node_group not in self.backend.unreachable_groups
+            assert not (must_go and reached) or instance.state is InstanceState.DELETING
 
     def _take_over(self, status: IncrementStatus) -> None:
         """One increment's phase, where it may have come to that."""
@@ -317,7 +323,7 @@ class FleetMachine(RuleBasedStateMachine):
         """With the world in order everything ends: increments finished, failed ones gone without a trace, minimum
         sizes reached, and what is left runs."""
         self.backend.unreachable = self.backend.lose_answers = False
-        self.backend.refused_groups = set()
+        self.backend.refused_groups = self.backend.unreachable_groups = set()
         assert isinstance(self.world.journal, BreakableJournal)
         self.world.journal.broken = False
         for _ in range(8):
