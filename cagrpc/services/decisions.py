@@ -53,6 +53,7 @@ class Decision:
     at_seconds: float
     """Since the epoch."""
     options: tuple[ConsideredOption, ...]
+    """In CA's order; of very many, the first."""
     chosen: str
     """Node group id; empty for a veto."""
     reason: str

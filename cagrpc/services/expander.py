@@ -29,7 +29,11 @@ log = logging.getLogger(__name__)
 Rank = Callable[[Problem, Sequence[Candidate], Budget], Sequence[Score]]
 """`solver.rank.rank`."""
 
+# Anyone may ask, and 256 decisions are kept: so what is kept of one is bounded, whatever it was about.
 _EXAMPLES = 3
+_MOST_OPTIONS = 500
+_LONGEST_UNKNOWN_ID = 100
+_LONGEST_POD_NAME = 63 + 1 + 253  # Kubernetes' own limits for a namespace and a name
 _OF_WHAT_IS_LEFT = 0.8
 _OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
 
@@ -103,7 +107,7 @@ class Expander:
         notes = [f"ranked by counts: {ranking.why}" if ranking.why else "", request.unreadable]
         decision = Decision(
             at_seconds=self._clock(),
-            options=considered,
+            options=considered[:_MOST_OPTIONS],
             chosen=chosen.node_group if chosen else "",
             reason=" ".join([reason, *(f"({note})" for note in notes if note)]),
             ranked_by=ranking.by,
@@ -165,10 +169,10 @@ def _considered(
         state = snapshot.groups.get(option.node_group)
         found.append(
             ConsideredOption(
-                node_group=option.node_group,
+                node_group=option.node_group if state else option.node_group[:_LONGEST_UNKNOWN_ID],
                 node_count=option.node_count,
                 pods=len(option.pods),
-                examples=tuple(pod.name for pod in option.pods[:_EXAMPLES]),
+                examples=tuple(pod.name[:_LONGEST_POD_NAME] for pod in option.pods[:_EXAMPLES]),
                 score=rank.score if rank else (),
                 cost_usd_per_hour=state.group.price_usd_per_hour * option.node_count if state else None,
                 reason=rank.reason if rank else "",
@@ -181,4 +185,4 @@ def _considered(
 def _veto_reason(considered: Sequence[ConsideredOption]) -> str:
     if not considered:
         return "nothing was offered"
-    return "no option may be taken: " + "; ".join(f"{o.node_group} {o.left_out}" for o in considered)
+    return "no option may be taken: " + "; ".join(f"{o.node_group} {o.left_out}" for o in considered[:_MOST_OPTIONS])

@@ -249,6 +249,20 @@ def test_the_expander_receives_what_ca_can_send() -> None:
         assert chosen(house.advice.ok("BestOptions", request)) is not None
 
 
+def test_what_is_kept_of_a_decision_is_bounded_whatever_it_was_about(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "cagrpc.decisions")
+    endless = "x" * 10**6
+    unknown = [option(f"{index} {endless}", 1, []) for index in range(2)]
+    many = [option("z", 1, []) for _ in range(20_000)]
+    with House(_world()) as house:
+        assert chosen(house.advice.ok("BestOptions", asking(*unknown, *many))) is None
+        assert chosen(house.advice.ok("BestOptions", asking(*unknown, option("cheap", 1, [pod(endless)])))) == "cheap"
+        kept = [len(json.dumps(decision.as_json())) for decision in house.decisions.latest()]
+    assert max(kept) < 300_000
+    assert max(map(len, caplog.messages)) < 300_000
+    assert "0 xxx" in caplog.text
+
+
 def test_no_options_are_answered_with_none() -> None:
     with House(_world()) as house:
         assert chosen(house.advice.ok("BestOptions", asking())) is None
