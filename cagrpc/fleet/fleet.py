@@ -5,8 +5,8 @@ comes next), `view` (what is to be seen), `minimum` (groups below their minimum)
 (first the journal, then the backend), locks and errors.
 
 Two locks. `_lock` guards the records and the last listing, is held for a journal write at most, never while the backend
-is called; so requests and snapshots do not wait for a slow cloud. `_conversation` lets one thread at a time talk to the
-backend. Where both are held, `_conversation` was taken first.
+is called; so requests and snapshots do not wait for a slow cloud. `_backend.turn` lets one thread at a time talk to the
+backend. Where both are held, `_backend.turn` was taken first.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from functools import partial
 from cagrpc import errors
 from cagrpc.fleet import admission, increments, minimum
 from cagrpc.fleet.backend import Backend, BackendInstance, Order
+from cagrpc.fleet.conversation import Conversation, Shared, Submit
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase
 from cagrpc.fleet.records import Changes, IncrementRecord, MemberState
@@ -33,12 +34,18 @@ _log = logging.getLogger(__name__)
 NODE_PROVISION_SECONDS = 900.0
 """CA's default node provision and start-up times: an increment that may last as long would be judged by CA first."""
 
+_SILENCE_SECONDS = 5.0
+"""A call of the backend that takes longer is told as a problem."""
+
+_FIRST_LOOK_SECONDS = 2.0
+"""How long a start waits for the first look at the backend, which then goes on in the background."""
+
 _LOOKS_PER_STEP = 3
 """A step looks, acts on what it saw, and looks again for the result; what is left then is the next step's."""
 
 
 def _in_thread(work: Callable[[], None]) -> object:
-    thread = threading.Thread(target=work, name="cagrpc-order", daemon=True)
+    thread = threading.Thread(target=work, name="cagrpc-backend", daemon=True)
     thread.start()
     return thread
 
@@ -60,10 +67,11 @@ class Fleet:
     """Node groups, increments and instances behind one door. Safe for many threads.
 
     `reconcile` has to be called about once a second; without it increments do not move. `clock` gives seconds since
-    the epoch (deadlines survive restarts). `submit` runs the ordering that `apply` waits for, by default in a thread of
-    its own. Raises `errors.InvalidConfiguration` for groups or times that cannot be, `errors.Unavailable` when the
-    journal is out of reach; a backend out of reach is no error here, but until it was reached once every change is
-    refused with `errors.Unavailable`, since what stands is not known.
+    the epoch (deadlines survive restarts). `submit` runs what callers wait for only for a limited time (the ordering of
+    `apply`, the step of `refresh`), by default in a thread of its own. Raises `errors.InvalidConfiguration` for groups
+    or times that cannot be, `errors.Unavailable` when the journal is out of reach; a backend out of reach is no error
+    here, but until it was reached once every change is refused with `errors.Unavailable`, since what stands is not
+    known.
     """
 
     def __init__(
@@ -77,19 +85,19 @@ class Fleet:
         clock: Callable[[], float] = time.time,
         increment_deadline_seconds: float = 600.0,
         failed_listing_seconds: float = 600.0,
-        submit: Callable[[Callable[[], None]], object] = _in_thread,
+        submit: Submit = _in_thread,
     ) -> None:
         _check(groups, increment_deadline_seconds, failed_listing_seconds)
         self._groups = {group.id: group for group in groups}
         self._limits = tuple(limits)
-        self._backend = backend
+        self._backend = Conversation(backend, clock)
+        self._step = Shared(self.reconcile, submit)
         self._journal = journal
         self._shown = shown or _show_all
         self._clock = clock
         self._times = increments.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
         self._submit = submit
         self._lock = threading.RLock()
-        self._conversation = threading.Lock()
         self._waiters: dict[str, _Waiter] = {}
         self._listing: tuple[BackendInstance, ...] | None = None
         self._problem: str | None = None
@@ -99,7 +107,7 @@ class Fleet:
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
         self._publish()
         try:
-            self.reconcile()
+            self.refresh(wait_seconds=_FIRST_LOOK_SECONDS)
         except errors.Unavailable as error:
             _log.warning("starting without a look at the backend: %s", error)
 
@@ -110,8 +118,9 @@ class Fleet:
 
     @property
     def problem(self) -> str | None:
-        """Why the last step could not be done (journal or backend out of reach); None where all is well."""
-        return self._problem
+        """Why steps cannot be done (journal or backend out of reach or silent); None where all is well."""
+        silent_seconds = self._backend.silent_seconds
+        return _silence(silent_seconds) if silent_seconds >= _SILENCE_SECONDS else self._problem
 
     def apply(self, increment: Increment, *, refusal_wait_seconds: float = 0.0) -> IncrementStatus:
         """Journals the increment and returns; it is then ordered whole, and rolled back whole if it cannot be had.
@@ -157,9 +166,17 @@ class Fleet:
             self._commit(admission.admit_decrease(self._standing(), node_group_id, delta))
             self._publish()
 
-    def refresh(self) -> None:
-        """CA's Refresh: one step now. Raises `Unavailable` when the journal or the backend is out of reach."""
-        self.reconcile()
+    def refresh(self, *, wait_seconds: float | None = None) -> None:
+        """CA's Refresh: one step now. With `wait_seconds` it waits at most so long for it, and joins a step that
+        another `refresh` waits for. Raises `Unavailable` when the journal or the backend is out of reach, or the
+        backend has not answered by then; the step goes on behind it."""
+        if wait_seconds is None:
+            self.reconcile()
+            return
+        try:
+            self._step.wait(wait_seconds)
+        except TimeoutError:
+            raise errors.Unavailable(_silence(max(wait_seconds, self._backend.silent_seconds))) from None
 
     def reconcile(self) -> None:
         """One step: look at the backend, move increments on, order and delete what is due, publish a snapshot.
@@ -168,7 +185,7 @@ class Fleet:
         step continues. An order or a delete that does not reach the backend is no error: a part of it may be out of
         reach and the rest not, so it is logged, and asked for again by the next step.
         """
-        with self._conversation:
+        with self._backend.turn:
             unreached: dict[str, str] = {}
             try:
                 for _ in range(_LOOKS_PER_STEP):
@@ -200,7 +217,7 @@ class Fleet:
 
     def _look(self) -> None:
         """Reads the backend's list and stores what follows from it, one phase at a time."""
-        listing = tuple(self._backend.list_instances())
+        listing = self._backend.list_instances()
         with self._lock:
             self._listing = listing
             try:
@@ -241,7 +258,7 @@ class Fleet:
     def _order_now(self, increment_id: str) -> None:
         """What `apply` waits for. Whatever goes wrong here is tried again by the next step."""
         try:
-            with self._conversation:
+            with self._backend.turn:
                 reason = self._order(increment_id)
             if reason is not None:
                 _log.warning("increment %s: not ordered yet: %s", increment_id, reason)
@@ -324,7 +341,7 @@ class Fleet:
 
     def _standing(self) -> admission.Standing:
         if self._listing is None:
-            raise errors.Unavailable(f"the backend was not reached yet ({self._problem}); what stands is not known")
+            raise errors.Unavailable(f"the backend was not reached yet ({self.problem}); what stands is not known")
         return admission.Standing(
             contents=self._contents,
             view=view(self._contents, self._listing, self._groups),
@@ -349,6 +366,10 @@ class Fleet:
         self._snapshot = snapshot(
             self._snapshot, self._contents, self._listing or (), self._groups, self._limits, self._shown
         )
+
+
+def _silence(seconds: float) -> str:
+    return f"the backend has not answered for {seconds:.3g} s"
 
 
 def _check(groups: Sequence[NodeGroup], deadline_seconds: float, failed_listing_seconds: float) -> None:

@@ -31,6 +31,7 @@ SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 M = TypeVar("M", bound=Message)
 
 _MOST_MEMOISED = 50_000
+_NO_DEADLINE_SECONDS = 10.0  # a caller without a deadline is given this one
 
 
 class FleetLike(Protocol):
@@ -45,7 +46,7 @@ class FleetLike(Protocol):
 
     def decrease_target(self, node_group_id: str, delta: int) -> None: ...
 
-    def refresh(self) -> None: ...
+    def refresh(self, *, wait_seconds: float | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,9 @@ class Provider:
 
     def _refresh(self, _: pb.RefreshRequest, call: Call) -> Message:
         call.check_not_expired()
-        self._fleet.refresh()
+        # A slow backend must hold neither CA nor the threads that answer everything else.
+        seconds_left = _NO_DEADLINE_SECONDS if call.seconds_left is None else call.seconds_left
+        self._fleet.refresh(wait_seconds=seconds_left / 2)
         return pb.RefreshResponse()
 
     def _increase_size(self, request: pb.NodeGroupIncreaseSizeRequest, call: Call) -> Message:

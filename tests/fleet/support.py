@@ -99,9 +99,13 @@ class ScriptedBackend:
         self.order_calls: list[tuple[str, ...]] = []
         self.before_order: Callable[[], None] | None = None
         """Called in the middle of `order`, to play what happens at the same time."""
+        self.before_list: Callable[[], None] | None = None
+        """The same in `list_instances`."""
 
     def list_instances(self) -> Sequence[BackendInstance]:
         self._check()
+        if self.before_list is not None:
+            self.before_list()
         return [instance for instance in self.instances.values() if instance.token not in self.hidden]
 
     def order(self, orders: Sequence[Order]) -> None:

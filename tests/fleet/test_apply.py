@@ -201,7 +201,8 @@ def test_an_unknown_answer_is_no_refusal() -> None:
 
 
 def test_a_refusal_that_comes_too_late_is_a_failure_that_ca_sees() -> None:
-    world = _world(options={"submit": lambda work: None})
+    works = [run_inline]  # The first look; what is to be ordered later never gets a thread.
+    world = _world(options={"submit": lambda work: works.pop()(work) if works else None})
     world.backend.refused_groups = {"a"}
     fleet = world.fleet()
     applied = fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER), refusal_wait_seconds=0.001)

@@ -86,7 +86,7 @@ class _Recording:
     def decrease_target(self, *_: object) -> None:
         raise RuntimeError("a bug")
 
-    def refresh(self) -> None:
+    def refresh(self, *, wait_seconds: float | None = None) -> None:
         raise RuntimeError("a bug")
 
 
@@ -124,7 +124,7 @@ def test_a_call_that_has_expired_is_not_started(recording: _Recording, name: str
 def test_a_call_that_expires_while_it_waits_for_a_thread_is_not_started(recording: _Recording) -> None:
     entered, leave = threading.Event(), threading.Event()
 
-    def slow() -> None:
+    def slow(**_: object) -> None:
         entered.set()
         assert leave.wait(5)
 

@@ -1,0 +1,115 @@
+"""A backend that answers late: nobody waits for it longer than they said, and it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from cagrpc import errors
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import Increment
+from cagrpc.services import provider
+from tests.fleet.support import World, group, targets
+from tests.services.support import serving
+
+
+class SlowWorld(World):
+    """Its backend's list answers when `answer` is set; `asked` counts how often it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(groups=[group("a")])
+        self.asked = 0
+        self.entered, self.answer = threading.Event(), threading.Event()
+
+    def slow_down(self) -> None:
+        def slow() -> None:
+            self.asked += 1
+            self.entered.set()
+            assert self.answer.wait(10)
+
+        self.backend.before_list = slow
+
+    def threaded(self) -> Fleet:
+        return Fleet(self.groups, self.limits, self.backend, self.journal, clock=self.clock)
+
+
+@pytest.fixture
+def world() -> Iterator[SlowWorld]:
+    world = SlowWorld()
+    yield world
+    world.answer.set()
+
+
+def _answer(world: SlowWorld, fleet: Fleet) -> None:
+    world.answer.set()
+    fleet.refresh(wait_seconds=10)
+
+
+def test_a_refresh_waits_no_longer_than_it_said_and_the_silence_is_told(world: SlowWorld) -> None:
+    fleet = world.threaded()
+    world.slow_down()
+    with pytest.raises(errors.Unavailable, match=r"the backend has not answered for 0\.01 s"):
+        fleet.refresh(wait_seconds=0.01)
+    assert world.entered.wait(10)
+    world.clock.advance(4)
+    assert fleet.problem is None
+    world.clock.advance(3)
+    assert fleet.problem == "the backend has not answered for 7 s"
+    with pytest.raises(errors.Unavailable, match="the backend has not answered for 7 s"):
+        fleet.refresh(wait_seconds=0.01)
+    _answer(world, fleet)
+    assert fleet.problem is None
+    fleet.close()
+
+
+def test_refreshes_that_come_while_one_is_under_way_join_it(world: SlowWorld) -> None:
+    fleet = world.threaded()
+    world.slow_down()
+    for _ in range(20):
+        with pytest.raises(errors.Unavailable):
+            fleet.refresh(wait_seconds=0.001)
+    assert world.entered.wait(10)
+    world.backend.before_list = None
+    _answer(world, fleet)
+    assert world.asked == 1
+    fleet.close()
+
+
+def test_a_start_does_not_wait_for_a_backend_that_hangs(world: SlowWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cagrpc.fleet.fleet._FIRST_LOOK_SECONDS", 0.01)
+    world.slow_down()
+    fleet = world.threaded()
+    with pytest.raises(errors.Unavailable, match="the backend was not reached yet"):
+        fleet.apply(Increment({"a": 1}))
+    _answer(world, fleet)
+    fleet.apply(Increment({"a": 1}))
+    assert targets(fleet.snapshot) == {"a": 1}
+    fleet.close()
+
+
+def test_an_unexpected_error_of_a_step_reaches_who_waits_for_it(world: SlowWorld) -> None:
+    fleet = world.threaded()
+
+    def broken() -> None:
+        raise KeyError("a bug")
+
+    world.backend.before_list = broken
+    with pytest.raises(KeyError, match="a bug"):
+        fleet.refresh(wait_seconds=10)
+    world.backend.before_list = None
+    fleet.refresh(wait_seconds=10)
+    fleet.close()
+
+
+def test_any_number_of_refreshes_leave_threads_for_what_is_read(world: SlowWorld) -> None:
+    fleet = world.threaded()
+    world.slow_down()
+    with serving(provider.SERVICE, provider.Provider(fleet).methods(), threads=2) as client:
+        for _ in range(6):
+            code, details = client.code("Refresh", timeout=0.4)
+            assert (code, "has not answered" in details) == ("UNAVAILABLE", True)
+            assert client.code("NodeGroups", timeout=5)[0] == "OK"
+    _answer(world, fleet)
+    fleet.close()
