@@ -55,7 +55,7 @@ class Server:
             undo.callback(journal.close)
             backend = SimulatedBackend(settings.state_directory / "simulated.sqlite")
             undo.callback(backend.close)
-            switches = simulation.configure(backend, settings.simulated)
+            switches = simulation.configure(backend, settings.simulated, _names(settings))
             self._fleet = Fleet(
                 settings.groups,
                 settings.limits,
@@ -137,6 +137,12 @@ class Server:
 
     def _why_not_ready(self) -> str:
         return "stopping" if self._stopping.is_set() else self._fleet.problem or ""
+
+
+def _names(settings: Settings) -> set[str]:
+    """Of the node groups and instance types that there are."""
+    groups = settings.groups
+    return {*(g.id for g in groups), *(g.instance_type for g in groups), *settings.catalogue.instance_types}
 
 
 def load_tls(settings: Settings) -> Tls | None:

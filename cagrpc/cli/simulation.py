@@ -4,39 +4,50 @@ What a setting does is `cagrpc.backends.simulated_behaviour`'s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cagrpc.backends.simulated import SimulatedBackend
-from cagrpc.backends.simulated_behaviour import Behaviour, behaviour_from_json, behaviour_to_json
+from cagrpc.backends.simulated_behaviour import EVERYWHERE, Behaviour, behaviour_from_json, behaviour_to_json
+from cagrpc.config.problems import did_you_mean
 from cagrpc.errors import InvalidConfiguration
+
+_MOST_UNKNOWN = 20  # looking for what was meant takes its time
 
 
 class Switches:
     """`cagrpc.services.http.Simulation` over the backend. Keys are instance types, node group ids or `*`."""
 
-    def __init__(self, backend: SimulatedBackend) -> None:
+    def __init__(self, backend: SimulatedBackend, known: Collection[str]) -> None:
+        """`known` are the node groups and instance types that there are."""
         self._backend = backend
+        self._known = {EVERYWHERE, *known}
 
     def get(self) -> Mapping[str, Any]:
         return {key: behaviour_to_json(behaviour) for key, behaviour in self._backend.behaviours().items()}
 
     def put(self, behaviour: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Each key gets the behaviour given, whole (what is left out is the default); null takes one back."""
+        """Each key gets the behaviour given, whole (what is left out is the default); null takes one back. Raises
+        InvalidConfiguration with every problem, a key that is nothing's name among them."""
+        known = self._known | self._backend.behaviours().keys()  # also what the configuration was warned of
+        if unknown := [key for key in behaviour if key not in known][:_MOST_UNKNOWN]:
+            raise InvalidConfiguration(
+                [f"{key[:100]!a}: is no node group and no instance type{did_you_mean(key, known)}" for key in unknown]
+            )
         for key, parsed in _parsed(behaviour, "").items():
             self._backend.set_behaviour(key, parsed)
         return self.get()
 
 
-def configure(backend: SimulatedBackend, written: Mapping[str, Any]) -> Switches:
-    """The configuration says it all: what was switched while an earlier process ran ends here. Raises
-    InvalidConfiguration with every problem."""
+def configure(backend: SimulatedBackend, written: Mapping[str, Any], known: Collection[str]) -> Switches:
+    """The configuration says it all: what was switched while an earlier process ran ends here. `known` are the node
+    groups and instance types that there are. Raises InvalidConfiguration with every problem."""
     parsed = _parsed(written, "backend.simulated.")
     for key in backend.behaviours().keys() - parsed.keys():
         backend.set_behaviour(key, None)
     for key, behaviour in parsed.items():
         backend.set_behaviour(key, behaviour)
-    return Switches(backend)
+    return Switches(backend, known)
 
 
 def _parsed(written: Mapping[str, Any], place: str) -> dict[str, Behaviour | None]:
