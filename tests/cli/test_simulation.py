@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cagrpc.backends.simulated import SimulatedBackend
 from cagrpc.cli.simulation import Switches, configure
 from cagrpc.errors import InvalidConfiguration
+from tests.cli.conftest import PATIENCE_SECONDS, Serving, configuration
 
 
 @pytest.fixture(name="switches")
@@ -47,3 +52,23 @@ def test_a_key_that_is_nothings_name_is_refused_and_nothing_is_changed(
     with pytest.raises(InvalidConfiguration, match=why):
         switches.put({"pool": {"stock": 1}, key: value})
     assert switches.get() == before
+
+
+def test_a_backend_out_of_reach_shows_in_health_and_readiness_alike(
+    tmp_path: Path, started: Callable[..., Serving]
+) -> None:
+    group = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
+    server = started("--config", configuration(tmp_path / "c.yaml", [{"name": "one", "node_groups": [group]}]))
+    credentials = grpc.ssl_channel_credentials((server.certificates / "ca.crt").read_bytes())
+    with grpc.secure_channel(server.endpoints["expander"], credentials) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE_SECONDS)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        url = f"http://{server.endpoints['http']}"
+        switch = Request(f"{url}/simulation", b'{"*": {"unreachable": true}}', method="PUT")
+        with urlopen(switch, timeout=5) as answer:
+            assert answer.status == 200
+        assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        with pytest.raises(HTTPError, match="503") as not_ready:
+            urlopen(f"{url}/readyz", timeout=5)
+        not_ready.value.close()
+    assert server.stop() == 0
