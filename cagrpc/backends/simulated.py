@@ -38,13 +38,13 @@ _KIND = FileKind(
     mark=0x63617362,  # "casb"
     version=1,
     schema=(
-        "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);"
-        "CREATE TABLE behaviours (key TEXT PRIMARY KEY, settings TEXT NOT NULL);"
+        "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);"
+        "CREATE TABLE IF NOT EXISTS behaviours (key TEXT PRIMARY KEY, settings TEXT NOT NULL);"
         # Rows stay when their instance is gone, since a token must never be executed twice.
-        "CREATE TABLE instances (number INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT UNIQUE NOT NULL,"
+        "CREATE TABLE IF NOT EXISTS instances (number INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT UNIQUE NOT NULL,"
         " name TEXT UNIQUE, node_group TEXT NOT NULL, instance_type TEXT NOT NULL, ordered_at REAL NOT NULL,"
         " running_at REAL, fails_at REAL, deleted_at REAL, gone_at REAL);"
-        "CREATE INDEX standing ON instances (instance_type, gone_at)"
+        "CREATE INDEX IF NOT EXISTS standing ON instances (instance_type, gone_at)"
     ),
 )
 

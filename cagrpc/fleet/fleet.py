@@ -37,6 +37,9 @@ NODE_PROVISION_SECONDS = 900.0
 _SILENCE_SECONDS = 5.0
 """A call of the backend that takes longer is told as a problem."""
 
+_PROBE_SECONDS = 10.0
+"""So long after its last write, and at once after a failed one, the journal is tried, whether or not there is news."""
+
 _FIRST_LOOK_SECONDS = 2.0
 """How long a start waits for the first look at the backend, which then goes on in the background."""
 
@@ -100,7 +103,9 @@ class Fleet:
         self._lock = threading.RLock()
         self._waiters: dict[str, _Waiter] = {}
         self._listing: tuple[BackendInstance, ...] | None = None
-        self._problem: str | None = None
+        self._journal_problem: str | None = None
+        self._backend_problem: str | None = None
+        self._written_at = float("-inf")
         self._minimum_problems: dict[str, str] = {}
         self._unreached: dict[str, str] = {}
         self._contents = journal.read()
@@ -120,7 +125,8 @@ class Fleet:
     def problem(self) -> str | None:
         """Why steps cannot be done (journal or backend out of reach or silent); None where all is well."""
         silent_seconds = self._backend.silent_seconds
-        return _silence(silent_seconds) if silent_seconds >= _SILENCE_SECONDS else self._problem
+        silence = _silence(silent_seconds) if silent_seconds >= _SILENCE_SECONDS else None
+        return self._journal_problem or silence or self._backend_problem
 
     def apply(self, increment: Increment, *, refusal_wait_seconds: float = 0.0) -> IncrementStatus:
         """Journals the increment and returns; it is then ordered whole, and rolled back whole if it cannot be had.
@@ -187,15 +193,10 @@ class Fleet:
         """
         with self._backend.turn:
             unreached: dict[str, str] = {}
-            try:
-                for _ in range(_LOOKS_PER_STEP):
-                    self._look()
-                    if not self._act(unreached):
-                        break
-            except errors.Unavailable as error:
-                self._problem = str(error)
-                raise
-            self._problem = None
+            for _ in range(_LOOKS_PER_STEP):
+                self._look()
+                if not self._act(unreached):
+                    break
             for what, reason in unreached.items():
                 if self._unreached.get(what) != reason:  # once, not every second
                     _log.warning("%s: asked for again, the backend was not reached: %s", what, reason)
@@ -217,7 +218,12 @@ class Fleet:
 
     def _look(self) -> None:
         """Reads the backend's list and stores what follows from it, one phase at a time."""
-        listing = self._backend.list_instances()
+        try:
+            listing = self._backend.list_instances()
+        except errors.Unavailable as error:
+            self._backend_problem = str(error)
+            raise
+        self._backend_problem = None
         with self._lock:
             self._listing = listing
             try:
@@ -226,6 +232,8 @@ class Fleet:
                     self._commit(changes)
                 self._commit(increments.expired(self._contents, listing, now, self._times))
                 self._keep_minimum_sizes(now)
+                if self._journal_problem is not None or not 0 <= now - self._written_at < _PROBE_SECONDS:
+                    self._write(self._journal.probe)
             finally:
                 self._publish()
 
@@ -265,7 +273,6 @@ class Fleet:
             with self._lock:
                 self._publish()
         except errors.Unavailable as error:
-            self._problem = str(error)
             _log.warning("increment %s: not ordered yet: %s", increment_id, error)
         finally:
             self._answer(increment_id)
@@ -353,7 +360,7 @@ class Fleet:
         """The journal first, then our own memory: what the journal has not taken has not happened."""
         if not changes:
             return
-        self._journal.commit(changes)
+        self._write(partial(self._journal.commit, changes))
         before = self._contents.increments
         self._contents = self._contents.after(changes)
         for record in changes.increments:
@@ -361,6 +368,16 @@ class Fleet:
                 level = logging.WARNING if record.phase is Phase.ROLLING_BACK else logging.INFO
                 deltas = ", ".join(f"{group}+{delta}" for group, delta in record.increment.deltas.items())
                 _log.log(level, "increment %s (%s) is %s %s", record.id, deltas, record.phase, record.message)
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Remembers whether the journal can be written, and when that was last seen."""
+        try:
+            write()
+        except errors.Unavailable as error:
+            self._journal_problem = str(error)
+            raise
+        self._journal_problem = None
+        self._written_at = self._clock()
 
     def _publish(self) -> None:
         self._snapshot = snapshot(

@@ -35,20 +35,28 @@ class Journal(Protocol):
         implementation that is not told whether a write arrived has to find out before it answers."""
         ...
 
+    def probe(self) -> None:
+        """Writes, durably, something of an ordinary record's size that means nothing: whether a commit would succeed
+        is not known before."""
+        ...
+
     def close(self) -> None:
         """Lets the next writer in. May be repeated."""
         ...
 
+
+_PROBE_BYTES = 16 * 1024
 
 _KIND = FileKind(
     what="journal",
     mark=0x63616A6C,  # "cajl"
     version=1,
     schema=(
-        "CREATE TABLE increments (position INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,"
+        "CREATE TABLE IF NOT EXISTS increments (position INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,"
         " record TEXT NOT NULL);"
-        "CREATE TABLE deletions (position INTEGER PRIMARY KEY AUTOINCREMENT, instance_id TEXT UNIQUE NOT NULL,"
-        " record TEXT NOT NULL)"
+        "CREATE TABLE IF NOT EXISTS deletions (position INTEGER PRIMARY KEY AUTOINCREMENT,"
+        " instance_id TEXT UNIQUE NOT NULL, record TEXT NOT NULL);"
+        "CREATE TABLE IF NOT EXISTS probes (place INTEGER PRIMARY KEY, content BLOB NOT NULL)"
     ),
     exclusive=True,
 )
@@ -108,6 +116,12 @@ class SqliteJournal:
                 connection.executemany(
                     "DELETE FROM deletions WHERE instance_id = ?", [(key,) for key in changes.forgotten_deletions]
                 )
+
+    def probe(self) -> None:
+        with self._lock, explained(self._path, _KIND.what):
+            connection = self._open()
+            with transaction(connection):
+                connection.execute("INSERT OR REPLACE INTO probes VALUES (1, randomblob(?))", (_PROBE_BYTES,))
 
     def close(self) -> None:
         with self._lock:

@@ -30,7 +30,8 @@ class FileKind:
     mark: int
     version: int
     schema: str
-    """Statements that make an empty file one of this kind."""
+    """Statements that make an empty file one of this kind, run at every opening: each says IF NOT EXISTS, so a table
+    that is new comes to older files without another version."""
     exclusive: bool = False
     """Whether the file belongs to one process at a time."""
 
@@ -52,9 +53,8 @@ def open_file(path: Path, kind: FileKind, *, busy_seconds: float = 2.0) -> sqlit
             connection.execute("PRAGMA synchronous = FULL")
             _check_pages(connection, path, kind)
             with transaction(connection):
-                if connection.execute("PRAGMA application_id").fetchone() == (0,):
-                    for statement in kind.schema.split(";"):
-                        connection.execute(statement)
+                for statement in kind.schema.split(";"):
+                    connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {kind.mark}")
                 connection.execute(f"PRAGMA user_version = {kind.version}")
         except BaseException:

@@ -61,6 +61,9 @@ class KillingJournal:
         self.journal.commit(changes)
         self.step(f"after commit {what}")
 
+    def probe(self) -> None:
+        self.journal.probe()
+
     def close(self) -> None:
         self.journal.close()
 

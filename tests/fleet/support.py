@@ -68,6 +68,9 @@ class MemoryJournal:
         self.shelf[0] = self.shelf[0].after(changes)
         self.commits.append(changes)
 
+    def probe(self) -> None:
+        self._check()
+
     def close(self) -> None:
         self.closed = True
 

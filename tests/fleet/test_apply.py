@@ -264,6 +264,39 @@ def test_with_the_journal_out_of_reach_nothing_is_ordered() -> None:
     assert targets(fleet.snapshot) == {}
 
 
+def test_a_journal_that_took_no_change_is_a_problem_until_it_can_be_written() -> None:
+    world = _world()
+    fleet = world.fleet()
+    assert isinstance(world.journal, MemoryJournal)
+    world.journal.broken = True
+    with pytest.raises(errors.Unavailable):
+        fleet.apply(Increment({"a": 1}))
+    assert fleet.problem == "journal: out of reach"
+    with pytest.raises(errors.Unavailable, match="journal: out of reach"):
+        fleet.refresh()
+    assert fleet.problem == "journal: out of reach"
+    world.journal.broken = False
+    fleet.refresh()
+    assert fleet.problem is None
+
+
+def test_a_journal_that_cannot_be_written_is_found_within_seconds_without_any_change() -> None:
+    world = _world()
+    fleet = world.fleet()
+    assert isinstance(world.journal, MemoryJournal)
+    world.journal.broken = True
+    world.clock.advance(9)
+    fleet.refresh()
+    world.clock.advance(1)
+    with pytest.raises(errors.Unavailable, match="journal: out of reach"):
+        fleet.refresh()
+    assert fleet.problem == "journal: out of reach"
+    world.backend.boot(world.backend.add("a", token="t"))
+    with pytest.raises(errors.Unavailable):
+        fleet.refresh()
+    assert targets(fleet.snapshot) == {"a": 1}  # What stands is still seen.
+
+
 def test_a_journal_lost_between_plan_and_order_holds_the_order_back() -> None:
     world = _world()
     fleet = world.fleet()

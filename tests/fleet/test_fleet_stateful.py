@@ -37,6 +37,11 @@ class BreakableJournal(SqliteJournal):
             raise errors.Unavailable("journal: out of reach")
         super().commit(changes)
 
+    def probe(self) -> None:
+        if self.broken:
+            raise errors.Unavailable("journal: out of reach")
+        super().probe()
+
 
 @dataclass
 class Known:

@@ -137,6 +137,28 @@ def test_a_transaction_that_fails_half_way_writes_nothing(tmp_path: Path) -> Non
     assert list(journal.read().increments) == ["b"]
 
 
+def test_a_probe_finds_a_full_disk_and_leaves_nothing_to_read(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = SqliteJournal(path)
+    journal._open().execute("PRAGMA max_page_count = 1")  # What SQLite has of a disk that is full.
+    with pytest.raises(errors.Unavailable, match="full"):
+        journal.probe()
+    journal._open().execute("PRAGMA max_page_count = 1000")
+    journal.probe()
+    assert (journal.read().increments, journal.read().deletions) == ({}, {})
+    journal.close()
+
+
+def test_a_file_of_an_earlier_release_gets_the_tables_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = SqliteJournal(path)
+    journal._open().execute("DROP TABLE probes")
+    journal.close()
+    journal = SqliteJournal(path)
+    journal.probe()
+    journal.close()
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     first = SqliteJournal(path)

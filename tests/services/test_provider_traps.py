@@ -41,11 +41,19 @@ def test_node_groups_never_fails_and_refresh_does_when_the_journal_is_out_of_rea
         assert [(g.id, g.minSize, g.maxSize) for g in before.nodeGroups] == [("a", 0, 10), ("b", 0, 3)]
         assert isinstance(house.world.journal, MemoryJournal)
         house.world.journal.broken = True
-        house.world.backend.unreachable = True
-        assert house.ca.code("Refresh")[0] == "UNAVAILABLE"
+        house.world.clock.advance(10)
+        assert house.ca.code("Refresh") == ("UNAVAILABLE", "Refresh: journal: out of reach")
         assert house.ca.ok("NodeGroups") == before
         assert house.ca.ok("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest(id="a")).targetSize == 0
-        house.world.journal.broken = house.world.backend.unreachable = False
+        house.world.journal.broken = False
+        assert house.ca.code("Refresh")[0] == "OK"
+
+
+def test_refresh_fails_when_the_backend_is_out_of_reach() -> None:
+    with _house() as house:
+        house.world.backend.unreachable = True
+        assert house.ca.code("Refresh") == ("UNAVAILABLE", "Refresh: backend: out of reach")
+        house.world.backend.unreachable = False
         assert house.ca.code("Refresh")[0] == "OK"
 
 
