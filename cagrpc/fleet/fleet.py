@@ -16,6 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -23,16 +24,14 @@ from cagrpc import errors
 from cagrpc.fleet import admission, increments, minimum
 from cagrpc.fleet.backend import Backend, BackendInstance, Order
 from cagrpc.fleet.conversation import Conversation, Shared, Submit
+from cagrpc.fleet.groups import check, served, to_journal
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase
 from cagrpc.fleet.records import Changes, IncrementRecord, MemberState
-from cagrpc.fleet.view import Shown, snapshot, status, view
+from cagrpc.fleet.view import Shown, View, snapshot, status, view
 from solver.model import Limit, NodeGroup
 
 _log = logging.getLogger(__name__)
-
-NODE_PROVISION_SECONDS = 900.0
-"""CA's default node provision and start-up times: an increment that may last as long would be judged by CA first."""
 
 _SILENCE_SECONDS = 5.0
 """A call of the backend that takes longer is told as a problem."""
@@ -90,9 +89,7 @@ class Fleet:
         failed_listing_seconds: float = 600.0,
         submit: Submit = _in_thread,
     ) -> None:
-        _check(groups, increment_deadline_seconds, failed_listing_seconds)
-        self._groups = {group.id: group for group in groups}
-        self._limits = tuple(limits)
+        check(groups, increment_deadline_seconds, failed_listing_seconds)
         self._backend = Conversation(backend, clock)
         self._step = Shared(self.reconcile, submit)
         self._journal = journal
@@ -108,8 +105,11 @@ class Fleet:
         self._written_at = float("-inf")
         self._minimum_problems: dict[str, str] = {}
         self._unreached: dict[str, str] = {}
+        self._told_of: set[str] = set()
         self._contents = journal.read()
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
+        self._commit(to_journal(groups, limits, self._contents.groups))
+        self._served = served({group.id: group for group in groups}, limits, self._contents.groups)
         self._publish()
         try:
             self.refresh(wait_seconds=_FIRST_LOOK_SECONDS)
@@ -228,10 +228,12 @@ class Fleet:
             self._listing = listing
             try:
                 now = self._clock()
-                while changes := increments.advance(self._contents, listing, self._groups, now, self._times):
+                while changes := increments.advance(self._contents, listing, self._served.configured, now, self._times):
                     self._commit(changes)
                 self._commit(increments.expired(self._contents, listing, now, self._times))
-                self._keep_minimum_sizes(now)
+                seen = view(self._contents, listing, self._served.groups)
+                self._keep_minimum_sizes(seen.targets, now)
+                self._let_go_of_groups(seen, {machine.node_group for machine in listing})
                 if self._journal_problem is not None or not 0 <= now - self._written_at < _PROBE_SECONDS:
                     self._write(self._journal.probe)
             finally:
@@ -289,7 +291,7 @@ class Fleet:
                 record = replace(record, phase=Phase.CREATING)
                 self._commit(Changes(increments=(record,)))
             wanted = set(tokens)
-            orders = [Order(m.token, self._groups[m.node_group]) for m in record.members if m.token in wanted]
+            orders = [Order(m.token, self._served.groups[m.node_group]) for m in record.members if m.token in wanted]
         try:
             self._backend.order(orders)
         except errors.Unavailable as error:
@@ -333,10 +335,9 @@ class Fleet:
         self._commit(Changes(increments=(record,)))
         return record
 
-    def _keep_minimum_sizes(self, now: float) -> None:
-        targets = view(self._contents, self._listing or (), self._groups).targets
+    def _keep_minimum_sizes(self, targets: Mapping[str, int], now: float) -> None:
         problems: dict[str, str] = {}
-        for increment in minimum.missing(self._groups, targets, self._contents, now):
+        for increment in minimum.missing(self._served.configured, targets, self._contents, now):
             (group_id,) = increment.deltas
             try:
                 self._plan(increment)
@@ -346,14 +347,28 @@ class Fleet:
                     _log.warning("node group %s stays below its minimum size: %s", group_id, error)
         self._minimum_problems = problems
 
+    def _let_go_of_groups(self, seen: View, listed: AbstractSet[str]) -> None:
+        """Groups that are configured no longer are served until nothing of them is left. `listed` are those of the
+        backend's instances."""
+        standing = {key for key in self._served.retired if key in seen.instances or key in seen.targets}
+        emptied = self._served.retired - standing
+        if emptied:
+            self._commit(Changes(forgotten_groups=tuple(sorted(emptied))))
+            self._served = served(self._served.configured, self._served.limits, self._contents.groups)
+        for group_id in sorted(standing - self._told_of):
+            _log.warning("node group %s is configured no longer; it is served until its nodes are gone", group_id)
+        for group_id in sorted(listed - self._served.groups.keys() - self._told_of):
+            _log.warning("node group %s is not known; its instances are left alone and not counted", group_id)
+        self._told_of = standing | listed
+
     def _standing(self) -> admission.Standing:
         if self._listing is None:
             raise errors.Unavailable(f"the backend was not reached yet ({self.problem}); what stands is not known")
         return admission.Standing(
             contents=self._contents,
-            view=view(self._contents, self._listing, self._groups),
-            groups=self._groups,
-            limits=self._limits,
+            view=view(self._contents, self._listing, self._served.groups),
+            groups=self._served.groups,
+            limits=self._served.limits,
         )
 
     def _commit(self, changes: Changes) -> None:
@@ -381,34 +396,9 @@ class Fleet:
 
     def _publish(self) -> None:
         self._snapshot = snapshot(
-            self._snapshot, self._contents, self._listing or (), self._groups, self._limits, self._shown
+            self._snapshot, self._contents, self._listing or (), self._served.groups, self._served.limits, self._shown
         )
 
 
 def _silence(seconds: float) -> str:
     return f"the backend has not answered for {seconds:.3g} s"
-
-
-def _check(groups: Sequence[NodeGroup], deadline_seconds: float, failed_listing_seconds: float) -> None:
-    problems = []
-    seen: set[str] = set()
-    for group in groups:
-        if group.id in seen:
-            problems.append(f"node group {group.id!r}: defined twice; ids must be unique")
-        seen.add(group.id)
-        if not group.id:
-            problems.append("a node group has an empty id")
-        if not 0 <= group.min_size <= group.max_size:
-            problems.append(
-                f"node group {group.id}: min size {group.min_size} and max size {group.max_size};"
-                " 0 <= min <= max must hold"
-            )
-    if not 0 < deadline_seconds < NODE_PROVISION_SECONDS:
-        problems.append(
-            f"increment deadline: {deadline_seconds:g} s; it must be above 0 and below {NODE_PROVISION_SECONDS:g} s,"
-            " after which the cluster-autoscaler gives nodes up by itself"
-        )
-    if failed_listing_seconds < 0:
-        problems.append(f"failed listing time: {failed_listing_seconds:g} s; it must not be negative")
-    if problems:
-        raise errors.InvalidConfiguration(problems)

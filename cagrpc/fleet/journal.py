@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from cagrpc import errors
 from cagrpc.fleet.records import (
@@ -17,10 +18,14 @@ from cagrpc.fleet.records import (
     Contents,
     deletion_from_json,
     deletion_to_json,
+    group_from_json,
+    group_to_json,
     increment_from_json,
     increment_to_json,
 )
 from cagrpc.fleet.sqlite_file import FileKind, explained, open_file, transaction
+
+R = TypeVar("R")
 
 
 class Journal(Protocol):
@@ -56,6 +61,7 @@ _KIND = FileKind(
         " record TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS deletions (position INTEGER PRIMARY KEY AUTOINCREMENT,"
         " instance_id TEXT UNIQUE NOT NULL, record TEXT NOT NULL);"
+        "CREATE TABLE IF NOT EXISTS node_groups (id TEXT PRIMARY KEY, record TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS probes (place INTEGER PRIMARY KEY, content BLOB NOT NULL)"
     ),
     exclusive=True,
@@ -79,22 +85,16 @@ class SqliteJournal:
             connection = self._open()
             increments = connection.execute("SELECT id, record FROM increments ORDER BY position").fetchall()
             deletions = connection.execute("SELECT instance_id, record FROM deletions ORDER BY position").fetchall()
+            groups = connection.execute("SELECT id, record FROM node_groups ORDER BY id").fetchall()
         problems: list[str] = []
-        records = []
-        for key, text in increments:
-            try:
-                records.append(increment_from_json(text))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                problems.append(self._unreadable("increment", key, error))
-        deleted = []
-        for key, text in deletions:
-            try:
-                deleted.append(deletion_from_json(text))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                problems.append(self._unreadable("deletion", key, error))
+        contents = Contents(
+            self._readable("increment", increments, increment_from_json, problems),
+            self._readable("deletion", deletions, deletion_from_json, problems),
+            self._readable("node group", groups, group_from_json, problems),
+        )
         if problems:
             raise errors.InvalidConfiguration(problems)
-        return Contents(records, deleted)
+        return contents
 
     def commit(self, changes: Changes) -> None:
         with self._lock, explained(self._path, _KIND.what):
@@ -111,10 +111,17 @@ class SqliteJournal:
                     [(record.instance_id, deletion_to_json(record)) for record in changes.deletions],
                 )
                 connection.executemany(
+                    "INSERT OR REPLACE INTO node_groups (id, record) VALUES (?, ?)",
+                    [(record.group.id, group_to_json(record)) for record in changes.groups],
+                )
+                connection.executemany(
                     "DELETE FROM increments WHERE id = ?", [(key,) for key in changes.forgotten_increments]
                 )
                 connection.executemany(
                     "DELETE FROM deletions WHERE instance_id = ?", [(key,) for key in changes.forgotten_deletions]
+                )
+                connection.executemany(
+                    "DELETE FROM node_groups WHERE id = ?", [(key,) for key in changes.forgotten_groups]
                 )
 
     def probe(self) -> None:
@@ -134,5 +141,13 @@ class SqliteJournal:
             raise errors.Unavailable(f"journal {self._path}: closed")
         return self._connection
 
-    def _unreadable(self, what: str, key: str, error: Exception) -> str:
-        return f"journal {self._path}: {what} {key} cannot be read ({type(error).__name__}: {error}); restore the file"
+    def _readable(
+        self, what: str, rows: list[tuple[str, str]], parse: Callable[[str], R], problems: list[str]
+    ) -> Iterator[R]:
+        """The records that can be read; the others are added to the problems."""
+        for key, text in rows:
+            try:
+                yield parse(text)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                found = f"{type(error).__name__}: {error}"
+                problems.append(f"journal {self._path}: {what} {key} cannot be read ({found}); restore the file")

@@ -1,4 +1,4 @@
-"""What the journal remembers, as plain values: increments with their members, and deletions, and changes to them.
+"""What the journal remembers, as plain values: increments with their members, deletions, node groups, and changes.
 
 No storage (that is `journal`) and no decisions (those are `increments` and `admission`): here are only the records,
 the set of them that is in force, and their JSON form, which every journal shares.
@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from cagrpc.fleet.model import Increment, IncrementStatus, InstanceError, Origin, Phase
+from solver.model import NodeGroup, Taint, TaintEffect
 
 
 class MemberState(StrEnum):
@@ -92,16 +93,27 @@ class DeletionRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """A node group as it was last configured, so that it can be served on when it is configured no longer."""
+
+    group: NodeGroup
+    limits: tuple[str, ...] = ()
+    """Names of the limits that bound it by its id."""
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """What one transaction writes: records replace those of the same id, forgotten ids are removed."""
 
     increments: tuple[IncrementRecord, ...] = ()
     deletions: tuple[DeletionRecord, ...] = ()
+    groups: tuple[GroupRecord, ...] = ()
     forgotten_increments: tuple[str, ...] = ()
     forgotten_deletions: tuple[str, ...] = ()
+    forgotten_groups: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.increments or self.deletions or self.forgotten_increments or self.forgotten_deletions)
+        return self != Changes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +128,24 @@ class Place:
 class Contents:
     """All records in force, increments in order of creation. Never changed: `after` makes the next one."""
 
-    __slots__ = ("by_instance", "by_token", "deletions", "increments")
+    __slots__ = ("by_instance", "by_token", "deletions", "groups", "increments")
 
     increments: Mapping[str, IncrementRecord]
     deletions: Mapping[str, DeletionRecord]
+    groups: Mapping[str, GroupRecord]
     by_token: Mapping[str, Place]
     by_instance: Mapping[str, Place]
     """By every id under which a member is or was listed: the instance's, and the token."""
 
-    def __init__(self, increments: Iterable[IncrementRecord] = (), deletions: Iterable[DeletionRecord] = ()) -> None:
+    def __init__(
+        self,
+        increments: Iterable[IncrementRecord] = (),
+        deletions: Iterable[DeletionRecord] = (),
+        groups: Iterable[GroupRecord] = (),
+    ) -> None:
         self.increments = {record.id: record for record in increments}
         self.deletions = {record.instance_id: record for record in deletions}
+        self.groups = {record.group.id: record for record in groups}
         self.by_token = {
             member.token: Place(record, member, (number, position))
             for number, record in enumerate(self.increments.values())
@@ -139,11 +158,14 @@ class Contents:
         """These records with the changes made; new increments come last."""
         increments = {**self.increments, **{record.id: record for record in changes.increments}}
         deletions = {**self.deletions, **{record.instance_id: record for record in changes.deletions}}
+        groups = {**self.groups, **{record.group.id: record for record in changes.groups}}
         for increment_id in changes.forgotten_increments:
             increments.pop(increment_id, None)
         for instance_id in changes.forgotten_deletions:
             deletions.pop(instance_id, None)
-        return Contents(increments.values(), deletions.values())
+        for group_id in changes.forgotten_groups:
+            groups.pop(group_id, None)
+        return Contents(increments.values(), deletions.values(), groups.values())
 
 
 def increment_to_json(record: IncrementRecord) -> str:
@@ -179,3 +201,15 @@ def deletion_to_json(record: DeletionRecord) -> str:
 def deletion_from_json(text: str) -> DeletionRecord:
     """Raises ValueError or TypeError for anything that `deletion_to_json` did not write."""
     return DeletionRecord(**json.loads(text))
+
+
+def group_to_json(record: GroupRecord) -> str:
+    """One node group as a JSON object; `group_from_json` is its inverse."""
+    return json.dumps(asdict(record), separators=(",", ":"))
+
+
+def group_from_json(text: str) -> GroupRecord:
+    """Raises ValueError, KeyError or TypeError for anything that `group_to_json` did not write."""
+    value: dict[str, Any] = json.loads(text)
+    taints = tuple(Taint(t["key"], TaintEffect(t["effect"]), t["value"]) for t in value["group"].pop("taints"))
+    return GroupRecord(NodeGroup(**value["group"], taints=taints), tuple(value["limits"]))

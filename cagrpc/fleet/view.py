@@ -33,7 +33,7 @@ class View:
 
 
 def view(contents: Contents, listing: Sequence[BackendInstance], groups: Mapping[str, NodeGroup]) -> View:
-    """Instances of groups that are not in `groups` are passed over: they are not ours."""
+    """Instances of groups that are not in `groups`, which were never configured, are passed over: they are not ours."""
     listed = sorted(_listed(contents, listing), key=lambda entry: entry[0])
     instances: dict[str, list[Instance]] = defaultdict(list)
     targets: Counter[str] = Counter()
@@ -148,4 +148,6 @@ def _state(
     found = instances.get(group.id, ())
     if previous is not None and previous.target_size == target and previous.instances == found:
         return previous
-    return GroupState(group=replace(group, target_size=target), target_size=target, instances=found)
+    # Where more stands than may (the maximum was lowered, or the group is configured no longer), that is its maximum.
+    shown = replace(group, target_size=target, max_size=max(group.max_size, target))
+    return GroupState(group=shown, target_size=target, instances=found)

@@ -15,8 +15,17 @@ import pytest
 from cagrpc import errors
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import Increment, InstanceError, Origin, Phase
-from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
-from tests.fleet.support import MemoryJournal
+from cagrpc.fleet.records import (
+    Changes,
+    Contents,
+    DeletionRecord,
+    GroupRecord,
+    IncrementRecord,
+    Member,
+    MemberState,
+)
+from solver.model import Taint, TaintEffect
+from tests.fleet.support import MemoryJournal, group
 
 Opener = Callable[[], Journal]
 
@@ -117,6 +126,19 @@ def test_a_closed_journal_is_unavailable_and_closing_may_be_repeated(opener: Ope
         journal.commit(Changes(increments=(_record("a"),)))
     with pytest.raises(errors.Unavailable):
         journal.read()
+
+
+def test_groups_are_kept_updated_and_forgotten(opener: Opener) -> None:
+    tainted = group("a", taints=(Taint("k", TaintEffect.NO_EXECUTE, "v"),), labels={"l": "x"}, capacity={"cpu": 1})
+    journal = opener()
+    journal.commit(Changes(groups=(GroupRecord(group("a")), GroupRecord(group("b"), ("one", "two")))))
+    journal.commit(Changes(groups=(GroupRecord(tainted),)))
+    journal.close()
+    journal = opener()
+    assert dict(journal.read().groups) == {"a": GroupRecord(tainted), "b": GroupRecord(group("b"), ("one", "two"))}
+    journal.commit(Changes(forgotten_groups=("a", "never was")))
+    assert list(journal.read().groups) == ["b"]
+    journal.close()
 
 
 # SQLite alone.

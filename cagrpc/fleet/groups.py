@@ -1,0 +1,82 @@
+"""The node groups that a fleet serves: the configured ones, checked, and those that are configured no longer, for as
+long as something of them stands. Pure; what is known of the latter comes from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from cagrpc import errors
+from cagrpc.fleet.records import Changes, GroupRecord
+from solver.model import Limit, NodeGroup
+
+NODE_PROVISION_SECONDS = 900.0
+"""CA's default node provision and start-up times: an increment that may last as long would be judged by CA first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a fleet serves. `groups` are the configured ones, then the retired ones: as they were, and not to grow."""
+
+    configured: Mapping[str, NodeGroup]
+    groups: Mapping[str, NodeGroup]
+    limits: Sequence[Limit]
+    """Counting the retired groups that they bounded when those were configured."""
+
+    @property
+    def retired(self) -> AbstractSet[str]:
+        return self.groups.keys() - self.configured.keys()
+
+
+def served(configured: Mapping[str, NodeGroup], limits: Sequence[Limit], known: Mapping[str, GroupRecord]) -> Served:
+    """`known` are all groups that the journal knows."""
+    retired = {key: record for key, record in known.items() if key not in configured}
+    return Served(
+        configured=configured,
+        groups={**configured, **{key: replace(r.group, min_size=0, max_size=0) for key, r in retired.items()}},
+        limits=tuple(
+            limit
+            if limit.node_groups is None
+            else replace(
+                limit, node_groups=limit.node_groups | {key for key, r in retired.items() if limit.name in r.limits}
+            )
+            for limit in limits
+        ),
+    )
+
+
+def to_journal(groups: Sequence[NodeGroup], limits: Sequence[Limit], known: Mapping[str, GroupRecord]) -> Changes:
+    """The definitions that the journal lacks."""
+    by_id = [(limit.name, limit.node_groups) for limit in limits if limit.node_groups is not None]
+    records = [
+        GroupRecord(group, tuple(name for name, node_groups in by_id if group.id in node_groups)) for group in groups
+    ]
+    return Changes(groups=tuple(record for record in records if known.get(record.group.id) != record))
+
+
+def check(groups: Sequence[NodeGroup], deadline_seconds: float, failed_listing_seconds: float) -> None:
+    """Raises `InvalidConfiguration` with all that cannot be."""
+    problems = []
+    seen: set[str] = set()
+    for group in groups:
+        if group.id in seen:
+            problems.append(f"node group {group.id!r}: defined twice; ids must be unique")
+        seen.add(group.id)
+        if not group.id:
+            problems.append("a node group has an empty id")
+        if not 0 <= group.min_size <= group.max_size:
+            problems.append(
+                f"node group {group.id}: min size {group.min_size} and max size {group.max_size};"
+                " 0 <= min <= max must hold"
+            )
+    if not 0 < deadline_seconds < NODE_PROVISION_SECONDS:
+        problems.append(
+            f"increment deadline: {deadline_seconds:g} s; it must be above 0 and below {NODE_PROVISION_SECONDS:g} s,"
+            " after which the cluster-autoscaler gives nodes up by itself"
+        )
+    if failed_listing_seconds < 0:
+        problems.append(f"failed listing time: {failed_listing_seconds:g} s; it must not be negative")
+    if problems:
+        raise errors.InvalidConfiguration(problems)

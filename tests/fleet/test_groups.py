@@ -1,0 +1,126 @@
+"""Node groups that are configured no longer: what stands in them is served and counted until it is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from cagrpc import errors
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import Increment, InstanceState
+from solver.model import Limit, Taint, TaintEffect
+from tests.fleet.support import MemoryJournal, World, group, listed, states, targets
+
+LIMITS = [
+    Limit("cluster", {"nodes": 5}),
+    Limit("provisioner gold", {"nodes": 4}, node_groups=frozenset({"a", "c"})),
+    Limit("provisioner lead", {"nodes": 4}, node_groups=frozenset({"b"})),
+]
+
+
+def _without_c(count: int) -> tuple[World, Fleet]:
+    """A fleet after `c` was taken out of its configuration while so many nodes of it ran."""
+    world = World(groups=[group("a"), group("b"), group("c", min_size=1)], limits=LIMITS)
+    fleet = world.fleet()
+    if count > 1:
+        fleet.apply(Increment({"c": count - 1}))
+        fleet.reconcile()
+    world.backend.boot_all()
+    fleet.reconcile()
+    world.groups = [group("a"), group("b")]
+    world.limits = [
+        limit if limit.node_groups is None else Limit(limit.name, limit.maxima, node_groups=limit.node_groups - {"c"})
+        for limit in LIMITS
+    ]
+    return world, world.restart()
+
+
+def test_a_removed_group_is_served_with_what_stands_and_does_not_grow(caplog: pytest.LogCaptureFixture) -> None:
+    world, fleet = _without_c(3)
+    assert states(fleet.snapshot, "c") == ["running"] * 3
+    assert fleet.snapshot.shown == ("a", "b", "c")
+    shown = fleet.snapshot.groups["c"].group
+    assert (shown.min_size, shown.max_size, shown.target_size) == (0, 3, 3)
+    assert shown.allocatable == group("c").allocatable
+    assert fleet.snapshot.group_of_instance[world.backend.ids()[0]] == "c"
+    with pytest.raises(errors.OutOfRange):
+        fleet.apply(Increment({"c": 1}))
+    fleet.reconcile()
+    assert caplog.text.count("node group c is configured no longer; it is served until its nodes are gone") == 1
+
+
+def test_limits_count_what_stands_in_a_removed_group() -> None:
+    _, fleet = _without_c(3)
+    assert [limit.used.get("nodes", 0) for limit in fleet.snapshot.limits] == [3, 3, 0]
+    with pytest.raises(errors.LimitExceeded, match="limit cluster: nodes is at 3 of 5, 3 more"):
+        fleet.apply(Increment({"b": 3}))
+    with pytest.raises(errors.LimitExceeded, match="limit provisioner gold: nodes is at 3 of 4, 2 more"):
+        fleet.apply(Increment({"a": 2}))
+    fleet.apply(Increment({"b": 2}))
+
+
+def test_a_removed_group_is_forgotten_when_its_last_instance_is_gone() -> None:
+    world, fleet = _without_c(2)
+    fleet.delete_instances("c", world.backend.ids())  # The minimum went with the configuration.
+    fleet.reconcile()
+    assert states(fleet.snapshot, "c") == ["deleting"] * 2
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    assert "c" not in fleet.snapshot.groups
+    assert isinstance(world.journal, MemoryJournal)
+    assert set(world.journal.shelf[0].groups) == {"a", "b"}
+    fleet = world.restart()
+    assert "c" not in fleet.snapshot.groups
+
+
+def test_it_is_remembered_over_starts_without_the_backend() -> None:
+    world, _ = _without_c(1)
+    world.backend.unreachable = True
+    world.restart()
+    world.backend.unreachable = False
+    fleet = world.restart()
+    assert targets(fleet.snapshot) == {"c": 1}
+
+
+def test_a_group_that_comes_back_is_what_is_configured_then() -> None:
+    world, _ = _without_c(2)
+    world.groups = [group("a"), group("b"), group("c", min_size=1, max_size=3, price=9.0)]
+    fleet = world.restart()
+    back = fleet.snapshot.groups["c"].group
+    assert (back.min_size, back.max_size, back.price_usd_per_hour) == (1, 3, 9.0)
+    fleet.apply(Increment({"c": 1}))
+
+
+def test_a_maximum_below_what_stands_is_shown_as_what_stands() -> None:
+    world = World(groups=[group("a", max_size=5)])
+    world.fleet().apply(Increment({"a": 4}))
+    world.groups = [group("a", max_size=2)]
+    fleet = world.restart()
+    assert fleet.snapshot.groups["a"].group.max_size == 4
+    with pytest.raises(errors.OutOfRange, match="maximum of 2"):
+        fleet.apply(Increment({"a": 1}))
+
+
+def test_instances_of_a_group_that_nobody_knows_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(groups=[group("a")])
+    world.backend.add("x", token="t", state=InstanceState.RUNNING)
+    fleet = world.fleet()
+    fleet.reconcile()
+    assert listed(fleet.snapshot, "a") == []
+    assert caplog.text.count("node group x is not known; its instances are left alone and not counted") == 1
+
+
+def test_definitions_are_journalled_once_and_when_they_change() -> None:
+    tainted = group("a", taints=(Taint("k", TaintEffect.NO_SCHEDULE, "v"),), labels={"l": "x"}, capacity={"cpu": 1})
+    world = World(groups=[tainted, group("b")], limits=LIMITS)
+    world.fleet()
+    assert isinstance(world.journal, MemoryJournal)
+    known = world.journal.shelf[0].groups
+    assert {key: (record.group, record.limits) for key, record in known.items()} == {
+        "a": (tainted, ("provisioner gold",)),
+        "b": (group("b"), ("provisioner lead",)),
+    }
+    world.restart()
+    assert world.journal.commits == []
+    world.groups = [tainted, group("b", max_size=7)]
+    world.restart()
+    assert [[r.group.id for r in changes.groups] for changes in world.journal.commits] == [["b"]]
