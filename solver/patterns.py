@@ -30,7 +30,7 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
     """Every maximal pattern of the given usable kinds; None where there are more than `most` (or it takes too long to
     tell). With all of them the master problem is the problem itself, and its bound is a true bound."""
     found: list[Pattern] = []
-    steps = [most * 10]
+    steps = [most * 4]
     if np.count_nonzero(reduced.wanted) > _MOST_SPECS:
         return None
     for kind in reduced.kinds:

@@ -28,6 +28,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _FEW_PIECES = 16
 """A resource of which a node has at most so many is kept exact in the table."""
+_FEW = 3
+"""Up to so many pods of a spec, the table counts them exactly."""
 _STATES = 2000
 """Of the table, for each number of items left."""
 _MOST_ITEMS = 200
@@ -115,6 +117,11 @@ def _table(
         for piece in range(need, pieces + 1):
             for bucket in range(size, width):
                 best = table[j, piece * width + bucket]
+                if most[j] > _FEW:  # as often as it fits: one step instead of many, and still a bound
+                    value = table[j, (piece - need) * width + bucket - size] + profit
+                    if value > best:
+                        table[j, piece * width + bucket] = value
+                    continue
                 count, left, room = 1, piece - need, bucket - size
                 while count <= most[j] and left >= 0 and room >= 0:
                     value = table[j + 1, left * width + room] + count * profit

@@ -22,7 +22,7 @@ from solver.generation import generate
 from solver.master import Master, Selection
 from solver.objectives import Goal, Stage, hopeless_value, stages, value
 from solver.patterns import Pattern, enumerate_maximal
-from solver.reduce import Floats, Reduced
+from solver.reduce import Floats, Ints, Reduced
 
 _ENUMERATE = 1500
 """Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
@@ -85,7 +85,7 @@ def _choose(
     reached = dict(zip(order, start.objective(pool, order), strict=True))
     # Bounded before the long part, so that an answer in time has an honest bound. Holding earlier stages to what the
     # incumbent reached (or better) only loosens it.
-    floors = _fluid_bounds(fluid, order, reached) if fluid else {s: hopeless_value(s, reduced) for s in order}
+    floors = _bounds(reduced, order, reached, fluid, meter)
     result = Master(pool).minimise(order, start, floors, meter, fraction)
     batches = writeout.batches(pool, result.selection)
     reached = _values(reduced, order, result.selection, batches)
@@ -104,9 +104,18 @@ def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float)
     weights = columns.weighting(reduced)
     guide = _weights(reduced, stages(reduced), weights)
     values = fluid.pod_values(guide, meter.wall_limit(fraction * 0.5))
-    values = np.ones(len(reduced.specs)) if values is None else values
+    values = _dominant_shares(reduced, active, weights) if values is None else values
     relaxed = generate(pool, values, active, weights, meter, fraction * 0.5)
     return Columns(pool.patterns, False, values if relaxed is None else relaxed.pod_values)
+
+
+def _dominant_shares(reduced: Reduced, active: Ints, weights: columns.Weighting) -> Floats:
+    """Pod values in no time: of the cheapest kind, the price of the largest share of a node that a pod takes."""
+    values = np.full(len(reduced.specs), np.inf)
+    for kind in active:
+        shares = (reduced.requests / np.maximum(reduced.free[kind], 1)).max(axis=1) * weights.node_cost[kind]
+        values = np.where(reduced.fits[kind], np.minimum(values, shares), values)
+    return np.where(np.isfinite(values), values, 0.0)
 
 
 def _weights(reduced: Reduced, order: Sequence[Stage], weights: columns.Weighting) -> dict[Stage, float]:
@@ -132,14 +141,18 @@ def _values(
     return {stage: value(stage, reduced, missing, opened) for stage in order}
 
 
-def _fluid_bounds(fluid: FluidModel, order: Sequence[Stage], reached: Mapping[Stage, int]) -> dict[Stage, int]:
-    """Bounds that hold for the problem itself, whatever the pool. The last stage (number of nodes) has none beyond
-    the trivial one: nobody is shown it."""
-    bounds = {stage: hopeless_value(stage, fluid.reduced) for stage in order}
+def _bounds(
+    reduced: Reduced, order: Sequence[Stage], reached: Mapping[Stage, int], fluid: FluidModel | None, meter: Meter
+) -> dict[Stage, int]:
+    """Bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and the fluid model's where
+    there is one and time. The last stage (number of nodes) is not bounded: nobody is shown it."""
+    bounds = {stage: hopeless_value(stage, reduced) for stage in order}
     fixed: dict[Stage, int] = {}
     for stage in order:
-        if reached[stage] > bounds[stage] and stage.goal is not Goal.NODES:
-            found = fluid.minimise(stage, fixed)
+        if fluid and reached[stage] > bounds[stage] and stage.goal is not Goal.NODES:
+            # Late as it may be, a plan without any bound is worth little: a bound gets at least half a budget.
+            limit = None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds / 2, 0.2)
+            found = fluid.minimise(stage, fixed, limit)
             if found is not None:
                 # The relaxation is solved in floating point: give away a billionth rather than claim too much.
                 bounds[stage] = max(bounds[stage], int(np.ceil(found[0] * (1 - 1e-9) - 1e-3)))
