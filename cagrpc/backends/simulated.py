@@ -1,8 +1,9 @@
 """The simulated backend: instances as rows of a SQLite file, which turn from creating to running as time passes.
 
 No thread moves them: an instance's state follows from the time and from what was decided when it was ordered, so the
-file alone survives a restart. Faults are settings (`simulated_behaviour`), kept in the same file and changed while it
-runs. The file is the backend's own and knows nothing of the fleet's journal, as a cloud knows nothing of it.
+file alone survives a restart. That time never runs backwards, whatever the clock does: what ran or was gone stays so.
+Faults are settings (`simulated_behaviour`), kept in the same file and changed while it runs. The file is the backend's
+own and knows nothing of the fleet's journal, as a cloud knows nothing of it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 import json
 import random
 import re
+import sqlite3
 import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cagrpc import errors
 from cagrpc.backends.simulated_behaviour import (
@@ -40,11 +45,11 @@ _KIND = FileKind(
     schema=(
         "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS behaviours (key TEXT PRIMARY KEY, settings TEXT NOT NULL);"
-        # Rows stay when their instance is gone, since a token must never be executed twice.
         "CREATE TABLE IF NOT EXISTS instances (number INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT UNIQUE NOT NULL,"
         " name TEXT UNIQUE, node_group TEXT NOT NULL, instance_type TEXT NOT NULL, ordered_at REAL NOT NULL,"
         " running_at REAL, fails_at REAL, deleted_at REAL, gone_at REAL);"
-        "CREATE INDEX IF NOT EXISTS standing ON instances (instance_type, gone_at)"
+        # Of instances that are gone: a token must never be executed twice.
+        "CREATE TABLE IF NOT EXISTS spent (token TEXT PRIMARY KEY) WITHOUT ROWID"
     ),
 )
 
@@ -63,6 +68,24 @@ _COUNT_SOUND = {
 _LABEL_LENGTH = 50  # with prefix and number a name stays below the 63 characters of a DNS label
 
 
+class _Kind(NamedTuple):
+    """What decides how an instance behaves."""
+
+    group_id: str
+    instance_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """What shares a stock: a node group with a behaviour of its own, else an instance type. `column` says which."""
+
+    column: str
+    name: str
+    behaviour: Behaviour
+    standing: int
+    """Sound instances when the order came."""
+
+
 class SimulatedBackend:
     """A `Backend` over a file. Safe for many threads.
 
@@ -79,14 +102,15 @@ class SimulatedBackend:
         # Names must not come back when a file is made anew: a cluster may still know the old nodes.
         batch = zlib.crc32(f"{seed} {clock()}".encode()) & 0xFFFF
         with explained(path, _KIND.what), transaction(self._connection):
-            facts = [("seed", str(seed)), ("batch", f"{batch:04x}")]
+            facts = [("seed", str(seed)), ("batch", f"{batch:04x}"), ("latest", "0")]
             self._connection.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?)", facts)
             stored = dict(self._connection.execute("SELECT name, value FROM facts").fetchall())
         self._seed, self._batch = stored["seed"], stored["batch"]
+        self._latest, self._offset = float(stored["latest"]), 0.0
 
     def list_instances(self) -> Sequence[BackendInstance]:
-        now = self._clock()
         with self._lock, explained(self._path, _KIND.what):
+            now = self._now()
             self._check_reachable([])
             rows = self._connection.execute(
                 "SELECT name, token, node_group, running_at, fails_at, deleted_at FROM instances"
@@ -96,17 +120,16 @@ class SimulatedBackend:
         return [_instance(row, now) for row in rows]
 
     def order(self, orders: Sequence[Order]) -> None:
-        now = self._clock()
-        with self._lock, explained(self._path, _KIND.what), transaction(self._connection):
+        with self._changing() as now:
             self._check_reachable([order.group for order in orders])
-            new = {order.token: order.group for order in orders if not self._knows(order.token)}
-            self._check_stock(list(new.values()), now)
-            for token, group in new.items():
-                self._create(token, group, now)
+            new = {order.token: _Kind(order.group.id, _type(order.group)) for order in orders}
+            new = {token: kind for token, kind in new.items() if not self._knows(token)}
+            pools = {kind: self._pool(kind, now) for kind in dict.fromkeys(new.values())}
+            self._check_stock(Counter(new.values()), pools)
+            self._create(new, pools, now)
 
     def delete(self, instance_ids: Sequence[str]) -> None:
-        now = self._clock()
-        with self._lock, explained(self._path, _KIND.what), transaction(self._connection):
+        with self._changing() as now:
             self._check_reachable([])
             for instance_id in dict.fromkeys(instance_ids):
                 row = self._connection.execute(
@@ -127,8 +150,7 @@ class SimulatedBackend:
 
     def vanish(self, instance_ids: Sequence[str]) -> None:
         """Plays the sudden loss of instances: they are gone, now. Unknown ones are passed over."""
-        now = self._clock()
-        with self._lock, explained(self._path, _KIND.what), transaction(self._connection):
+        with self._changing() as now:
             self._connection.executemany(
                 "UPDATE instances SET gone_at = :now WHERE name = :name AND (gone_at IS NULL OR gone_at > :now)",
                 [{"name": instance_id.removeprefix(ID_PREFIX), "now": now} for instance_id in instance_ids],
@@ -142,20 +164,50 @@ class SimulatedBackend:
 
     def set_behaviour(self, key: str, behaviour: Behaviour | None) -> None:
         """The behaviour of an instance type, of a node group (which goes before its type's), or of everything else
-        (`*`); None takes it back. Survives restarts. Raises `errors.InvalidInput` for an empty key."""
-        if not key:
-            raise errors.InvalidInput("behaviour: needs an instance type, a node group id or *")
+        (`*`); None takes it back. Survives restarts. Raises `errors.InvalidInput` for a key that can be no name."""
+        self.set_behaviours({key: behaviour})
+
+    def set_behaviours(self, behaviours: Mapping[str, Behaviour | None]) -> None:
+        """`set_behaviour` of each, all of them or none."""
+        for key in behaviours:
+            if not key or not key.isprintable():
+                raise errors.InvalidInput(f"behaviour {key!a}: needs an instance type, a node group id or *")
+        settings = {key: None if b is None else json.dumps(behaviour_to_json(b)) for key, b in behaviours.items()}
         with self._lock, explained(self._path, _KIND.what), transaction(self._connection):
-            if behaviour is None:
+            for key, text in settings.items():
                 self._connection.execute("DELETE FROM behaviours WHERE key = ?", (key,))
-            else:
-                settings = json.dumps(behaviour_to_json(behaviour))
-                self._connection.execute("INSERT OR REPLACE INTO behaviours VALUES (?, ?)", (key, settings))
+                if text is not None:
+                    self._connection.execute("INSERT INTO behaviours VALUES (?, ?)", (key, text))
 
     def close(self) -> None:
         """Every later call is `errors.Unavailable`. May be repeated."""
         with self._lock:
+            with suppress(sqlite3.Error), transaction(self._connection):  # so that the next process does not go back
+                self._remember_time()
             self._connection.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[float]:
+        """A transaction with its time; it tidies up as well."""
+        with self._lock, explained(self._path, _KIND.what), transaction(self._connection):
+            now = self._now()
+            self._remember_time()
+            self._connection.execute("INSERT INTO spent SELECT token FROM instances WHERE gone_at <= ?", (now,))
+            self._connection.execute("DELETE FROM instances WHERE gone_at <= ?", (now,))
+            yield now
+
+    def _now(self) -> float:
+        """The clock's time, plus all that it was ever put back by: instances' time goes on from where it was."""
+        found = self._clock()
+        self._offset = max(self._offset, self._latest - found)
+        self._latest = found + self._offset
+        return self._latest
+
+    def _remember_time(self) -> None:
+        self._connection.execute(
+            "UPDATE facts SET value = ?1 WHERE name = 'latest' AND CAST(value AS REAL) < CAST(?1 AS REAL)",
+            (repr(self._latest),),
+        )
 
     def _behaviour(self, group_id: str, instance_type: str) -> tuple[str, Behaviour]:
         """The key that applies, and what is set under it."""
@@ -171,64 +223,55 @@ class SimulatedBackend:
             if self._behaviour(group_id, instance_type)[1].unreachable:
                 raise errors.Unavailable(f"simulated backend: out of reach for {instance_type}")
 
-    def _check_stock(self, groups: Sequence[NodeGroup], now: float) -> None:
-        wanted = Counter((group.id, _type(group)) for group in groups)
-        by_pool: Counter[tuple[str, str]] = Counter()
-        stocks: dict[tuple[str, str], int] = {}
-        for (group_id, instance_type), count in wanted.items():
-            key, behaviour = self._behaviour(group_id, instance_type)
-            if behaviour.stock is not None:
-                pool = _pool(key, group_id, instance_type)
-                by_pool[pool] += count
-                stocks[pool] = behaviour.stock
+    def _check_stock(self, wanted: Mapping[_Kind, int], pools: Mapping[_Kind, _Pool]) -> None:
+        by_pool: Counter[_Pool] = Counter()
+        for kind, count in wanted.items():
+            by_pool[pools[kind]] += count
         short = []
         for pool, count in by_pool.items():
-            left = max(0, stocks[pool] - self._count(pool, now))
-            if count > left:
-                short.append(f"{pool[1]}: {count} wanted, {left} of {stocks[pool]} left")
+            stock = pool.behaviour.stock
+            if stock is not None and count > (left := max(0, stock - pool.standing)):
+                short.append(f"{pool.name}: {count} wanted, {left} of {stock} left")
         if short:
             raise errors.OutOfCapacity("; ".join(short))
 
     def _knows(self, token: str) -> bool:
-        row = self._connection.execute("SELECT 1 FROM instances WHERE token = ?", (token,)).fetchone()
+        row = self._connection.execute(
+            "SELECT 1 FROM instances WHERE token = ?1 UNION ALL SELECT 1 FROM spent WHERE token = ?1", (token,)
+        ).fetchone()
         return row is not None
 
-    def _count(self, pool: tuple[str, str], now: float) -> int:
-        column, value = pool
-        (count,) = self._connection.execute(_COUNT_SOUND[column], {"value": value, "now": now}).fetchone()
-        return int(count)
+    def _pool(self, kind: _Kind, now: float) -> _Pool:
+        """A key that is the name of a type has one stock for all of the type, also where a group is called the same."""
+        key, behaviour = self._behaviour(*kind)
+        column = "node_group" if key == kind.group_id != kind.instance_type else "instance_type"
+        name = kind.group_id if column == "node_group" else kind.instance_type
+        (standing,) = self._connection.execute(_COUNT_SOUND[column], {"value": name, "now": now}).fetchone()
+        return _Pool(column, name, behaviour, standing)
 
-    def _create(self, token: str, group: NodeGroup, now: float) -> None:
-        instance_type = _type(group)
-        key, behaviour = self._behaviour(group.id, instance_type)
-        cursor = self._connection.execute(
-            "INSERT INTO instances (token, node_group, instance_type, ordered_at) VALUES (?, ?, ?, ?)",
-            (token, group.id, instance_type, now),
-        )
-        number = cursor.lastrowid
-        # The new row is sound too, so far, and does not compete with itself.
-        standing = self._count(_pool(key, group.id, instance_type), now) - 1
-        fate = outcome(behaviour, now, standing, random.Random(f"{self._seed} {number}"))  # noqa: S311 - a simulation
-        self._connection.execute(
-            "UPDATE instances SET name = ?, running_at = ?, fails_at = ?, gone_at = ? WHERE number = ?",
-            (
-                f"{_label(instance_type)}-{self._batch}-{number:04d}",
-                fate.running_at_seconds,
-                fate.fails_at_seconds,
-                fate.vanishes_at_seconds,
-                number,
-            ),
+    def _create(self, new: Mapping[str, _Kind], pools: Mapping[_Kind, _Pool], now: float) -> None:
+        (last,) = self._connection.execute(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'instances'"
+        ).fetchone()
+        standing = {pool: pool.standing for pool in pools.values()}
+        rows = []
+        for number, (token, kind) in enumerate(new.items(), start=last + 1):
+            pool = pools[kind]
+            rng = random.Random(f"{self._seed} {number}")  # noqa: S311 - a simulation
+            fate = outcome(pool.behaviour, now, standing[pool], rng)
+            standing[pool] += fate.fails_at_seconds is None
+            name = f"{_label(kind.instance_type)}-{self._batch}-{number:04d}"
+            times = (now, fate.running_at_seconds, fate.fails_at_seconds, fate.vanishes_at_seconds)
+            rows.append((number, token, name, *kind, *times))
+        self._connection.executemany(
+            "INSERT INTO instances (number, token, name, node_group, instance_type, ordered_at, running_at, fails_at,"
+            " gone_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
         )
 
 
 def _type(group: NodeGroup) -> str:
     return group.instance_type or group.id
-
-
-def _pool(key: str, group_id: str, instance_type: str) -> tuple[str, str]:
-    """What shares a stock: the node group where the behaviour is the group's own, else the instance type. As a column
-    and its value."""
-    return ("node_group", group_id) if key == group_id else ("instance_type", instance_type)
 
 
 def _label(instance_type: str) -> str:

@@ -3,7 +3,6 @@ order is `outcome` below; keeping instances is `simulated`."""
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -15,6 +14,7 @@ EVERYWHERE = "*"
 """The key of the behaviour of everything that has none of its own."""
 
 _MOST_SECONDS = 7 * 86_400.0
+_MOST_INSTANCES = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def behaviour_from_json(value: object, path: str = "behaviour") -> Behaviour:
         raise errors.InvalidConfiguration([f"{path}: expected settings by name, found {_shown(value)}"])
     defaults = asdict(Behaviour())
     problems = [
-        f"{path}.{name}: no such setting; there are {', '.join(field.name for field in fields(Behaviour))}"
+        f"{path}.{_name(name)}: no such setting; there are {', '.join(field.name for field in fields(Behaviour))}"
         for name in value
         if name not in defaults
     ]
@@ -112,7 +112,7 @@ def behaviour_from_json(value: object, path: str = "behaviour") -> Behaviour:
 
 def _wrong(name: str, given: object) -> str | None:
     """What a setting must be, where it is not."""
-    number = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
+    number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if name.endswith("_seconds"):
         right = number and 0 <= given <= _MOST_SECONDS  # type: ignore[operator]
         return None if right else f"must be a number of seconds from 0 to {_MOST_SECONDS:g}"
@@ -120,9 +120,14 @@ def _wrong(name: str, given: object) -> str | None:
         right = number and 0 <= given <= 1  # type: ignore[operator]
         return None if right else "must be a fraction from 0 to 1"
     if name in ("stock", "late_shortage"):
-        right = given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0)
-        return None if right else "must be a whole number from 0, or null"
+        right = given is None or (number and isinstance(given, int) and 0 <= given <= _MOST_INSTANCES)
+        return None if right else f"must be a whole number from 0 to {_MOST_INSTANCES}, or null"
     return None if isinstance(given, bool) else "must be true or false"
+
+
+def _name(name: object) -> str:
+    """A setting's name as it can be told of: JSON can hold halves of characters, and anything of any length."""
+    return f"{name:.60}".encode(errors="backslashreplace").decode()
 
 
 def _shown(value: object) -> str:

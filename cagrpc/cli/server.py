@@ -28,6 +28,9 @@ from solver.rank import rank
 log = logging.getLogger(__name__)
 
 RECONCILE_SECONDS = 1.0
+STOP_SECONDS = 5.0
+"""How long a stop waits for the step under way; what that leaves undone is found in the journal at the next start."""
+
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
@@ -46,7 +49,8 @@ class Server:
     def __init__(self, settings: Settings) -> None:
         """Raises InvalidInput or Unavailable where a part cannot be had; then nothing is left open."""
         self._stopping = threading.Event()
-        self._reconciler = threading.Thread(target=self._reconcile, name="reconcile")
+        # A daemon: a backend that does not answer must not keep the process from ending.
+        self._reconciler = threading.Thread(target=self._reconcile, name="reconcile", daemon=True)
         with ExitStack() as undo:
             _make_directory(settings.state_directory)
             tls = load_tls(settings)
@@ -118,7 +122,7 @@ class Server:
         for server in self._rpc_servers:
             server.stop()
         if self._reconciler.is_alive():
-            self._reconciler.join()
+            self._reconciler.join(STOP_SECONDS)
         self._fleet.close()
         self._undo.close()
 

@@ -34,8 +34,7 @@ class Switches:
             raise InvalidConfiguration(
                 [f"{key[:100]!a}: is no node group and no instance type{did_you_mean(key, known)}" for key in unknown]
             )
-        for key, parsed in _parsed(behaviour, "").items():
-            self._backend.set_behaviour(key, parsed)
+        self._backend.set_behaviours(_parsed(behaviour, ""))
         return self.get()
 
 
@@ -43,10 +42,7 @@ def configure(backend: SimulatedBackend, written: Mapping[str, Any], known: Coll
     """The configuration says it all: what was switched while an earlier process ran ends here. `known` are the node
     groups and instance types that there are. Raises InvalidConfiguration with every problem."""
     parsed = _parsed(written, "backend.simulated.")
-    for key in backend.behaviours().keys() - parsed.keys():
-        backend.set_behaviour(key, None)
-    for key, behaviour in parsed.items():
-        backend.set_behaviour(key, behaviour)
+    backend.set_behaviours({**dict.fromkeys(backend.behaviours()), **parsed})
     return Switches(backend, known)
 
 

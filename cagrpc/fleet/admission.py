@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
-from cagrpc.fleet.model import Increment, Instance, InstanceState, Phase
+from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Instance, InstanceState, Phase
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 from cagrpc.fleet.view import View, used
 from solver.model import Limit, NodeGroup
@@ -46,6 +46,9 @@ def admit_increment(
             found.append((errors.OutOfRange, problem))
     if not any(kind in (errors.NotFound, errors.InvalidInput) for kind, _ in found):
         found += [(errors.LimitExceeded, problem) for problem in _over_limits(standing, increment)]
+    if not found and (nodes := sum(increment.deltas.values())) > LARGEST_INCREMENT:
+        problem = f"an increment of {nodes} nodes; one has at most {LARGEST_INCREMENT}, ask for it in parts"
+        found.append((errors.InvalidInput, problem))
     for kind in (errors.NotFound, errors.InvalidInput, errors.OutOfRange, errors.LimitExceeded):
         if any(found_kind is kind for found_kind, _ in found):
             raise kind("; ".join(problem for _, problem in found))

@@ -12,6 +12,10 @@ from enum import StrEnum
 
 from solver.model import Limit, NodeGroup
 
+LARGEST_INCREMENT = 10_000
+"""Nodes of one increment: whole or not at all, it is journalled, ordered and rolled back in one piece. A larger one is
+most likely a slip, and can be asked for in parts."""
+
 
 class InstanceState(StrEnum):
     CREATING = "creating"

@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,45 @@ def test_a_token_is_executed_once_for_ever(backend: SimulatedBackend, tmp_path: 
     assert again.list_instances() == []
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_clock_that_is_put_back_brings_nothing_back(
+    backend: SimulatedBackend, tmp_path: Path, clock: FakeClock, restart: bool
+) -> None:
+    backend.set_behaviour("*", Behaviour(boot_seconds=60, delete_seconds=5))
+    backend.order(_orders(3))
+    clock.advance(60)
+    backend.delete([backend.list_instances()[0].id])
+    clock.advance(5)
+    assert _states(backend) == ["running"] * 2
+    backend.order(_orders(4))
+    clock.advance(-65)
+    if restart:
+        backend.close()
+        backend = SimulatedBackend(tmp_path / "cloud.db", clock=clock)
+    assert _states(backend) == ["running"] * 2 + ["creating"]
+    clock.advance(60)  # Time goes on from where it was.
+    assert _states(backend) == ["running"] * 3
+
+
+def test_rows_of_what_is_gone_are_cleared_away(backend: SimulatedBackend, tmp_path: Path, clock: FakeClock) -> None:
+    backend.order(_orders(50))
+    backend.delete([i.id for i in backend.list_instances()])
+    clock.advance(5)
+    backend.order(_orders(51))
+    assert [i.token for i in backend.list_instances()] == ["pool-a-51"]
+    with closing(sqlite3.connect(tmp_path / "cloud.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM instances").fetchone() == (1,)
+
+
+def test_a_large_order_counts_what_stands_once(backend: SimulatedBackend) -> None:
+    """Of 3,000 instances: the statements, which time would only hint at, must not grow with what stands."""
+    counted: list[str] = []
+    backend._connection.set_trace_callback(lambda text: counted.append(text) if "count(*)" in text else None)
+    backend.order([*_orders(3000), *_orders(10, M6I)])
+    assert len(counted) == 2
+    assert len(backend.list_instances()) == 3010
+
+
 def test_everything_survives_a_restart(backend: SimulatedBackend, tmp_path: Path, clock: FakeClock) -> None:
     backend.set_behaviour("m7i.large", Behaviour(boot_seconds=10, boot_jitter_seconds=5, vanish_probability=0.5))
     backend.set_behaviour("pool-b", Behaviour(late_shortage=1, fail_after_seconds=7))
@@ -148,6 +188,14 @@ def test_stock_is_shared_by_the_groups_of_a_type(backend: SimulatedBackend) -> N
     with pytest.raises(errors.OutOfCapacity, match=r"m7i\.large: 2 wanted, 1 of 2 left"):
         backend.order([*_orders(1, start=2), *_orders(1, other)])
     backend.order([*_orders(1, other), *_orders(2, M6I)])
+
+
+def test_a_stock_of_a_type_is_shared_also_with_a_group_of_the_types_name(backend: SimulatedBackend) -> None:
+    same, other = group("m7i.large"), group("other", instance_type="m7i.large")
+    backend.set_behaviour("m7i.large", Behaviour(stock=2))
+    backend.order(_orders(2, other))
+    with pytest.raises(errors.OutOfCapacity, match=r"m7i\.large: 2 wanted, 0 of 2 left"):
+        backend.order(_orders(2, same))
 
 
 def test_a_groups_own_behaviour_goes_before_its_types(backend: SimulatedBackend) -> None:
@@ -286,7 +334,12 @@ def test_settings_go_to_json_and_back() -> None:
         pytest.param({"boot_seconds": True}, ["boot_seconds: must be a number of seconds"], id="true is no number"),
         pytest.param({"boot_seconds": float("nan")}, ["boot_seconds: must be a number"], id="nan"),
         pytest.param({"boot_seconds": float("inf")}, ["boot_seconds: must be a number"], id="infinity"),
-        pytest.param({"stock": 1.5}, ["stock: must be a whole number from 0, or null, found 1.5"], id="half a node"),
+        pytest.param(
+            {"stock": 1.5}, ["stock: must be a whole number from 0 to 1000000000, or null, found 1.5"], id="half a node"
+        ),
+        pytest.param({"stock": 10**400}, ["stock: must be a whole number"], id="endless stock"),
+        pytest.param({"boot_seconds": 10**400}, ["boot_seconds: must be a number"], id="too long for a float"),
+        pytest.param({"\ud800": 1}, ["faults.x.\\ud800: no such setting"], id="half a character"),
         pytest.param({"stock": -1}, ["stock: must be a whole number"], id="negative stock"),
         pytest.param({"hang": "yes"}, ["hang: must be true or false, found 'yes'"], id="a word"),
         pytest.param({"failure_probability": 1.1}, ["must be a fraction from 0 to 1, found 1.1"], id="probability"),
@@ -304,9 +357,14 @@ def test_wrong_settings_are_all_named(value: object, problems: Sequence[str]) ->
     assert all(problem in str(raised.value) for problem in problems), str(raised.value)
 
 
-def test_a_behaviour_needs_a_key(backend: SimulatedBackend) -> None:
-    with pytest.raises(errors.InvalidInput):
-        backend.set_behaviour("", Behaviour())
+@pytest.mark.parametrize("key", ["", "\ud800", "a\nb"])
+def test_behaviours_are_set_all_or_none(backend: SimulatedBackend, key: str) -> None:
+    with pytest.raises(errors.InvalidInput, match="needs an instance type, a node group id or"):
+        backend.set_behaviours({"good": Behaviour(stock=1), key: Behaviour()})
+    assert backend.behaviours() == {}
+    backend.set_behaviours({"good": Behaviour(stock=1), "*": Behaviour(hang=True)})
+    backend.set_behaviours({"good": None, "*": Behaviour()})
+    assert backend.behaviours() == {"*": Behaviour()}
 
 
 # With a fleet: the faults of the recorded conversations.

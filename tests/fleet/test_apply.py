@@ -69,6 +69,14 @@ def test_refused_with_nothing_changed(
     assert world.backend.order_calls == []
 
 
+def test_one_increment_has_a_largest_size() -> None:
+    world = World(groups=[group("a", max_size=2**31 - 1), group("b", max_size=2**31 - 1)])
+    fleet = world.fleet()
+    with pytest.raises(errors.InvalidInput, match="an increment of 10001 nodes; one has at most 10000"):
+        fleet.apply(Increment({"a": 10_000, "b": 1}))
+    assert targets(fleet.snapshot) == {}
+
+
 def test_the_journal_is_written_before_the_backend_is_asked() -> None:
     world = _world()
     fleet = world.fleet()

@@ -294,6 +294,15 @@ def test_a_group_below_its_minimum_is_filled() -> None:
     assert len(world.backend.executed_orders) == 3
 
 
+def test_a_large_minimum_is_filled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cagrpc.fleet.minimum.LARGEST_INCREMENT", 4)
+    world = World(groups=[group("a", min_size=10)])
+    fleet = world.fleet()
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == {"a": 10}
+    assert sorted(i.increment.deltas["a"] for i in fleet.snapshot.increments) == [2, 4, 4]
+
+
 def test_filling_backs_off_after_failures_also_across_restarts() -> None:
     backend = ScriptedBackend()
     backend.refused_groups = {"a"}

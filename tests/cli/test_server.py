@@ -1,0 +1,41 @@
+"""The server as an object: it stops also where its backend never answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cagrpc.backends.simulated import SimulatedBackend
+from cagrpc.cli.server import RECONCILE_SECONDS, Server
+from cagrpc.config.load import Address, load_settings
+from tests.cli.conftest import configuration
+
+GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
+
+
+def test_it_stops_while_the_backend_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cagrpc.cli.server.STOP_SECONDS", 0.1)
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    server = Server(replace(settings, state_directory=tmp_path / "state"))
+    entered, answer = threading.Event(), threading.Event()
+
+    def hang(_: SimulatedBackend) -> list[object]:
+        entered.set()
+        assert answer.wait(30)
+        return []
+
+    monkeypatch.setattr(SimulatedBackend, "list_instances", hang)
+    try:
+        server.start()
+        assert entered.wait(20 * RECONCILE_SECONDS)
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < 10
+    finally:
+        answer.set()
