@@ -10,10 +10,12 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from cagrpc.fleet.model import Increment, IncrementStatus, InstanceError, Origin, Phase
 from solver.model import NodeGroup, Taint, TaintEffect
+
+R = TypeVar("R")
 
 
 class MemberState(StrEnum):
@@ -126,9 +128,10 @@ class Place:
 
 
 class Contents:
-    """All records in force, increments in order of creation. Never changed: `after` makes the next one."""
+    """All records in force, increments in order of creation. Never changed: `after` makes the next one, at the price of
+    what changes, since a day's records may have many thousands of members."""
 
-    __slots__ = ("by_instance", "by_token", "deletions", "groups", "increments")
+    __slots__ = ("_next_number", "by_instance", "by_token", "deletions", "groups", "increments")
 
     increments: Mapping[str, IncrementRecord]
     deletions: Mapping[str, DeletionRecord]
@@ -143,29 +146,54 @@ class Contents:
         deletions: Iterable[DeletionRecord] = (),
         groups: Iterable[GroupRecord] = (),
     ) -> None:
-        self.increments = {record.id: record for record in increments}
-        self.deletions = {record.instance_id: record for record in deletions}
-        self.groups = {record.group.id: record for record in groups}
-        self.by_token = {
-            member.token: Place(record, member, (number, position))
-            for number, record in enumerate(self.increments.values())
-            for position, member in enumerate(record.members)
-        }
-        instances = {p.member.instance_id: p for p in self.by_token.values() if p.member.instance_id is not None}
-        self.by_instance = {**self.by_token, **instances}
+        self.increments, self.deletions, self.groups = {}, {}, {}
+        self.by_token, self.by_instance = {}, {}
+        self._next_number = 0
+        self._take(Changes(tuple(increments), tuple(deletions), tuple(groups)))
 
     def after(self, changes: Changes) -> Contents:
         """These records with the changes made; new increments come last."""
-        increments = {**self.increments, **{record.id: record for record in changes.increments}}
-        deletions = {**self.deletions, **{record.instance_id: record for record in changes.deletions}}
-        groups = {**self.groups, **{record.group.id: record for record in changes.groups}}
-        for increment_id in changes.forgotten_increments:
-            increments.pop(increment_id, None)
-        for instance_id in changes.forgotten_deletions:
-            deletions.pop(instance_id, None)
-        for group_id in changes.forgotten_groups:
-            groups.pop(group_id, None)
-        return Contents(increments.values(), deletions.values(), groups.values())
+        result = Contents()
+        result.increments, result.deletions, result.groups = self.increments, self.deletions, self.groups
+        result.by_token, result.by_instance = self.by_token, self.by_instance
+        result._next_number = self._next_number
+        result._take(changes)
+        return result
+
+    def _take(self, changes: Changes) -> None:
+        """For one that nobody has seen yet."""
+        before = self.increments
+        self.increments = _changed(before, {r.id: r for r in changes.increments}, changes.forgotten_increments)
+        self.deletions = _changed(
+            self.deletions, {r.instance_id: r for r in changes.deletions}, changes.forgotten_deletions
+        )
+        self.groups = _changed(self.groups, {r.group.id: r for r in changes.groups}, changes.forgotten_groups)
+        if not (changes.increments or changes.forgotten_increments):
+            return
+        by_token, by_instance = dict(self.by_token), dict(self.by_instance)
+        numbers: dict[str, int] = {}
+        for increment_id in (*(record.id for record in changes.increments), *changes.forgotten_increments):
+            for member in before[increment_id].members if increment_id in before else ():
+                place = by_token.pop(member.token, None)
+                if place is not None:
+                    numbers[increment_id] = place.order[0]
+                by_instance.pop(member.token, None)
+                by_instance.pop(member.instance_id or member.token, None)
+        for record in changes.increments:
+            if record.id in self.increments:
+                if record.id not in numbers:
+                    numbers[record.id] = self._next_number
+                    self._next_number += 1
+                for position, member in enumerate(record.members):
+                    place = Place(record, member, (numbers[record.id], position))
+                    by_token[member.token] = by_instance[member.token] = place
+                    by_instance[member.listed_id] = place
+        self.by_token, self.by_instance = by_token, by_instance
+
+
+def _changed(before: Mapping[str, R], new: Mapping[str, R], forgotten: Iterable[str]) -> dict[str, R]:
+    gone = set(forgotten)
+    return {key: record for key, record in {**before, **new}.items() if key not in gone}
 
 
 def increment_to_json(record: IncrementRecord) -> str:

@@ -67,13 +67,13 @@ def _listed(contents: Contents, listing: Sequence[BackendInstance]) -> Iterator[
                 error=None if deleting else machine.error,
             ),
         )
-    for number, record in enumerate(contents.increments.values()):
+    for record in contents.increments.values():
         if record.error is None:
             continue
-        for position, member in enumerate(record.members):
+        for member in record.members:
             if member.state is MemberState.FAILED:
                 failed = Instance(member.listed_id, member.node_group, InstanceState.CREATING, record.error)
-                yield (number, position), failed
+                yield contents.by_token[member.token].order, failed
 
 
 def _coming(contents: Contents, listed_tokens: set[str]) -> Iterator[str]:
