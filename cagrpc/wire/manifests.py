@@ -97,7 +97,7 @@ class _Reader:
         for kind in (*_REPLICATED, *_JOBS):
             for workload in by_kind.pop(kind, ()):
                 if workload.identity not in owners:
-                    self._workload(workload)
+                    self._workload(workload, requests)
         self.ignored_kinds.update({kind: len(by_kind[kind]) for kind in by_kind if kind not in _READ_BY_OTHERS})
         nodes = tuple(self._node(document) for document in by_kind["Node"])
         return Manifests(tuple(self.pod_sets), nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)))
@@ -120,12 +120,11 @@ class _Reader:
         owners = members(document.metadata, "ownerReferences", "", [])
         if any(owner.get("kind") == "DaemonSet" for owner, _ in owners):
             return  # it waits for its own node, which no new node can be
-        consumed = (strings(document.metadata, "annotations", "", []).get(a) for a in CONSUMED_REQUEST)
-        if any((document.namespace, name) in requests for name in consumed if name):
-            return  # the request's pod sets stand for it
+        if _consumes(document, document.body, requests):
+            return
         self._add(document, document.body, "", 1, since=_epoch_seconds(document.metadata.get("creationTimestamp")))
 
-    def _workload(self, document: Document) -> None:
+    def _workload(self, document: Document, requests: set[tuple[str, str]]) -> None:
         spec, path = document.spec, "spec"
         if document.kind == "CronJob":  # one run of it
             path = "spec.jobTemplate.spec"
@@ -138,7 +137,10 @@ class _Reader:
             count = self._count(document, spec, "parallelism", path)
             if spec.get("completions") is not None:
                 count = min(count, self._count(document, spec, "completions", path))
-        self._add(document, self._template(document, spec, path), f"{path}.template", count)
+        template = self._template(document, spec, path)
+        # The annotation belongs on the pods; who writes it on the workload itself means the same.
+        if not any(_consumes(document, annotated, requests) for annotated in (template, document.body)):
+            self._add(document, template, f"{path}.template", count)
 
     def _daemon_set(self, document: Document) -> None:
         template = self._template(document, document.spec, "spec")
@@ -291,6 +293,12 @@ class _Reader:
             return int(text)
         self.problems.append(f"{path}: line {line}: {column}: {text!r:.40} is not a whole number of 0 or more")
         return 0
+
+
+def _consumes(document: Document, annotated: Mapping[str, Any], requests: set[tuple[str, str]]) -> bool:
+    """Whether a ProvisioningRequest of the files stands for these pods: its pod sets are counted, they are not."""
+    annotations = strings(mapping(annotated, "metadata", "", []), "annotations", "", [])
+    return any((document.namespace, annotations.get(annotation, "")) in requests for annotation in CONSUMED_REQUEST)
 
 
 def _epoch_seconds(timestamp: Any) -> int:

@@ -127,6 +127,22 @@ def test_a_provisioning_request_is_one_gang(tmp_path: Path) -> None:
     assert _read(tmp_path, pod).pod_sets[0].gang == "default/train"
 
 
+@pytest.mark.parametrize("on_the_pods", [True, False])
+@pytest.mark.parametrize("prefix", ["autoscaling.x-k8s.io", "cluster-autoscaler.kubernetes.io"])
+def test_a_workload_that_consumes_a_request_is_not_counted_beside_it(
+    tmp_path: Path, prefix: str, on_the_pods: bool
+) -> None:
+    request = _object("ProvisioningRequest", "pr", {"podSets": [{"podTemplateRef": {"name": "t"}, "count": 4}]})
+    template = _object("PodTemplate", "t") | {"template": {"spec": _pod_spec()}}
+    consume = {"annotations": {f"{prefix}/consume-provisioning-request": "pr"}}
+    pods = {"spec": _pod_spec(), **({"metadata": consume} if on_the_pods else {})}
+    job = _object("Job", "j", {"parallelism": 4, "template": pods}, metadata={} if on_the_pods else consume)
+    found = _read(tmp_path, request, template, job)
+    assert [(p.name, p.count) for p in found.pod_sets] == [("default/t", 4)]
+    elsewhere = {**job, "metadata": {**job["metadata"], "namespace": "other"}}
+    assert [p.count for p in _read(tmp_path, request, template, elsewhere).pod_sets] == [4, 4]
+
+
 def test_priorities_come_from_classes_in_any_order(tmp_path: Path) -> None:
     found = _read(
         tmp_path,
