@@ -77,7 +77,9 @@ def _new_nodes(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) ->
         available = dict(group.allocatable)
         for daemon in problem.daemon_sets:
             if why_not_eligible(daemon, group.labels, group.taints) is None:
-                available = _without(available, dict(daemon.requests), 1)
+                less = _without(available, dict(daemon.requests), 1)
+                # A daemon that does not fit waits, and takes nothing from the node.
+                available = available if min(less.values()) < 0 else less
         yield from _fits(f"a node of {group.id}", plan, nodes.pods, available, group)
 
 

@@ -51,7 +51,8 @@ class _State:
                 columns = np.flatnonzero(self.kinds == kind.index)
                 worth = np.minimum(self.pods[columns], self.left) @ self.values
                 column = int(columns[int(np.argmax(worth))])
-                self._open(column, self._copies(column, kind.least) if worth.max() > 0 else kind.least)
+                short = kind.least - (kind.most - int(self.room[kind.index]))
+                self._open(column, self._copies(column, short) if worth.max() > 0 else short)
                 if kind.most - self.room[kind.index] >= kind.least:
                     break
 

@@ -131,14 +131,15 @@ class Master:
     def minimise(
         self, stages: Sequence[Stage], start: Selection, floors: Mapping[Stage, int], meter: Meter, fraction: float
     ) -> MasterResult:
-        """Stage after stage within the first `fraction` of the budget. A stage whose value meets its floor (a bound
-        known from elsewhere) is not solved again."""
+        """Stage after stage within the first `fraction` of the budget. A stage whose value meets its floor is not
+        solved again; `floors` are bounds for plans whose earlier stages are no worse than the start's."""
         reduced, best = self._pool.reduced, start
         bounds: dict[Stage, int] = {}
+        began, sound = dict(zip(stages, start.objective(self._pool, stages), strict=True)), True
         for position, stage in enumerate(stages):
             current = best.objective(self._pool, [stage])[0]
             avoidable = current - hopeless_value(stage, reduced)
-            floor = max(floors.get(stage, 0), hopeless_value(stage, reduced))
+            floor = max(floors.get(stage, 0) if sound else 0, hopeless_value(stage, reduced))
             bounds[stage] = floor
             # What is left is shared out evenly, so that one hard stage does not starve the next.
             share = meter.left_seconds(fraction) / (len(stages) - position)
@@ -150,6 +151,7 @@ class Master:
                 if found is not None and found.objective(self._pool, [stage])[0] <= current:
                     best = found
                     avoidable = best.objective(self._pool, [stage])[0] - hopeless_value(stage, reduced)
+            sound = sound and best.objective(self._pool, [stage])[0] <= began[stage]
             self._model.clear_objective()  # type: ignore[no-untyped-call]
             self._model.add_linear_constraint(self._expression(stage), 0, avoidable)
         return MasterResult(best, bounds)

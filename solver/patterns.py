@@ -7,12 +7,12 @@ plan uses maximal patterns only (surplus pods are dropped when the plan is writt
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
 
-from solver.reduce import Floats, Ints, Kind, Reduced
+from solver.reduce import Ints, Kind, Reduced
 
 _LOOK_EVERY = 16
 _MOST_SPECS = 200  # the enumeration descends once per spec
@@ -103,25 +103,3 @@ def fill(reduced: Reduced, kind: Kind, orders: Ints, wanted: Ints) -> Ints:
         packed[row_index, spec] += count
         left -= need * count[:, None]
     return packed
-
-
-def best_for_values(
-    reduced: Reduced, kind: Kind, values: Floats, wanted: Ints, rng: np.random.Generator, samples: int
-) -> Ints:
-    """Greedy patterns for pod values: specs by value per used share of the node, once as it stands and `samples` times
-    with the resources weighted at random, since no one weighting is right for every mix. Distinct rows x specs."""
-    candidates = np.flatnonzero(np.array(kind.fits) & (wanted > 0) & (values > 0))
-    if candidates.size == 0:
-        return np.zeros((0, len(reduced.specs)), dtype=np.int64)
-    free = np.maximum(np.array(kind.free, dtype=np.float64), 1.0)
-    share = reduced.requests[candidates] / free
-    weights = np.vstack([np.ones(free.size), rng.dirichlet(np.full(free.size, 0.5), size=samples)])
-    noise = np.vstack([np.ones(candidates.size), rng.uniform(0.6, 1.0, size=(samples, candidates.size))])
-    density = values[candidates] * noise / np.maximum(weights @ share.T, 1e-12)
-    orders = candidates[np.argsort(-density, axis=1, kind="stable")]
-    return np.unique(fill(reduced, kind, orders, wanted), axis=0)
-
-
-def distinct(patterns: Iterable[Pattern]) -> list[Pattern]:
-    """In the order first seen."""
-    return list(dict.fromkeys(patterns))

@@ -175,11 +175,15 @@ def _rest(problem: Problem, full: Reduced, candidate: Candidate) -> Reduced:
         if pods:
             served[demand_of[keys[index]]].append((problem.pod_sets[index], pods))
     own = next(kind for kind in full.kinds if candidate.node_group in kind.groups)
+    group = next(group for group in problem.node_groups if group.id == candidate.node_group)
+    met = min(candidate.node_count, max(0, group.min_size - group.target_size))
     limits = tuple(max(0, left - use * candidate.node_count) for left, use in zip(full.limits, own.use, strict=True))
     return replace(
         full,
         demands=tuple(_less(demand, served.get(demand.index, ())) for demand in full.demands),
-        kinds=tuple(_fewer(kind, limits, candidate.node_count if kind is own else 0) for kind in full.kinds),
+        kinds=tuple(
+            _fewer(kind, limits, *((candidate.node_count, met) if kind is own else (0, 0))) for kind in full.kinds
+        ),
         limits=limits,
     )
 
@@ -199,12 +203,13 @@ def _less(demand: Demand, served: Sequence[tuple[PodSet, int]]) -> Demand:
     return replace(demand, count=demand.count - taken, ages=tuple(sorted(ages.items())))
 
 
-def _fewer(kind: Kind, limits: Sequence[int], opened: int) -> Kind:
+def _fewer(kind: Kind, limits: Sequence[int], opened: int, met: int) -> Kind:
+    """`opened` nodes less to open, `met` of them towards minimum sizes."""
     most = max(0, kind.most - opened)
     for left, use in zip(limits, kind.use, strict=True):
         if use:
             most = min(most, left // use)
-    return replace(kind, most=most, least=min(most, max(0, kind.least - opened)))
+    return replace(kind, most=most, least=min(most, max(0, kind.least - met)))
 
 
 def after(limits: Sequence[Limit], group: NodeGroup, node_count: int) -> tuple[str, ...]:

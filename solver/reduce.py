@@ -164,7 +164,7 @@ def reduce(problem: Problem) -> Reduced:
             requests[row, column] = wanted.get(name, 0) // scales[column]
     limit_names, limits, uses = _limit_rows(problem.limits, problem.node_groups)
     kinds = [
-        *_group_kinds(problem, specs, resources, scales, requests, uses, limits),
+        *_group_kinds(problem, specs, resources, scales, requests, uses, limits, _counts(len(specs), demands)),
         *_node_kinds(problem.nodes, specs, resources, scales, requests, len(limits)),
     ]
     numbered = tuple(replace(kind, index=index) for index, kind in enumerate(kinds))
@@ -198,6 +198,14 @@ def _classes(problem: Problem) -> tuple[tuple[PodSpec, ...], tuple[Demand, ...]]
         for index, key in enumerate(keys)
     )
     return specs, demands
+
+
+def _counts(specs: int, demands: Sequence[Demand]) -> Ints:
+    """Pods per spec."""
+    counts = np.zeros(specs, dtype=np.int64)
+    for demand in demands:
+        counts[demand.spec] += demand.count
+    return counts
 
 
 def _buckets(ages: dict[int, int]) -> tuple[tuple[int, int], ...]:
@@ -251,9 +259,10 @@ def _free(
 ) -> tuple[int, ...]:
     left = dict(amounts)
     for spec in taken:
-        left[PODS] = left.get(PODS, 0) - 1
-        for name, amount in spec.requests:
-            left[name] = left.get(name, 0) - amount
+        need = {**dict(spec.requests), PODS: 1}
+        # One that the node has no room for waits there, and takes nothing.
+        if all(left.get(name, 0) >= amount for name, amount in need.items()):
+            left.update((name, left.get(name, 0) - amount) for name, amount in need.items())
     return tuple(max(0, left.get(name, 0)) // scale for name, scale in zip(resources, scales, strict=True))
 
 
@@ -265,6 +274,7 @@ def _group_kinds(
     requests: Ints,
     uses: dict[str, list[int]],
     limits: Sequence[int],
+    counts: Ints,
 ) -> list[Kind]:
     eligible = _EligibilityTable(specs)
     daemon = _EligibilityTable(problem.daemon_sets)
@@ -277,15 +287,21 @@ def _group_kinds(
         price = price_micros(group)
         members[free, fits.tobytes(), price, group.weight, tuple(uses[group.id])].append(group)
     kinds = []
-    for (free, fits_bytes, price, weight, use), groups in members.items():
-        ceiling = min((left // per for left, per in zip(limits, use, strict=True) if per), default=None)
+    left = list(limits)  # minimum sizes are met as far as limits allow, in the order of ids
+    for (free, fits_bytes, price, weight, use), groups in sorted(members.items(), key=lambda item: item[1][0].id):
+        fits = np.frombuffer(fits_bytes, dtype=bool)
+        ceiling = min((most // per for most, per in zip(limits, use, strict=True) if per), default=None)
+        spare = min((most // per for most, per in zip(left, use, strict=True) if per), default=None)
         room = sum(max(0, g.max_size - g.target_size) for g in groups)
         least = sum(max(0, min(g.min_size, g.max_size) - g.target_size) for g in groups)
+        least = least if spare is None else min(least, spare)
+        left = [most - per * least for most, per in zip(left, use, strict=True)]
         limited = ceiling is not None and ceiling < room
         most = ceiling if ceiling is not None and limited else room
-        fits_row = tuple(np.frombuffer(fits_bytes, dtype=bool).tolist())
+        # A node for every pod is as many as can be of use.
+        most = min(most, least + int(fits @ counts))
         ids = tuple(g.id for g in groups)
-        kinds.append(Kind(0, free, fits_row, price, weight, use, min(least, most), most, limited, groups=ids))
+        kinds.append(Kind(0, free, tuple(fits.tolist()), price, weight, use, least, most, limited, groups=ids))
     return sorted(kinds, key=lambda k: k.groups)
 
 

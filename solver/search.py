@@ -82,14 +82,18 @@ def _choose(
     weights = columns.weighting(reduced)
     begun = dive(pool, fluid.active, weights, meter, fraction * 0.85) if fluid else None
     start = greedy.select(pool, weights, known.pod_values, begun)
-    reached = dict(zip(order, start.objective(pool, order), strict=True))
-    # Bounded before the long part, so that an answer in time has an honest bound. Holding earlier stages to what the
-    # incumbent reached (or better) only loosens it.
-    floors = _bounds(reduced, order, reached, fluid, meter)
+    # Bounded before the long part, so that an answer in time has an honest bound.
+    began = dict(zip(order, start.objective(pool, order), strict=True))
+    floors = _bounds(reduced, order, began, fluid, meter)
     result = Master(pool).minimise(order, start, floors, meter, fraction)
     batches = writeout.batches(pool, result.selection)
     reached = _values(reduced, order, result.selection, batches)
-    bounds = result.bounds if known.complete else floors
+    bounds = result.bounds
+    if not known.complete:
+        # The floors hold where earlier stages are no worse than the start's; a stage may be, for the sake of one
+        # before it that became better.
+        sound = all(reached[stage] <= began[stage] for stage in order[:-1])
+        bounds = floors if sound else _bounds(reduced, order, reached, fluid, meter)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
     return Outcome(reduced, known, result.selection, batches, reached, proven)
 

@@ -14,6 +14,8 @@ MAX_AMOUNT = 10**15
 MAX_COUNT = 10**9
 """Pods of one set, nodes of one group."""
 MAX_PRICE_USD_PER_HOUR = 10**6
+MAX_TOTAL_USD_PER_HOUR = 10**12
+MAX_WAITED_SECONDS = 10**18
 
 
 def validate(problem: Problem) -> None:
@@ -33,6 +35,7 @@ def validate(problem: Problem) -> None:
         faults.extend(_amounts(f"daemon set {number}: requests", dict(spec.requests)))
     for limit in problem.limits:
         faults.extend(_limit(limit))
+    faults.extend(_sums(problem))
     if faults:
         raise ProblemError(faults)
 
@@ -80,6 +83,20 @@ def _node_group(group: NodeGroup) -> Iterator[str]:
     price = group.price_usd_per_hour
     if not (math.isfinite(price) and 0 <= price <= MAX_PRICE_USD_PER_HOUR):
         yield f"{place}: price {price} is not between 0 and {MAX_PRICE_USD_PER_HOUR} $/h"
+
+
+def _sums(problem: Problem) -> Iterator[str]:
+    """What is added up over all pods must fit 64 bits."""
+    pods = sum(max(0, p.count) for p in problem.pod_sets) + sum(max(0, g.min_size) for g in problem.node_groups)
+    prices = [g.price_usd_per_hour for g in problem.node_groups if math.isfinite(g.price_usd_per_hour)]
+    if pods * max(prices, default=0.0) > MAX_TOTAL_USD_PER_HOUR:
+        yield (
+            f"{pods} pods at up to {max(prices)} $/h a node may cost more than {MAX_TOTAL_USD_PER_HOUR:.0e} $/h,"
+            " which cannot be counted exactly; plan fewer at once"
+        )
+    waited = sum(p.count * p.waiting_seconds for p in problem.pod_sets)
+    if waited > MAX_WAITED_SECONDS:
+        yield f"pods have waited {waited} s together, at most {MAX_WAITED_SECONDS} can be counted; cap waiting_seconds"
 
 
 def _limit(limit: Limit) -> Iterator[str]:

@@ -67,9 +67,10 @@ def _slots(problem: Problem) -> list[_Slot]:
     for group in problem.node_groups:
         free = dict(group.allocatable)
         for daemon in problem.daemon_sets:
-            if why_not_eligible(daemon, group.labels, group.taints) is None:
-                for name, amount in {**dict(daemon.requests), PODS: 1}.items():
-                    free[name] = free.get(name, 0) - amount
+            need = {**dict(daemon.requests), PODS: 1}
+            fits = all(free.get(name, 0) >= amount for name, amount in need.items())
+            if fits and why_not_eligible(daemon, group.labels, group.taints) is None:
+                free |= {name: free.get(name, 0) - amount for name, amount in need.items()}
         obliged = max(0, min(group.min_size, group.max_size) - group.target_size)
         room = max(0, min(group.max_size - group.target_size, max(pods, obliged)))
         slots.extend(_Slot(free, group.labels, group.taints, group) for _ in range(room))

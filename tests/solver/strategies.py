@@ -94,5 +94,7 @@ def problems(draw: st.DrawFn) -> Problem:
         chosen = frozenset(draw(st.sets(st.sampled_from(ids), min_size=1)))
         cpu = sum(obliged[g.id] * g.allocatable["cpu"] for g in groups if g.id in chosen)
         limits.append(Limit("some", {"cpu": cpu + draw(st.integers(0, 20)) * 1000 + 5}, {"cpu": 5}, chosen))
-    daemons = (PodSpec((("cpu", 250),)),) if draw(st.integers(0, 3)) == 0 else ()
+    daemons: tuple[PodSpec, ...] = ()
+    if draw(st.integers(0, 3)) == 0:
+        daemons = (PodSpec((("cpu", draw(st.sampled_from([250, 2500]))),)), PodSpec((("gpu", 1),)))
     return Problem(tuple(pod_sets), groups, nodes, tuple(limits), daemons)

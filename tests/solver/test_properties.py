@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from typing import TypeVar
 
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,26 @@ def test_the_checker_accepts_and_bounds_are_below_costs(problem: Problem) -> Non
     pods = sum(p.count for p in problem.pod_sets)
     assert (certificate.status is Status.INFEASIBLE) == (sum(u.count for u in plan.unplaced) == pods)
     assert all(u.reasons for u in plan.unplaced)
+
+
+@given(problems())
+@MODEST
+def test_column_generation_never_claims_too_much(problem: Problem) -> None:
+    """The way that large problems go, forced on small ones whose optimum is known."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("solver.search._ENUMERATE", 0)
+        plan = solve(problem, Budget(deterministic_seconds=2.0))
+    note(str(plan))
+    exact = best_objective(problem)
+    found = as_micros(plan.objective, problem)
+    assert found >= exact
+    assert plan.certificate.status is not Status.OPTIMAL or found[:-1] == exact[:-1]
+    tiers = sorted(plan.certificate.tiers, key=lambda tier: tier.weight)
+    first = len(found) - 1 - len(tiers)
+    for number, tier in enumerate(tiers):
+        if found[: first + number] != exact[: first + number]:
+            break  # from here on the bound is of plans that serve or cost less well before it
+        assert round(tier.lower_bound_usd_per_hour * 1e6) <= exact[first + number]
 
 
 @given(problems(), st.randoms(use_true_random=False))

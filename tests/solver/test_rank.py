@@ -75,6 +75,15 @@ def test_no_time_to_compare_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         rank(Problem(many, groups), [Candidate("g0", 90, {0: 3})], Budget(seconds=0.1))
 
 
+def test_minimum_sizes_of_other_groups_still_count() -> None:
+    groups = (group("a", 4000, 1.0, min_size=1), group("b", 4000, 1.0))  # alike, but for who is below its minimum
+    of_a, of_b = sorted(
+        rank(Problem((SMALL,), groups), (Candidate("a", 2, {0: 8}), Candidate("b", 2, {0: 8})), BUDGET),
+        key=lambda score: score.candidate.node_group,
+    )
+    assert (of_a.rest_cost_usd_per_hour, of_b.rest_cost_usd_per_hour) == (0.0, 1.0)
+
+
 def test_candidates_that_cannot_be_meant_are_all_named() -> None:
     with pytest.raises(ProblemError) as caught:
         best((group("g"),), Candidate("h", 1, {}), Candidate("g", 0, {}), Candidate("g", 1, {0: 9}))

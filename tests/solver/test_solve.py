@@ -149,6 +149,29 @@ class TestConstraints:
     def test_a_group_below_its_minimum_is_raised_to_it(self) -> None:
         assert deltas(plan_of(groups=(group("g", min_size=3, target_size=1),))) == {"g": 2}
 
+    def test_minimum_sizes_are_met_as_far_as_limits_allow(self) -> None:
+        groups = (group("a", min_size=2), group("b", 8000, min_size=2))
+        assert deltas(plan_of(groups=groups, limits=(Limit("nodes", {"nodes": 3}),))) == {"a": 2, "b": 1}
+
+    @pytest.mark.parametrize("cpu", [600, 700, 800, 900])
+    @pytest.mark.parametrize("limit", [None, 2])
+    def test_a_group_that_must_grow_serves_what_it_can(self, cpu: int, limit: int | None) -> None:
+        limits = (Limit("nodes", {"nodes": limit}),) if limit else ()
+        plan = plan_of(
+            pods("a", 1, spec(cpu)),
+            pods("b", 3, spec(750)),
+            groups=(group("g", 1000, min_size=2, max_size=2),),
+            limits=limits,
+        )
+        assert deltas(plan) == {"g": 2}
+        assert sum(served(plan).values()) == 2
+
+    def test_a_daemon_that_no_node_has_room_for_is_in_nobodys_way(self) -> None:
+        storage = PodSpec((("ephemeral-storage", 1),))
+        plan = plan_of(pods("a", 4), groups=(group("g"),), daemon_sets=(storage, spec(100_000)))
+        assert deltas(plan) == {"g": 1}
+        assert not plan.unplaced
+
     def test_pods_per_node(self) -> None:
         assert deltas(plan_of(pods("a", 9, spec(1)), groups=(group("g", extra={"pods": 4}),))) == {"g": 3}
 
@@ -215,6 +238,12 @@ class TestBadProblems:
             "limit l: maximum cpu: -1",
         ):
             assert expected in faults
+
+    def test_sums_that_64_bits_cannot_hold_are_refused(self) -> None:
+        many = tuple(pods(f"p{i}", 10**9, waiting_seconds=10**9) for i in range(20))
+        with pytest.raises(ProblemError) as caught:
+            solve(Problem(many, (group("g", price=1e6, max_size=10**9),)))
+        assert len(caught.value.problems) == 2
 
     def test_a_limit_may_name_groups_that_are_not_part_of_the_problem(self) -> None:
         limit = Limit("pool", {"nodes": 1}, node_groups=frozenset({"g", "elsewhere"}))
