@@ -6,7 +6,6 @@ node's fields is in `pods` and `nodes`, files and places are in `documents`.
 
 from __future__ import annotations
 
-import csv
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cagrpc.errors import InvalidInput
-from cagrpc.wire.documents import Document, documents, read_text
+from cagrpc.wire.documents import Document, documents, read_text, rows
 from cagrpc.wire.nodes import facts_of_document, free
 from cagrpc.wire.pods import CONSUMED_REQUEST, gang_of, is_placeholder, pod_spec, unread_features
 from cagrpc.wire.resources import Problems, mapping, members, strings
@@ -30,6 +29,7 @@ _BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-c
 _FINISHED = ("Succeeded", "Failed")
 _CSV_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu")
 _MIB = 1024 * 1024
+_MOST_DIGITS = 9  # a million cores, a pebibyte, a billion pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,34 +265,29 @@ class _Reader:
 
     def read_csv(self, path: Path, text: str) -> None:
         """Rows of pods; rows of equal requests become one pod set, named after the first."""
-        rows = csv.DictReader(text.splitlines())
-        missing = [column for column in _CSV_COLUMNS if column not in (rows.fieldnames or ())]
-        if missing:
-            self.problems.append(
-                f"{path}: line 1: no column {', '.join(missing)}; expected {','.join(_CSV_COLUMNS)}[,count]"
-            )
-            return
         found: dict[PodSpec, PodSet] = {}
-        for row in rows:
-            if None in row.values():
-                self.problems.append(f"{path}: line {rows.line_num}: has fewer values than there are columns")
-                continue
-            cpu_milli, memory_mib, gpus = (
-                self._number(path, rows.line_num, row, column) for column in ("cpu_milli", "memory_mib", "num_gpu")
-            )
-            count = self._number(path, rows.line_num, row, "count") if row.get("count") else 1
+        for place, row in rows(path, text, _CSV_COLUMNS, ("count",), self.problems):
+            cpu_milli, memory_mib, gpus = (self._number(place, row, column) for column in _CSV_COLUMNS[1:])
+            count = self._number(place, row, "count") if row.get("count") else 1
             requests = {CPU: cpu_milli, MEMORY: memory_mib * _MIB, NVIDIA_GPU: gpus}
             spec = PodSpec(tuple(sorted((resource, asked) for resource, asked in requests.items() if asked)))
             first = found.setdefault(spec, PodSet(f"default/{row['name']}", spec, 0))
             found[spec] = replace(first, count=first.count + count)
         self.pod_sets.extend(pod_set for pod_set in found.values() if pod_set.count)
 
-    def _number(self, path: Path, line: int, row: Mapping[str, str | None], column: str) -> int:
-        text = (row[column] or "").strip()
-        if text.isdecimal():
+    def _number(self, place: str, row: Mapping[str, str], column: str) -> int:
+        text = row[column]
+        # other scripts' digits are decimal too; a table should not hold them
+        if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
             return int(text)
-        self.problems.append(f"{path}: line {line}: {column}: {text!r:.40} is not a whole number of 0 or more")
+        self.problems.append(
+            f"{place}: {column}: {_shown(text)} is not a whole number from 0 to {10**_MOST_DIGITS - 1}"
+        )
         return 0
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def _consumes(document: Document, annotated: Mapping[str, Any], requests: set[tuple[str, str]]) -> bool:

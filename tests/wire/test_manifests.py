@@ -235,15 +235,78 @@ def test_every_error_of_every_file_is_told_at_once_with_its_place(tmp_path: Path
     starts = [
         f"{bad_yaml}: is not YAML",
         f"{bad_json}: is not YAML",
-        f"{table}: line 2: cpu_milli: '-1' is not a whole number of 0 or more",
+        f"{table}: line 2: cpu_milli: '-1' is not a whole number from 0 to 999999999",
         f"{table}: line 2: memory_mib: 'some' is not a whole number",
-        f"{table}: line 3: has fewer values than there are columns",
+        f"{table}: line 3: has 2 cells, expected 4, one for each column",
         f"{short}: line 1: no column cpu_milli, memory_mib, num_gpu; expected name,cpu_milli,",
         f"{latin}: is not UTF-8 text",
         f"{missing}: cannot be read: No such file or directory",
     ]
     assert len(lines) == len(starts)
     assert [line for line, start in zip(lines, starts, strict=True) if not line.startswith(start)] == []
+
+
+_HEADER = "name,cpu_milli,memory_mib,num_gpu\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        (
+            "p.csv",
+            f"{_HEADER}a,{'9' * 5000},1,0\n",
+            f": line 2: cpu_milli: '{'9' * 37}...' is not a whole number from 0",
+        ),
+        ("p.csv", f"{_HEADER}a,1,1,0\n{'n' * 140_000},1,1,0\n", ": line 3: is not CSV: field larger than field limit"),
+        ("p.csv", f"{_HEADER}a,\u0661,1,0\n", ": line 2: cpu_milli: '\u0661' is not a whole number"),
+        ("p.csv", f"{_HEADER}a,1,1,0,7\n", ": line 2: has 5 cells, expected 4, one for each column"),
+        ("p.csv", "name,cpu_milli,memory_mib,num_gpu, name\n", ": line 1: the column name stands twice"),
+        ("p.csv", "", ": line 1: no column name, cpu_milli, memory_mib, num_gpu; expected name,"),
+        ("l.yaml", "kind: Service\n---\n&a {kind: List, items: [*a]}", ": line 3: contains itself"),
+        ("m.yaml", "kind: Pod\nspec: &a\n  containers: *a\n", ": line 2: contains itself"),
+        ("j.json", '{"kind": "Pod", "spec": ' + "9" * 5000 + "}", ": the document in line 1: is not YAML: Exceeds"),
+        ("j.json", '{"kind": "List", "items": ' + "[" * 100_000, ": line 1: is nested more deeply than any"),
+        (
+            "n.yaml",
+            "kind: Service\n---\nkind: Service\nspec: " + "9" * 5000,
+            ": the document in line 3: is not YAML: Exceeds",
+        ),
+        (
+            "d.yaml",
+            "kind: Service\nmade: 2024-13-45\n",
+            ": the document in line 1: is not YAML: month must be in 1..12",
+        ),
+        ("f.yaml", "kind: List\nitems: " + "[" * 200_000, ": line 2: is nested more deeply than any Kubernetes object"),
+        ("b.yaml", "- " * 200_000, ": line 1: is nested more deeply than any Kubernetes object"),
+        ("y.yaml", "kind: Pod\nspec: }\n", ": is not YAML: line 2: "),
+    ],
+    ids=lambda value: value[:20] if len(value) < 200 else "long",
+)
+def test_nothing_in_a_file_is_a_defect_of_the_reader(tmp_path: Path, name: str, text: str, problem: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(InvalidInput) as raised:
+        read([path])
+    (line,) = str(raised.value).splitlines()
+    assert line.startswith(f"{path}{problem}")
+    assert len(line) < len(str(path)) + 250
+
+
+def test_aliases_are_not_multiplied_beyond_any_cluster(tmp_path: Path) -> None:
+    bomb = ["a0: &a0 {kind: Pod}"]
+    bomb += [f"a{n}: &a{n} {{kind: List, items: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 10)]
+    path = tmp_path / "all.yaml"
+    path.write_text("\n".join([*bomb, "kind: List", "items: [*a9]"]))
+    with pytest.raises(InvalidInput, match=r"stands for more than 10000000 values, aliases written out$"):
+        read([path])
+    path.write_text("kind: List\nitems:\n- &a {kind: Pod, spec: {containers: [{}]}}\n- *a\n")
+    assert [p.count for p in read([path]).pod_sets] == [1, 1]
+
+
+def test_a_table_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    path = tmp_path / "pods.csv"
+    path.write_bytes("\ufeffname, cpu_milli ,memory_mib,num_gpu\r\na, 500 ,1024,0\r\n\r\n,,,\r\n".encode())
+    assert [(p.name, p.count) for p in read([path]).pod_sets] == [("default/a", 1)]
 
 
 def test_every_error_of_the_objects_is_told_at_once_with_its_path(tmp_path: Path) -> None:
