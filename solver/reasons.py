@@ -13,6 +13,7 @@ from solver.reduce import Demand, Reduced
 from solver.validate import remaining
 
 _MOST_REASONS = 6
+_MOST_NAMED = 3
 
 
 def unplaced(reduced: Reduced, missing: dict[Demand, int], increments: Sequence[Increment]) -> tuple[Unplaced, ...]:
@@ -47,16 +48,31 @@ def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:
 
 
 def _exhausted(problem: Problem, fitting: set[str], deltas: dict[str, int]) -> Iterator[str]:
+    full: list[NodeGroup] = []
+    limited: dict[str, list[NodeGroup]] = {}
     for group in sorted(problem.node_groups, key=lambda g: g.id):
         if group.id not in fitting:
             continue
-        if group.target_size + deltas.get(group.id, 0) >= group.max_size:
-            yield f"node group {group.id} is at its maximum size {group.max_size}"
-            continue
-        yield from _limits_reached(problem, group, deltas)
+        reached = list(_limits_reached(problem, group, deltas))
+        for limit in reached:
+            limited.setdefault(limit, []).append(group)
+        if not reached and group.target_size + deltas.get(group.id, 0) >= group.max_size:
+            full.append(group)
+    for limit, groups in limited.items():
+        yield f"{limit}: no room for one more node of {_named(groups)}"
+    if len(full) == 1:
+        yield f"node group {full[0].id} is at its maximum size {full[0].max_size}"
+    elif full:
+        yield f"{len(full)} node groups are at their maximum sizes: {_named(full)}"
     nodes = sum(node.name in fitting for node in problem.nodes)
     if nodes:
         yield f"the free room of {_several(nodes, 'existing node')} that it fits is taken by other pods"
+
+
+def _named(groups: Sequence[NodeGroup]) -> str:
+    rest = len(groups) - _MOST_NAMED
+    names = ", ".join(group.id for group in groups[:_MOST_NAMED])
+    return f"{names} and {rest} more" if rest > 0 else names
 
 
 def _limits_reached(problem: Problem, group: NodeGroup, deltas: dict[str, int]) -> Iterator[str]:
@@ -73,7 +89,7 @@ def _limits_reached(problem: Problem, group: NodeGroup, deltas: dict[str, int]) 
             )
             if mine and taken + mine > left:
                 most = format_quantity(resource, limit.maxima[resource])
-                yield f"limit {limit.name} allows {most} {resource}: no room for one more node of {group.id}"
+                yield f"limit {limit.name} allows {most} {resource}"
 
 
 def _misfits(problem: Problem, spec: PodSpec, fitting: set[str]) -> Iterator[str]:
