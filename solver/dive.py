@@ -61,7 +61,13 @@ def _fractional(
     for _ in range(_ROUNDS):
         if found is None or meter.left_seconds(fraction) <= 0:
             break
-        offers = pricer.offers(found.pod_values, weights.node_cost + found.kind_values, _WORTH, _STEPS)
+        offers = pricer.offers(
+            found.pod_values,
+            weights.node_cost + found.kind_values,
+            _WORTH,
+            _STEPS,
+            lambda: meter.left_seconds(fraction) <= 0,
+        )
         meter.charge(PROPOSE_SECONDS)
         if not pool.add(offer.pattern for offer in offers if offer.pattern):
             break

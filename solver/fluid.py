@@ -34,11 +34,12 @@ class FluidModel:
         solution = program.solve(seconds)
         return None if solution is None else (solution.objective + hopeless_value(stage, self.reduced), solution)
 
-    def pod_values(self, weights: Mapping[Stage, float], seconds: float | None = None) -> Floats | None:
-        """The duals of serving one more pod of each spec, when all stages are weighed into one objective."""
+    def pod_values(self, weights: Mapping[Stage, float], seconds: float | None = None) -> tuple[Floats, float] | None:
+        """The duals of serving one more pod of each spec, when all stages are weighed into one objective; and that
+        objective's least value. None in case of time out."""
         program, serve = self._program(weights, {})
         solution = program.solve(seconds)
-        return None if solution is None else solution.duals[serve.start : serve.stop]
+        return None if solution is None else (solution.duals[serve.start : serve.stop], solution.objective)
 
     def _program(self, weights: Mapping[Stage, float], fixed: Mapping[Stage, int]) -> tuple[LinearProgram, range]:
         reduced, program = self.reduced, LinearProgram()

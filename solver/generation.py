@@ -16,6 +16,7 @@ _SEEDS = 3
 _FIRST_STEPS = 100_000
 _MOST_STEPS = 10_000_000
 _WORTH = 1 + 1e-6
+_SEED_WORTH = 0.95
 _TRACE = 1e-6
 
 
@@ -26,20 +27,24 @@ def generate(
     fractional plan over the pool as it then is; None only where not even the first was found in time."""
     pricer, master = Pricer(pool.reduced, active), RelaxedMaster(pool, weights)
     rng = np.random.default_rng(1)
+
+    def out_of_time() -> bool:
+        return meter.left_seconds(fraction) <= 0
+
     columns.alone(pool, active)
     for guess in (values, *(values * rng.uniform(1 - _NEAR, 1 + _NEAR, len(values)) for _ in range(_SEEDS))):
-        offers = pricer.offers(guess, weights.node_cost, 0.9, _FIRST_STEPS)
+        offers = pricer.offers(guess, weights.node_cost, _SEED_WORTH, _FIRST_STEPS, out_of_time)
         pool.add(offer.pattern for offer in offers if offer.pattern)
         meter.charge(PROPOSE_SECONDS)
     low, high, widened = values * (1 - _NEAR), values * (1 + _NEAR), np.zeros(len(values))
     master.steer(low, high)
     steps = _FIRST_STEPS
-    while meter.left_seconds(fraction) > 0:
+    while not out_of_time():
         found = master.solve(meter.wall_limit(fraction))
         if found is None:
             break
         prices = weights.node_cost + found.kind_values
-        offers = pricer.offers(found.pod_values, prices, _WORTH, steps)
+        offers = pricer.offers(found.pod_values, prices, _WORTH, steps, out_of_time)
         meter.charge(PROPOSE_SECONDS)
         if pool.add(offer.pattern for offer in offers if offer.pattern):
             continue

@@ -14,6 +14,7 @@ question open (after Kellerer, Pferschy and Pisinger, Knapsack Problems, chapter
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -233,7 +234,7 @@ class Pricer:
     """Prices the patterns of some kinds, over and over; keeps multipliers between calls."""
 
     def __init__(self, reduced: Reduced, active: Ints) -> None:
-        self._reduced, self._active = reduced, active.tolist()
+        self._reduced, self._active = reduced, deque(active.tolist())
         self._multipliers: dict[int, Floats] = {}
         need = reduced.requests
         self._most = {}
@@ -242,11 +243,20 @@ class Pricer:
             ratio = np.where(need > 0, free // np.maximum(need, 1), np.iinfo(np.int64).max).min(axis=1)
             self._most[kind] = np.minimum(ratio, reduced.wanted)
 
-    def offers(self, values: Floats, prices: Floats, share: float, limit: int) -> list[Offer]:
+    def offers(
+        self, values: Floats, prices: Floats, share: float, limit: int, out_of_time: Callable[[], bool]
+    ) -> list[Offer]:
         """Per active kind the best pattern worth more than `share` of its price (`prices` per kind), found within
-        `limit` steps of search."""
+        `limit` steps of search; of as many kinds as there is time for, other ones first the next time."""
         worthwhile = (values > 0) & (self._reduced.wanted > 0)
-        return [self._offer(kind, values, worthwhile, float(prices[kind]), share, limit) for kind in self._active]
+        offers = []
+        for _ in range(len(self._active)):
+            kind = self._active[0]
+            offers.append(self._offer(kind, values, worthwhile, float(prices[kind]), share, limit))
+            self._active.rotate(-1)
+            if out_of_time():
+                break
+        return offers
 
     def _offer(self, kind: int, values: Floats, worthwhile: Bools, price: float, share: float, limit: int) -> Offer:
         reduced, free = self._reduced, self._reduced.free[kind]

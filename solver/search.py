@@ -50,6 +50,8 @@ class Columns:
     """Whether these are all the maximal ones that matter."""
     pod_values: Floats
     """Per spec, from a relaxation: a guide for the greedy."""
+    least_cost_micros: float = 0.0
+    """A lower bound on the cost of serving every pod, where one fell off on the way."""
 
 
 def optimise(reduced: Reduced, meter: Meter, fraction: float) -> Outcome:
@@ -84,7 +86,7 @@ def _choose(
     start = greedy.select(pool, weights, known.pod_values, begun)
     # Bounded before the long part, so that an answer in time has an honest bound.
     began = dict(zip(order, start.objective(pool, order), strict=True))
-    floors = _bounds(reduced, order, began, fluid, meter)
+    floors = _bounds(reduced, order, began, fluid, meter, known.least_cost_micros)
     result = Master(pool).minimise(order, start, floors, meter, fraction)
     batches = writeout.batches(pool, result.selection)
     reached = _values(reduced, order, result.selection, batches)
@@ -93,7 +95,7 @@ def _choose(
         # The floors hold where earlier stages are no worse than the start's; a stage may be, for the sake of one
         # before it that became better.
         sound = all(reached[stage] <= began[stage] for stage in order[:-1])
-        bounds = floors if sound else _bounds(reduced, order, reached, fluid, meter)
+        bounds = floors if sound else _bounds(reduced, order, reached, fluid, meter, known.least_cost_micros)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
     return Outcome(reduced, known, result.selection, batches, reached, proven)
 
@@ -107,10 +109,13 @@ def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float)
         return Columns(pool.patterns, True, np.ones(len(reduced.specs)))
     weights = columns.weighting(reduced)
     guide = _weights(reduced, stages(reduced), weights)
-    values = fluid.pod_values(guide, meter.wall_limit(fraction * 0.5))
-    values = _dominant_shares(reduced, active, weights) if values is None else values
+    found = fluid.pod_values(guide, meter.wall_limit(fraction * 0.5))
+    values, cost = (_dominant_shares(reduced, active, weights), 0.0) if found is None else found
     relaxed = generate(pool, values, active, weights, meter, fraction * 0.5)
-    return Columns(pool.patterns, False, values if relaxed is None else relaxed.pod_values)
+    # With one tier, the weighted objective of a plan that serves every pod is its cost times the tier's weight.
+    factor = max(guide.get(Stage(Goal.COST, weight), 1.0) for weight in reduced.tiers) if reduced.tiers else 1.0
+    least_cost = cost / factor if len(reduced.tiers) == 1 else 0.0
+    return Columns(pool.patterns, False, values if relaxed is None else relaxed.pod_values, least_cost)
 
 
 def _dominant_shares(reduced: Reduced, active: Ints, weights: columns.Weighting) -> Floats:
@@ -146,19 +151,31 @@ def _values(
 
 
 def _bounds(
-    reduced: Reduced, order: Sequence[Stage], reached: Mapping[Stage, int], fluid: FluidModel | None, meter: Meter
+    reduced: Reduced,
+    order: Sequence[Stage],
+    reached: Mapping[Stage, int],
+    fluid: FluidModel | None,
+    meter: Meter,
+    least_cost_micros: float,
 ) -> dict[Stage, int]:
     """Bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and the fluid model's where
     there is one and time. The last stage (number of nodes) is not bounded: nobody is shown it."""
     bounds = {stage: hopeless_value(stage, reduced) for stage in order}
     fixed: dict[Stage, int] = {}
+    everything = all(reached[s] == bounds[s] for s in order if s.goal not in (Goal.COST, Goal.NODES))
     for stage in order:
-        if fluid and reached[stage] > bounds[stage] and stage.goal is not Goal.NODES:
+        if stage.goal is Goal.COST and everything and least_cost_micros:
+            bounds[stage] = _rounded_up(least_cost_micros)
+        elif fluid and reached[stage] > bounds[stage] and stage.goal is not Goal.NODES:
             # Late as it may be, a plan without any bound is worth little: a bound gets at least half a budget.
             limit = None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds / 2, 0.2)
             found = fluid.minimise(stage, fixed, limit)
             if found is not None:
-                # The relaxation is solved in floating point: give away a billionth rather than claim too much.
-                bounds[stage] = max(bounds[stage], int(np.ceil(found[0] * (1 - 1e-9) - 1e-3)))
+                bounds[stage] = max(bounds[stage], _rounded_up(found[0]))
         fixed[stage] = reached[stage]
     return bounds
+
+
+def _rounded_up(bound: float) -> int:
+    """The relaxation is solved in floating point: give away a billionth rather than claim too much."""
+    return int(np.ceil(bound * (1 - 1e-9) - 1e-3))

@@ -59,7 +59,7 @@ def test_the_best_pattern_is_found_and_the_bound_holds(case: tuple[Reduced, Floa
     reduced, values = case
     best = best_value(reduced, values)
     note(f"best {best}")
-    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([1.0]), 0.5, 10**6)
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([1.0]), 0.5, 10**6, lambda: False)
     worth = float(np.array(offer.pattern.pods) @ values) if offer.pattern else 0.0
     assert worth == best if best > 0.5 else offer.pattern is None
     assert offer.bound >= best - 1e-6
@@ -71,7 +71,7 @@ def test_no_offer_is_a_proof_that_nothing_is_worth_the_price(case: tuple[Reduced
     reduced, values = case
     best = best_value(reduced, values)
     price = max(0.1, best * factor)
-    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([price]), 1.0, 10**6)
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([price]), 1.0, 10**6, lambda: False)
     assert (offer.pattern is not None) == (best > price * (1 + 1e-8))
     assert offer.bound >= best - 1e-6 * max(1.0, best) or offer.bound >= price - 1e-9
 
