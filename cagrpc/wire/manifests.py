@@ -74,6 +74,7 @@ class _Reader:
     daemon_sets: list[PodSpec] = field(default_factory=list)
     used_on: defaultdict[str, list[Mapping[str, int]]] = field(default_factory=lambda: defaultdict(list))
     unread: dict[str, str] = field(default_factory=dict)
+    gated: dict[str, int] = field(default_factory=dict)
     ignored_kinds: Counter[str] = field(default_factory=Counter)
     priorities: dict[str, int] = field(default_factory=lambda: dict(_BUILT_IN_PRIORITIES))
     default_priority: int = 0
@@ -141,6 +142,8 @@ class _Reader:
         # The annotation belongs on the pods; who writes it on the workload itself means the same.
         if not any(_consumes(document, annotated, requests) for annotated in (template, document.body)):
             self._add(document, template, f"{path}.template", count)
+            if spec.get("volumeClaimTemplates"):  # of a StatefulSet; its pods get the volumes when they are made
+                self.unread.setdefault("persistentVolumeClaim", f"{document.namespace}/{document.name}")
 
     def _daemon_set(self, document: Document) -> None:
         template = self._template(document, document.spec, "spec")
@@ -177,6 +180,11 @@ class _Reader:
     ) -> None:
         spec = self._spec(document, pod, path)
         if not count:
+            return
+        # The scheduler leaves a gated pod alone. A request asks for its pods as they will be, once the gates are open.
+        if gang is None and mapping(pod, "spec", "", []).get("schedulingGates"):
+            name = f"{document.namespace}/{document.name}"
+            self.gated[name] = self.gated.get(name, 0) + count
             return
         annotations = strings(mapping(pod, "metadata", "", []), "annotations", "", [])
         pod_set = PodSet(
@@ -251,6 +259,11 @@ class _Reader:
     def _warnings(self, nodes: Sequence[Node]) -> Iterable[str]:
         for kind, example in self.unread.items():
             yield f"{kind} is not read by planning yet and was ignored, for example of {example}"
+        if self.gated:
+            yield (
+                f"{sum(self.gated.values())} pods have schedulingGates, wait for somebody to open them and were left"
+                f" out, for example {next(iter(self.gated))}"
+            )
         for name, example in self.unknown_priorities.items():
             yield f"PriorityClass {name} is not in the files; its pods, for example {example}, were given priority 0"
         strangers = {name: len(pods) for name, pods in self.used_on.items() if name not in {n.name for n in nodes}}

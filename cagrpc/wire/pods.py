@@ -81,6 +81,9 @@ def unread_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
         found.append("hostPorts")
     if spec.get("resourceClaims"):
         found.append("resourceClaims")
+    claims = ("persistentVolumeClaim", "ephemeral")  # the latter makes a claim of its own for each pod
+    if any(volume.get(claim) for volume, _ in members(spec, "volumes", "", ignored) for claim in claims):
+        found.append("persistentVolumeClaim")
     return tuple(found)
 
 

@@ -191,6 +191,30 @@ def test_unread_features_are_one_warning_a_kind_with_an_example(tmp_path: Path) 
     )
 
 
+def test_gated_pods_are_left_out_with_one_warning(tmp_path: Path) -> None:
+    gated = _pod_spec(schedulingGates=[{"name": "example.com/quota"}])
+    found = _read(
+        tmp_path,
+        _object("Pod", "a", gated),
+        _object("Deployment", "b", {"replicas": 3, "template": {"spec": gated}}),
+        _object("Pod", "open", _pod_spec(schedulingGates=[])),
+        _object("ProvisioningRequest", "r", {"podSets": [{"podTemplateRef": {"name": "t"}, "count": 2}]}),
+        _object("PodTemplate", "t") | {"template": {"spec": gated}},
+    )
+    assert [(p.name, p.count) for p in found.pod_sets] == [("default/open", 1), ("default/t", 2)]
+    assert found.warnings == (
+        "4 pods have schedulingGates, wait for somebody to open them and were left out, for example default/a",
+    )
+
+
+def test_volumes_that_are_claimed_are_warned_of(tmp_path: Path) -> None:
+    found = _read(tmp_path, _workload("StatefulSet", "db", replicas=2, volumeClaimTemplates=[{"spec": {}}]))
+    assert [p.count for p in found.pod_sets] == [2]
+    assert found.warnings == (
+        "persistentVolumeClaim is not read by planning yet and was ignored, for example of default/db",
+    )
+
+
 def test_pods_wait_since_their_creation(tmp_path: Path) -> None:
     made = {"creationTimestamp": "2026-01-01T00:00:00Z"}
     found = _read(tmp_path, _object("Pod", spec=_pod_spec(), metadata=made), now_seconds=1767225600 + 90)

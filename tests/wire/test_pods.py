@@ -164,6 +164,11 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
         pytest.param({"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]}, ("hostPorts",),
                      id="every port on the host's network"),
         pytest.param({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",), id="claims"),
+        pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+                     ("persistentVolumeClaim",), id="a volume that may stand in one zone"),
+        pytest.param({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]},
+                     ("persistentVolumeClaim",), id="a volume made for the pod"),
+        pytest.param({"volumes": [{"name": "v", "emptyDir": {}}]}, (), id="a volume of the node"),
     ],
 )  # fmt: skip
 def test_features_that_planning_does_not_read_yet(spec: dict[str, Any], kinds: tuple[str, ...]) -> None:
