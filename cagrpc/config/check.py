@@ -40,8 +40,9 @@ class CheckReport:
 
 
 def check_files(paths: Sequence[Path]) -> CheckReport:
-    """Each file by its kind: CSV is a catalogue, Karpenter documents are provisioners, JSON with `groups` are a
-    recording's node groups, anything else is a configuration. Never raises for what is in a file."""
+    """Each file by its kind: CSV is a catalogue; Karpenter documents, ours with a `name`, and lists are provisioners;
+    JSON with `groups` are a recording's node groups; anything else is a configuration. Never raises for what is in a
+    file."""
     return CheckReport(tuple(_checked(path) for path in paths))
 
 
@@ -72,8 +73,10 @@ def _kind(path: Path) -> str:
     if path.suffix.lower() == ".csv":
         return "catalogue"
     documents = parse_documents(read_text(path), str(path))
+    if documents and isinstance(documents[0], list):
+        return "provisioners"
     first = next((document for document in documents if isinstance(document, Mapping)), {})
-    if "apiVersion" in first or "kind" in first:
+    if "apiVersion" in first or "kind" in first or ("name" in first and "provisioners" not in first):
         return "provisioners"
     return "node groups" if "groups" in first and "provisioners" not in first else "configuration"
 

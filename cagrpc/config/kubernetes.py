@@ -78,7 +78,7 @@ def _quantity(value: Any) -> Any:
 
 def _weight(weight: int) -> int:
     if not 1 <= weight <= 100:
-        raise ValueError(f"found {shown(weight)}, expected a whole number from 1 to 100, or no weight at all (0)")
+        raise ValueError(f"found {shown(weight)}, expected a whole number from 1 to 100, or leave it out")
     return weight
 
 

@@ -109,11 +109,12 @@ def parse_settings(text: str, name: str, directory: Path) -> Settings:
 
 def load_provisioners(paths: Sequence[Path], catalogue: Catalogue) -> Expanded:
     """Node groups and limits of provisioners in files of their own: Karpenter documents, or ours, one or many in each.
+    A file named twice is read once.
 
     Raises InvalidConfiguration with every problem of every file, names that stand twice included.
     """
     reader = _Reader()
-    entries = [entry for path in paths for entry in reader.file_of_provisioners(path, catalogue)]
+    entries = [entry for path in dict.fromkeys(paths) for entry in reader.file_of_provisioners(path, catalogue)]
     reader.refuse_repeated_names()
     if not entries and not reader.problems:
         reader.problems.append(f"{', '.join(map(str, paths)) or 'no file'}: has no provisioners")
@@ -237,7 +238,7 @@ class _Reader:
         for index, raw in enumerate(written):
             path = f"{place}[{index}]"
             if isinstance(raw, Mapping) and isinstance(raw.get("file"), str) and raw["file"]:
-                entries.extend(self.file_of_provisioners(directory / raw["file"], catalogue))
+                entries.extend(self.file_of_provisioners(directory / raw["file"], catalogue, f"{path}.file: "))
                 continue
             self.note_names(path, raw)
             try:
@@ -250,11 +251,12 @@ class _Reader:
         self.refuse_repeated_names()
         return entries
 
-    def file_of_provisioners(self, path: Path, catalogue: Catalogue | None) -> list[Written]:
+    def file_of_provisioners(self, path: Path, catalogue: Catalogue | None, named_by: str = "") -> list[Written]:
+        """The file's entries. `named_by` begins what is said of a file that cannot be read: where its name stands."""
         try:
             documents = parse_documents(read_text(path), str(path))
         except InvalidConfiguration as error:
-            self.problems.extend(error.problems)
+            self.problems.extend(f"{named_by}{problem}" for problem in error.problems)
             return []
         entries: list[Written] = []
         for place, raw in _unlisted(documents, str(path)):

@@ -75,7 +75,8 @@ def shown(value: Any) -> str:
 
 def did_you_mean(found: object, known: Iterable[str]) -> str:
     """`; did you mean "..."?`, or nothing where no known word is near."""
-    near = difflib.get_close_matches(str(found), list(known), n=1, cutoff=0.7)
+    others = [word for word in known if word != found]  # a field of another place may have the same name
+    near = difflib.get_close_matches(str(found), others, n=1, cutoff=0.7)
     return f'; did you mean "{near[0]}"?' if near else ""
 
 
@@ -94,7 +95,8 @@ def _of_kind(kind: str, problem: Any, vocabulary: Sequence[str]) -> str:
     if kind == "missing":
         return "is missing"
     if kind == "extra_forbidden":
-        return f"unknown field{did_you_mean(problem['loc'][-1], vocabulary)}"
+        field = problem["loc"][-1]
+        return "unknown field here" if field in vocabulary else f"unknown field{did_you_mean(field, vocabulary)}"
     if kind == "value_error":
         return str(problem["ctx"]["error"])
     if kind == "invalid_key":

@@ -50,6 +50,29 @@ def test_each_kind_of_file_is_recognised(path: Path, kind: str, summary: str) ->
     assert summary in checked.summary
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: any\nweight: 5\nrequirements: [{key: kubernetes.io/arch, operator: In, values: [arm64]}]",
+        "- name: any\n  weight: 5",
+        '{"name": "any", "weight": 5}',
+    ],
+)
+def test_provisioners_in_our_own_form_are_recognised(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(text)
+    (checked,) = check_files([path]).files
+    assert (checked.kind, checked.problems) == ("provisioners", ())
+    assert "(weight 5: " in checked.summary
+
+
+def test_a_field_of_another_place_is_not_suggested_for_itself(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("provisioners: [{name: p}]\nweight: 5\nlimts: {}\n")
+    (checked,) = check_files([path]).files
+    assert sorted(checked.problems) == ['limts: unknown field; did you mean "limits"?', "weight: unknown field here"]
+
+
 def test_files_are_checked_apart(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("provisioners: [{name: p, weight: 0}]\nlimits: {cpu: x}")
     (tmp_path / "broken.yaml").write_text("a: [")

@@ -203,7 +203,11 @@ def test_no_weight_is_0_and_equal_weights_are_one_tier(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        pytest.param(node_pool(weight=0), "spec.weight: found 0, expected a whole number from 1 to 100", id="weight 0"),
+        pytest.param(
+            node_pool(weight=0),
+            "spec.weight: found 0, expected a whole number from 1 to 100, or leave it out",
+            id="weight 0",
+        ),
         pytest.param(node_pool(weight=101), "spec.weight: found 101", id="weight 101"),
         pytest.param(node_pool(weight="50"), 'spec.weight: found "50"', id="weight as text"),
         pytest.param(old_provisioner(weight=-1), "spec.weight: found -1", id="negative weight"),

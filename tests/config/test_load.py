@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cagrpc.config.load import Address, Settings, load_default_settings, load_settings, parse_address, parse_settings
+from cagrpc.config.load import (
+    Address,
+    Settings,
+    load_default_settings,
+    load_provisioners,
+    load_settings,
+    parse_address,
+    parse_settings,
+)
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.wire.provider import AutoscalingOptions
@@ -233,6 +241,12 @@ def test_provisioners_in_a_file_beside_the_configuration(tmp_path: Path) -> None
     )
     (tmp_path / "c.yaml").write_text("provisioners: [{file: more/p.yaml}]")
     assert [group.id for group in load_settings(tmp_path / "c.yaml").groups] == ["r"]
+
+
+def test_a_file_of_provisioners_named_twice_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text("name: q\nnode_groups: [{id: g, instance_type: m7i.large}]")
+    assert [group.id for group in load_provisioners([path, path], embedded_catalogue()).groups] == ["g"]
 
 
 def test_behaviours_of_the_simulation() -> None:

@@ -150,7 +150,7 @@ PROVISIONER_CASES = {
         "[{name: p, node_groups: [{file: no.json}]}]",
         "provisioners[0].node_groups[0].file: no.json: cannot be read",
     ),
-    "no such file of provisioners": ("[{file: no.yaml}]", "no.yaml: cannot be read"),
+    "no such file of provisioners": ("[{file: no.yaml}]", "provisioners[0].file: no.yaml: cannot be read"),
     "one name twice": (
         "[{name: p}, {name: q}, {name: p}]",
         'provisioners[2]: the name "p" is taken by provisioners[0]',
@@ -203,7 +203,7 @@ def test_every_error_at_once_each_with_its_path() -> None:
         "provisioners[1].node_groups[1].price_usd_per_hour",
         "provisioners[1].node_groups[1]",
         "provisioners[1]",
-        "no.yaml",
+        "provisioners[2].file",
         "provisioners[3].spec.weight",
         "limits.cpu",
     }
