@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import numpy as np
-from ortools.math_opt import model_pb2
+from ortools.math_opt import model_pb2, result_pb2, sparse_containers_pb2
+from ortools.math_opt.core.python import solver
 from ortools.math_opt.python import mathopt
 
 from solver.reduce import Floats
@@ -73,16 +74,26 @@ class LinearProgram:
         parameters = mathopt.SolveParameters(threads=1)
         if seconds is not None:
             parameters.time_limit = timedelta(seconds=max(seconds, 0.001))
-        model = mathopt.Model.from_model_proto(self._proto())
-        result = mathopt.solve(model, mathopt.SolverType.GLOP, params=parameters)
-        if result.termination.reason is not mathopt.TerminationReason.OPTIMAL:
+        # What `mathopt.solve` does, less the translation of the result into Python objects, which takes longer than
+        # solving at our sizes.
+        result = solver.solve(
+            self._proto(),
+            mathopt.SolverType.GLOP.value,
+            mathopt.StreamableSolverInitArguments().to_proto(),
+            parameters.to_proto(),
+            mathopt.ModelSolveParameters().to_proto(),
+            None,
+            mathopt.CallbackRegistration().to_proto(),
+            None,
+            None,
+        )
+        if result.termination.reason != result_pb2.TERMINATION_REASON_OPTIMAL:
             return None
-        values = result.variable_values()
-        duals = result.dual_values()
+        primal, dual = result.solutions[0].primal_solution, result.solutions[0].dual_solution
         return LpSolution(
-            result.objective_value(),
-            np.fromiter((values[v] for v in model.variables()), dtype=np.float64, count=self.variables),
-            np.fromiter((duals[c] for c in model.linear_constraints()), dtype=np.float64, count=self.rows),
+            primal.objective_value,
+            _dense(primal.variable_values, self.variables),
+            _dense(dual.dual_values, self.rows),
         )
 
     def _proto(self) -> model_pb2.ModelProto:
@@ -110,6 +121,12 @@ class LinearProgram:
         proto.objective.linear_coefficients.ids.extend(used.tolist())
         proto.objective.linear_coefficients.values.extend(cost[used].tolist())
         return proto
+
+
+def _dense(sparse: sparse_containers_pb2.SparseDoubleVectorProto, size: int) -> Floats:
+    dense = np.zeros(size)
+    dense[np.array(sparse.ids, dtype=np.int64)] = sparse.values
+    return dense
 
 
 def _joined(parts: list[Floats]) -> list[float]:
