@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from cagrpc.cli.output import warn
+from cagrpc.cli.output import say, warn
 from cagrpc.config.check import check_files, schema_text
 
 
@@ -13,7 +13,7 @@ def run(options: argparse.Namespace) -> int:
     """`schema`, or `check` with a line for each sound file and every problem of the others. Exits 2 where there is
     one."""
     if options.action == "schema":
-        print(schema_text(), end="")
+        say(schema_text().rstrip("\n"))
         return 0
     report = check_files(options.files)
     for file in report.files:
@@ -23,5 +23,5 @@ def run(options: argparse.Namespace) -> int:
             place = "" if problem.startswith(str(file.path)) else f"{file.path}: "
             print(f"cagrpc: {place}{problem}", file=sys.stderr)
         if not file.problems:
-            print(f"{file.path}: {file.kind}, sound: {file.summary}")
+            say(f"{file.path}: {file.kind}, sound: {file.summary}")
     return 0 if report.sound else 2

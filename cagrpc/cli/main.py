@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cagrpc.cli.logs import LEVELS as LOG_LEVELS
+from cagrpc.cli.output import OutputError, writing
 from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
 
 EXIT_OK = 0
@@ -33,15 +34,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write its own lines beside our one message
     try:
         code = int(importlib.import_module(options.module).run(options))
-        sys.stdout.flush()  # a closed pipe shows here, not in the interpreter's last words
+        with writing():
+            sys.stdout.flush()  # a closed pipe shows here, not in the interpreter's last words
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         return EXIT_OK  # whoever reads has had enough: `cagrpc plan ... | head`
     except CagrpcError as error:
+        if isinstance(error, OutputError):
+            _discard_stdout()
         return _report(error)
     return code
+
+
+def _discard_stdout() -> None:
+    """The interpreter writes what is left when it ends; by then somebody has been told already, or has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(error: CagrpcError) -> int:

@@ -6,18 +6,40 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cagrpc.errors import CagrpcError
+
 WIDTH_WITHOUT_TERMINAL = 140
 """Columns of a table that goes to a file or a pipe."""
 
 
+class OutputError(CagrpcError):
+    """What a command found out cannot be written, to a full disk for example."""
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """An error of the system in here is an OutputError; a reader who has gone is not."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"the output cannot be written: {error.strerror or error}") from error
+
+
 class _Console(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        with writing():
+            super().print(*objects, **options)
+
     def on_broken_pipe(self) -> None:
         """As everywhere else: `main` says what becomes of it."""
         raise BrokenPipeError
@@ -44,6 +66,12 @@ def warn(message: str) -> None:
     console(sys.stderr).print(Text("warning: ", style="yellow") + Text(message), soft_wrap=True)
 
 
+def say(text: str) -> None:
+    """Text as it is, for people or machines."""
+    with writing():
+        print(text)
+
+
 def print_json(document: Any) -> None:
     """One JSON document, indented."""
-    print(json.dumps(document, indent=2))
+    say(json.dumps(document, indent=2))

@@ -16,10 +16,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cagrpc.cli.output import console, warn
 from cagrpc.config.load import load_provisioners
-from cagrpc.errors import InvalidConfiguration, InvalidInput
+from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
 from cagrpc.wire import manifests
-from solver import Budget, NodeGroup, Plan, Problem, ProblemError, solve
+from solver import Budget, NodeGroup, Plan, PlanRejectedError, Problem, ProblemError, solve
 
 T = TypeVar("T")
 
@@ -88,6 +88,11 @@ def _solve(problem: Problem, budget: Budget) -> Plan:
         return solve(problem, budget)
     except ProblemError as error:
         raise InvalidConfiguration(error.problems) from error
+    except PlanRejectedError as error:
+        raise CagrpcError(
+            f"the planner produced a plan that its checker rejected: {'; '.join(error.faults)}; this is a defect of"
+            " cagrpc: please report it with the files that were planned"
+        ) from error
 
 
 def _watched(task: str, work: Callable[[], T]) -> T:

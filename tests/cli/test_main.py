@@ -57,6 +57,15 @@ def test_exit_codes(
     assert capsys.readouterr().err == message
 
 
+def test_an_error_of_the_system_that_is_not_of_the_output_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> int:
+        raise OSError(28, "No space left on device", "journal")
+
+    monkeypatch.setattr(certs, "run", fail)
+    with pytest.raises(OSError, match="journal"):
+        main(["certs"])
+
+
 def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certs, "run", lambda _: SimpleNamespace().nothing)
     with pytest.raises(AttributeError):

@@ -13,6 +13,7 @@ import pytest
 from cagrpc.cli.main import main
 from cagrpc.cli.planning import parse_seconds
 from cagrpc.errors import InvalidInput
+from solver import Plan, PlanRejectedError
 from tests.cli.conftest import Serving, beginning, cagrpc, command
 
 PROVISIONERS = """
@@ -192,6 +193,37 @@ def test_a_reader_who_has_had_enough_is_no_error(inputs: list[str]) -> None:
         process.stdout.close()
         assert process.wait(60) == 0
         assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("arguments", [["plan"], ["plan", "--output", "json"], ["explain", "--output", "json"]])
+def test_a_full_disk_is_told_in_one_line(arguments: list[str], inputs: list[str]) -> None:
+    name, *more = arguments
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command(name, *inputs, *more), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "cagrpc: the output cannot be written: No space left on device"
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["plan", "explain"])
+def test_a_rejected_plan_is_one_message_that_asks_for_a_report(
+    name: str, inputs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reject(*_: object) -> Plan:
+        raise PlanRejectedError(["node 1: too much cpu", "limit first: 3 nodes"])
+
+    monkeypatch.setattr("cagrpc.cli.planning.solve", reject)
+    assert main([name, *inputs]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    message = captured.err.splitlines()[-1]
+    assert message.startswith(
+        "cagrpc: the planner produced a plan that its checker rejected: node 1: too much cpu; limit first: 3 nodes; "
+    )
+    assert "please report it" in message
 
 
 def test_explain_last_of_a_running_server(demonstration: Serving, tmp_path: Path) -> None:
