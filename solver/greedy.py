@@ -12,6 +12,8 @@ from solver.patterns import Pattern, fill
 from solver.reduce import Floats, Ints, Reduced
 
 _WASTE = 0.1
+_KINDS_TRIED = 8
+_SPECS_TRIED = 60
 
 
 def select(pool: Pool, weights: Weighting, values: Floats, begun: Ints | None = None) -> Selection:
@@ -72,15 +74,25 @@ class _State:
         return True
 
     def extend(self) -> bool:
-        """Adds, for pods that no column serves any more, columns of the kinds that still have room."""
-        reduced, wanting = self.pool.reduced, np.flatnonzero(self.left)
+        """Adds, for pods that no column serves any more, columns of kinds that still have room: those that serve the
+        most valuable of these pods at the least cost, filled up with the others."""
+        reduced = self.pool.reduced
+        wanting = np.flatnonzero(self.left)
+        wanting = wanting[np.argsort(-self.values[wanting], kind="stable")]
+        open_kinds = (self.room > 0) & (self.use <= self.allowed).all(axis=1)
         patterns: list[Pattern] = []
-        for kind in reduced.kinds:
-            usable = [s for s in wanting if kind.fits[s]]
-            if usable and self.room[kind.index] > 0 and (self.use[kind.index] <= self.allowed).all():
-                order = np.array([sorted(usable, key=lambda s: -self.values[s])], dtype=np.int64)
-                packed = fill(reduced, kind, order, self.left)
-                patterns.extend(Pattern(kind.index, tuple(row)) for row in packed.tolist() if any(row))
+        for first in wanting.tolist():
+            need = np.maximum(reduced.requests[first], 1)
+            fit = np.where(reduced.requests[first] > 0, reduced.free // need, np.iinfo(np.int64).max).min(axis=1)
+            usable = np.flatnonzero(open_kinds & reduced.fits[:, first])
+            price = self.cost[usable] / np.minimum(fit[usable], self.left[first])
+            for index in usable[np.argsort(price, kind="stable")[:_KINDS_TRIED]].tolist():
+                kind = reduced.kinds[index]
+                others = wanting[(wanting != first) & reduced.fits[index, wanting]][:_SPECS_TRIED]
+                packed = fill(reduced, kind, np.concatenate([[first], others])[None, :], self.left)
+                patterns.extend(Pattern(index, tuple(row)) for row in packed.tolist() if any(row))
+            if patterns:
+                break
         added = self.pool.add(patterns)
         self._load()
         return added > 0
