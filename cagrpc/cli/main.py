@@ -148,7 +148,13 @@ def _plan_inputs(parser: argparse.ArgumentParser, *, required: bool) -> None:
         help="Karpenter NodePools or Provisioners, YAML",
     )
     parser.add_argument(
-        "--nodes", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="nodes that stand already"
+        "--nodes",
+        type=Path,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="nodes that stand already, and the pods bound to them: Kubernetes YAML or JSON",
     )
     parser.add_argument(
         "--budget", default="1s", metavar="DURATION", help="how long to plan: 500ms, 1s, 2m (default: 1s)"

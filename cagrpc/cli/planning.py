@@ -55,7 +55,7 @@ def parse_seconds(text: str) -> float:
 def _read(options: argparse.Namespace) -> tuple[Problem, Budget]:
     reader = _Reader()
     seconds = reader.attempt(lambda: parse_seconds(options.budget))
-    found = reader.attempt(lambda: manifests.read([*options.pods, *options.nodes], now_seconds=time.time()))
+    found = reader.attempt(lambda: manifests.read(options.pods, options.nodes, now_seconds=time.time()))
     catalogue = reader.attempt(lambda: read_catalogue(options.catalog) if options.catalog else embedded_catalogue())
     # without its catalogue nothing true can be said of a provisioner's instance types
     expanded = reader.attempt(lambda: load_provisioners(options.provisioners, catalogue)) if catalogue else None

@@ -42,25 +42,30 @@ class Manifests:
     warnings: tuple[str, ...] = ()
 
 
-def read(paths: Sequence[Path], *, now_seconds: float = 0.0) -> Manifests:
-    """Everything in the files together: YAML or JSON manifests, or CSV by the suffix `.csv`. A file named twice is
-    read once. With `now_seconds` (since the epoch) pods have waited since their creation.
+def read(paths: Sequence[Path], paths_of_nodes: Sequence[Path] = (), *, now_seconds: float = 0.0) -> Manifests:
+    """Everything in the files together: YAML or JSON manifests, or CSV by the suffix `.csv`; of `paths_of_nodes` only
+    nodes and the pods that are bound to one. A file named twice is read once. With `now_seconds` (since the epoch) pods
+    have waited since their creation.
 
     Raises InvalidInput with every problem of every file, one a line, each with file, index, object and path.
     """
     reader = _Reader(now_seconds)
-    for path in dict.fromkeys(paths):
+    for path in dict.fromkeys((*paths, *paths_of_nodes)):
         text = read_text(path, reader.problems)
         if text is None:
             continue
-        if path.suffix.lower() == ".csv":
+        if path.suffix.lower() == ".csv" and path in paths:
             reader.read_csv(path, text)
-        else:
-            reader.documents.extend(documents(path, text, reader.problems))
-    found = reader.resolve()
+            continue
+        before = len(reader.problems)
+        found = list(documents(path, text, reader.problems))
+        reader.documents += found if path in paths else reader.of_nodes(found)
+        if path in paths_of_nodes and len(reader.problems) == before and not any(d.kind == "Node" for d in found):
+            reader.problems.append(f"{path}: has no Node; --nodes takes Kubernetes nodes, and pods bound to them")
+    result = reader.resolve()
     if reader.problems:
         raise InvalidInput("\n".join(dict.fromkeys(reader.problems)))  # a template may be used twice
-    return found
+    return result
 
 
 @dataclass
@@ -74,11 +79,20 @@ class _Reader:
     daemon_sets: list[PodSpec] = field(default_factory=list)
     used_on: defaultdict[str, list[Mapping[str, int]]] = field(default_factory=lambda: defaultdict(list))
     unread: dict[str, str] = field(default_factory=dict)
+    out_of_place: Counter[str] = field(default_factory=Counter)
     gated: dict[str, int] = field(default_factory=dict)
     ignored_kinds: Counter[str] = field(default_factory=Counter)
     priorities: dict[str, int] = field(default_factory=lambda: dict(_BUILT_IN_PRIORITIES))
     default_priority: int = 0
     unknown_priorities: dict[str, str] = field(default_factory=dict)
+
+    def of_nodes(self, found: Iterable[Document]) -> Iterable[Document]:
+        """What counts in a file of nodes; the rest is remembered for a warning."""
+        for document in found:
+            if document.kind == "Node" or (document.kind == "Pod" and document.spec.get("nodeName")):
+                yield document
+            else:
+                self.out_of_place[document.kind] += 1
 
     def resolve(self) -> Manifests:
         by_kind = defaultdict(list)
@@ -272,9 +286,13 @@ class _Reader:
                 f"{sum(strangers.values())} running pods were passed over: their nodes, for example"
                 f" {next(iter(strangers))}, are not in the files"
             )
+        if self.out_of_place:
+            yield (
+                "objects other than nodes and pods bound to them in files of --nodes were passed over:"
+                f" {_counted(self.out_of_place)}; give what is to be planned by --pods"
+            )
         if self.ignored_kinds:
-            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.ignored_kinds.items()))
-            yield f"objects that planning does not read were passed over: {kinds}"
+            yield f"objects that planning does not read were passed over: {_counted(self.ignored_kinds)}"
 
     def read_csv(self, path: Path, text: str) -> None:
         """Rows of pods; rows of equal requests become one pod set, named after the first."""
@@ -297,6 +315,10 @@ class _Reader:
             f"{place}: {column}: {_shown(text)} is not a whole number from 0 to {10**_MOST_DIGITS - 1}"
         )
         return 0
+
+
+def _counted(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 
 
 def _shown(text: str) -> str:

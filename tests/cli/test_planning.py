@@ -195,12 +195,18 @@ def test_a_reader_who_has_had_enough_is_no_error(inputs: list[str]) -> None:
         assert b"Traceback" not in process.stderr.read()
 
 
-@pytest.mark.parametrize("arguments", [["plan"], ["plan", "--output", "json"], ["explain", "--output", "json"]])
+@pytest.mark.parametrize(
+    "arguments", [["plan"], ["plan", "--output", "json"], ["explain", "--output", "json"], ["config", "schema"]]
+)
 def test_a_full_disk_is_told_in_one_line(arguments: list[str], inputs: list[str]) -> None:
     name, *more = arguments
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            command(name, *inputs, *more), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            command(name, *([] if name == "config" else inputs), *more),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "cagrpc: the output cannot be written: No space left on device"
@@ -224,6 +230,20 @@ def test_a_rejected_plan_is_one_message_that_asks_for_a_report(
         "cagrpc: the planner produced a plan that its checker rejected: node 1: too much cpu; limit first: 3 nodes; "
     )
     assert "please report it" in message
+
+
+def test_pods_among_the_nodes_are_not_planned(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pending = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"
+    (tmp_path / "nodes.yaml").write_text(f"{NODES}---\n{pending}")
+    assert main(["plan", *inputs, "--output", "json"]) == 0
+    captured = capsys.readouterr()
+    assert sum(each["count"] for each in json.loads(captured.out)["pod_classes"]) == 7
+    assert "in files of --nodes were passed over: 1 Pod" in captured.err
+    (tmp_path / "nodes.yaml").write_text(pending)
+    assert main(["plan", *inputs]) == 2
+    assert "nodes.yaml: has no Node" in capsys.readouterr().err
 
 
 def test_explain_last_of_a_running_server(demonstration: Serving, tmp_path: Path) -> None:

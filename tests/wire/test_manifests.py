@@ -175,6 +175,31 @@ def test_nodes_have_what_their_pods_leave(tmp_path: Path) -> None:
     assert found.warnings == ("1 running pods were passed over: their nodes, for example n9, are not in the files",)
 
 
+def test_of_a_file_of_nodes_only_nodes_and_their_pods_are_read(tmp_path: Path) -> None:
+    node = _object("Node", "n1", status={"allocatable": {"cpu": "4", "pods": "10"}})
+    running = _object("Pod", "r", _pod_spec("1", nodeName="n1"))
+    waiting = [_object("Pod", "w", _pod_spec()), _workload("Deployment", replicas=3), _workload("DaemonSet")]
+    nodes, table, empty = (tmp_path / name for name in ("nodes.yaml", "nodes.csv", "empty.yaml"))
+    nodes.write_text(yaml.safe_dump_all([node, running, *waiting]))
+    found = read([], [nodes])
+    assert (found.pod_sets, found.daemon_sets) == ((), ())
+    assert [n.free["cpu"] for n in found.nodes] == [3000]
+    (warning,) = found.warnings
+    assert warning == (
+        "objects other than nodes and pods bound to them in files of --nodes were passed over:"
+        " 1 DaemonSet, 1 Deployment, 1 Pod; give what is to be planned by --pods"
+    )
+    whole = read([nodes], [nodes])  # of a whole cluster, named by both
+    assert ([p.count for p in whole.pod_sets], len(whole.nodes), whole.warnings) == ([1, 3], 1, ())
+    table.write_text("name,cpu_milli,memory_mib,num_gpu\na,1,1,0\n")
+    empty.write_text("")
+    with pytest.raises(InvalidInput) as raised:
+        read([], [table, empty])
+    first, second = str(raised.value).splitlines()
+    assert first.startswith(f"{table}[0]: expected a Kubernetes object")
+    assert second == f"{empty}: has no Node; --nodes takes Kubernetes nodes, and pods bound to them"
+
+
 def test_unread_features_are_one_warning_a_kind_with_an_example(tmp_path: Path) -> None:
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
     found = _read(
