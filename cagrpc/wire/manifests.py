@@ -54,12 +54,13 @@ def read(paths: Sequence[Path], paths_of_nodes: Sequence[Path] = (), *, now_seco
         text = read_text(path, reader.problems)
         if text is None:
             continue
+        before = len(reader.problems)
+        found: list[Document] = []
         if path.suffix.lower() == ".csv" and path in paths:
             reader.read_csv(path, text)
-            continue
-        before = len(reader.problems)
-        found = list(documents(path, text, reader.problems))
-        reader.documents += found if path in paths else reader.of_nodes(found)
+        else:
+            found = list(documents(path, text, reader.problems))
+            reader.documents += found if path in paths else reader.of_nodes(found)
         if path in paths_of_nodes and len(reader.problems) == before and not any(d.kind == "Node" for d in found):
             reader.problems.append(f"{path}: has no Node; --nodes takes Kubernetes nodes, and pods bound to them")
     result = reader.resolve()

@@ -197,6 +197,8 @@ def test_of_a_file_of_nodes_only_nodes_and_their_pods_are_read(tmp_path: Path) -
         read([], [table, empty])
     first, second = str(raised.value).splitlines()
     assert first.startswith(f"{table}[0]: expected a Kubernetes object")
+    with pytest.raises(InvalidInput, match="has no Node"):
+        read([table], [table])
     assert second == f"{empty}: has no Node; --nodes takes Kubernetes nodes, and pods bound to them"
 
 
