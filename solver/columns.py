@@ -17,7 +17,7 @@ from ortools.math_opt.python import mathopt
 from solver.lp import INFINITY
 from solver.objectives import Goal, Stage, hopeless_value
 from solver.patterns import Pattern
-from solver.reduce import Floats, Ints, Reduced
+from solver.reduce import Floats, Ints, Reduced, most_per_node
 
 
 @dataclass
@@ -205,24 +205,15 @@ class RelaxedMaster:
         )
 
 
-def alone(pool: Pool, active: Ints) -> None:
+def alone(pool: Pool, active: Ints, weights: Weighting) -> None:
     """One column for each spec alone, on the kind that serves it at the least cost, so that every pod that fits
     somewhere is in some column."""
     reduced = pool.reduced
-    fit = _alone(reduced, active)
-    prices = weighting(reduced).node_cost[active][:, None]
-    per_pod = np.where(fit > 0, prices / np.maximum(fit, 1), INFINITY)
+    fit = most_per_node(reduced, active)
+    per_pod = np.where(fit > 0, weights.node_cost[active][:, None] / np.maximum(fit, 1), INFINITY)
     for spec in np.flatnonzero(reduced.wanted):
         position = int(np.argmin(per_pod[:, spec]))
         if fit[position, spec]:
             pods = [0] * len(reduced.specs)
             pods[spec] = int(fit[position, spec])
             pool.add([Pattern(int(active[position]), tuple(pods))])
-
-
-def _alone(reduced: Reduced, active: Ints) -> Ints:
-    """Kinds x specs: how many pods of the spec one empty node holds, at most as many as are wanted."""
-    free = reduced.free[active][:, None, :]
-    need = reduced.requests[None, :, :]
-    fit = np.where(need > 0, free // np.maximum(need, 1), np.iinfo(np.int64).max).min(axis=2)
-    return np.where(reduced.fits[active], np.minimum(fit, reduced.wanted), 0)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.budgeting import PROPOSE_SECONDS, Meter
+from solver.budgeting import Meter
 from solver.columns import Pool, Relaxation, RelaxedMaster, Weighting
+from solver.generation import propose
 from solver.pricing import Pricer
 from solver.reduce import Demand, Ints, Reduced
 
@@ -17,7 +18,6 @@ _WHOLE = 0.7
 """A fraction of a node from which on it is taken for a whole one."""
 _ROUNDS = 6
 _STEPS = 50_000
-_WORTH = 1 + 1e-6
 _NEARLY = 1e-6
 
 
@@ -61,15 +61,8 @@ def _fractional(
     for _ in range(_ROUNDS):
         if found is None or meter.left_seconds(fraction) <= 0:
             break
-        offers = pricer.offers(
-            found.pod_values,
-            weights.node_cost + found.kind_values,
-            _WORTH,
-            _STEPS,
-            lambda: meter.left_seconds(fraction) <= 0,
-        )
-        meter.charge(PROPOSE_SECONDS)
-        if not pool.add(offer.pattern for offer in offers if offer.pattern):
+        prices = weights.node_cost + found.kind_values
+        if not propose(pool, pricer, found.pod_values, prices, _STEPS, meter, fraction):
             break
         found = master.solve(meter.wall_limit(fraction), rest)
     return found

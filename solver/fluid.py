@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.lp import INFINITY, LinearProgram, LpSolution
+from solver.lp import INFINITY, LinearProgram
 from solver.objectives import Goal, Stage, hopeless_value
 from solver.reduce import Floats, Ints, Kind, Reduced
 
@@ -25,14 +25,12 @@ class FluidModel:
     active: Ints
     """Kinds taken part, as of `dominance.needed_kinds`."""
 
-    def minimise(
-        self, stage: Stage, fixed: Mapping[Stage, int], seconds: float | None = None
-    ) -> tuple[float, LpSolution] | None:
+    def minimise(self, stage: Stage, fixed: Mapping[Stage, int], seconds: float | None = None) -> float | None:
         """The least value of a stage where earlier stages have at most their `fixed` values; None in case of time out.
         The value includes what no plan can avoid."""
         program, _ = self._program({stage: 1.0}, fixed)
         solution = program.solve(seconds)
-        return None if solution is None else (solution.objective + hopeless_value(stage, self.reduced), solution)
+        return None if solution is None else solution.objective + hopeless_value(stage, self.reduced)
 
     def pod_values(self, weights: Mapping[Stage, float], seconds: float | None = None) -> tuple[Floats, float] | None:
         """The duals of serving one more pod of each spec, when all stages are weighed into one objective; and that

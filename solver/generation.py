@@ -27,26 +27,18 @@ def generate(
     fractional plan over the pool as it then is; None only where not even the first was found in time."""
     pricer, master = Pricer(pool.reduced, active), RelaxedMaster(pool, weights)
     rng = np.random.default_rng(1)
-
-    def out_of_time() -> bool:
-        return meter.left_seconds(fraction) <= 0
-
-    columns.alone(pool, active)
+    columns.alone(pool, active, weights)
     for guess in (values, *(values * rng.uniform(1 - _NEAR, 1 + _NEAR, len(values)) for _ in range(_SEEDS))):
-        offers = pricer.offers(guess, weights.node_cost, _SEED_WORTH, _FIRST_STEPS, out_of_time)
-        pool.add(offer.pattern for offer in offers if offer.pattern)
-        meter.charge(PROPOSE_SECONDS)
+        propose(pool, pricer, guess, weights.node_cost, _FIRST_STEPS, meter, fraction, share=_SEED_WORTH)
     low, high, widened = values * (1 - _NEAR), values * (1 + _NEAR), np.zeros(len(values))
     master.steer(low, high)
     steps = _FIRST_STEPS
-    while not out_of_time():
+    while meter.left_seconds(fraction) > 0:
         found = master.solve(meter.wall_limit(fraction))
         if found is None:
             break
         prices = weights.node_cost + found.kind_values
-        offers = pricer.offers(found.pod_values, prices, _WORTH, steps, out_of_time)
-        meter.charge(PROPOSE_SECONDS)
-        if pool.add(offer.pattern for offer in offers if offer.pattern):
+        if propose(pool, pricer, found.pod_values, prices, steps, meter, fraction):
             continue
         edge = np.abs(found.steered) > _TRACE
         if edge.any():
@@ -61,3 +53,20 @@ def generate(
             break
     master.release()
     return master.solve()
+
+
+def propose(
+    pool: Pool,
+    pricer: Pricer,
+    values: Floats,
+    prices: Floats,
+    steps: int,
+    meter: Meter,
+    fraction: float,
+    *,
+    share: float = _WORTH,
+) -> int:
+    """Adds the patterns worth more than `share` of their price, as far as there is time; returns how many were new."""
+    offers = pricer.offers(values, prices, share, steps, lambda: meter.left_seconds(fraction) <= 0)
+    meter.charge(PROPOSE_SECONDS)
+    return pool.add(offer.pattern for offer in offers if offer.pattern)

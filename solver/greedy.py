@@ -9,7 +9,7 @@ import numpy as np
 from solver.columns import Pool, Weighting
 from solver.master import Selection
 from solver.patterns import Pattern, fill
-from solver.reduce import Floats, Ints, Reduced
+from solver.reduce import Bools, Floats, Ints, Reduced
 
 _WASTE = 0.1
 _KINDS_TRIED = 8
@@ -65,7 +65,7 @@ class _State:
     def step(self) -> bool:
         """Opens the best column as often as it stays full; False when no column serves anything more."""
         useful = np.minimum(self._pods, self.left)
-        open_kinds = (self.room > 0) & (self.use <= self.allowed).all(axis=1)
+        open_kinds = self._open_kinds()
         worth = np.where(open_kinds[self.kinds], useful @ self.values, 0.0)
         if not worth.size or worth.max() <= 0:
             return False
@@ -79,7 +79,7 @@ class _State:
         reduced = self.pool.reduced
         wanting = np.flatnonzero(self.left)
         wanting = wanting[np.argsort(-self.values[wanting], kind="stable")]
-        open_kinds = (self.room > 0) & (self.use <= self.allowed).all(axis=1)
+        open_kinds = self._open_kinds()
         patterns: list[Pattern] = []
         for first in wanting.tolist():
             need = np.maximum(reduced.requests[first], 1)
@@ -96,6 +96,9 @@ class _State:
         added = self.pool.add(patterns)
         self._load()
         return added > 0
+
+    def _open_kinds(self) -> Bools:
+        return (self.room > 0) & (self.use <= self.allowed).all(axis=1)
 
     def _most(self, column: int) -> int:
         kind = self.kinds[column]

@@ -276,4 +276,3 @@ class Plan:
     elapsed_seconds: float
     objective: tuple[float, ...] = ()
     """The lexicographic objective vector, most important first; smaller is better. See docs/architecture.md."""
-    warnings: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ import numba
 import numpy as np
 
 from solver.patterns import Pattern
-from solver.reduce import Bools, Floats, Ints, Reduced
+from solver.reduce import Bools, Floats, Ints, Reduced, most_per_node
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -236,12 +236,7 @@ class Pricer:
     def __init__(self, reduced: Reduced, active: Ints) -> None:
         self._reduced, self._active = reduced, deque(active.tolist())
         self._multipliers: dict[int, Floats] = {}
-        need = reduced.requests
-        self._most = {}
-        for kind in self._active:
-            free = reduced.free[kind]
-            ratio = np.where(need > 0, free // np.maximum(need, 1), np.iinfo(np.int64).max).min(axis=1)
-            self._most[kind] = np.minimum(ratio, reduced.wanted)
+        self._most = dict(zip(self._active, most_per_node(reduced, active), strict=True))
 
     def offers(
         self, values: Floats, prices: Floats, share: float, limit: int, out_of_time: Callable[[], bool]

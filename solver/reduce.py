@@ -152,6 +152,17 @@ class Reduced:
         )
 
 
+def most_per_node(reduced: Reduced, kinds: Ints) -> Ints:
+    """Kinds x specs: how many pods of the spec alone an empty node holds, at most as many as are wanted; 0 where the
+    spec may not run there."""
+    rows = np.zeros((len(kinds), len(reduced.specs)), dtype=np.int64)
+    need = np.maximum(reduced.requests, 1)
+    for row, kind in enumerate(kinds):
+        fit = np.where(reduced.requests > 0, reduced.free[kind] // need, np.iinfo(np.int64).max).min(axis=1)
+        rows[row] = np.where(reduced.fits[kind], np.minimum(fit, reduced.wanted), 0)
+    return rows
+
+
 def reduce(problem: Problem) -> Reduced:
     """Expects a validated problem (`solver.validate`)."""
     specs, demands = _classes(problem)

@@ -33,7 +33,6 @@ class Outcome:
     """The best selection found, what it comes to, and what is proven of it."""
 
     reduced: Reduced
-    columns: Columns
     selection: Selection
     batches: Sequence[writeout.Batch]
     values: Mapping[Stage, int]
@@ -97,7 +96,7 @@ def _choose(
         sound = all(reached[stage] <= began[stage] for stage in order[:-1])
         bounds = floors if sound else _bounds(reduced, order, reached, fluid, meter, known.least_cost_micros)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
-    return Outcome(reduced, known, result.selection, batches, reached, proven)
+    return Outcome(reduced, result.selection, batches, reached, proven)
 
 
 def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Columns:
@@ -171,7 +170,7 @@ def _bounds(
             limit = None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds / 2, 0.2)
             found = fluid.minimise(stage, fixed, limit)
             if found is not None:
-                bounds[stage] = max(bounds[stage], _rounded_up(found[0]))
+                bounds[stage] = max(bounds[stage], _rounded_up(found))
         fixed[stage] = reached[stage]
     return bounds
 

@@ -7,14 +7,14 @@ groups (or existing nodes) they stand for, and a node that could be a cheaper on
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from solver.columns import Pool
 from solver.master import Selection
-from solver.model import Increment, PlacedOnNode, PlannedNodes
+from solver.model import Increment, NodeGroup, PlacedOnNode, PlannedNodes
 from solver.reduce import Demand, Kind, Reduced
 
 
@@ -162,9 +162,10 @@ def _merged(found: Sequence[Batch]) -> list[Batch]:
 def new_nodes(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlannedNodes, ...]:
     """Batches of new nodes handed out to the groups of their kind, minimum sizes first, then in the order of ids."""
     planned: list[PlannedNodes] = []
+    groups = {group.id: group for group in reduced.problem.node_groups}
     for kind in reduced.new_kinds:
         mine = sorted((b for b in found if b.kind == kind.index), key=lambda b: b.pods)
-        rooms = _rooms(reduced, kind)
+        rooms = _rooms(groups, kind)
         for batch in mine:
             left = batch.count
             while left:
@@ -186,8 +187,7 @@ def _joined(planned: Sequence[PlannedNodes]) -> tuple[PlannedNodes, ...]:
     return tuple(PlannedNodes(group, count, dict(pods)) for (group, pods), count in sorted(totals.items()))
 
 
-def _rooms(reduced: Reduced, kind: Kind) -> list[tuple[str, int]]:
-    groups = {group.id: group for group in reduced.problem.node_groups if group.id in set(kind.groups)}
+def _rooms(groups: Mapping[str, NodeGroup], kind: Kind) -> list[tuple[str, int]]:
     obliged = [(g, max(0, min(groups[g].min_size, groups[g].max_size) - groups[g].target_size)) for g in kind.groups]
     rest = [(g, max(0, groups[g].max_size - groups[g].target_size) - least) for g, least in obliged]
     return [(group, room) for group, room in (*obliged, *rest) if room > 0]

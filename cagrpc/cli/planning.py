@@ -38,8 +38,6 @@ def plan_from_files(options: argparse.Namespace) -> Planned:
     """Read, plan; warnings go to stderr. Raises InvalidConfiguration with every problem of every input."""
     problem, budget = _read(options)
     plan = _watched(f"planning {sum(pods.count for pods in problem.pod_sets)} pods", lambda: _solve(problem, budget))
-    for warning in plan.warnings:
-        warn(warning)
     return Planned(plan, {group.id: group for group in problem.node_groups})
 
 
