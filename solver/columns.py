@@ -114,7 +114,6 @@ class RelaxedMaster:
         self._model = model = mathopt.Model()
         self._serve = [model.add_linear_constraint(lb=0.0) for _ in reduced.specs]
         self._room: dict[int, mathopt.LinearConstraint] = {}
-        self._enough = reduced.fits @ reduced.wanted
         self._limits = [model.add_linear_constraint(ub=0.0) for _ in reduced.limits]
         self._nodes: list[mathopt.Variable] = []
         self._left = {d.index: model.add_variable(lb=0.0) for d in reduced.demands}
@@ -136,7 +135,7 @@ class RelaxedMaster:
             row.lower_bound = float(wanted)
         for kind in reduced.kinds:
             # Most kinds can never run out: every pod could have a node of its own. Those have no row.
-            if kind.index not in self._room and kind.most < self._enough[kind.index]:
+            if kind.index not in self._room and kind.most < self._pool.reduced.enough[kind.index]:
                 self._room[kind.index] = row = self._model.add_linear_constraint(ub=0.0)
                 for pattern, variable in zip(self._pool.patterns, self._nodes, strict=False):
                     if pattern.kind == kind.index:

@@ -24,7 +24,7 @@ def needed_kinds(reduced: Reduced) -> Ints:
     use = reduced.use
     limited = np.array([kind.limited for kind in reduced.kinds], dtype=bool)
     new = np.array([not kind.existing for kind in reduced.kinds], dtype=bool)
-    enough = usable & new & (limited | (most >= fits @ reduced.wanted))
+    enough = usable & new & (limited | (most >= reduced.enough))
     keep = usable.copy()
     for b in np.flatnonzero(usable):
         kind = reduced.kinds[b]

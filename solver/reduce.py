@@ -136,6 +136,11 @@ class Reduced:
         return total
 
     @cached_property
+    def enough(self) -> Ints:
+        """Per kind: nodes beyond which none is of use, for every pod that fits it could have one of its own."""
+        return np.asarray(self.fits @ self.wanted, dtype=np.int64)
+
+    @cached_property
     def live(self) -> tuple[Demand, ...]:
         """Demands that some plan may serve."""
         return tuple(demand for demand in self.demands if demand.index not in self.hopeless)

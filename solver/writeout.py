@@ -118,7 +118,7 @@ def _cheaper(reduced: Reduced, batch: Batch) -> Batch:
     """The same pods on the cheapest kind of the same tier that takes no more of any limit and has no size to run out
     of, for what was dropped as surplus may have been what the kind was chosen for."""
     kind = reduced.kinds[batch.kind]
-    if kind.existing:
+    if kind.existing or kind.least:
         return batch
     need = np.zeros(len(reduced.resources), dtype=np.int64)
     specs = set()
@@ -132,8 +132,7 @@ def _cheaper(reduced: Reduced, batch: Batch) -> Batch:
         if (
             other.weight == kind.weight
             and other.price_micros < best.price_micros
-            and other.most >= int(reduced.wanted.sum())
-            and not kind.least
+            and other.most >= reduced.enough[other.index]
             and all(mine <= theirs for mine, theirs in zip(other.use, kind.use, strict=True))
             and all(other.fits[spec] for spec in specs)
             and all(asked <= have for asked, have in zip(wanted, other.free, strict=True))
