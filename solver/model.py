@@ -19,6 +19,8 @@ Labels = Mapping[str, str]
 CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
+HOSTNAME = "kubernetes.io/hostname"
+"""The topology key of which every node is a domain of its own, whatever its labels say."""
 NODES = "nodes"
 """Not a resource of a pod: the name under which a limit counts whole nodes."""
 
@@ -79,6 +81,71 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
+class PodSelector:
+    """Which pods a constraint between pods counts: a label selector and the namespaces it looks in."""
+
+    match_expressions: tuple[Requirement, ...] | None = ()
+    """Conditions on pod labels that hold together (matchLabels are told as In). None matches no pod, as a missing
+    selector does upstream; an empty tuple matches every pod."""
+    namespaces: tuple[str, ...] | None = None
+    """Sorted; None for all namespaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinityTerm:
+    """Pods that must share (or, as anti-affinity, must not share) a domain of `topology_key` (v1.PodAffinityTerm)."""
+
+    topology_key: str
+    selector: PodSelector
+
+
+class WhenUnsatisfiable(StrEnum):
+    DO_NOT_SCHEDULE = "DoNotSchedule"
+    SCHEDULE_ANYWAY = "ScheduleAnyway"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySpread:
+    """v1.TopologySpreadConstraint. ScheduleAnyway is a preference: see `docs/constraints.md` for when it is relaxed."""
+
+    topology_key: str
+    max_skew: int
+    selector: PodSelector
+    when_unsatisfiable: WhenUnsatisfiable = WhenUnsatisfiable.DO_NOT_SCHEDULE
+    min_domains: int = 1
+    honor_node_affinity: bool = True
+    """nodeAffinityPolicy: whether domains that the pod may not run in by selector and affinity are left out."""
+    honor_node_taints: bool = False
+    """nodeTaintsPolicy: whether domains of which the pod tolerates no node are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port of the node that a pod takes for itself. `ip` is empty (or 0.0.0.0) for all addresses."""
+
+    port: int
+    protocol: str = "TCP"
+    ip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredNodes:
+    """Preferred node affinity (v1.PreferredSchedulingTerm)."""
+
+    weight: int
+    term: NodeSelectorTerm
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredPods:
+    """Preferred pod affinity or anti-affinity (v1.WeightedPodAffinityTerm)."""
+
+    weight: int
+    term: PodAffinityTerm
+    anti: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PodSpec:
     """What planning reads of a pod. Two pods with equal specs are interchangeable: this is the equivalence class.
 
@@ -91,6 +158,17 @@ class PodSpec:
     affinity: tuple[NodeSelectorTerm, ...] | None = None
     """Required node affinity: terms of which one must match; None where the pod has none."""
     tolerations: tuple[Toleration, ...] = ()
+    namespace: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Sorted by key; read by the selectors of constraints between pods and by nothing else."""
+    host_ports: tuple[HostPort, ...] = ()
+    pod_affinity: tuple[PodAffinityTerm, ...] = ()
+    """Required; every term must be met."""
+    pod_anti_affinity: tuple[PodAffinityTerm, ...] = ()
+    """Required, and kept by other pods too: none that a term selects joins this pod's domain."""
+    topology_spread: tuple[TopologySpread, ...] = ()
+    preferred_nodes: tuple[PreferredNodes, ...] = ()
+    preferred_pods: tuple[PreferredPods, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +233,14 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningPods:
+    """Pods on a node that stands: what constraints between pods see of them. Their requests are in `Node.free`."""
+
+    spec: PodSpec
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node that stands or is coming, with what is still free on it (`pods` included)."""
 
@@ -162,6 +248,7 @@ class Node:
     free: Resources
     labels: Labels = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+    running: tuple[RunningPods, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +261,9 @@ class Problem:
     limits: tuple[Limit, ...] = ()
     daemon_sets: tuple[PodSpec, ...] = ()
     """Pods that every new node they are eligible for runs one of; their requests are not available to others."""
+    previous: Plan | None = None
+    """The plan before, not yet applied: planning starts from it, and of plans that are equally good the one that
+    changes least is taken (disruption, the last objective)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +333,16 @@ class Unplaced:
 
 
 @dataclass(frozen=True, slots=True)
+class Relaxed:
+    """Pods of a class that are served without some of their preferences."""
+
+    pod_class: int
+    count: int
+    preferences: tuple[str, ...]
+    """What was given up, for people."""
+
+
+@dataclass(frozen=True, slots=True)
 class TierCost:
     """The cost of new nodes in one tier, and a lower bound on it among all plans that serve as much and cost as
     much in the tiers below."""
@@ -276,3 +376,4 @@ class Plan:
     elapsed_seconds: float
     objective: tuple[float, ...] = ()
     """The lexicographic objective vector, most important first; smaller is better. See docs/architecture.md."""
+    relaxed: tuple[Relaxed, ...] = ()
