@@ -20,6 +20,15 @@ from solver.patterns import Pattern
 from solver.reduce import Floats, Ints, Reduced, most_per_node
 
 
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What patterns hold, as parallel arrays sorted by column: `pods` pods of `spec` in `column` of the pool."""
+
+    column: Ints
+    spec: Ints
+    pods: Ints
+
+
 @dataclass
 class Pool:
     """Distinct patterns, in the order they were found."""
@@ -27,6 +36,8 @@ class Pool:
     reduced: Reduced
     patterns: list[Pattern] = field(default_factory=list)
     _known: set[Pattern] = field(default_factory=set)
+    _entries: Entries = field(default_factory=lambda: entries([]))
+    _kinds: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def add(self, patterns: Iterable[Pattern]) -> int:
         """Returns how many were new."""
@@ -37,14 +48,41 @@ class Pool:
                 self.patterns.append(pattern)
         return len(self.patterns) - before
 
-    def pods(self) -> Ints:
-        """Columns x specs."""
-        rows = [pattern.pods for pattern in self.patterns]
-        return np.array(rows, dtype=np.int64).reshape(len(rows), len(self.reduced.specs))
-
     def kinds(self) -> Ints:
         """Per column: its kind."""
-        return np.array([pattern.kind for pattern in self.patterns], dtype=np.int64)
+        self._extend()
+        return self._kinds
+
+    def entries(self) -> Entries:
+        """Of all columns as they are now."""
+        self._extend()
+        return self._entries
+
+    def _extend(self) -> None:
+        first = len(self._kinds)
+        if first < len(self.patterns):
+            new = self.patterns[first:]
+            self._kinds = np.concatenate([self._kinds, np.array([pattern.kind for pattern in new], dtype=np.int64)])
+            known, more = self._entries, entries(new, first)
+            self._entries = Entries(
+                np.concatenate([known.column, more.column]),
+                np.concatenate([known.spec, more.spec]),
+                np.concatenate([known.pods, more.pods]),
+            )
+
+    def serves(self, nodes: Ints) -> Ints:
+        """Per spec: room for pods on `nodes` nodes per column; columns that `nodes` does not reach are not opened."""
+        all_of = self.entries()
+        last = int(np.searchsorted(all_of.column, len(nodes)))
+        amounts = (all_of.pods[:last] * nodes[all_of.column[:last]]).astype(np.float64)
+        return np.bincount(all_of.spec[:last], weights=amounts, minlength=len(self.reduced.specs)).astype(np.int64)
+
+
+def entries(patterns: Sequence[Pattern], first: int = 0) -> Entries:
+    """Columns are numbered from `first`."""
+    sizes = [len(pattern.pods) for pattern in patterns]
+    pairs = np.array([pair for pattern in patterns for pair in pattern.pods], dtype=np.int64).reshape(-1, 2)
+    return Entries(np.repeat(np.arange(first, first + len(patterns)), sizes), pairs[:, 0], pairs[:, 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +193,8 @@ class RelaxedMaster:
             self._model.objective.set_linear_coefficient(variable, float(self._weights.node_cost[pattern.kind]))
             if pattern.kind in self._room:
                 self._room[pattern.kind].set_coefficient(variable, 1.0)
-            for spec, pods in enumerate(pattern.pods):
-                if pods:
-                    self._serve[spec].set_coefficient(variable, float(pods))
+            for spec, pods in pattern.pods:
+                self._serve[spec].set_coefficient(variable, float(pods))
             for row, use in zip(self._limits, self._pool.reduced.kinds[pattern.kind].use, strict=True):
                 if use:
                     row.set_coefficient(variable, float(use))
@@ -213,6 +250,4 @@ def alone(pool: Pool, active: Ints, weights: Weighting) -> None:
     for spec in np.flatnonzero(reduced.wanted):
         position = int(np.argmin(per_pod[:, spec]))
         if fit[position, spec]:
-            pods = [0] * len(reduced.specs)
-            pods[spec] = int(fit[position, spec])
-            pool.add([Pattern(int(active[position]), tuple(pods))])
+            pool.add([Pattern(int(active[position]), ((int(spec), int(fit[position, spec])),))])

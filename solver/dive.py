@@ -34,10 +34,9 @@ def dive(pool: Pool, active: Ints, weights: Weighting, meter: Meter, fraction: f
         taken = _take(found)
         if not taken.any():
             break
-        pods = pool.pods()
         for column in np.flatnonzero(taken).tolist():
             nodes[column] = nodes.get(column, 0) + int(taken[column])
-        left = np.maximum(0, left - taken @ pods[: len(taken)])
+        left = np.maximum(0, left - pool.serves(taken))
         opened = np.bincount(pool.kinds()[: len(taken)], weights=taken, minlength=len(reduced.kinds)).astype(np.int64)
         rest = _rest(rest, left, opened)
     result = np.zeros(len(pool.patterns), dtype=np.int64)

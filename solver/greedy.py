@@ -43,15 +43,14 @@ class _State:
         self._load()
 
     def _load(self) -> None:
-        self.pods, self.kinds = self.pool.pods(), self.pool.kinds()
-        self._pods = self.pods.astype(np.float64)  # a product of floats is many times faster
+        self.kinds, self._entries = self.pool.kinds(), self.pool.entries()
 
     def force_least(self) -> None:
         """Nodes that must be opened in any case, with whatever pods they serve best."""
         for kind in self.pool.reduced.kinds:
             for _ in range(kind.least):
                 columns = np.flatnonzero(self.kinds == kind.index)
-                worth = np.minimum(self.pods[columns], self.left) @ self.values
+                worth = self._worth()[columns]
                 column = int(columns[int(np.argmax(worth))])
                 short = kind.least - (kind.most - int(self.room[kind.index]))
                 self._open(column, self._copies(column, short) if worth.max() > 0 else short)
@@ -64,9 +63,7 @@ class _State:
 
     def step(self) -> bool:
         """Opens the best column as often as it stays full; False when no column serves anything more."""
-        useful = np.minimum(self._pods, self.left)
-        open_kinds = self._open_kinds()
-        worth = np.where(open_kinds[self.kinds], useful @ self.values, 0.0)
+        worth = np.where(self._open_kinds()[self.kinds], self._worth(), 0.0)
         if not worth.size or worth.max() <= 0:
             return False
         column = int(np.argmax(worth / (self.cost[self.kinds] + 1.0)))
@@ -89,13 +86,25 @@ class _State:
             for index in usable[np.argsort(price, kind="stable")[:_KINDS_TRIED]].tolist():
                 kind = reduced.kinds[index]
                 others = wanting[(wanting != first) & reduced.fits[index, wanting]][:_SPECS_TRIED]
-                packed = fill(reduced, kind, np.concatenate([[first], others])[None, :], self.left)
-                patterns.extend(Pattern(index, tuple(row)) for row in packed.tolist() if any(row))
+                filled = fill(reduced, kind, np.concatenate([[first], others])[None, :], self.left)
+                patterns.extend(pattern for pattern in filled if pattern.pods)
             if patterns:
                 break
         added = self.pool.add(patterns)
         self._load()
         return added > 0
+
+    def _worth(self) -> Floats:
+        """Per column: the value of the pods that are left and would find room in it."""
+        held = self._entries
+        useful = np.minimum(held.pods, self.left[held.spec]) * self.values[held.spec]
+        return np.asarray(np.bincount(held.column, weights=useful, minlength=len(self.kinds)), dtype=np.float64)
+
+    def _held(self, column: int) -> tuple[Ints, Ints]:
+        """Specs of the column, and pods of each."""
+        held = self._entries
+        first, last = np.searchsorted(held.column, [column, column + 1])
+        return held.spec[first:last], held.pods[first:last]
 
     def _open_kinds(self) -> Bools:
         return (self.room > 0) & (self.use <= self.allowed).all(axis=1)
@@ -108,8 +117,9 @@ class _State:
 
     def _copies(self, column: int, most: int) -> int:
         """How often the column can be opened until a tenth of what it is worth now would go to waste."""
-        specs = np.flatnonzero(np.minimum(self.pods[column], self.left))
-        pods = self.pods[column, specs]
+        specs, pods = self._held(column)
+        useful = self.left[specs] > 0
+        specs, pods = specs[useful], pods[useful]
         order = np.argsort(self.left[specs] // pods, kind="stable")
         worth = (np.minimum(pods, self.left[specs]) * self.values[specs])[order]
         within = np.cumsum(worth) > _WASTE * worth.sum()
@@ -123,7 +133,8 @@ class _State:
         self.nodes[column] += count
         self.room[kind] -= count
         self.allowed -= self.use[kind] * count
-        self.left = np.maximum(0, self.left - self.pods[column] * count)
+        specs, pods = self._held(column)
+        self.left[specs] = np.maximum(0, self.left[specs] - pods * count)
 
 
 def _whole_gangs(state: _State) -> Selection:

@@ -88,9 +88,8 @@ class Master:
         reduced = self._pool.reduced
         serving: list[list[tuple[int, int]]] = [[] for _ in reduced.specs]
         for column, pattern in enumerate(self._pool.patterns):
-            for spec, count in enumerate(pattern.pods):
-                if count:
-                    serving[spec].append((column, count))
+            for spec, count in pattern.pods:
+                serving[spec].append((column, count))
         for spec, columns in enumerate(serving):
             claims = [d for d in reduced.live if d.spec == spec]
             if claims:

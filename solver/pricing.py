@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-from solver.patterns import Pattern
+from solver.patterns import Pattern, pattern_of
 from solver.reduce import Bools, Floats, Ints, Reduced, most_per_node
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -269,8 +269,8 @@ class Pricer:
         if bound <= threshold:
             return Offer(kind, None, bound)
         few, main = _kept_exact(free, multipliers)
-        found = np.zeros(len(reduced.specs), dtype=np.int64)
         best, proven = threshold, False
+        pattern: Pattern | None = None
         for strength in _STRENGTHS:
             charged = multipliers * strength
             charged[main] = multipliers[main]
@@ -284,9 +284,7 @@ class Pricer:
                 _STATES, best, limit, pods,
             )  # fmt: skip
             if value > best:
-                best = value
-                found[:] = 0
-                found[items[order]] = pods
+                best, pattern = value, pattern_of(kind, items[order], pods)
             if len(order) < len(items):
                 proven = False
             else:
@@ -294,7 +292,7 @@ class Pricer:
             if proven:
                 bound = best
                 break
-        return Offer(kind, Pattern(kind, tuple(found.tolist())) if best > threshold else None, bound)
+        return Offer(kind, pattern, bound)
 
 
 def _kept_exact(free: Ints, multipliers: Floats) -> tuple[int, int]:

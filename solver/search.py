@@ -101,7 +101,7 @@ def _choose(
 
 def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Columns:
     pool, active = Pool(reduced), fluid.active
-    pool.add(Pattern(kind.index, (0,) * len(reduced.specs)) for kind in reduced.new_kinds if kind.least)
+    pool.add(Pattern(kind.index, ()) for kind in reduced.new_kinds if kind.least)
     every = enumerate_maximal(reduced, _ENUMERATE, set(active.tolist()))
     if every is not None:
         pool.add(every)

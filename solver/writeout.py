@@ -44,8 +44,7 @@ def batches(pool: Pool, selection: Selection) -> list[Batch]:
     found: list[Batch] = []
     for column in order:
         pattern = pool.patterns[column]
-        pods = [(spec, count) for spec, count in enumerate(pattern.pods) if count]
-        for count, placed in queues.split(copies[column], pods):
+        for count, placed in queues.split(copies[column], pattern.pods):
             found.append(Batch(pattern.kind, count, placed))
     kept = [_cheaper(reduced, batch) for batch in found if batch.pods]
     return _merged([*kept, *_obligatory(reduced, kept)])
@@ -58,7 +57,7 @@ def _with_idle_nodes(pool: Pool, selection: Selection) -> list[int]:
     fullest: dict[int, int] = {}
     for column, pattern in enumerate(pool.patterns):
         best = fullest.get(pattern.kind)
-        if best is None or sum(pattern.pods) > sum(pool.patterns[best].pods):
+        if best is None or pattern.total > pool.patterns[best].total:
             fullest[pattern.kind] = column
     for kind in pool.reduced.existing_kinds:
         if kind.index in fullest:
