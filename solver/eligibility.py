@@ -1,14 +1,29 @@
-"""May a pod run on a node at all: selectors, required node affinity, taints. Resources are not looked at here.
+"""The rules that need no arithmetic: may a pod run on a node at all (selectors, required node affinity, taints), which
+pods a selector counts, which host ports exclude each other. Resources are not looked at here.
 
-Semantics are the kube-scheduler's NodeAffinity and TaintToleration filters (k8s.io/component-helpers nodeaffinity,
-v1 helper ToleratesTaint), with Karpenter's Gte and Lte added.
+Semantics are the kube-scheduler's NodeAffinity, TaintToleration and NodePorts filters (k8s.io/component-helpers
+nodeaffinity, v1 helper ToleratesTaint, framework HostPortInfo), with Karpenter's Gte and Lte added, and apimachinery's
+label selectors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from solver.model import Labels, NodeSelectorTerm, Operator, PodSpec, Requirement, Taint, TaintEffect, Toleration
+from solver.model import (
+    HostPort,
+    Labels,
+    NodeSelectorTerm,
+    Operator,
+    PodSelector,
+    PodSpec,
+    Requirement,
+    Taint,
+    TaintEffect,
+    Toleration,
+)
+
+_EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, never bound
 
 
 def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -50,6 +65,22 @@ def matches_term(term: NodeSelectorTerm, labels: Labels, node_name: str = "") ->
     return all(matches_requirement(r, labels) for r in term.match_expressions) and all(
         matches_requirement(r, {"metadata.name": node_name}) for r in term.match_fields
     )
+
+
+def selects(selector: PodSelector, namespace: str, labels: Labels) -> bool:
+    """Whether a pod with these labels in this namespace is one that the selector counts."""
+    if selector.match_expressions is None:
+        return False
+    if selector.namespaces is not None and namespace not in selector.namespaces:
+        return False
+    return all(matches_requirement(requirement, labels) for requirement in selector.match_expressions)
+
+
+def ports_collide(one: HostPort, other: HostPort) -> bool:
+    """Whether two pods with these host ports cannot share a node."""
+    if one.port != other.port or one.protocol != other.protocol:
+        return False
+    return one.ip == other.ip or one.ip in _EVERY_ADDRESS or other.ip in _EVERY_ADDRESS
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

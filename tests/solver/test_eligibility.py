@@ -4,8 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from solver.eligibility import matches_requirement, matches_term, tolerates, untolerated, why_not_eligible
-from solver.model import NodeSelectorTerm, Operator, PodSpec, Requirement, Taint, TaintEffect, Toleration
+from solver.eligibility import (
+    matches_requirement,
+    matches_term,
+    ports_collide,
+    selects,
+    tolerates,
+    untolerated,
+    why_not_eligible,
+)
+from solver.model import (
+    HostPort,
+    NodeSelectorTerm,
+    Operator,
+    PodSelector,
+    PodSpec,
+    Requirement,
+    Taint,
+    TaintEffect,
+    Toleration,
+)
 from tests.solver.build import TAINT, TOLERATION, wants
 
 LABELS = {"zone": "a", "cpus": "8", "empty": ""}
@@ -84,3 +102,49 @@ def test_affinity_terms_are_alternatives() -> None:
 def test_the_reason_names_what_is_in_the_way() -> None:
     assert why_not_eligible(PodSpec(node_selector=(("zone", "b"),)), LABELS, ()) == "node selector zone=b not met"
     assert why_not_eligible(PodSpec(), LABELS, (TAINT,)) == "taint dedicated=gpu:NoSchedule not tolerated"
+
+
+WEB = (Requirement("app", Operator.IN, ("web", "shop")),)
+
+
+@pytest.mark.parametrize(
+    ("selector", "namespace", "labels", "expected"),
+    [
+        pytest.param(PodSelector(WEB), "x", {"app": "web"}, True, id="label"),
+        pytest.param(PodSelector(WEB), "x", {"app": "db"}, False, id="another-value"),
+        pytest.param(PodSelector(WEB), "x", {}, False, id="no-label"),
+        pytest.param(PodSelector(()), "x", {}, True, id="empty-selects-all"),
+        pytest.param(PodSelector(None), "x", {"app": "web"}, False, id="none-selects-nothing"),
+        pytest.param(PodSelector((), ("x", "y")), "y", {}, True, id="namespace"),
+        pytest.param(PodSelector((), ("x",)), "y", {}, False, id="another-namespace"),
+        pytest.param(PodSelector((), ()), "", {}, False, id="no-namespace-at-all"),
+        pytest.param(
+            PodSelector((*WEB, Requirement("canary", Operator.DOES_NOT_EXIST))),
+            "x",
+            {"app": "web", "canary": ""},
+            False,
+            id="all-conditions",
+        ),
+        pytest.param(PodSelector((Requirement("app", Operator.NOT_IN, ("web",)),)), "x", {}, True, id="not-in-absent"),
+    ],
+)
+def test_pod_selectors(selector: PodSelector, namespace: str, labels: dict[str, str], expected: bool) -> None:
+    assert selects(selector, namespace, labels) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        pytest.param(HostPort(80), HostPort(80), True, id="same"),
+        pytest.param(HostPort(80), HostPort(81), False, id="another-port"),
+        pytest.param(HostPort(80), HostPort(80, "UDP"), False, id="another-protocol"),
+        pytest.param(HostPort(80, ip="10.0.0.1"), HostPort(80, ip="10.0.0.2"), False, id="another-address"),
+        pytest.param(HostPort(80, ip="10.0.0.1"), HostPort(80, ip="10.0.0.1"), True, id="same-address"),
+        pytest.param(HostPort(80, ip="10.0.0.1"), HostPort(80), True, id="no-address-is-all"),
+        pytest.param(HostPort(80, ip="0.0.0.0"), HostPort(80, ip="10.0.0.1"), True, id="v4-wildcard"),
+        pytest.param(HostPort(80, ip="10.0.0.1"), HostPort(80, ip="::"), True, id="v6-wildcard"),
+    ],
+)
+def test_host_ports(one: HostPort, other: HostPort, expected: bool) -> None:
+    assert ports_collide(one, other) is expected
+    assert ports_collide(other, one) is expected
