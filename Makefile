@@ -9,7 +9,7 @@ STATE_DIR ?= .cagrpc
 RECORDING ?= three-deployments
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-BENCHMARKS ?= $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py,$(wildcard bench/*.py)))
+BENCHMARKS ?= bench.planner bench.best_options
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PROTOS := $(VENV)/.stamp-protos

@@ -10,22 +10,16 @@ this machine; costs, bounds and ratios hold anywhere.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import random
 import resource
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.baselines.first_fit import first_fit_decreasing
-from cagrpc.fleet.catalogue import embedded_catalogue
-from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
+from bench.cases import CASES
+from solver import Budget, Problem, solve
 from solver.pricing import warm_up
-
-GIB = 2**30
-GPU = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True)
@@ -47,51 +41,6 @@ class Result:
     first_fit_seconds: float
     peak_mib: int
     """Of the whole process so far."""
-
-
-def catalogue_groups(most: int | None = None) -> tuple[NodeGroup, ...]:
-    """The amd64 types of the embedded catalogue, unbounded."""
-    groups = [
-        NodeGroup(o.instance_type.name, o.instance_type.allocatable, o.price_usd_per_hour, max_size=10**6)
-        for o in embedded_catalogue().offerings
-        if o.instance_type.arch == "amd64"
-    ]
-    return tuple(groups[:most])
-
-
-def openb() -> Problem:
-    """8,152 real pods over the amd64 half of the catalogue."""
-    with (Path(__file__).parent / "data" / "openb-classes.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    return Problem(tuple(_row(row) for row in rows), catalogue_groups())
-
-
-def _row(row: dict[str, str]) -> PodSet:
-    amounts = {"cpu": int(row["cpu_milli"]), "memory": int(row["memory_mib"]) * 2**20, GPU: int(row["num_gpu"])}
-    spec = PodSpec(tuple(sorted((name, amount) for name, amount in amounts.items() if amount)))
-    return PodSet(row["name"], spec, int(row["count"]))
-
-
-def pod_sets(classes: int, pods: int, seed: int) -> tuple[PodSet, ...]:
-    """`pods` pods in `classes` sets of common shapes: 1 to 8 GiB per core, a tenth with GPUs."""
-    rng = random.Random(seed)
-    sets: dict[PodSpec, None] = {}
-    while len(sets) < classes:
-        cpu = rng.choice((100, 250, 500, 750, 1000, 1500, 2000, 3000, 4000, 6000, 8000)) + 10 * rng.randrange(20)
-        memory = cpu * rng.choice((1, 2, 3, 4, 6, 8)) * GIB // 1000 // 2**20 * 2**20
-        gpu = rng.choice((1, 1, 2, 4)) if rng.random() < 0.1 else 0
-        amounts = {"cpu": cpu, "memory": memory, GPU: gpu}
-        sets[PodSpec(tuple(sorted((k, v) for k, v in amounts.items() if v)))] = None
-    cuts = sorted(rng.randrange(pods) for _ in range(classes - 1))
-    counts = [b - a for a, b in zip([0, *cuts], [*cuts, pods], strict=True)]
-    return tuple(PodSet(f"set-{i:04}", spec, n) for i, (spec, n) in enumerate(zip(sets, counts, strict=True)) if n)
-
-
-CASES: dict[str, tuple[Callable[[], Problem], tuple[float, ...]]] = {
-    "openb-default": (openb, (1.0, 5.0, 20.0)),
-    "32-sets-16384-pods": (lambda: Problem(pod_sets(32, 16_384, 1), catalogue_groups(700)), (1.0,)),
-    "one-class-51000-pods": (lambda: Problem(pod_sets(1, 51_000, 3), catalogue_groups(100)), (0.1,)),
-}
 
 
 def measure(case: str, problem: Problem, budget_seconds: float) -> Result:
@@ -130,9 +79,9 @@ def main() -> None:
     print(f"{'case':<26}", *(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     results = []
     for name in arguments.case or CASES:
-        make, budgets = CASES[name]
-        problem = make()
-        for budget_seconds in arguments.budget or budgets:
+        case = CASES[name]
+        problem = case.build()
+        for budget_seconds in arguments.budget or [run.budget_seconds for run in case.runs]:
             result = measure(name, problem, budget_seconds)
             results.append(result)
             print(
