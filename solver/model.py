@@ -377,3 +377,5 @@ class Plan:
     objective: tuple[float, ...] = ()
     """The lexicographic objective vector, most important first; smaller is better. See docs/architecture.md."""
     relaxed: tuple[Relaxed, ...] = ()
+    bounds: tuple[float, ...] = ()
+    """What is proven of each entry of `objective`: no plan that is as good in the entries before it has less."""

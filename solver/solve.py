@@ -14,7 +14,7 @@ from solver import reasons, writeout
 from solver.budgeting import Meter
 from solver.check import check
 from solver.model import Budget, Certificate, Increment, Plan, PodSet, Problem, Status, TierCost
-from solver.objectives import Goal
+from solver.objectives import Goal, Stage
 from solver.reduce import MICROS, Demand, reduce
 from solver.search import Outcome, optimise
 from solver.validate import validate
@@ -82,7 +82,8 @@ def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
         reasons.unplaced(reduced, missing, increments),
         certificate,
         meter.elapsed_seconds(),
-        tuple(v / MICROS if s.goal is Goal.COST else float(v) for s, v in outcome.values.items()),
+        _told(outcome.values, outcome.values),
+        _told(outcome.values, outcome.bounds),
     )
 
 
@@ -96,6 +97,11 @@ def _tiers(outcome: Outcome, increments: Sequence[Increment]) -> Iterator[TierCo
             # A stage that is proven is proven in dollars too.
             proven = outcome.bounds[stage] == outcome.values[stage]
             yield TierCost(stage.key, cost, cost if proven else min(cost, outcome.bounds[stage] / MICROS))
+
+
+def _told(order: Iterable[Stage], numbers: Mapping[Stage, int]) -> tuple[float, ...]:
+    """The stages' numbers, costs in $/h."""
+    return tuple(numbers[s] / MICROS if s.goal is Goal.COST else float(numbers[s]) for s in order)
 
 
 def _dollars(parts: Iterable[float]) -> float:

@@ -41,6 +41,8 @@ def test_the_checker_accepts_and_bounds_are_below_costs(problem: Problem) -> Non
     pods = sum(p.count for p in problem.pod_sets)
     assert (certificate.status is Status.INFEASIBLE) == (sum(u.count for u in plan.unplaced) == pods)
     assert all(u.reasons for u in plan.unplaced)
+    assert len(plan.bounds) == len(plan.objective)
+    assert all(bound <= reached for bound, reached in zip(plan.bounds, plan.objective, strict=True))
 
 
 @given(problems())
