@@ -15,6 +15,7 @@ from solver.model import (
     Labels,
     NodeSelectorTerm,
     Operator,
+    PodAffinityTerm,
     PodSelector,
     PodSpec,
     Requirement,
@@ -74,6 +75,25 @@ def selects(selector: PodSelector, namespace: str, labels: Labels) -> bool:
     if selector.namespaces is not None and namespace not in selector.namespaces:
         return False
     return all(matches_requirement(requirement, labels) for requirement in selector.match_expressions)
+
+
+def required_affinity(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
+    """The pod's required affinity terms as the kube-scheduler reads them: of several, each counts only the pods that
+    the selectors of all of them match."""
+    terms = spec.pod_affinity
+    if len(terms) < 2:
+        return terms
+    expressions: tuple[Requirement, ...] | None = ()
+    namespaces: set[str] | None = None
+    for selector in (term.selector for term in terms):
+        if selector.match_expressions is None or expressions is None:
+            expressions = None
+        else:
+            expressions = (*expressions, *(r for r in selector.match_expressions if r not in expressions))
+        if selector.namespaces is not None:
+            namespaces = set(selector.namespaces) & (set(selector.namespaces) if namespaces is None else namespaces)
+    together = PodSelector(expressions, None if namespaces is None else tuple(sorted(namespaces)))
+    return tuple(PodAffinityTerm(term.topology_key, together) for term in terms)
 
 
 def ports_collide(one: HostPort, other: HostPort) -> bool:

@@ -339,7 +339,7 @@ class Relaxed:
     pod_class: int
     count: int
     preferences: tuple[str, ...]
-    """What was given up, for people."""
+    """What was given up, for people: one text per preference, in the order of `docs/constraints.md`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from solver.eligibility import (
     matches_requirement,
     matches_term,
     ports_collide,
+    required_affinity,
     selects,
     tolerates,
     untolerated,
@@ -17,6 +18,7 @@ from solver.model import (
     HostPort,
     NodeSelectorTerm,
     Operator,
+    PodAffinityTerm,
     PodSelector,
     PodSpec,
     Requirement,
@@ -148,3 +150,16 @@ def test_pod_selectors(selector: PodSelector, namespace: str, labels: dict[str, 
 def test_host_ports(one: HostPort, other: HostPort, expected: bool) -> None:
     assert ports_collide(one, other) is expected
     assert ports_collide(other, one) is expected
+
+
+def test_of_several_affinity_terms_each_counts_what_all_of_them_match() -> None:
+    web, any_of_x = PodSelector(WEB), PodSelector((), ("x", "y"))
+    both = PodSelector(WEB, ("x", "y"))
+    terms = (PodAffinityTerm("zone", web), PodAffinityTerm("host", any_of_x))
+    assert required_affinity(PodSpec(pod_affinity=terms[:1])) == terms[:1]
+    assert required_affinity(PodSpec(pod_affinity=terms)) == (
+        PodAffinityTerm("zone", both),
+        PodAffinityTerm("host", both),
+    )
+    nothing = (*terms, PodAffinityTerm("zone", PodSelector(None, ("y", "z"))))
+    assert required_affinity(PodSpec(pod_affinity=nothing))[0].selector == PodSelector(None, ("y",))
