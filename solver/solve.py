@@ -83,7 +83,7 @@ def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
         certificate,
         meter.elapsed_seconds(),
         _told(outcome.values, outcome.values),
-        _told(outcome.values, outcome.bounds),
+        bounds=_told(outcome.values, outcome.bounds),
     )
 
 
