@@ -28,7 +28,7 @@ def needed_kinds(reduced: Reduced) -> Ints:
     keep = usable.copy()
     for b in np.flatnonzero(usable):
         kind = reduced.kinds[b]
-        if kind.existing or kind.least:
+        if kind.existing or kind.least or kind.previous:
             continue
         better = (weight > kind.weight) | ((weight == kind.weight) & (price <= price[b]))
         over = (

@@ -7,13 +7,15 @@ it is on, and no kind holds more of a spec per node than fits one node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from solver.claims import Claims, claims
 from solver.lp import INFINITY, LinearProgram
-from solver.objectives import Goal, Stage, hopeless_value
+from solver.objectives import Stage, hopeless_value
 from solver.reduce import Floats, Ints, Kind, Reduced
 
 
@@ -35,9 +37,23 @@ class FluidModel:
     def pod_values(self, weights: Mapping[Stage, float], seconds: float | None = None) -> tuple[Floats, float] | None:
         """The duals of serving one more pod of each spec, when all stages are weighed into one objective; and that
         objective's least value. None in case of time out."""
+        found = self.relaxed(weights, seconds)
+        return None if found is None else (found[0], found[1])
+
+    def relaxed(
+        self, weights: Mapping[Stage, float], seconds: float | None = None
+    ) -> tuple[Floats, float, Floats] | None:
+        """As `pod_values`, with the values of the claims' variables."""
         program, serve = self._program(weights, {})
         solution = program.solve(seconds)
-        return None if solution is None else (solution.duals[serve.start : serve.stop], solution.objective)
+        if solution is None:
+            return None
+        first = program.variables - len(self.claimed.linear.uppers)
+        return solution.duals[serve.start : serve.stop], solution.objective, solution.values[first:]
+
+    @cached_property
+    def claimed(self) -> Claims:
+        return claims(self.reduced)
 
     def _program(self, weights: Mapping[Stage, float], fixed: Mapping[Stage, int]) -> tuple[LinearProgram, range]:
         reduced, program = self.reduced, LinearProgram()
@@ -48,19 +64,20 @@ class FluidModel:
         )
         spec_of, kind_of = np.nonzero(reduced.fits[self.active].T & (reduced.wanted > 0)[:, None])
         placed = program.add_variables(np.zeros(len(spec_of)))
-        serve = program.add_rows(reduced.wanted.astype(np.float64), INFINITY, len(reduced.specs))
+        constants = np.array([constant for _, constant in self.claimed.needed], dtype=np.float64)
+        serve = program.add_rows(constants, INFINITY, len(reduced.rows))
         program.add_entries(spec_of, placed.start + np.arange(len(spec_of)), 1.0)
         self._capacity_rows(program, opened, placed, spec_of, kind_of)
         if reduced.limits:
             rows = program.add_rows(-INFINITY, np.array(reduced.limits, dtype=np.float64), len(reduced.limits))
             use = reduced.use[self.active].astype(np.float64)
             program.add_entries(np.array(rows)[None, :], np.array(opened)[:, None], use)
-        unserved = self._unserved(program, weights, {*weights, *fixed}, serve)
+        claimed = self._claims(program, weights, serve)
         for stage, most in fixed.items():
             row = program.add_rows(-INFINITY, float(most - hopeless_value(stage, reduced)), 1).start
             program.add_entries(row, np.array(opened), np.array([_per_node(stage, kind) for kind in kinds]))
-            for variable, amount in unserved.get(stage, ()):
-                program.add_entries(row, variable, amount)
+            terms = self.claimed.stages.get(stage, ())
+            program.add_entries(row, [claimed.start + v for v, _ in terms], [float(c) for _, c in terms])
         return program, serve
 
     def _capacity_rows(
@@ -86,36 +103,39 @@ class FluidModel:
         # Not more of one spec than whole pods fit; said only where it says more than the resource rows do.
         need = np.maximum(reduced.requests[spec_of], 1)
         ratio = np.where(reduced.requests[spec_of] > 0, reduced.free[self.active][kind_of] / need, INFINITY)
-        whole = np.floor(ratio.min(axis=1))
+        whole = np.minimum(np.floor(ratio.min(axis=1)), reduced.caps[spec_of])
         tight = np.flatnonzero(whole < ratio.min(axis=1) - 1e-9)
         rows = program.add_rows(-INFINITY, 0.0, len(tight))
         program.add_entries(np.array(rows), placed.start + tight, 1.0)
         program.add_entries(np.array(rows), opened.start + kind_of[tight], -whole[tight])
 
-    def _unserved(
-        self, program: LinearProgram, weights: Mapping[Stage, float], asked: Iterable[Stage], serve: range
-    ) -> dict[Stage, list[tuple[int, float]]]:
-        """Variables for what stays unserved, whole gangs together; returns each stage's terms over them."""
-        terms: dict[Stage, list[tuple[int, float]]] = {s: [] for s in asked if s.goal not in {Goal.COST, Goal.NODES}}
-        gangs: dict[str, int] = {}
-        for demand in self.reduced.live:
-            stages = [stage for stage in terms if stage.counts(demand)]
-            if demand.gang is not None:
-                if demand.gang not in gangs:
-                    gangs[demand.gang] = program.add_variables(np.zeros(1), upper=1.0).start
-                parts = [(gangs[demand.gang], float(demand.count), float(sum(a * c for a, c in demand.ages)))]
-            else:
-                sizes = np.array([count for _, count in demand.ages], dtype=np.float64)
-                steps = program.add_variables(np.zeros(len(sizes)), upper=sizes)
-                parts = [(v, 1.0, float(age)) for v, (age, _) in zip(steps, demand.ages, strict=True)]
-            for variable, pods, waited in parts:
-                program.add_entries(serve.start + demand.spec, variable, pods)
-                for stage in stages:
-                    terms[stage].append((variable, waited if stage.goal is Goal.WAITING else pods))
+    def _claims(self, program: LinearProgram, weights: Mapping[Stage, float], serve: range) -> range:
+        """The demand side, relaxed; its variables are the last ones of the program."""
+        linear = self.claimed.linear
+        uppers = np.array(linear.uppers, dtype=np.float64)
+        variables = program.add_variables(np.zeros(len(uppers)), upper=uppers)
+        needed = [(row, v, -float(c)) for row, (terms, _) in enumerate(self.claimed.needed) for v, c in terms]
+        _add(program, serve.start, variables.start, needed)
+        lower = [-INFINITY if low is None else float(low) for _, low, _ in linear.rows]
+        upper = [INFINITY if high is None else float(high) for _, _, high in linear.rows]
+        rows = program.add_rows(lower, upper, len(linear.rows))
+        _add(
+            program,
+            rows.start,
+            variables.start,
+            [(row, v, float(c)) for row, (terms, _, _) in enumerate(linear.rows) for v, c in terms],
+        )
         for stage, weight in weights.items():
-            for variable, amount in terms.get(stage, ()):
-                program.add_cost(variable, weight * amount)
-        return terms
+            for variable, amount in self.claimed.stages.get(stage, ()):
+                program.add_cost(variables.start + variable, weight * amount)
+        return variables
+
+
+def _add(program: LinearProgram, row: int, variable: int, entries: Sequence[tuple[int, int, float]]) -> None:
+    """(row, variable, coefficient) entries, counted from `row` and `variable`."""
+    if entries:
+        rows, variables, values = (np.array(part) for part in zip(*entries, strict=True))
+        program.add_entries(row + rows, variable + variables, values)
 
 
 def _per_node(stage: Stage, kind: Kind) -> float:

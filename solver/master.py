@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
 
 from solver.budgeting import Meter
+from solver.claims import add_linear, claims, completed, units_of, unserved_of
 from solver.columns import Pool
-from solver.objectives import Goal, Stage, hopeless_value, value
-from solver.reduce import Demand, Reduced
+from solver.objectives import Goal, Stage, Units, hopeless_value, value
+from solver.reduce import Reduced
 
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 
@@ -27,6 +28,8 @@ class Selection:
 
     nodes: tuple[int, ...]
     unserved: Mapping[int, int]
+    units: Units = field(default_factory=dict)
+    """For demands that have a choice of rows."""
 
     def opened(self, pool: Pool) -> list[int]:
         """New and existing nodes used, per kind."""
@@ -41,7 +44,7 @@ class Selection:
 
     def objective(self, pool: Pool, stages: Sequence[Stage]) -> tuple[int, ...]:
         unserved, opened = self.all_unserved(pool.reduced), self.opened(pool)
-        return tuple(value(stage, pool.reduced, unserved, opened) for stage in stages)
+        return tuple(value(stage, pool.reduced, unserved, opened, self.units) for stage in stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +66,30 @@ class Master:
             model.new_int_var(0, reduced.kinds[pattern.kind].most, f"nodes_{index}")
             for index, pattern in enumerate(pool.patterns)
         ]
-        self._unserved: dict[int, cp_model.IntVar] = {}
-        self._steps: dict[int, list[cp_model.IntVar]] = {}
-        self._served: dict[str, cp_model.IntVar] = {}
-        for demand in reduced.live:
-            self._add_demand(demand)
+        self._claims = claims(reduced)
+        self._claimed = add_linear(model, self._claims.linear)
         self._cover()
         self._room()
 
-    def _add_demand(self, demand: Demand) -> None:
-        model = self._model
-        left = model.new_int_var(0, demand.count, f"unserved_{demand.index}")
-        self._unserved[demand.index] = left
-        if demand.gang is not None:
-            if demand.gang not in self._served:
-                self._served[demand.gang] = model.new_bool_var(f"gang_{demand.gang}")
-            model.add(left == demand.count - demand.count * self._served[demand.gang])
-        if any(age for age, _ in demand.ages):
-            steps = [model.new_int_var(0, count, "") for _, count in demand.ages]
-            model.add(sum(steps) == left)
-            self._steps[demand.index] = steps
-
     def _cover(self) -> None:
         reduced = self._pool.reduced
-        serving: list[list[tuple[int, int]]] = [[] for _ in reduced.specs]
+        serving: list[list[tuple[int, int]]] = [[] for _ in reduced.rows]
         for column, pattern in enumerate(self._pool.patterns):
-            for spec, count in pattern.pods:
-                serving[spec].append((column, count))
-        for spec, columns in enumerate(serving):
-            claims = [d for d in reduced.live if d.spec == spec]
-            if claims:
-                placed = cp_model.LinearExpr.weighted_sum(
-                    [self._nodes[column] for column, _ in columns], [count for _, count in columns]
-                )
-                left = cp_model.LinearExpr.sum([self._unserved[d.index] for d in claims])
-                self._model.add(placed + left >= sum(d.count for d in claims))
+            for row, count in pattern.pods:
+                serving[row].append((column, count))
+        # Room for more pods than there are does no harm, but for those that others need beside them.
+        exact = frozenset(row for need in reduced.needs for row in need.helpers)
+        for row, (terms, constant) in enumerate(self._claims.needed):
+            if not terms and not constant and row not in exact:
+                continue
+            supply = cp_model.LinearExpr.weighted_sum(
+                [*(self._nodes[column] for column, _ in serving[row]), *(self._claimed[v] for v, _ in terms)],
+                [*(count for _, count in serving[row]), *(-coefficient for _, coefficient in terms)],
+            )
+            if row in exact:
+                self._model.add(supply == constant)
+            else:
+                self._model.add(supply >= constant)
 
     def _room(self) -> None:
         reduced, kinds = self._pool.reduced, self._pool.kinds()
@@ -117,15 +109,24 @@ class Master:
                 kind = reduced.kinds[pattern.kind]
                 costs.append(0 if kind.existing else stage.node_cost(kind.price_micros, kind.weight))
             return cp_model.LinearExpr.weighted_sum(self._nodes, costs)
-        claims = [d for d in reduced.live if stage.counts(d)]
-        if stage.goal is Goal.WAITING:
-            terms = [
-                (step, age)
-                for d in claims
-                for step, (age, _) in zip(self._steps.get(d.index, ()), d.ages, strict=False)
-            ]
-            return cp_model.LinearExpr.weighted_sum([s for s, _ in terms], [age for _, age in terms])
-        return cp_model.LinearExpr.sum([self._unserved[d.index] for d in claims])
+        if stage.goal is Goal.CHANGE:
+            return cp_model.LinearExpr.sum(self._changes())
+        terms = self._claims.stages[stage]
+        return cp_model.LinearExpr.weighted_sum([self._claimed[v] for v, _ in terms], [c for _, c in terms])
+
+    def _changes(self) -> list[cp_model.IntVar]:
+        """Per kind: by how many nodes it differs from the previous plan."""
+        reduced, kinds = self._pool.reduced, self._pool.kinds()
+        changes = []
+        for kind in reduced.new_kinds:
+            columns = (kinds == kind.index).nonzero()[0]
+            if len(columns) or kind.previous:
+                opened = cp_model.LinearExpr.sum([self._nodes[c] for c in columns])
+                change = self._model.new_int_var(0, kind.most + kind.previous, "")
+                self._model.add(opened - change <= kind.previous)
+                self._model.add(opened + change >= kind.previous)
+                changes.append(change)
+        return changes
 
     def minimise(
         self, stages: Sequence[Stage], start: Selection, floors: Mapping[Stage, int], meter: Meter, fraction: float
@@ -171,20 +172,13 @@ class Master:
         if status not in _FEASIBLE:
             return None, 0
         nodes = tuple(solver.value(variable) for variable in self._nodes)
-        unserved = {index: solver.value(variable) for index, variable in self._unserved.items()}
-        return Selection(nodes, unserved), math.ceil(solver.best_objective_bound - 1e-6)
+        values = [solver.value(variable) for variable in self._claimed]
+        found = Selection(nodes, unserved_of(self._claims, values), units_of(self._claims, values))
+        return found, math.ceil(solver.best_objective_bound - 1e-6)
 
     def _hint(self, start: Selection) -> None:
-        model, demands = self._model, {d.index: d for d in self._pool.reduced.live}
-        model.clear_hints()  # type: ignore[no-untyped-call]
+        self._model.clear_hints()  # type: ignore[no-untyped-call]
         for variable, count in zip(self._nodes, start.nodes, strict=True):
-            model.add_hint(variable, count)
-        for index, variable in self._unserved.items():
-            model.add_hint(variable, start.unserved[index])
-        for gang, served in self._served.items():
-            model.add_hint(served, all(start.unserved[d.index] == 0 for d in demands.values() if d.gang == gang))
-        for index, steps in self._steps.items():
-            left = start.unserved[index]
-            for step, (_, count) in zip(steps, demands[index].ages, strict=True):
-                model.add_hint(step, min(left, count))
-                left -= min(left, count)
+            self._model.add_hint(variable, count)
+        for variable, count in zip(self._claimed, completed(self._claims, start.unserved, start.units), strict=True):
+            self._model.add_hint(variable, count)

@@ -16,7 +16,8 @@ from solver.columns import Pool, RelaxedMaster, values, weighting
 from solver.errors import ProblemError
 from solver.model import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem
 from solver.objectives import Goal, Stage, stages
-from solver.reduce import MICROS, Demand, Kind, Reduced, price_micros, reduce
+from solver.reduce import MICROS, Demand, Kind, Reduced, price_micros
+from solver.reduction import reduce
 from solver.search import Columns, choose, find_columns
 from solver.validate import validate
 
@@ -71,7 +72,7 @@ def rank(problem: Problem, candidates: Sequence[Candidate], budget: Budget) -> t
     validate(problem)
     _validate(problem, candidates)
     problem = _coarse(problem)
-    full = reduce(problem)
+    full = reduce(problem, domains=False)
     shared = find_columns(full, meter, _FIRST_SHARE)
     finish = _planned(shared, meter) if shared.complete else _relaxed(full, shared, meter)
     scores = []
@@ -169,7 +170,7 @@ def _reason(group: NodeGroup, candidate: Candidate, cost: float, rest: float, un
 def _rest(problem: Problem, full: Reduced, candidate: Candidate) -> Reduced:
     """The same classes and kinds with the candidate's pods, nodes and share of the limits taken out."""
     keys = [(p.spec, p.priority, p.gang, p.placeholder) for p in problem.pod_sets]
-    demand_of = {(full.specs[d.spec], d.priority, d.gang, d.placeholder): d.index for d in full.demands}
+    demand_of = {(d.pod, d.priority, d.gang, d.placeholder): d.index for d in full.demands}
     served: dict[int, list[tuple[PodSet, int]]] = defaultdict(list)
     for index, pods in candidate.pod_counts.items():
         if pods:

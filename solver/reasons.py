@@ -26,11 +26,16 @@ def unplaced(reduced: Reduced, missing: dict[Demand, int], increments: Sequence[
 
 
 def _reasons(reduced: Reduced, demand: Demand, deltas: dict[str, int]) -> Iterator[str]:
-    problem, spec = reduced.problem, reduced.specs[demand.spec]
+    problem, spec = reduced.problem, demand.pod
     if not problem.node_groups and not problem.nodes:
         yield "there are no node groups and no nodes"
         return
-    fitting = {group for kind in reduced.kinds if kind.fits[demand.spec] for group in (*kind.groups, *kind.nodes)}
+    fitting = {
+        group
+        for kind in reduced.kinds
+        if any(kind.fits[row] for row in demand.rows)
+        for group in (*kind.groups, *kind.nodes)
+    }
     if demand.gang is not None:
         yield from _gang(reduced, demand)
     if fitting:
@@ -43,7 +48,9 @@ def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:
     pods = sum(d.count for d in members)
     yield f"gang {demand.gang} is served whole or not at all, and not all of its {pods} pods can be placed"
     for other in members:
-        if other.index != demand.index and not any(k.fits[other.spec] and k.most for k in reduced.kinds):
+        if other.index != demand.index and not any(
+            k.most and any(k.fits[row] for row in other.rows) for k in reduced.kinds
+        ):
             yield f"its pod {other.example} fits nowhere"
 
 

@@ -14,14 +14,16 @@ import numpy as np
 
 from solver import columns, greedy, writeout
 from solver.budgeting import Meter
+from solver.claims import near, settle
 from solver.columns import Pool
 from solver.dive import dive
 from solver.dominance import needed_kinds
 from solver.fluid import FluidModel
 from solver.generation import generate
 from solver.master import Master, Selection
-from solver.objectives import Goal, Stage, hopeless_value, stages, value
+from solver.objectives import Goal, Stage, breaks_ties, hopeless_value, stages, value
 from solver.patterns import Pattern, enumerate_maximal
+from solver.quotas import pinned
 from solver.reduce import Floats, Ints, Reduced
 
 _ENUMERATE = 1500
@@ -56,8 +58,35 @@ class Columns:
 def optimise(reduced: Reduced, meter: Meter, fraction: float) -> Outcome:
     """Within the first `fraction` of the budget, with bounds."""
     fluid = FluidModel(reduced, needed_kinds(reduced))
+    if fluid.claimed.chooses:
+        return _with_choices(reduced, fluid, meter, fraction)
     found = _columns(reduced, fluid, meter, fraction)
     return _choose(reduced, found, None if found.complete else fluid, meter, fraction)
+
+
+def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Outcome:
+    """Where domains, variants or bundles are to be chosen: first choose by the fluid relaxation, which knows the rules,
+    then plan the problem without rules that this leaves, then let CP-SAT decide both together over its columns."""
+    claimed, weights = fluid.claimed, columns.weighting(reduced)
+    every = enumerate_maximal(reduced, _ENUMERATE, set(fluid.active.tolist()))
+    found = fluid.relaxed(_weights(reduced, stages(reduced), weights), meter.wall_limit(fraction * 0.3))
+    values = None if found is None else near(claimed, found[2].tolist())
+    if values is None:
+        values = [0] * len(claimed.linear.uppers)
+    plain = pinned(reduced, claimed, values)
+    if every is None:
+        # Kinds that no fluid needs for the one may be needed for the other.
+        inner = FluidModel(plain, needed_kinds(plain))
+        known = _columns(plain, inner, meter, fraction)
+    else:
+        inner, known = None, Columns([*_obliged(reduced), *every], True, np.ones(len(reduced.rows)))
+    planned, start = _start(plain, known, inner, meter, fraction)
+    pool = Pool(reduced)
+    pool.add(planned.patterns)
+    nodes = np.array(start.nodes, dtype=np.int64)
+    unserved, units = settle(reduced, claimed, pool.serves(nodes).tolist())
+    begun = Selection(start.nodes, unserved, units)
+    return _finish(pool, begun, Columns(pool.patterns, every is not None, known.pod_values), fluid, meter, fraction)
 
 
 def find_columns(reduced: Reduced, meter: Meter, fraction: float) -> Columns:
@@ -77,12 +106,26 @@ def _choose(
     meter: Meter,
     fraction: float,
 ) -> Outcome:
-    order = stages(reduced)
+    pool, start = _start(reduced, known, fluid, meter, fraction)
+    return _finish(pool, start, known, fluid, meter, fraction)
+
+
+def _start(
+    reduced: Reduced, known: Columns, fluid: FluidModel | None, meter: Meter, fraction: float
+) -> tuple[Pool, Selection]:
+    """The first incumbent, of a problem in which every demand has one row."""
     pool = Pool(reduced)
     pool.add(known.patterns)
     weights = columns.weighting(reduced)
     begun = dive(pool, fluid.active, weights, meter, fraction * 0.85) if fluid else None
-    start = greedy.select(pool, weights, known.pod_values, begun)
+    return pool, greedy.select(pool, weights, known.pod_values, begun)
+
+
+def _finish(
+    pool: Pool, start: Selection, known: Columns, fluid: FluidModel | None, meter: Meter, fraction: float
+) -> Outcome:
+    reduced = pool.reduced
+    order = stages(reduced)
     # Bounded before the long part, so that an answer in time has an honest bound.
     began = dict(zip(order, start.objective(pool, order), strict=True))
     floors = _bounds(reduced, order, began, fluid, meter, known.least_cost_micros)
@@ -93,7 +136,7 @@ def _choose(
     if not known.complete:
         # The floors hold where earlier stages are no worse than the start's; a stage may be, for the sake of one
         # before it that became better.
-        sound = all(reached[stage] <= began[stage] for stage in order[:-1])
+        sound = all(reached[stage] <= began[stage] for stage in order if not breaks_ties(stage))
         bounds = floors if sound else _bounds(reduced, order, reached, fluid, meter, known.least_cost_micros)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
     return Outcome(reduced, result.selection, batches, reached, proven)
@@ -101,7 +144,7 @@ def _choose(
 
 def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Columns:
     pool, active = Pool(reduced), fluid.active
-    pool.add(Pattern(kind.index, ()) for kind in reduced.new_kinds if kind.least)
+    pool.add(_obliged(reduced))
     every = enumerate_maximal(reduced, _ENUMERATE, set(active.tolist()))
     if every is not None:
         pool.add(every)
@@ -115,6 +158,11 @@ def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float)
     factor = max(guide.get(Stage(Goal.COST, weight), 1.0) for weight in reduced.tiers) if reduced.tiers else 1.0
     least_cost = cost / factor if len(reduced.tiers) == 1 else 0.0
     return Columns(pool.patterns, False, values if relaxed is None else relaxed.pod_values, least_cost)
+
+
+def _obliged(reduced: Reduced) -> list[Pattern]:
+    """Empty nodes, for kinds of which some must be opened in any case."""
+    return [Pattern(kind.index, ()) for kind in reduced.new_kinds if kind.least]
 
 
 def _dominant_shares(reduced: Reduced, active: Ints, weights: columns.Weighting) -> Floats:
@@ -136,6 +184,8 @@ def _weights(reduced: Reduced, order: Sequence[Stage], weights: columns.Weightin
             factors[stage] = weights.node_cost[kinds[0].index] / kinds[0].price_micros if kinds else 1.0
         elif stage.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS):
             factors[stage] = 4.0 * dearest
+        elif stage.goal is Goal.PREFERENCES:
+            factors[stage] = dearest
     return factors
 
 
@@ -146,7 +196,7 @@ def _values(
     for batch in batches:
         opened[batch.kind] += batch.count
     missing = selection.all_unserved(reduced)
-    return {stage: value(stage, reduced, missing, opened) for stage in order}
+    return {stage: value(stage, reduced, missing, opened, selection.units) for stage in order}
 
 
 def _bounds(
@@ -161,11 +211,11 @@ def _bounds(
     there is one and time. The last stage (number of nodes) is not bounded: nobody is shown it."""
     bounds = {stage: hopeless_value(stage, reduced) for stage in order}
     fixed: dict[Stage, int] = {}
-    everything = all(reached[s] == bounds[s] for s in order if s.goal not in (Goal.COST, Goal.NODES))
+    everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
     for stage in order:
         if stage.goal is Goal.COST and everything and least_cost_micros:
             bounds[stage] = _rounded_up(least_cost_micros)
-        elif fluid and reached[stage] > bounds[stage] and stage.goal is not Goal.NODES:
+        elif fluid and reached[stage] > bounds[stage] and not breaks_ties(stage):
             # Late as it may be, a plan without any bound is worth little: a bound gets at least half a budget.
             limit = None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds / 2, 0.2)
             found = fluid.minimise(stage, fixed, limit)

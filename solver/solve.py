@@ -14,8 +14,9 @@ from solver import reasons, writeout
 from solver.budgeting import Meter
 from solver.check import check
 from solver.model import Budget, Certificate, Increment, Plan, PodSet, Problem, Status, TierCost
-from solver.objectives import Goal, Stage
-from solver.reduce import MICROS, Demand, reduce
+from solver.objectives import Goal, Stage, breaks_ties
+from solver.reduce import MICROS, Demand
+from solver.reduction import reduce
 from solver.search import Outcome, optimise
 from solver.validate import validate
 
@@ -46,7 +47,7 @@ def _cost_with_equal_weights(outcome: Outcome, meter: Meter) -> int:
     problem = outcome.reduced.problem
     left = writeout.unserved_demands(outcome.reduced, outcome.selection)
     served = tuple(
-        PodSet(d.example, outcome.reduced.specs[d.spec], d.count - left.get(d, 0), d.priority, gang=d.gang)
+        PodSet(d.example, d.pod, d.count - left.get(d, 0), d.priority, gang=d.gang)
         for d in outcome.reduced.demands
         if d.count > left.get(d, 0)
     )
@@ -84,6 +85,7 @@ def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
         meter.elapsed_seconds(),
         _told(outcome.values, outcome.values),
         bounds=_told(outcome.values, outcome.bounds),
+        relaxed=writeout.relaxed(reduced, outcome.batches),
     )
 
 
@@ -113,5 +115,5 @@ def _status(outcome: Outcome, missing: Mapping[Demand, int]) -> Status:
     pods = sum(demand.count for demand in outcome.reduced.demands)
     if pods and sum(missing.values()) == pods:
         return Status.INFEASIBLE
-    proven = all(outcome.bounds[s] == v for s, v in outcome.values.items() if s.goal is not Goal.NODES)
+    proven = all(outcome.bounds[s] == v for s, v in outcome.values.items() if not breaks_ties(s))
     return Status.OPTIMAL if proven else Status.FEASIBLE

@@ -14,17 +14,32 @@ import numpy as np
 
 from solver.columns import Pool
 from solver.master import Selection
-from solver.model import Increment, NodeGroup, PlacedOnNode, PlannedNodes
-from solver.reduce import Demand, Kind, Reduced
+from solver.model import Increment, NodeGroup, PlacedOnNode, PlannedNodes, Relaxed
+from solver.reduce import Demand, Kind, Reduced, obliged
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`count` equal nodes of a kind, each with the same pods: (demand index, pods per node), by demand."""
+    """`count` equal nodes of a kind, each with the same pods."""
 
     kind: int
     count: int
-    pods: tuple[tuple[int, int], ...]
+    pods: tuple[tuple[int, int, int], ...]
+    """(row, demand index, pods per node), sorted."""
+
+    def by_demand(self) -> dict[int, int]:
+        """Demand index -> pods per node."""
+        total: Counter[int] = Counter()
+        for _, demand, pods in self.pods:
+            total[demand] += pods
+        return dict(sorted(total.items()))
+
+    def rows(self, reduced: Reduced) -> dict[int, int]:
+        """Row -> units per node."""
+        total: Counter[int] = Counter()
+        for row, _, pods in self.pods:
+            total[row] = 1 if reduced.rows[row].bundle else total[row] + pods
+        return dict(total)
 
 
 def batches(pool: Pool, selection: Selection) -> list[Batch]:
@@ -55,7 +70,10 @@ def _with_idle_nodes(pool: Pool, selection: Selection) -> list[int]:
     they take makes room on new ones."""
     copies, used = list(selection.nodes), selection.opened(pool)
     fullest: dict[int, int] = {}
+    tied = {row for need in pool.reduced.needs for row in (*need.carriers, *need.helpers)}
     for column, pattern in enumerate(pool.patterns):
+        if tied and any(row in tied for row, _ in pattern.pods):
+            continue  # who needs whom on a node was decided for other nodes
         best = fullest.get(pattern.kind)
         if best is None or pattern.total > pool.patterns[best].total:
             fullest[pattern.kind] = column
@@ -65,51 +83,68 @@ def _with_idle_nodes(pool: Pool, selection: Selection) -> list[int]:
     return copies
 
 
+@dataclass(slots=True)
+class _Waiting:
+    unit: tuple[tuple[int, int], ...]
+    """(demand index, pods) of one unit."""
+    units: int
+
+
 class _Queues:
-    """Per spec the served pods still to be placed, as (demand, pods)."""
+    """Per row the served units still to be placed, as (pods of each demand in a unit, units)."""
 
     def __init__(self, reduced: Reduced, selection: Selection) -> None:
-        self._queues: dict[int, list[list[int]]] = defaultdict(list)
+        self._queues: dict[int, list[_Waiting]] = defaultdict(list)
+        seen: set[int] = set()
         for demand in reduced.live:
-            served = demand.count - selection.unserved[demand.index]
-            if served:
-                self._queues[demand.spec].append([demand.index, served])
+            if len(demand.rows) == 1 and (demand.index, demand.rows[0]) not in selection.units:
+                served = {demand.rows[0]: demand.count - selection.unserved[demand.index]}
+            else:
+                served = {row: selection.units.get((demand.index, row), 0) for row in demand.rows}
+            for row, units in served.items():
+                bundle = reduced.rows[row].bundle
+                if units and row not in seen:
+                    self._queues[row].append(_Waiting(bundle or ((demand.index, 1),), units))
+                if bundle and units:
+                    seen.add(row)
 
-    def split(self, count: int, pods: Sequence[tuple[int, int]]) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
-        """Fills `count` nodes that have room for `pods` (spec, per node); yields groups of nodes that got the same."""
-        parts: list[tuple[int, dict[int, int]]] = [(count, {})]
-        for spec, per_node in pods:
-            filled: list[tuple[int, dict[int, int]]] = []
+    def split(
+        self, count: int, units: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, tuple[tuple[int, int, int], ...]]]:
+        """Fills `count` nodes that have room for `units` (row, per node); yields groups of nodes that got the same."""
+        parts: list[tuple[int, tuple[tuple[int, int, int], ...]]] = [(count, ())]
+        for row, per_node in units:
+            filled: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
             for nodes, placed in parts:
-                filled.extend((n, {**placed, **more}) for n, more in self._take(spec, nodes, per_node))
+                filled.extend((n, (*placed, *more)) for n, more in self._take(row, nodes, per_node))
             parts = filled
         for nodes, placed in parts:
-            yield nodes, tuple(sorted(placed.items()))
+            yield nodes, tuple(sorted(placed))
 
-    def _take(self, spec: int, nodes: int, per_node: int) -> Iterator[tuple[int, dict[int, int]]]:
-        queue = self._queues[spec]
+    def _take(self, row: int, nodes: int, per_node: int) -> Iterator[tuple[int, tuple[tuple[int, int, int], ...]]]:
+        queue = self._queues[row]
         while nodes and queue:
-            demand, left = queue[0]
-            whole = min(nodes, left // per_node)
+            first = queue[0]
+            whole = min(nodes, first.units // per_node)
             if whole:
-                yield whole, {demand: per_node}
-                queue[0][1] -= whole * per_node
+                yield whole, tuple((row, demand, pods * per_node) for demand, pods in first.unit)
+                first.units -= whole * per_node
                 nodes -= whole
             else:  # a node where one demand ends and the next begins
-                yield 1, dict(self._mixed(queue, per_node))
+                yield 1, tuple(self._mixed(row, queue, per_node))
                 nodes -= 1
-            if queue and not queue[0][1]:
+            if queue and not queue[0].units:
                 queue.pop(0)
         if nodes:
-            yield nodes, {}
+            yield nodes, ()
 
-    def _mixed(self, queue: list[list[int]], room: int) -> Iterator[tuple[int, int]]:
+    def _mixed(self, row: int, queue: list[_Waiting], room: int) -> Iterator[tuple[int, int, int]]:
         while room and queue:
-            taken = min(room, queue[0][1])
-            yield queue[0][0], taken
-            queue[0][1] -= taken
+            taken = min(room, queue[0].units)
+            yield from ((row, demand, pods * taken) for demand, pods in queue[0].unit)
+            queue[0].units -= taken
             room -= taken
-            if not queue[0][1]:
+            if not queue[0].units:
                 queue.pop(0)
 
 
@@ -121,10 +156,9 @@ def _cheaper(reduced: Reduced, batch: Batch) -> Batch:
         return batch
     need = np.zeros(len(reduced.resources), dtype=np.int64)
     specs = set()
-    for demand, pods in batch.pods:
-        spec = reduced.demands[demand].spec
-        specs.add(spec)
-        need += reduced.requests[spec] * pods
+    for row, units in batch.rows(reduced).items():
+        specs.add(row)
+        need += reduced.requests[row] * units
     wanted = need.tolist()
     best = kind
     for other in reduced.new_kinds:
@@ -133,7 +167,7 @@ def _cheaper(reduced: Reduced, batch: Batch) -> Batch:
             and other.price_micros < best.price_micros
             and other.most >= reduced.enough[other.index]
             and all(mine <= theirs for mine, theirs in zip(other.use, kind.use, strict=True))
-            and all(other.fits[spec] for spec in specs)
+            and all(other.fits[row] for row in specs)
             and all(asked <= have for asked, have in zip(wanted, other.free, strict=True))
         ):
             best = other
@@ -151,7 +185,7 @@ def _obligatory(reduced: Reduced, kept: Sequence[Batch]) -> Iterator[Batch]:
 
 
 def _merged(found: Sequence[Batch]) -> list[Batch]:
-    totals: Counter[tuple[int, tuple[tuple[int, int], ...]]] = Counter()
+    totals: Counter[tuple[int, tuple[tuple[int, int, int], ...]]] = Counter()
     for batch in found:
         totals[batch.kind, batch.pods] += batch.count
     return [Batch(kind, count, pods) for (kind, pods), count in totals.items()]
@@ -161,16 +195,18 @@ def new_nodes(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlannedNodes, .
     """Batches of new nodes handed out to the groups of their kind, minimum sizes first, then in the order of ids."""
     planned: list[PlannedNodes] = []
     groups = {group.id: group for group in reduced.problem.node_groups}
+    previous = reduced.problem.previous
+    before = {} if previous is None else {i.node_group: i.delta for i in previous.increments}
     for kind in reduced.new_kinds:
         mine = sorted((b for b in found if b.kind == kind.index), key=lambda b: b.pods)
-        rooms = _rooms(groups, kind)
+        rooms = _rooms(groups, kind, before)
         for batch in mine:
             left = batch.count
             while left:
                 group, room = rooms[0]
                 taken = min(left, room)
                 if taken:
-                    planned.append(PlannedNodes(group, taken, dict(batch.pods)))
+                    planned.append(PlannedNodes(group, taken, batch.by_demand()))
                 left -= taken
                 rooms[0] = (group, room - taken)
                 if rooms[0][1] == 0:
@@ -185,10 +221,20 @@ def _joined(planned: Sequence[PlannedNodes]) -> tuple[PlannedNodes, ...]:
     return tuple(PlannedNodes(group, count, dict(pods)) for (group, pods), count in sorted(totals.items()))
 
 
-def _rooms(groups: Mapping[str, NodeGroup], kind: Kind) -> list[tuple[str, int]]:
-    obliged = [(g, max(0, min(groups[g].min_size, groups[g].max_size) - groups[g].target_size)) for g in kind.groups]
-    rest = [(g, max(0, groups[g].max_size - groups[g].target_size) - least) for g, least in obliged]
-    return [(group, room) for group, room in (*obliged, *rest) if room > 0]
+def _rooms(groups: Mapping[str, NodeGroup], kind: Kind, before: Mapping[str, int]) -> list[tuple[str, int]]:
+    """(group, nodes it takes) in the order in which nodes are handed out: to its minimum, to what the previous plan
+    gave it, to its maximum."""
+    order: list[tuple[str, int]] = []
+    taken: Counter[str] = Counter()
+    room = {g: max(0, groups[g].max_size - groups[g].target_size) for g in kind.groups}
+    levels = ({g: obliged(groups[g]) for g in kind.groups}, before, room)
+    for level in levels:
+        for group in kind.groups:
+            more = min(level.get(group, 0), room[group]) - taken[group]
+            if more > 0:
+                order.append((group, more))
+                taken[group] += more
+    return order
 
 
 def increments(planned: Sequence[PlannedNodes]) -> tuple[Increment, ...]:
@@ -203,8 +249,25 @@ def on_existing(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlacedOnNode,
     for kind in reduced.existing_kinds:
         names = iter(kind.nodes)
         for batch in sorted((b for b in found if b.kind == kind.index), key=lambda b: b.pods):
-            placed.extend(PlacedOnNode(next(names), dict(batch.pods)) for _ in range(batch.count))
+            placed.extend(PlacedOnNode(next(names), batch.by_demand()) for _ in range(batch.count))
     return tuple(sorted(placed, key=lambda p: p.node))
+
+
+def relaxed(reduced: Reduced, found: Sequence[Batch]) -> tuple[Relaxed, ...]:
+    """Pods that gave up preferences, and which."""
+    totals: Counter[tuple[int, tuple[str, ...]]] = Counter()
+    for batch in found:
+        for row, demand, pods in batch.pods:
+            given_up = _given_up(reduced, row, demand)
+            if given_up:
+                totals[demand, given_up] += pods * batch.count
+    return tuple(Relaxed(demand, pods, names) for (demand, names), pods in sorted(totals.items()))
+
+
+def _given_up(reduced: Reduced, row: int, demand: int) -> tuple[str, ...]:
+    parts = reduced.rows[row].parts
+    position = next((i for i, (member, _) in enumerate(reduced.rows[row].bundle) if member == demand), 0)
+    return parts[position].variant.given_up
 
 
 def unserved_demands(reduced: Reduced, selection: Selection) -> dict[Demand, int]:

@@ -9,7 +9,8 @@ from ortools.sat.python import cp_model
 
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.pricing import Pricer
-from solver.reduce import Floats, Reduced, reduce
+from solver.reduce import Floats, Reduced
+from solver.reduction import reduce
 from tests.solver.build import group, pods, spec
 
 

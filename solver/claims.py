@@ -1,0 +1,231 @@
+"""The demand side of a reduced problem in linear terms: what is served through which row, what is not, and the rules
+between rows. `fluid` relaxes it, `master` and `quotas` take it as it is; none of them knows a rule by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from solver.objectives import Goal, Stage, Units, breaks_ties, stages
+from solver.reduce import Demand, Reduced
+from solver.rules import Linear, Term
+from solver.rules import Units as RowUnits
+
+_FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
+_GRAIN = 10
+"""Parts of a pod that `near` tells apart."""
+_WORK_SECONDS = 0.2
+"""Deterministic seconds (CP-SAT's own count) for a question about claims alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Variables are indices into `linear.uppers`; terms are (variable, coefficient) pairs."""
+
+    linear: Linear
+    units: Mapping[tuple[int, int], int]
+    """(demand, row) -> variable, for demands that have a choice. A bundle's variable is shared by its demands."""
+    unserved: Mapping[int, tuple[Term, ...]]
+    """Per live demand: its pods left unserved."""
+    lost: Mapping[str, int]
+    """Gang -> variable that is 1 where it is not served."""
+    needed: tuple[tuple[tuple[Term, ...], int], ...]
+    """Per row: (terms, constant), the units that nodes must have room for."""
+    stages: Mapping[Stage, tuple[Term, ...]]
+    """Of the stages that count pods, without what no plan can avoid."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether any demand has a choice."""
+        return bool(self.units)
+
+
+def claims(reduced: Reduced) -> Claims:
+    builder = _Builder(reduced)
+    return builder.result()
+
+
+class _Builder:
+    def __init__(self, reduced: Reduced) -> None:
+        self._reduced = reduced
+        self._linear = Linear()
+        self._reached = frozenset(np.flatnonzero(reduced.fits.any(axis=0)).tolist())
+        self._units: dict[tuple[int, int], int] = {}
+        self._of_row: list[list[int]] = [[] for _ in reduced.rows]
+        self._unserved: dict[int, tuple[Term, ...]] = {}
+        self._lost: dict[str, int] = {}
+        self._needed: list[tuple[list[Term], int]] = [([], 0) for _ in reduced.rows]
+        self._stages: dict[Stage, list[Term]] = {
+            stage: [] for stage in stages(reduced) if stage.goal is not Goal.COST and not breaks_ties(stage)
+        }
+
+    def result(self) -> Claims:
+        chooses = bool(self._reduced.rules) or any(row.bundle or row.given_up for row in self._reduced.rows)
+        for demand in self._reduced.live:
+            self._leave(demand)
+            if len(demand.rows) == 1 and not chooses:
+                (row,) = demand.rows
+                terms, constant = self._needed[row]
+                terms.extend((variable, -pods) for variable, pods in self._unserved[demand.index])
+                self._needed[row] = (terms, constant + demand.count)
+            else:
+                self._choose(demand)
+        for bundles in self._reduced.together:
+            chosen = {variable for row in bundles for variable in self._of_row[row]}
+            self._linear.constrain([(variable, 1) for variable in sorted(chosen)], None, 1)
+        units = RowUnits(self._of_row)
+        for rule in self._reduced.rules:
+            rule.emit(self._linear, units)
+        return Claims(
+            self._linear,
+            self._units,
+            self._unserved,
+            self._lost,
+            tuple((tuple(terms), constant) for terms, constant in self._needed),
+            {stage: tuple(terms) for stage, terms in self._stages.items()},
+        )
+
+    def _leave(self, demand: Demand) -> None:
+        """Variables for what stays unserved: whole gangs together, otherwise by age."""
+        if demand.gang is not None:
+            if demand.gang not in self._lost:
+                self._lost[demand.gang] = self._linear.variable(1)
+            parts = [(self._lost[demand.gang], demand.count, sum(age * pods for age, pods in demand.ages))]
+        elif any(age for age, _ in demand.ages):
+            parts = [(self._linear.variable(pods), 1, age) for age, pods in demand.ages]
+        else:
+            parts = [(self._linear.variable(demand.count), 1, 0)]
+        self._unserved[demand.index] = tuple((variable, pods) for variable, pods, _ in parts)
+        for stage, terms in self._stages.items():
+            if stage.counts(demand):
+                waiting = stage.goal is Goal.WAITING
+                terms.extend((variable, waited if waiting else pods) for variable, pods, waited in parts)
+
+    def _choose(self, demand: Demand) -> None:
+        """One variable for each way of serving it."""
+        total: list[Term] = list(self._unserved[demand.index])
+        given_up = self._stages.get(Stage(Goal.PREFERENCES))
+        for row in demand.rows:
+            if row not in self._reached:
+                continue
+            bundle = self._reduced.rows[row].bundle
+            if bundle and self._of_row[row]:
+                variable = self._of_row[row][0]
+            else:
+                variable = self._linear.variable(1 if bundle else demand.count)
+                self._of_row[row].append(variable)
+                terms, constant = self._needed[row]
+                self._needed[row] = ([*terms, (variable, 1)], constant)
+                lost = self._reduced.rows[row].given_up
+                if given_up is not None and lost:
+                    given_up.append((variable, lost))
+            self._units[demand.index, row] = variable
+            total.append((variable, dict(bundle).get(demand.index, 1)))
+        self._linear.constrain(total, demand.count, demand.count)
+
+
+def units_of(claimed: Claims, values: Sequence[int]) -> dict[tuple[int, int], int]:
+    """(demand, row) -> units, where there are any."""
+    return {key: values[variable] for key, variable in claimed.units.items() if values[variable]}
+
+
+def unserved_of(claimed: Claims, values: Sequence[int]) -> dict[int, int]:
+    return {
+        demand: sum(values[variable] * pods for variable, pods in terms) for demand, terms in claimed.unserved.items()
+    }
+
+
+def add_linear(model: cp_model.CpModel, linear: Linear) -> list[cp_model.IntVar]:
+    """The variables and constraints in a CP-SAT model."""
+    variables = [model.new_int_var(0, upper, "") for upper in linear.uppers]
+    for terms, lower, upper in linear.rows:
+        total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
+        low, high = cp_model.INT_MIN if lower is None else lower, cp_model.INT_MAX if upper is None else upper
+        model.add_linear_constraint(total, low, high)
+    return variables
+
+
+def completed(claimed: Claims, unserved: Mapping[int, int], units: Units) -> list[int]:
+    """A value for every variable: the youngest pods go unserved, and what rules introduced follows."""
+    values: dict[int, int] = dict.fromkeys(claimed.lost.values(), 0)
+    for demand, terms in claimed.unserved.items():
+        left = unserved[demand]
+        for variable, pods in terms:
+            if variable in values:  # a gang's
+                values[variable] = int(left > 0) or values[variable]
+            else:
+                values[variable] = min(left, claimed.linear.uppers[variable])
+                left -= values[variable] * pods
+    for key, variable in claimed.units.items():
+        values[variable] = max(values.get(variable, 0), units.get(key, 0))
+    if len(values) < len(claimed.linear.uppers):
+        found = _solve(claimed, values)
+        return [0] * len(claimed.linear.uppers) if found is None else found
+    return [values[variable] for variable in range(len(claimed.linear.uppers))]
+
+
+def settle(reduced: Reduced, claimed: Claims, room: Sequence[int]) -> tuple[dict[int, int], dict[tuple[int, int], int]]:
+    """Who is served, and how, with room for so many units in each row: the best by the objective's own order. Always
+    possible, for nobody need be served."""
+    model = cp_model.CpModel()
+    variables = add_linear(model, claimed.linear)
+    for (terms, constant), units in zip(claimed.needed, room, strict=True):
+        if terms:
+            total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
+            model.add(total <= units - constant)
+    values = [0] * len(variables)
+    for terms in (claimed.stages.get(stage, ()) for stage in stages(reduced)):
+        if not terms:
+            continue
+        total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
+        model.minimize(total)
+        solver = _solver()
+        if solver.solve(model) not in _FEASIBLE:
+            break
+        values = [solver.value(variable) for variable in variables]
+        model.clear_objective()  # type: ignore[no-untyped-call]
+        model.add(total <= sum(values[v] * c for v, c in terms))
+    return unserved_of(claimed, values), units_of(claimed, values)
+
+
+def near(claimed: Claims, guide: Sequence[float]) -> list[int] | None:
+    """The integral values nearest to fractional ones that keep every rule, serving rather more than less."""
+    model = cp_model.CpModel()
+    variables = add_linear(model, claimed.linear)
+    terms: list[tuple[cp_model.IntVar, int]] = []
+    for variable in sorted(set(claimed.units.values())):
+        upper, target = claimed.linear.uppers[variable], round(guide[variable] * _GRAIN)
+        distance = model.new_int_var(0, max(upper * _GRAIN, target), "")
+        model.add(distance >= variables[variable] * _GRAIN - target)
+        model.add(distance >= target - variables[variable] * _GRAIN)
+        terms.append((distance, 1))
+    terms.extend((variables[v], _GRAIN * pods) for each in claimed.unserved.values() for v, pods in each)
+    model.minimize(cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]))
+    solver = _solver()
+    if solver.solve(model) not in _FEASIBLE:
+        return None
+    return [solver.value(variable) for variable in variables]
+
+
+def _solve(claimed: Claims, fixed: Mapping[int, int]) -> list[int] | None:
+    model = cp_model.CpModel()
+    variables = add_linear(model, claimed.linear)
+    for variable, amount in fixed.items():
+        model.add(variables[variable] == amount)
+    solver = _solver()
+    if solver.solve(model) not in _FEASIBLE:
+        return None
+    return [solver.value(variable) for variable in variables]
+
+
+def _solver() -> cp_model.CpSolver:
+    """These are small: bounded by work, not by time, so that the result is the same everywhere."""
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = _WORK_SECONDS
+    return solver

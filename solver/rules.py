@@ -1,0 +1,142 @@
+"""Rules over domains: linear constraints over how many pods each row serves. Compiled by `rows`, read by `claims`.
+
+Nothing here knows of nodes or patterns: a row stands for pods in one domain already (see `rows`). Numbers of pods are
+sums over (row, pods per unit) pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Rows = tuple[tuple[int, int], ...]
+"""(row, pods that count per unit of the row)."""
+Term = tuple[int, int]
+"""(variable, coefficient)."""
+
+
+@dataclass(slots=True)
+class Linear:
+    """Non-negative integer variables with upper bounds, and linear constraints over them."""
+
+    uppers: list[int] = field(default_factory=list)
+    rows: list[tuple[tuple[Term, ...], int | None, int | None]] = field(default_factory=list)
+    """(terms, lower bound or None, upper bound or None)."""
+
+    def variable(self, upper: int) -> int:
+        self.uppers.append(upper)
+        return len(self.uppers) - 1
+
+    def constrain(self, terms: Sequence[Term], lower: int | None, upper: int | None) -> None:
+        self.rows.append((tuple(terms), lower, upper))
+
+    def most(self, terms: Sequence[Term]) -> int:
+        """The largest value of a sum with positive coefficients."""
+        return sum(self.uppers[variable] * coefficient for variable, coefficient in terms)
+
+    def whether_any(self, terms: Sequence[Term]) -> int:
+        """A variable that is 1 where the sum is positive (it may be 1 elsewhere)."""
+        present = self.variable(1)
+        self.constrain([*terms, (present, -self.most(terms))], None, 0)
+        return present
+
+
+class Units:
+    """The variables behind each row: `terms` turns sums over rows into sums over variables."""
+
+    def __init__(self, of_row: Sequence[Sequence[int]]) -> None:
+        self._of_row = of_row
+
+    def terms(self, rows: Rows) -> list[Term]:
+        return [(variable, pods) for row, pods in rows for variable in self._of_row[row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Anti-affinity in one domain: with any carrier in it, at most `most` counted pods."""
+
+    carriers: Rows
+    counted: Rows
+    most: int
+
+    def emit(self, linear: Linear, units: Units) -> None:
+        carriers, counted = units.terms(self.carriers), units.terms(self.counted)
+        if not carriers or not counted:
+            return
+        if {row for row, _ in self.counted} <= {row for row, _ in self.carriers}:
+            linear.constrain(counted, None, self.most)
+            return
+        present = linear.whether_any(carriers)
+        spare = max(0, linear.most(counted) - self.most)
+        linear.constrain([*counted, (present, spare)], None, self.most + spare)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Affinity in one domain: with any carrier in it, at least one helper."""
+
+    carriers: Rows
+    helpers: Rows
+
+    def emit(self, linear: Linear, units: Units) -> None:
+        carriers = units.terms(self.carriers)
+        if carriers:
+            present = linear.whether_any(carriers)
+            linear.constrain([*units.terms(self.helpers), (present, -1)], 0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class OneDomain:
+    """Affinity of pods to themselves where none runs yet: carriers in at most one of the domains."""
+
+    domains: tuple[Rows, ...]
+
+    def emit(self, linear: Linear, units: Units) -> None:
+        present = [linear.whether_any(terms) for terms in map(units.terms, self.domains) if terms]
+        if len(present) > 1:
+            linear.constrain([(variable, 1) for variable in present], None, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadDomain:
+    carriers: Rows
+    counted: Rows
+    running: int
+    """Counted pods that run there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Topology spread: in a domain with any planned carrier, counted pods exceed the emptiest domain's by at most
+    `max_skew`."""
+
+    domains: tuple[SpreadDomain, ...]
+    max_skew: int
+    from_zero: bool
+    """Whether there are fewer domains than asked for, so that the emptiest counts as empty."""
+
+    def emit(self, linear: Linear, units: Units) -> None:
+        counted = [units.terms(domain.counted) for domain in self.domains]
+        emptiest = []
+        if not self.from_zero:
+            sums = zip(self.domains, counted, strict=True)
+            level = linear.variable(min((d.running + linear.most(terms) for d, terms in sums), default=0))
+            emptiest = [(level, -1)]
+            for domain, terms in zip(self.domains, counted, strict=True):
+                linear.constrain([*terms, (level, -1)], -domain.running, None)
+        for domain, terms in zip(self.domains, counted, strict=True):
+            carriers = units.terms(domain.carriers)
+            if not carriers:
+                continue
+            if {row for row, _ in domain.counted} <= {row for row, _ in domain.carriers} and (
+                domain.running <= self.max_skew
+            ):
+                # Without a carrier there is nothing but what runs, which is within the skew.
+                linear.constrain([*terms, *emptiest], None, self.max_skew - domain.running)
+                continue
+            present = linear.whether_any(carriers)
+            spare = max(0, domain.running + linear.most(terms) - self.max_skew)
+            linear.constrain([*terms, *emptiest, (present, spare)], None, self.max_skew - domain.running + spare)
+
+
+Rule = Apart | Beside | OneDomain | Spread
