@@ -9,7 +9,6 @@ STATE_DIR ?= .cagrpc
 RECORDING ?= three-deployments
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-BENCHMARKS ?= bench.planner bench.best_options
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PROTOS := $(VENV)/.stamp-protos
@@ -40,8 +39,9 @@ format: $(DEVELOPMENT) ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEVELOPMENT) $(PROTOS) ## the benchmarks
-	@set -e; for module in $(BENCHMARKS); do echo "== $$module"; $(BIN)/python -m $$module $(BENCH_ARGS); done
+bench: $(DEVELOPMENT) $(PROTOS) ## the benchmarks; BENCH_ARGS="--markdown docs/performance.md" rewrites the table there
+	$(BIN)/python -m bench.planner --json build/bench.json $(BENCH_ARGS)
+	$(BIN)/python -m bench.best_options
 
 # Hashes of every published file, so one lock serves every supported Python and platform; no index or path of the
 # machine that made it. The build's requirements are in it, so that installing the project itself fetches nothing.

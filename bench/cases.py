@@ -85,7 +85,7 @@ def _many_classes(classes: int) -> Case:
     return Case(
         f"classes-{classes:04}",
         Section.CLASSES,
-        lambda: Problem(pod_sets(classes, 100_000, 4), catalogue_groups(200)),
+        lambda: Problem(pod_sets(classes, 100_000, 4), catalogue_groups(700)),
         _GROWING,
     )
 
@@ -94,7 +94,7 @@ def _many_pods(exponent: int) -> Case:
     return Case(
         f"pods-1e{exponent}",
         Section.PODS,
-        lambda: Problem(pod_sets(100, 10**exponent, 5), catalogue_groups(200)),
+        lambda: Problem(pod_sets(100, 10**exponent, 5), catalogue_groups(700)),
         _GROWING,
     )
 

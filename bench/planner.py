@@ -1,97 +1,91 @@
-"""How good the planner's plans are, how well proven, and how fast: real and synthetic workloads beside a first-fit
-baseline in the same run.
+"""How good the planner's plans are, how well proven, and how fast: real and synthetic workloads, the peers' own
+benchmarks and planted optima, beside a first-fit baseline in the same run.
 
-    python -m bench.planner [--case NAME] [--budget SECONDS] [--json FILE]
+    python -m bench.planner [--case NAME] [--budget SECONDS] [--workload FILE] [--json FILE] [--markdown FILE]
 
-Prints one table: cost and proven gap after each budget, seconds taken, the baseline's cost as a ratio. Times are of
-this machine; costs, bounds and ratios hold anywhere.
+Prints one table. `gap` is what is proven, `goal` what was to be proven within the budget, `met` whether it was (the
+budget kept to within a tenth, in less than a gibibyte); `over` is the cost above the optimum where that is known,
+`left` the pods not placed, `FFD x` the baseline's cost as a multiple of ours. Times are of this machine; costs, bounds
+and ratios hold anywhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
-import time
-from dataclasses import asdict, dataclass
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from bench.baselines.first_fit import first_fit_decreasing
-from bench.cases import CASES
-from solver import Budget, Problem, solve
-from solver.pricing import warm_up
-
-
-@dataclass(frozen=True)
-class Result:
-    """One row of the table."""
-
-    case: str
-    pods: int
-    classes: int
-    groups: int
-    budget_seconds: float
-    seconds: float
-    cost_usd_per_hour: float
-    lower_bound_usd_per_hour: float
-    gap: float
-    unplaced: int
-    first_fit_ratio: float
-    """The baseline's cost over ours."""
-    first_fit_seconds: float
-    peak_mib: int
-    """Of the whole process so far."""
-
-
-def measure(case: str, problem: Problem, budget_seconds: float) -> Result:
-    start = time.perf_counter()
-    baseline = first_fit_decreasing(problem)
-    middle = time.perf_counter()
-    plan = solve(problem, Budget(budget_seconds, workers=2))
-    end = time.perf_counter()
-    certificate = plan.certificate
-    return Result(
-        case,
-        sum(p.count for p in problem.pod_sets),
-        len(plan.pod_classes),
-        len(problem.node_groups),
-        budget_seconds,
-        end - middle,
-        certificate.cost_usd_per_hour,
-        certificate.lower_bound_usd_per_hour,
-        certificate.gap,
-        sum(u.count for u in plan.unplaced),
-        baseline / certificate.cost_usd_per_hour if certificate.cost_usd_per_hour else 1.0,
-        middle - start,
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    )
+from bench.cases import CASES, Case, Run, Section
+from bench.measure import Result, measure
+from bench.table import growth, heading, line, machine, machine_line, write_markdown
+from bench.workloads import pod_list
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", choices=CASES, action="append")
+    parser.add_argument("--case", choices=CASES, action="append", metavar="NAME", help=f"one of: {', '.join(CASES)}")
     parser.add_argument("--budget", type=float, action="append", help="seconds, instead of the case's own")
-    parser.add_argument("--json", type=Path, help="write the rows there as well")
+    parser.add_argument("--workload", type=Path, action="append", default=[], help="a list of pods as CSV, planned too")
+    parser.add_argument("--json", type=Path, help="write the rows and the machine there as well")
+    parser.add_argument("--markdown", type=Path, help="write the table between the marks of this file as well")
+    parser.add_argument(
+        "--here", action="store_true", help="in this process, rows as JSON: how the bench starts itself"
+    )
     arguments = parser.parse_args()
-    warm_up()
-    heads = ("budget", "took", "$/h", "gap %", "left", "FFD x", "FFD s", "MiB")
-    widths = (7, 7, 10, 7, 6, 6, 6, 6)
-    print(f"{'case':<26}", *(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
-    results = []
-    for name in arguments.case or CASES:
-        case = CASES[name]
-        problem = case.build()
-        for budget_seconds in arguments.budget or [run.budget_seconds for run in case.runs]:
-            result = measure(name, problem, budget_seconds)
-            results.append(result)
-            print(
-                f"{name:<26} {budget_seconds:>6.1f}s {result.seconds:>6.2f}s {result.cost_usd_per_hour:>10.2f} "
-                f"{100 * result.gap:>7.2f} {result.unplaced:>6} {result.first_fit_ratio:>6.3f} "
-                f"{result.first_fit_seconds:>6.2f} {result.peak_mib:>6}",
-                flush=True,
-            )
+    named = arguments.case or ([] if arguments.workload else list(CASES))
+    cases = [*(CASES[name] for name in named), *(_workload(path) for path in arguments.workload)]
+    if arguments.here:
+        for case in cases:
+            for run in _runs(case, arguments.budget):
+                print(json.dumps([asdict(row) for row in measure(case, run)]))
+        return
+    facts = machine()
+    print(machine_line(facts))
+    print(heading(), flush=True)
+    rows = []
+    for case in cases:
+        for row in _rows(case, _runs(case, arguments.budget)):
+            rows.append(row)
+            print(line(row), flush=True)
+    for sentence in growth(rows):
+        print(sentence)
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        told = [{**asdict(row), "met": row.met, "over_optimum": row.over_optimum} for row in rows]
+        arguments.json.write_text(json.dumps({"machine": facts, "rows": told}, indent=1) + "\n")
+    if arguments.markdown:
+        write_markdown(arguments.markdown, rows, facts)
+
+
+def _workload(path: Path) -> Case:
+    return Case(str(path), Section.GOALS, lambda: pod_list(path), CASES["openb-default"].runs[:2])
+
+
+def _runs(case: Case, budgets: Sequence[float] | None) -> Sequence[Run]:
+    """The case's own runs, or one of each budget, with the goal that the case has for the same time."""
+    if not budgets:
+        return case.runs
+    goals = {run.budget_seconds: run.goal for run in case.runs}
+    return [Run(seconds, goals.get(seconds)) for seconds in budgets]
+
+
+def _rows(case: Case, runs: Sequence[Run]) -> Iterator[Result]:
+    """Every run in a process of its own; of a growing case only the first that reaches the goal, or the last."""
+    growing = case.section in (Section.CLASSES, Section.PODS)
+    for run in runs:
+        what = ["--workload" if case.name not in CASES else "--case", case.name]
+        command = [sys.executable, "-m", "bench.planner", *what, "--budget", repr(run.budget_seconds), "--here"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        rows = [Result(**fields) for fields in json.loads(done.stdout)]
+        if not growing:
+            yield from rows
+        elif run is runs[-1] or all(row.met for row in rows):
+            yield from rows
+            return
 
 
 if __name__ == "__main__":
