@@ -14,9 +14,10 @@ from datetime import timedelta
 import numpy as np
 from ortools.math_opt.python import mathopt
 
+from solver.company import Company
 from solver.lp import INFINITY
 from solver.objectives import Goal, Stage, hopeless_value
-from solver.patterns import Pattern
+from solver.patterns import Pattern, trimmed
 from solver.reduce import Floats, Ints, Reduced, most_per_node
 
 
@@ -40,9 +41,11 @@ class Pool:
     _kinds: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def add(self, patterns: Iterable[Pattern]) -> int:
-        """Returns how many were new."""
+        """Returns how many were new. What may not share a node is left out of a pattern first."""
         before = len(self.patterns)
-        for pattern in patterns:
+        company = Company(self.reduced)
+        for offered in patterns:
+            pattern = offered if company.anything_goes else trimmed(company, offered)
             if pattern not in self._known:
                 self._known.add(pattern)
                 self.patterns.append(pattern)
