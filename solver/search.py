@@ -25,6 +25,7 @@ from solver.objectives import Goal, Stage, breaks_ties, hopeless_value, stages, 
 from solver.patterns import Pattern, enumerate_maximal
 from solver.quotas import pinned
 from solver.reduce import Floats, Ints, Reduced
+from solver.repair import placed
 
 _ENUMERATE = 1500
 """Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
@@ -130,8 +131,8 @@ def _finish(
     began = dict(zip(order, start.objective(pool, order), strict=True))
     floors = _bounds(reduced, order, began, fluid, meter, known.least_cost_micros)
     result = Master(pool).minimise(order, start, floors, meter, fraction)
-    batches = writeout.batches(pool, result.selection)
-    reached = _values(reduced, order, result.selection, batches)
+    batches, selection = placed(pool, result.selection)
+    reached = _values(reduced, order, selection, batches)
     bounds = result.bounds
     if not known.complete:
         # The floors hold where earlier stages are no worse than the start's; a stage may be, for the sake of one
@@ -139,7 +140,7 @@ def _finish(
         sound = all(reached[stage] <= began[stage] for stage in order if not breaks_ties(stage))
         bounds = floors if sound else _bounds(reduced, order, reached, fluid, meter, known.least_cost_micros)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
-    return Outcome(reduced, result.selection, batches, reached, proven)
+    return Outcome(reduced, selection, batches, reached, proven)
 
 
 def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Columns:

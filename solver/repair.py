@@ -1,0 +1,47 @@
+"""Pods in their places, and what to do about those that lack the company they need.
+
+Columns have room for at least the pods that there are. So a node's helpers (`company`) may exist on paper only, where
+CP-SAT had no time to count them exactly. Then fewer pods are served, rather than a constraint broken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from solver import writeout
+from solver.claims import claims, settle
+from solver.columns import Pool
+from solver.company import Company
+from solver.master import Selection
+from solver.reduce import Reduced
+from solver.writeout import Batch
+
+_ATTEMPTS = 3
+
+
+def placed(pool: Pool, selection: Selection) -> tuple[list[Batch], Selection]:
+    """The batches of a selection, and the selection as far as its pods have the company they need."""
+    reduced = pool.reduced
+    company = Company(reduced)
+    for attempt in range(_ATTEMPTS + 1):
+        batches = writeout.batches(pool, selection)
+        if all(company.helped(reduced.kinds[batch.kind], batch.rows(reduced)) for batch in batches):
+            break
+        helped = _helped(reduced, company, batches)
+        if attempt == _ATTEMPTS - 1:  # enough is enough: nobody who waits for others
+            helped = {row: 0 if any(row in n.carriers for n in reduced.needs) else n for row, n in helped.items()}
+        room = [helped.get(row, 0) for row in range(len(reduced.rows))]
+        unserved, units = settle(reduced, claims(reduced), room)
+        selection = replace(selection, unserved=unserved, units=units)
+    return batches, selection
+
+
+def _helped(reduced: Reduced, company: Company, batches: Sequence[Batch]) -> dict[int, int]:
+    """Units per row that have the company they need."""
+    total: Counter[int] = Counter()
+    for batch in batches:
+        kept = company.trimmed(reduced.kinds[batch.kind], batch.rows(reduced))
+        total.update({row: units * batch.count for row, units in kept.items()})
+    return dict(total)
