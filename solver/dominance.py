@@ -26,23 +26,18 @@ def needed_kinds(reduced: Reduced) -> Ints:
     new = np.array([not kind.existing for kind in reduced.kinds], dtype=bool)
     enough = usable & new & (limited | (most >= reduced.enough))
     keep = usable.copy()
-    for b in np.flatnonzero(usable):
+    candidates = np.flatnonzero(enough)
+    for b in np.flatnonzero(usable & new):
         kind = reduced.kinds[b]
-        if kind.existing or kind.least or kind.previous:
+        if kind.least or kind.previous:
             continue
-        better = (weight > kind.weight) | ((weight == kind.weight) & (price <= price[b]))
-        over = (
-            enough
-            & keep
-            & better
-            & (free >= free[b]).all(axis=1)
-            & (fits | ~fits[b]).all(axis=1)
-            & (use <= use[b]).all(axis=1)
-        )
-        over[b] = False
-        if over.any():
-            keep[b] = False
-    return np.flatnonzero(keep & (fits[:, reduced.wanted > 0].any(axis=1) | (_least(reduced) > 0)))
+        others = candidates[keep[candidates] & (candidates != b)]
+        better = (weight[others] > kind.weight) | ((weight[others] == kind.weight) & (price[others] <= price[b]))
+        larger = (free[others] >= free[b]).all(axis=1) & (use[others] <= use[b]).all(axis=1)
+        mine = fits[b]
+        # Larger ones mostly fit all the same pods: the first few tell, and the long comparison is made one by one.
+        keep[b] = not any((fits[a] >= mine).all() for a in others[better & larger])
+    return np.flatnonzero(keep & ((reduced.enough > 0) | (_least(reduced) > 0)))
 
 
 def _least(reduced: Reduced) -> Ints:

@@ -17,15 +17,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 
+from solver.compiled import compiled
 from solver.patterns import Pattern, pattern_of
 from solver.reduce import Bools, Floats, Ints, Reduced, most_per_node
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 _FEW_PIECES = 16
 """A resource of which a node has at most so many is kept exact in the table."""
@@ -39,15 +36,7 @@ _STRENGTHS = (1.0, 0.75, 0.5)
 _ROUNDING = 1e-9
 
 
-def _compiled(function: _F) -> _F:
-    """Without the interpreter's lock, and kept on disk where the user may write at all."""
-    try:
-        return cast(_F, numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # neither the package's directory nor the user's cache can be written to
-        return cast(_F, numba.njit(nogil=True)(function))
-
-
-@_compiled
+@compiled
 def _multipliers(  # noqa: C901, PLR0912 - flat for speed
     requests: Ints, free: Ints, values: Floats, most: Ints, start: Floats, enough: float, rounds: int
 ) -> tuple[float, Floats]:
@@ -95,7 +84,7 @@ def _multipliers(  # noqa: C901, PLR0912 - flat for speed
     return best, kept
 
 
-@_compiled
+@compiled
 def _table(
     requests: Ints, profits: Floats, most: Ints, few: int, pieces: int, main: int, buckets: int, unit: int
 ) -> Floats:
@@ -134,7 +123,7 @@ def _table(
     return table
 
 
-@_compiled
+@compiled
 def _search(  # noqa: C901, PLR0912, PLR0915 - one loop, flat for speed: a backtracking search without recursion
     requests: Ints,
     free: Ints,

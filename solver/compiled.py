@@ -1,0 +1,18 @@
+"""Compiled functions: loops that numpy cannot say, at the speed of C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def compiled(function: _F) -> _F:
+    """Without the interpreter's lock, and kept on disk where the user may write at all."""
+    try:
+        return cast(_F, numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # neither the package's directory nor the user's cache can be written to
+        return cast(_F, numba.njit(nogil=True)(function))
