@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cagrpc.errors import InvalidInput
 from cagrpc.wire.gen import expander_pb2 as pb
 from cagrpc.wire.messages import parse
-from cagrpc.wire.pods import Pod, PodDecoder, unread
+from cagrpc.wire.pods import Pod, PodDecoder, told_apart, unread
 
 _CLOCK_EVERY = 64
 _LONGEST_REASON = 300
@@ -57,8 +57,9 @@ def decode(data: bytes, out_of_time: Callable[[], bool]) -> Request:
         except InvalidInput as error:
             pods[pod_bytes] = unread(pod_bytes)
             unreadable.append(str(error))
+    known = told_apart(pods)
     options = tuple(
-        Option(o.nodeGroupId, o.nodeCount, o.debug, tuple(pods[each] for each in o.podBytes or o.pod))
+        Option(o.nodeGroupId, o.nodeCount, o.debug, tuple(known[each] for each in o.podBytes or o.pod))
         for o in message.options
     )
     return Request(options, late, _told(unreadable))

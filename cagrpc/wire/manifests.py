@@ -14,22 +14,28 @@ from pathlib import Path
 from typing import Any
 
 from cagrpc.errors import InvalidInput
-from cagrpc.wire.documents import Document, documents, read_text, rows
+from cagrpc.wire.constraints import Surroundings
+from cagrpc.wire.documents import Document, documents, read_text
 from cagrpc.wire.nodes import facts_of_document, free
 from cagrpc.wire.pods import CONSUMED_REQUEST, gang_of, is_placeholder, pod_spec, unread_features
 from cagrpc.wire.resources import Problems, mapping, members, strings
-from solver.model import CPU, MEMORY, Node, PodSet, PodSpec
-
-NVIDIA_GPU = "nvidia.com/gpu"
+from cagrpc.wire.selectors import NOBODY, Identity, Namespaces, Sight, selectors_of
+from cagrpc.wire.tables import pods_of_table
+from solver.eligibility import selects
+from solver.model import Node, PodSet, PodSpec, RunningPods
 
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 _JOBS = ("Job", "CronJob")
-_READ_BY_OTHERS = ("PriorityClass", "PodTemplate", "Node")
+_READ_BY_OTHERS = ("PriorityClass", "PodTemplate", "Node", "Namespace")
+_LABELS_OF_CONTROLLERS = {
+    "Deployment": ("pod-template-hash",),
+    "StatefulSet": ("controller-revision-hash",),
+    "Job": ("batch.kubernetes.io/job-name", "job-name"),
+}
+"""What a controller adds to the labels of all pods of one template, by kind. Of hashes the value is not known; the
+workload's name stands for them, so that its pods are told from those of other workloads and of before."""
 _BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _FINISHED = ("Succeeded", "Failed")
-_CSV_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu")
-_MIB = 1024 * 1024
-_MOST_DIGITS = 9  # a million cores, a pebibyte, a billion pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ def read(paths: Sequence[Path], paths_of_nodes: Sequence[Path] = (), *, now_seco
         before = len(reader.problems)
         found: list[Document] = []
         if path.suffix.lower() == ".csv" and path in paths:
-            reader.read_csv(path, text)
+            reader.pod_sets += [(pod_set, NOBODY) for pod_set in pods_of_table(path, text, reader.problems)]
         else:
             found = list(documents(path, text, reader.problems))
             reader.documents += found if path in paths else reader.of_nodes(found)
@@ -76,9 +82,11 @@ class _Reader:
     now_seconds: float
     problems: Problems = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
-    pod_sets: list[PodSet] = field(default_factory=list)
+    namespaces: Namespaces = field(default_factory=Namespaces)
+    pod_sets: list[tuple[PodSet, Identity]] = field(default_factory=list)
     daemon_sets: list[PodSpec] = field(default_factory=list)
-    used_on: defaultdict[str, list[Mapping[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    running_on: defaultdict[str, list[tuple[PodSpec, Identity]]] = field(default_factory=lambda: defaultdict(list))
+    notes: list[str] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
     out_of_place: Counter[str] = field(default_factory=Counter)
     gated: dict[str, int] = field(default_factory=dict)
@@ -90,7 +98,8 @@ class _Reader:
     def of_nodes(self, found: Iterable[Document]) -> Iterable[Document]:
         """What counts in a file of nodes; the rest is remembered for a warning."""
         for document in found:
-            if document.kind == "Node" or (document.kind == "Pod" and document.spec.get("nodeName")):
+            bound = document.kind == "Pod" and document.spec.get("nodeName")
+            if bound or document.kind in ("Node", "Namespace"):
                 yield document
             else:
                 self.out_of_place[document.kind] += 1
@@ -101,6 +110,8 @@ class _Reader:
             by_kind[document.kind].append(document)
         for document in by_kind["PriorityClass"]:
             self._priority_class(document)
+        labels_of = {document.name: self._labels(document, document.body, "") for document in by_kind["Namespace"]}
+        self.namespaces = Namespaces(labels_of, frozenset(document.namespace for document in self.documents))
         templates = {d.identity[1:]: d for d in by_kind["PodTemplate"]}
         requests = {d.identity[1:] for d in by_kind["ProvisioningRequest"]}
         for pod in by_kind.pop("Pod", ()):
@@ -115,8 +126,9 @@ class _Reader:
                 if workload.identity not in owners:
                     self._workload(workload, requests)
         self.ignored_kinds.update({kind: len(by_kind[kind]) for kind in by_kind if kind not in _READ_BY_OTHERS})
-        nodes = tuple(self._node(document) for document in by_kind["Node"])
-        return Manifests(tuple(self.pod_sets), nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)))
+        seen = _Seen(self)
+        nodes = tuple(self._node(document, seen) for document in by_kind["Node"])
+        return Manifests(seen.pod_sets, nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)))
 
     def _owners_of_others(self) -> set[tuple[str, str, str]]:
         """Workloads whose own pods (or replica sets) are in the input as well: those are counted, not the owner."""
@@ -131,7 +143,7 @@ class _Reader:
             return
         node_name = document.spec.get("nodeName")
         if node_name:
-            self.used_on[str(node_name)].append(dict(self._spec(document, document.body, "").requests))
+            self.running_on[str(node_name)].append(self._spec(document, document.body, ""))
             return
         owners = members(document.metadata, "ownerReferences", "", [])
         if any(owner.get("kind") == "DaemonSet" for owner, _ in owners):
@@ -143,8 +155,10 @@ class _Reader:
     def _workload(self, document: Document, requests: set[tuple[str, str]]) -> None:
         spec, path = document.spec, "spec"
         if document.kind == "CronJob":  # one run of it
+            here: Problems = []
             path = "spec.jobTemplate.spec"
-            spec = mapping(mapping(spec, "jobTemplate", "spec", self.problems), "spec", "spec.jobTemplate", [])
+            spec = mapping(mapping(spec, "jobTemplate", "spec", here), "spec", "spec.jobTemplate", [])
+            self._report(document, here)
         if document.spec.get("suspend") or spec.get("suspend"):
             return
         if document.kind in _REPLICATED:
@@ -161,8 +175,12 @@ class _Reader:
                 self.unread.setdefault("persistentVolumeClaim", f"{document.namespace}/{document.name}")
 
     def _daemon_set(self, document: Document) -> None:
+        """Of its pods on new nodes only what they take counts, not what is beside them."""
         template = self._template(document, document.spec, "spec")
-        self.daemon_sets.append(self._spec(document, template, "spec.template"))
+        spec, _ = self._spec(document, template, "spec.template")
+        self.daemon_sets.append(
+            PodSpec(spec.requests, spec.node_selector, spec.affinity, spec.tolerations, host_ports=spec.host_ports)
+        )
 
     def _provisioning_request(self, document: Document, templates: Mapping[tuple[str, str], Document]) -> None:
         here: Problems = []
@@ -193,7 +211,7 @@ class _Reader:
         gang: str | None = None,
         since: int = 0,
     ) -> None:
-        spec = self._spec(document, pod, path)
+        spec, identity = self._spec(document, pod, path)
         if not count:
             return
         # The scheduler leaves a gated pod alone. A request asks for its pods as they will be, once the gates are open.
@@ -211,19 +229,30 @@ class _Reader:
             gang=gang or gang_of(document.namespace, annotations),
             placeholder=is_placeholder(annotations),
         )
-        self.pod_sets.append(pod_set)
+        self.pod_sets.append((pod_set, identity))
 
-    def _spec(self, document: Document, pod: Mapping[str, Any], path: str) -> PodSpec:
+    def _spec(self, document: Document, pod: Mapping[str, Any], path: str) -> tuple[PodSpec, Identity]:
         here: Problems = []
+        given = dict.fromkeys(_LABELS_OF_CONTROLLERS.get(document.kind, ()), document.name)
+        identity = Identity(document.namespace, {**given, **self._labels(document, pod, path)})
+        around = Surroundings(identity, self.namespaces)
         spec = mapping(pod, "spec", path, here)
         path = f"{path}.spec".removeprefix(".")
         if not spec.get("containers"):
             here.append(f"{path}.containers: missing; a pod has at least one container")
-        converted = pod_spec(spec, path, here)
+        converted = pod_spec(spec, path, here, around)
         self._report(document, here)
+        self.notes.extend(f"{document.place}: {note}" for note in around.notes)
         for kind in unread_features(spec):
             self.unread.setdefault(kind, f"{document.namespace}/{document.name}")
-        return converted
+        return converted, identity
+
+    def _labels(self, document: Document, labelled: Mapping[str, Any], path: str) -> dict[str, str]:
+        here: Problems = []
+        at = f"{path}.metadata".removeprefix(".")
+        labels = strings(mapping(labelled, "metadata", path, here), "labels", at, here)
+        self._report(document, here)
+        return labels
 
     def _template(self, document: Document, spec: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         here: Problems = []
@@ -259,14 +288,15 @@ class _Reader:
             self.unknown_priorities.setdefault(str(name), f"{document.namespace}/{document.name}")
         return self.priorities.get(str(name), 0)
 
-    def _node(self, document: Document) -> Node:
+    def _node(self, document: Document, seen: _Seen) -> Node:
         here: Problems = []
         facts = facts_of_document(document.body, "", here)
         if not facts.allocatable and not here:
             here.append("status.allocatable: missing; planning needs what pods may use of the node")
         self._report(document, here)
-        left = free(facts.allocatable, self.used_on.get(facts.name, ()))
-        return Node(facts.name, left, facts.labels, facts.taints)
+        pods = self.running_on.get(facts.name, ())
+        left = free(facts.allocatable, (dict(spec.requests) for spec, _ in pods))
+        return Node(facts.name, left, facts.labels, facts.taints, seen.running(pods))
 
     def _report(self, document: Document, problems: Iterable[str]) -> None:
         self.problems.extend(f"{document.place}: {problem}" for problem in problems)
@@ -274,6 +304,9 @@ class _Reader:
     def _warnings(self, nodes: Sequence[Node]) -> Iterable[str]:
         for kind, example in self.unread.items():
             yield f"{kind} is not read by planning yet and was ignored, for example of {example}"
+        if self.notes:
+            more = f" (and {len(self.notes) - 1} more such)" if len(self.notes) > 1 else ""
+            yield f"{self.notes[0]}{more}; give the Namespace objects as well"
         if self.gated:
             yield (
                 f"{sum(self.gated.values())} pods have schedulingGates, wait for somebody to open them and were left"
@@ -281,7 +314,7 @@ class _Reader:
             )
         for name, example in self.unknown_priorities.items():
             yield f"PriorityClass {name} is not in the files; its pods, for example {example}, were given priority 0"
-        strangers = {name: len(pods) for name, pods in self.used_on.items() if name not in {n.name for n in nodes}}
+        strangers = {name: len(pods) for name, pods in self.running_on.items() if name not in {n.name for n in nodes}}
         if strangers:
             yield (
                 f"{sum(strangers.values())} running pods were passed over: their nodes, for example"
@@ -295,35 +328,44 @@ class _Reader:
         if self.ignored_kinds:
             yield f"objects that planning does not read were passed over: {_counted(self.ignored_kinds)}"
 
-    def read_csv(self, path: Path, text: str) -> None:
-        """Rows of pods; rows of equal requests become one pod set, named after the first."""
-        found: dict[PodSpec, PodSet] = {}
-        for place, row in rows(path, text, _CSV_COLUMNS, ("count",), self.problems):
-            cpu_milli, memory_mib, gpus = (self._number(place, row, column) for column in _CSV_COLUMNS[1:])
-            count = self._number(place, row, "count") if row.get("count") else 1
-            requests = {CPU: cpu_milli, MEMORY: memory_mib * _MIB, NVIDIA_GPU: gpus}
-            spec = PodSpec(tuple(sorted((resource, asked) for resource, asked in requests.items() if asked)))
-            first = found.setdefault(spec, PodSet(f"default/{row['name']}", spec, 0))
-            found[spec] = replace(first, count=first.count + count)
-        self.pod_sets.extend(pod_set for pod_set in found.values() if pod_set.count)
 
-    def _number(self, place: str, row: Mapping[str, str], column: str) -> int:
-        text = row[column]
-        # other scripts' digits are decimal too; a table should not hold them
-        if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
-            return int(text)
-        self.problems.append(
-            f"{place}: {column}: {_shown(text)} is not a whole number from 0 to {10**_MOST_DIGITS - 1}"
+class _Seen:
+    """The pods of the files with what can be seen of them by the constraints between pods that there are: what nobody
+    looks at would only make pods, and nodes, different from each other."""
+
+    def __init__(self, reader: _Reader) -> None:
+        specs = {pod_set.spec for pod_set, _ in reader.pod_sets}
+        selectors = {selector for spec in specs for selector in selectors_of(spec)}
+        # Of running pods only required anti-affinity is kept, and of that what keeps a planned pod away: the rest was
+        # asked when they were placed.
+        running = {spec.pod_anti_affinity for pods in reader.running_on.values() for spec, _ in pods}
+        terms = {term for each in running for term in each}
+        wide = Sight(term.selector for term in terms)
+        planned = {wide.identified(PodSpec(), who) for _, who in reader.pod_sets}
+        self._terms = {
+            term for term in terms if any(selects(term.selector, pod.namespace, dict(pod.labels)) for pod in planned)
+        }
+        self._ports = {(port.port, port.protocol) for spec in specs for port in spec.host_ports}
+        self._of_planned = Sight(selectors)
+        sight = Sight(selectors | {term.selector for term in self._terms})
+        self.pod_sets = tuple(
+            replace(pod_set, spec=sight.identified(pod_set.spec, who)) for pod_set, who in reader.pod_sets
         )
-        return 0
+
+    def running(self, pods: Iterable[tuple[PodSpec, Identity]]) -> tuple[RunningPods, ...]:
+        """What planned pods see of pods that run on one node, equal ones together."""
+        found: Counter[PodSpec] = Counter()
+        for spec, who in pods:
+            ports = tuple(port for port in spec.host_ports if (port.port, port.protocol) in self._ports)
+            terms = tuple(term for term in spec.pod_anti_affinity if term in self._terms)
+            found[self._of_planned.identified(PodSpec(host_ports=ports, pod_anti_affinity=terms), who)] += 1
+        if not self._of_planned.of_anybody:
+            found.pop(PodSpec(), None)
+        return tuple(RunningPods(spec, count) for spec, count in found.items())
 
 
 def _counted(kinds: Counter[str]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def _consumes(document: Document, annotated: Mapping[str, Any], requests: set[tuple[str, str]]) -> bool:

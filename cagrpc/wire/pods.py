@@ -7,17 +7,30 @@ expander's messages in `expander`; which pods are interchangeable is decided her
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from cagrpc.errors import InvalidInput
+from cagrpc.wire.constraints import (
+    Surroundings,
+    host_ports,
+    own_label_keys,
+    preferred_nodes,
+    preferred_pods,
+    required_nodes,
+    required_pods,
+    topology_spread,
+)
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
-from cagrpc.wire.resources import Problems, effective_requests, mapping, members, strings, texts
-from solver.model import NodeSelectorTerm, Operator, PodSet, PodSpec, Requirement, Toleration
+from cagrpc.wire.resources import Problems, effective_requests, members, strings
+from cagrpc.wire.selectors import DEFAULT_NAMESPACE, Identity, Sight, selectors_of
+from solver.model import Labels, PodSet, PodSpec, Toleration
+
+K = TypeVar("K")
 
 CONSUMED_REQUEST = (
     "autoscaling.x-k8s.io/consume-provisioning-request",
@@ -27,8 +40,6 @@ CONSUMED_REQUEST = (
 
 PLACEHOLDER = ("podType", "capacityBufferFakePod")
 """How CA marks the pods that it injects for a CapacityBuffer (upstream: capacitybuffer/fakepods)."""
-
-_NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +54,29 @@ class Pod:
     placeholder: bool = False
     created_at_seconds: int = 0
     """Since the epoch; 0 where unknown."""
+    labels: Labels = field(default_factory=dict, compare=False)
+    """All of them; `spec` has those that selectors can see, once these are all known (`told_apart`)."""
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.name.partition("/")[0] or DEFAULT_NAMESPACE, self.labels)
 
 
-def pod_spec(spec: Mapping[str, Any], path: str, problems: Problems) -> PodSpec:
-    """A v1.PodSpec in JSON shape. What cannot be meant is added to `problems`, each with its path below `path`, and
-    left out of the result."""
+def pod_spec(spec: Mapping[str, Any], path: str, problems: Problems, around: Surroundings | None = None) -> PodSpec:
+    """A v1.PodSpec in JSON shape, without namespace and labels (`Sight.identified` adds those). What cannot be meant is
+    added to `problems`, each with its path below `path`, and left out of the result."""
+    around = around or Surroundings()
     return PodSpec(
         requests=effective_requests(spec, path, problems),
         node_selector=tuple(sorted(strings(spec, "nodeSelector", path, problems).items())),
-        affinity=_required_node_affinity(spec, path, problems),
+        affinity=required_nodes(spec, path, problems),
         tolerations=_tolerations(spec, path, problems),
+        host_ports=host_ports(spec, path, problems),
+        pod_affinity=required_pods(spec, "podAffinity", path, problems, around),
+        pod_anti_affinity=required_pods(spec, "podAntiAffinity", path, problems, around),
+        topology_spread=topology_spread(spec, path, problems, around),
+        preferred_nodes=preferred_nodes(spec, path, problems),
+        preferred_pods=preferred_pods(spec, path, problems, around),
     )
 
 
@@ -69,16 +93,7 @@ def is_placeholder(annotations: Mapping[str, str]) -> bool:
 def unread_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """What the pod demands (v1.PodSpec in JSON shape) and planning does not read yet, by the names of its fields."""
     ignored: Problems = []  # `pod_spec` reports what is malformed
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    affinity = mapping(spec, "affinity", "", ignored)
-    found = [kind for kind in ("podAffinity", "podAntiAffinity") if mapping(affinity, kind, "", ignored).get(required)]
-    spread = members(spec, "topologySpreadConstraints", "", ignored)
-    if any(constraint.get("whenUnsatisfiable") != "ScheduleAnyway" for constraint, _ in spread):
-        found.append("topologySpreadConstraints")
-    containers = (c for field in ("containers", "initContainers") for c, _ in members(spec, field, "", ignored))
-    host = "containerPort" if spec.get("hostNetwork") else "hostPort"  # on the host's network every port is the host's
-    if any(port.get(host) for container in containers for port, _ in members(container, "ports", "", ignored)):
-        found.append("hostPorts")
+    found = []
     if spec.get("resourceClaims"):
         found.append("resourceClaims")
     claims = ("persistentVolumeClaim", "ephemeral")  # the latter makes a claim of its own for each pod
@@ -93,21 +108,46 @@ class PodDecoder:
 
     def __init__(self) -> None:
         self._specs: dict[bytes, PodSpec] = {}
+        # Of specs that mean something else for another pod: which of the pod's own labels they read, and the meanings.
+        self._own_keys: dict[bytes, tuple[str, ...]] = {}
+        self._meanings: dict[tuple[bytes, str, tuple[str | None, ...]], PodSpec] = {}
 
     def decode(self, data: bytes) -> Pod:
         """Raises InvalidInput for bytes that are no v1.Pod, UnreadablePod for one that cannot be meant."""
         message = parse(kubernetes_pb2.Pod, data)
-        spec = message.spec
+        spec, labels = message.spec, message.metadata.labels
+        own = {key: labels[key] for key in labels}
         _discard_unknown_fields(spec)
         spec_bytes = spec.SerializeToString(deterministic=True)
         converted = self._specs.get(spec_bytes)
         if converted is None:
-            problems: Problems = []
-            converted = pod_spec(plain(spec), "spec", problems)
-            if problems:
-                raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}")
+            identity = Identity(message.metadata.namespace or DEFAULT_NAMESPACE, own)
+            converted = self._meaning(spec_bytes, identity) or self._convert(message, spec_bytes, identity)
+        return _pod(message, converted, own)
+
+    def _meaning(self, spec_bytes: bytes, identity: Identity) -> PodSpec | None:
+        own_keys = self._own_keys.get(spec_bytes)
+        return None if own_keys is None else self._meanings.get(_seen_by_itself(spec_bytes, identity, own_keys))
+
+    def _convert(self, message: kubernetes_pb2.Pod, spec_bytes: bytes, identity: Identity) -> PodSpec:
+        document = plain(message.spec)
+        problems: Problems = []
+        converted = pod_spec(document, "spec", problems, Surroundings(identity))
+        if problems:
+            raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}")
+        own_keys = own_label_keys(document)
+        if own_keys is None:
             self._specs[spec_bytes] = converted
-        return _pod(message, converted)
+        else:
+            self._own_keys[spec_bytes] = own_keys
+            self._meanings[_seen_by_itself(spec_bytes, identity, own_keys)] = converted
+        return converted
+
+
+def _seen_by_itself(
+    spec_bytes: bytes, identity: Identity, own_keys: tuple[str, ...]
+) -> tuple[bytes, str, tuple[str | None, ...]]:
+    return spec_bytes, identity.namespace, tuple(map(identity.labels.get, own_keys))
 
 
 NOWHERE = PodSpec(affinity=())
@@ -118,13 +158,13 @@ def unread(data: bytes) -> Pod:
     """Who a pod is, with the spec `NOWHERE`: for one whose own cannot be read, or not in time. Bytes that are no v1.Pod
     are a pod too, known by their digest."""
     try:
-        return _pod(parse(kubernetes_pb2.Pod, data), NOWHERE)
+        return _pod(parse(kubernetes_pb2.Pod, data), NOWHERE, {})
     except InvalidInput:
         name = f"malformed/{sha256(data).hexdigest()[:16]}"
         return Pod(name, name, NOWHERE)
 
 
-def _pod(message: kubernetes_pb2.Pod, spec: PodSpec) -> Pod:
+def _pod(message: kubernetes_pb2.Pod, spec: PodSpec, labels: Labels) -> Pod:
     metadata = message.metadata
     name, annotations = _name(message), metadata.annotations
     return Pod(
@@ -132,9 +172,10 @@ def _pod(message: kubernetes_pb2.Pod, spec: PodSpec) -> Pod:
         name=name,
         spec=spec,
         priority=message.spec.priority,
-        gang=gang_of(metadata.namespace, annotations),
-        placeholder=is_placeholder(annotations),
+        gang=gang_of(metadata.namespace, annotations) if annotations else None,
+        placeholder=is_placeholder(annotations) if annotations else False,
         created_at_seconds=metadata.creationTimestamp.seconds,
+        labels=labels,
     )
 
 
@@ -144,6 +185,17 @@ def _name(message: kubernetes_pb2.Pod) -> str:
 
 def _discard_unknown_fields(message: Message) -> None:
     message.DiscardUnknownFields()  # type: ignore[attr-defined] # protobuf's stubs do not know it
+
+
+def told_apart(pods: Mapping[K, Pod]) -> Mapping[K, Pod]:
+    """The pods, which are all that there are, with that of their namespaces and labels in their specs which a selector
+    of one of them can see."""
+    specs = {id(pod.spec): pod.spec for pod in pods.values()}
+    selectors = {selector for spec in specs.values() for selector in selectors_of(spec)}
+    if not selectors:
+        return pods
+    sight = Sight(selectors)
+    return {key: replace(pod, spec=sight.identified(pod.spec, pod.identity)) for key, pod in pods.items()}
 
 
 class UnreadablePod(InvalidInput):
@@ -180,48 +232,6 @@ def _pod_set(alike: Sequence[Pod], now_seconds: float) -> PodSet:
         gang=first.gang,
         placeholder=first.placeholder,
     )
-
-
-def _required_node_affinity(
-    spec: Mapping[str, Any], path: str, problems: Problems
-) -> tuple[NodeSelectorTerm, ...] | None:
-    affinity = mapping(mapping(spec, "affinity", path, problems), "nodeAffinity", f"{path}.affinity", problems)
-    field = "requiredDuringSchedulingIgnoredDuringExecution"
-    path = f"{path}.affinity.nodeAffinity"
-    if affinity.get(field) is None:
-        return None
-    required = mapping(affinity, field, path, problems)
-    return tuple(
-        NodeSelectorTerm(
-            match_expressions=_requirements(term, "matchExpressions", at, problems),
-            match_fields=_requirements(term, "matchFields", at, problems),
-        )
-        for term, at in members(required, "nodeSelectorTerms", f"{path}.{field}", problems)
-    )
-
-
-def _requirements(term: Mapping[str, Any], field: str, path: str, problems: Problems) -> tuple[Requirement, ...]:
-    found = []
-    for expression, at in members(term, field, path, problems):
-        key, operator = expression.get("key"), expression.get("operator")
-        values = tuple(sorted(texts(expression, "values", at, problems)))
-        if not key:
-            problems.append(f"{at}.key: missing; write the label's key")
-        elif operator not in _NODE_OPERATORS:
-            problems.append(f"{at}.operator: {operator!r} is not one of {', '.join(_NODE_OPERATORS)}")
-        elif operator in ("In", "NotIn") and not values:
-            problems.append(f"{at}.values: {operator} needs at least one value")
-        elif operator in ("Exists", "DoesNotExist") and values:
-            problems.append(f"{at}.values: {operator} takes none, found {', '.join(values)}")
-        elif operator in ("Gt", "Lt") and not (len(values) == 1 and _is_integer(values[0])):
-            problems.append(f"{at}.values: {operator} takes one integer, found {', '.join(values) or 'none'}")
-        else:
-            found.append(Requirement(str(key), Operator(operator), values))
-    return tuple(found)
-
-
-def _is_integer(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
 
 
 def _tolerations(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[Toleration, ...]:

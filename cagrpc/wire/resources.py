@@ -66,6 +66,42 @@ def texts(document: Mapping[str, Any], field: str, path: str, problems: Problems
     return ()
 
 
+def one_of(
+    document: Mapping[str, Any],
+    name: str,
+    path: str,
+    problems: Problems,
+    choices: tuple[str, ...],
+    default: str | None = None,
+) -> str:
+    """`document[name]`, one of `choices`: the first of them, or `default`, where it is absent or told as a problem."""
+    value = document.get(name)
+    if value in choices:
+        return str(value)
+    if value or default is not None:
+        problems.append(f"{path}.{name}: {value!r:.40} is not one of {', '.join(choices)}")
+    return choices[0] if default is None else default
+
+
+def whole(
+    document: Mapping[str, Any],
+    name: str,
+    path: str,
+    problems: Problems,
+    least: int,
+    most: int,
+    default: int = 0,
+) -> int:
+    """`document[name]`, a whole number; `default` where it is absent and may be, or told as a problem."""
+    value = document.get(name)
+    if value is None and least <= default:
+        return default
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return value
+    problems.append(f"{path}.{name}: {value!r:.40} is not a whole number from {least} to {most}")
+    return default
+
+
 def _kind(value: Any) -> str:
     return "a list" if isinstance(value, list) else f"{value!r:.40}"
 

@@ -203,17 +203,17 @@ def test_of_a_file_of_nodes_only_nodes_and_their_pods_are_read(tmp_path: Path) -
 
 
 def test_unread_features_are_one_warning_a_kind_with_an_example(tmp_path: Path) -> None:
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
+    claims = _pod_spec(resourceClaims=[{"name": "gpu"}])
     found = _read(
         tmp_path,
-        _object("Pod", "a", _pod_spec(affinity=apart)),
-        _object("Pod", "b", _pod_spec(affinity=apart, topologySpreadConstraints=[{"topologyKey": "zone"}])),
+        _object("Pod", "a", claims),
+        _object("Pod", "b", {**claims, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}),
         _object("Service"),
         _object("Service"),
     )
     assert found.warnings == (
-        "podAntiAffinity is not read by planning yet and was ignored, for example of default/a",
-        "topologySpreadConstraints is not read by planning yet and was ignored, for example of default/b",
+        "resourceClaims is not read by planning yet and was ignored, for example of default/a",
+        "persistentVolumeClaim is not read by planning yet and was ignored, for example of default/b",
         "objects that planning does not read were passed over: 2 Service",
     )
 

@@ -146,23 +146,9 @@ def test_all_problems_of_a_pod_are_told_at_once_with_their_paths() -> None:
         assert any(problem.startswith(start) for problem in problems), (start, problems)
 
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
 @pytest.mark.parametrize(
     ("spec", "kinds"),
     [
-        pytest.param({"affinity": {"podAffinity": {_REQUIRED: [{"topologyKey": "z"}]}}}, ("podAffinity",), id="near"),
-        pytest.param({"affinity": {"podAntiAffinity": {_REQUIRED: [{"topologyKey": "z"}]}}}, ("podAntiAffinity",),
-                     id="apart"),
-        pytest.param({"affinity": {"podAntiAffinity": {"preferred": [{}]}}}, (), id="only preferred"),
-        pytest.param({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
-                     ("topologySpreadConstraints",), id="spread"),
-        pytest.param({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, (), id="soft spread"),
-        pytest.param({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]}, ("hostPorts",), id="ports"),
-        pytest.param({"containers": [{"ports": [{"containerPort": 80}]}]}, (), id="no host port"),
-        pytest.param({"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]}, ("hostPorts",),
-                     id="every port on the host's network"),
         pytest.param({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",), id="claims"),
         pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
                      ("persistentVolumeClaim",), id="a volume that may stand in one zone"),
