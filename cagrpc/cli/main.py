@@ -157,6 +157,13 @@ def _plan_inputs(parser: argparse.ArgumentParser, *, required: bool) -> None:
         help="nodes that stand already, and the pods bound to them: Kubernetes YAML or JSON",
     )
     parser.add_argument(
+        "--previous",
+        type=Path,
+        metavar="FILE",
+        help="a plan not yet applied, as --output json printed it: planning starts from it, and of equally good plans"
+        " the one that changes least is taken",
+    )
+    parser.add_argument(
         "--budget", default="1s", metavar="DURATION", help="how long to plan: 500ms, 1s, 2m (default: 1s)"
     )
     _output(parser)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.console import Console
 from cagrpc.cli.output import console, print_json, table
 from cagrpc.cli.planning import Planned, plan_from_files
 from solver import PodClass
+from solver.model import Relaxed
 from solver.quantities import format_quantity
 
 
@@ -57,7 +58,12 @@ def as_json(planned: Planned) -> dict[str, Any]:
         "nodes": [{"node_group": n.node_group, "count": n.count, "pods": _by_class(n.pods)} for n in plan.nodes],
         "existing": [{"node": n.node, "pods": _by_class(n.pods)} for n in plan.existing],
         "unplaced": [{"class": u.pod_class, "count": u.count, "reasons": list(u.reasons)} for u in plan.unplaced],
+        **({"relaxed": [_relaxed_json(each) for each in plan.relaxed]} if plan.relaxed else {}),
     }
+
+
+def _relaxed_json(relaxed: Relaxed) -> dict[str, Any]:
+    return {"class": relaxed.pod_class, "count": relaxed.count, "preferences": list(relaxed.preferences)}
 
 
 def requests_of(pod_class: PodClass) -> dict[str, str]:
@@ -81,6 +87,8 @@ def print_plan(planned: Planned, out: Console) -> None:
         out.print(_tiers(planned))
     if plan.unplaced:
         out.print(_unplaced(planned))
+    if plan.relaxed:
+        out.print(_relaxed(planned))
     out.print(
         f"{wanted - unplaced} of {wanted} pods have a place ({existing} on nodes that stand already),"
         f" {sum(each.delta for each in plan.increments)} new nodes",
@@ -123,10 +131,28 @@ def _tiers(planned: Planned) -> Any:
 
 
 def _unplaced(planned: Planned) -> Any:
+    return _of_classes(
+        planned,
+        "Pods without a place",
+        "why",
+        ((each.pod_class, each.count, each.reasons) for each in planned.plan.unplaced),
+    )
+
+
+def _relaxed(planned: Planned) -> Any:
+    return _of_classes(
+        planned,
+        "Pods with a place against their preferences",
+        "given up",
+        ((each.pod_class, each.count, each.preferences) for each in planned.plan.relaxed),
+    )
+
+
+def _of_classes(planned: Planned, title: str, last: str, rows: Iterable[tuple[int, int, Sequence[str]]]) -> Any:
+    """A table with a row for so many pods of a class and what is to be said of them."""
     classes = {each.index: each for each in planned.plan.pod_classes}
-    result = table("Pods without a place", "pods", "like", "requests", "why", right=("pods",))
-    for each in planned.plan.unplaced:
-        pod_class = classes[each.pod_class]
-        requests = ", ".join(f"{name} {quantity}" for name, quantity in requests_of(pod_class).items())
-        result.add_row(str(each.count), pod_class.example, requests, "\n".join(each.reasons))
+    result = table(title, "pods", "like", "requests", last, right=("pods",))
+    for index, count, said in rows:
+        requests = ", ".join(f"{name} {quantity}" for name, quantity in requests_of(classes[index]).items())
+        result.add_row(str(count), classes[index].example, requests, "\n".join(said))
     return result

@@ -15,6 +15,7 @@ from typing import TypeVar
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cagrpc.cli.output import console, warn
+from cagrpc.cli.previous import read_previous
 from cagrpc.config.load import load_provisioners
 from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
@@ -55,6 +56,8 @@ def _read(options: argparse.Namespace) -> tuple[Problem, Budget]:
     seconds = reader.attempt(lambda: parse_seconds(options.budget))
     found = reader.attempt(lambda: manifests.read(options.pods, options.nodes, now_seconds=time.time()))
     catalogue = reader.attempt(lambda: read_catalogue(options.catalog) if options.catalog else embedded_catalogue())
+    pod_sets = found.pod_sets if found else ()
+    previous = reader.attempt(lambda: read_previous(options.previous, pod_sets)) if options.previous else None
     # without its catalogue nothing true can be said of a provisioner's instance types
     expanded = reader.attempt(lambda: load_provisioners(options.provisioners, catalogue)) if catalogue else None
     if reader.problems or found is None or expanded is None or seconds is None:
@@ -63,7 +66,7 @@ def _read(options: argparse.Namespace) -> tuple[Problem, Budget]:
         warn(warning)
     if expanded.limits and found.nodes:
         warn("the limits of provisioners bound new nodes alone here: whose the nodes of --nodes are is not known")
-    problem = Problem(found.pod_sets, expanded.groups, found.nodes, expanded.limits, found.daemon_sets)
+    problem = Problem(found.pod_sets, expanded.groups, found.nodes, expanded.limits, found.daemon_sets, previous)
     return problem, Budget(seconds)
 
 
