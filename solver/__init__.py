@@ -6,6 +6,8 @@ No I/O, no gRPC, no Kubernetes: values in, values out. See `solver.model` for th
 """
 
 from solver.errors import PlanRejectedError, ProblemError
+from solver.explain import explain
+from solver.explain_model import Explanation
 from solver.model import (
     Budget,
     Certificate,
@@ -35,6 +37,7 @@ from solver.solve import solve
 __all__ = [
     "Budget",
     "Certificate",
+    "Explanation",
     "Increment",
     "Limit",
     "Node",
@@ -57,5 +60,6 @@ __all__ = [
     "TierCost",
     "Toleration",
     "Unplaced",
+    "explain",
     "solve",
 ]

@@ -1,0 +1,54 @@
+"""All kinds of constraints that explanations know: one entry each. A new kind of constraint is one more entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from solver import explain_capacity, explain_pods
+from solver.explain_model import Change, ConstraintKind
+from solver.model import PodClass, Problem
+
+KINDS: dict[str, ConstraintKind] = {
+    kind.name: kind for kind in (*explain_pods.KINDS, *explain_capacity.KINDS, explain_pods.REQUEST)
+}
+"""In the order in which reasons are told: what keeps pods away from nodes, what keeps nodes from being had, sizes."""
+
+
+def removals(problem: Problem, classes: Sequence[PodClass]) -> tuple[Change, ...]:
+    """Every constraint that might keep the classes out, as the change that takes it away, in the order of `KINDS`."""
+    return tuple(change for kind in KINDS.values() for change in kind.find(problem, classes))
+
+
+def reason(change: Change) -> str:
+    """The constraint that it changes, as it stands: "node group gpu-a may have 10 nodes"."""
+    return KINDS[change.kind].reason(change)
+
+
+def advice(change: Change) -> str:
+    """The change as an order to people: "raise maxSize of gpu-a from 10 to 12"."""
+    return KINDS[change.kind].advice(change)
+
+
+def apply(problem: Problem, changes: Iterable[Change]) -> Problem:
+    """The problem with all the changes. Pods are found by their class as it was before the first of them."""
+    changes = tuple(changes)
+    for change in changes:
+        edit = KINDS[change.kind].edit_problem
+        if edit is not None:
+            problem = edit(problem, change)
+    edits: dict[tuple[object, ...], list[Change]] = {}
+    for change in changes:
+        if change.pods is not None:
+            of = change.pods
+            edits.setdefault((of.spec, of.priority, of.gang, of.placeholder), []).append(change)
+    if not edits:
+        return problem
+    changed = []
+    for pods in problem.pod_sets:
+        spec = pods.spec
+        for change in edits.get((pods.spec, pods.priority, pods.gang, pods.placeholder), ()):
+            edit_pods = KINDS[change.kind].edit_pods
+            spec = edit_pods(spec, change) if edit_pods is not None else spec
+        changed.append(replace(pods, spec=spec))
+    return replace(problem, pod_sets=tuple(changed))
