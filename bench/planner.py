@@ -39,26 +39,43 @@ def main() -> None:
     named = arguments.case or ([] if arguments.workload else list(CASES))
     cases = [*(CASES[name] for name in named), *(_workload(path) for path in arguments.workload)]
     if arguments.here:
-        for case in cases:
-            for run in _runs(case, arguments.budget):
-                print(json.dumps([asdict(row) for row in measure(case, run)]))
+        _measure_here(cases, arguments.budget)
         return
     facts = machine()
     print(machine_line(facts))
-    print(heading(), flush=True)
-    rows = []
-    for case in cases:
-        for row in _rows(case, _runs(case, arguments.budget)):
-            rows.append(row)
-            print(line(row), flush=True)
+    rows, failures = _measure_all(cases, arguments.budget)
     for sentence in growth(rows):
         print(sentence)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         told = [{**asdict(row), "met": row.met, "over_optimum": row.over_optimum} for row in rows]
-        arguments.json.write_text(json.dumps({"machine": facts, "rows": told}, indent=1) + "\n")
+        arguments.json.write_text(json.dumps({"machine": facts, "rows": told, "failures": failures}, indent=1) + "\n")
     if arguments.markdown:
         write_markdown(arguments.markdown, rows, facts)
+    if failures:
+        sys.exit(1)
+
+
+def _measure_here(cases: Sequence[Case], budgets: Sequence[float] | None) -> None:
+    for case in cases:
+        for run in _runs(case, budgets):
+            print(json.dumps([asdict(row) for row in measure(case, run)]))
+
+
+def _measure_all(cases: Sequence[Case], budgets: Sequence[float] | None) -> tuple[list[Result], list[str]]:
+    """Prints the table as it comes; what could not be measured is told and passed over."""
+    rows: list[Result] = []
+    failures: list[str] = []
+    print(heading(), flush=True)
+    for case in cases:
+        try:
+            for row in _rows(case, _runs(case, budgets)):
+                rows.append(row)
+                print(line(row), flush=True)
+        except subprocess.SubprocessError as error:
+            failures.append(f"{case.name}: {error}")
+            print(failures[-1], flush=True)
+    return rows, failures
 
 
 def _workload(path: Path) -> Case:
@@ -74,12 +91,15 @@ def _runs(case: Case, budgets: Sequence[float] | None) -> Sequence[Run]:
 
 
 def _rows(case: Case, runs: Sequence[Run]) -> Iterator[Result]:
-    """Every run in a process of its own; of a growing case only the first that reaches the goal, or the last."""
+    """Every run in a process of its own; of a growing case only the first that reaches the goal, or the last.
+
+    Raises subprocess.SubprocessError where the process fails or takes far longer than its budget."""
     growing = case.section in (Section.CLASSES, Section.PODS)
     for run in runs:
         what = ["--workload" if case.name not in CASES else "--case", case.name]
         command = [sys.executable, "-m", "bench.planner", *what, "--budget", repr(run.budget_seconds), "--here"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        patience = 60 + 20 * run.budget_seconds
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=patience)
         rows = [Result(**fields) for fields in json.loads(done.stdout)]
         if not growing:
             yield from rows
