@@ -6,15 +6,13 @@ sought where they pay; `master` takes the integral decision over the same pool.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import numpy as np
-from ortools.math_opt.python import mathopt
 
 from solver.company import Company
+from solver.growing import GrowingProgram
 from solver.lp import INFINITY
 from solver.objectives import Goal, Stage, hopeless_value
 from solver.patterns import Pattern, trimmed
@@ -89,20 +87,36 @@ def entries(patterns: Sequence[Pattern], first: int = 0) -> Entries:
 
 
 @dataclass(frozen=True, slots=True)
+class Duals:
+    """What things are worth to a fractional plan."""
+
+    pods: Floats
+    """Per row: what serving one more unit costs."""
+    room: Floats
+    """Per kind: what one more node that could be opened saves; zero for kinds that cannot run out."""
+    limits: Floats
+    """Per limit row: what a unit more saves."""
+
+    def mixed(self, other: Duals, share: float) -> Duals:
+        """`share` of the other's, and the rest of one's own."""
+        pairs = ((self.pods, other.pods), (self.room, other.room), (self.limits, other.limits))
+        return Duals(*((1 - share) * mine + share * theirs for mine, theirs in pairs))
+
+    def prices(self, node_cost: Floats, reduced: Reduced) -> Floats:
+        """Per kind: what a node costs with its share of room and limits that run short."""
+        return np.asarray(node_cost + self.room + reduced.use @ self.limits, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
 class Relaxation:
     """An optimal fractional plan over a pool."""
 
     objective: float
     nodes: Floats
     """Per column."""
-    pod_values: Floats
-    """Per spec: what serving one more pod costs."""
-    kind_values: Floats
-    """Per kind: what one node costs beyond its price, for its share of room and limits that run short."""
+    duals: Duals
     unserved: Mapping[int, float]
     """Per demand index."""
-    steered: Floats
-    """Per spec: pods bought (or sold, negative) at the edge of what `steer` allows; zero for a true optimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,97 +164,65 @@ class RelaxedMaster:
     limits start from the last basis."""
 
     def __init__(self, pool: Pool, weights: Weighting) -> None:
-        self._pool, self._weights = pool, weights
+        self._pool, self._weights, self._loaded = pool, weights, 0
         reduced = pool.reduced
-        self._model = model = mathopt.Model()
-        self._serve = [model.add_linear_constraint(lb=0.0) for _ in reduced.specs]
-        self._room: dict[int, mathopt.LinearConstraint] = {}
-        self._limits = [model.add_linear_constraint(ub=0.0) for _ in reduced.limits]
-        self._nodes: list[mathopt.Variable] = []
-        self._left = {d.index: model.add_variable(lb=0.0) for d in reduced.demands}
-        for demand in reduced.demands:
-            self._serve[demand.spec].set_coefficient(self._left[demand.index], 1.0)
-        costs = {self._left[d.index]: float(weights.unserved_cost[d.index]) for d in reduced.demands}
-        model.minimize(mathopt.LinearSum(variable * cost for variable, cost in costs.items()))
-        # Pods sold and bought at prices near a guess: they keep the duals there (see `steer`).
-        self._bought = [model.add_variable(lb=0.0, ub=0.0) for _ in reduced.specs]
-        self._sold = [model.add_variable(lb=0.0, ub=0.0) for _ in reduced.specs]
-        for row, bought, sold in zip(self._serve, self._bought, self._sold, strict=True):
-            row.set_coefficient(bought, 1.0)
-            row.set_coefficient(sold, -1.0)
-        self._state(reduced)
-        self._solver = mathopt.IncrementalSolver(model, mathopt.SolverType.GLOP)
+        self._program = program = GrowingProgram()
+        self._serve = program.add_rows(np.zeros(len(reduced.rows)), np.full(len(reduced.rows), INFINITY))
+        self._limits = program.add_rows(np.full(len(reduced.limits), -INFINITY), np.zeros(len(reduced.limits)))
+        self._room = np.full(len(reduced.kinds), -1)
+        self._left = program.add_variables(weights.unserved_cost)
+        served = np.array([demand.spec for demand in reduced.demands], dtype=np.int64)
+        program.add_entries(self._serve[served], self._left, np.ones(len(served)))
+        self._nodes = np.zeros(0, dtype=np.int64)
 
     def _state(self, reduced: Reduced) -> None:
-        for row, wanted in zip(self._serve, reduced.wanted.tolist(), strict=True):
-            row.lower_bound = float(wanted)
-        for kind in reduced.kinds:
-            # Most kinds can never run out: every pod could have a node of its own. Those have no row.
-            if kind.index not in self._room and kind.most < self._pool.reduced.enough[kind.index]:
-                self._room[kind.index] = row = self._model.add_linear_constraint(ub=0.0)
-                for pattern, variable in zip(self._pool.patterns, self._nodes, strict=False):
-                    if pattern.kind == kind.index:
-                        row.set_coefficient(variable, 1.0)
-            if kind.index in self._room:
-                self._room[kind.index].upper_bound = float(kind.most)
-        for row, allowed in zip(self._limits, reduced.limits, strict=True):
-            row.upper_bound = float(allowed)
-        for demand in reduced.demands:
-            self._left[demand.index].upper_bound = 0.0 if demand.index in reduced.hopeless else float(demand.count)
+        program = self._program
+        program.bound_rows(self._serve, reduced.wanted.astype(np.float64), INFINITY)
+        # Most kinds can never run out: every pod could have a node of its own. Those have no row.
+        most = np.array([kind.most for kind in reduced.kinds], dtype=np.float64)
+        short = np.flatnonzero((self._room < 0) & (most < self._pool.reduced.enough))
+        self._room[short] = program.add_rows(np.full(len(short), -INFINITY), np.zeros(len(short)))
+        kinds = self._pool.kinds()[: self._loaded]
+        columns = np.flatnonzero(np.isin(kinds, short))
+        program.add_entries(self._room[kinds[columns]], self._nodes[columns], np.ones(len(columns)))
+        bounded = np.flatnonzero(self._room >= 0)
+        program.bound_rows(self._room[bounded], -INFINITY, most[bounded])
+        program.bound_rows(self._limits, -INFINITY, np.array(reduced.limits, dtype=np.float64))
+        left = [0 if demand.index in reduced.hopeless else demand.count for demand in reduced.demands]
+        program.bound_variables(self._left, np.array(left, dtype=np.float64))
 
     def _columns(self) -> None:
         """The columns that the pool has gained."""
-        for pattern in self._pool.patterns[len(self._nodes) :]:
-            variable = self._model.add_variable(lb=0.0)
-            self._nodes.append(variable)
-            self._model.objective.set_linear_coefficient(variable, float(self._weights.node_cost[pattern.kind]))
-            if pattern.kind in self._room:
-                self._room[pattern.kind].set_coefficient(variable, 1.0)
-            for spec, pods in pattern.pods:
-                self._serve[spec].set_coefficient(variable, float(pods))
-            for row, use in zip(self._limits, self._pool.reduced.kinds[pattern.kind].use, strict=True):
-                if use:
-                    row.set_coefficient(variable, float(use))
-
-    def steer(self, low: Floats, high: Floats) -> None:
-        """Keep every pod value between `low` and `high`, at the price of an objective that is not the problem's: what
-        is bought or sold there is told by `Relaxation.steered`. Duals that swing from one solve to the next make
-        column generation slow; near a good guess they cannot (du Merle et al., Stabilized column generation, 1999)."""
-        objective = self._model.objective
-        wanted = self._pool.reduced.wanted.tolist()
-        for spec, (bought, sold) in enumerate(zip(self._bought, self._sold, strict=True)):
-            objective.set_linear_coefficient(bought, float(high[spec]))
-            objective.set_linear_coefficient(sold, -float(low[spec]))
-            bought.upper_bound = math.inf
-            sold.upper_bound = float(wanted[spec]) if low[spec] > 0 else 0.0
-
-    def release(self) -> None:
-        """Steer no more."""
-        for variable in (*self._bought, *self._sold):
-            variable.upper_bound = 0.0
+        pool, program, first = self._pool, self._program, self._loaded
+        kinds, held = pool.kinds()[first:], pool.entries()
+        added = program.add_variables(self._weights.node_cost[kinds])
+        self._nodes, self._loaded = np.concatenate([self._nodes, added]), len(pool.patterns)
+        start = int(np.searchsorted(held.column, first))
+        program.add_entries(self._serve[held.spec[start:]], self._nodes[held.column[start:]], held.pods[start:])
+        rooms = self._room[kinds]
+        program.add_entries(rooms[rooms >= 0], added[rooms >= 0], np.ones(np.count_nonzero(rooms >= 0)))
+        use = pool.reduced.use[kinds]
+        column, limit = np.nonzero(use)
+        program.add_entries(self._limits[limit], added[column], use[column, limit])
 
     def solve(self, seconds: float | None = None, reduced: Reduced | None = None) -> Relaxation | None:
         """Over the pool as it is now; `reduced`, where given, is the same problem in other numbers. None in case of
         time out."""
-        self._state(reduced or self._pool.reduced)
+        now = reduced or self._pool.reduced
+        self._state(now)
         self._columns()
-        parameters = mathopt.SolveParameters(threads=1)
-        if seconds is not None:
-            parameters.time_limit = timedelta(seconds=max(seconds, 0.001))
-        result = self._solver.solve(params=parameters)
-        if result.termination.reason is not mathopt.TerminationReason.OPTIMAL:
+        found = self._program.solve(seconds)
+        if found is None:
             return None
-        room = np.zeros(len(self._pool.reduced.kinds))
-        for kind, row in self._room.items():
-            room[kind] = result.dual_values(row)
-        limits = np.array(result.dual_values(self._limits), dtype=np.float64)
+        bounded = np.flatnonzero(self._room >= 0)
+        room = np.zeros(len(now.kinds))
+        room[bounded] = -found.duals[self._room[bounded]]
+        duals = Duals(np.maximum(found.duals[self._serve], 0.0), room, -found.duals[self._limits])
         return Relaxation(
-            result.objective_value(),
-            np.array(result.variable_values(self._nodes), dtype=np.float64),
-            np.array(result.dual_values(self._serve), dtype=np.float64),
-            -room - self._pool.reduced.use @ limits,
-            {index: result.variable_values(variable) for index, variable in self._left.items()},
-            np.array(result.variable_values(self._bought)) - np.array(result.variable_values(self._sold)),
+            found.objective,
+            found.values[self._nodes],
+            duals,
+            dict(enumerate(found.values[self._left].tolist())),
         )
 
 

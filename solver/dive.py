@@ -10,14 +10,13 @@ import numpy as np
 
 from solver.budgeting import Meter
 from solver.columns import Pool, Relaxation, RelaxedMaster, Weighting
-from solver.generation import propose
+from solver.generation import EFFORTS, propose
 from solver.pricing import Pricer
-from solver.reduce import Demand, Ints, Reduced
+from solver.reduce import Demand, Floats, Ints, Reduced
 
 _WHOLE = 0.7
 """A fraction of a node from which on it is taken for a whole one."""
 _ROUNDS = 6
-_STEPS = 50_000
 _NEARLY = 1e-6
 
 
@@ -26,9 +25,10 @@ def dive(pool: Pool, active: Ints, weights: Weighting, meter: Meter, fraction: f
     reduced = pool.reduced
     master = RelaxedMaster(pool, weights)
     left, rest = reduced.wanted.copy(), reduced
+    multipliers: dict[int, Floats] = {}
     nodes: dict[int, int] = {}
     while left.any() and meter.left_seconds(fraction) > 0:
-        found = _fractional(master, pool, rest, active, weights, meter, fraction)
+        found = _fractional(master, pool, rest, active, weights, multipliers, meter, fraction)
         if found is None:
             break
         taken = _take(found)
@@ -51,17 +51,17 @@ def _fractional(
     rest: Reduced,
     active: Ints,
     weights: Weighting,
+    multipliers: dict[int, Floats],
     meter: Meter,
     fraction: float,
 ) -> Relaxation | None:
     """What is left, relaxed, with columns of its own."""
-    pricer = Pricer(rest, active)
+    pricer = Pricer(rest, active, meter.budget.workers, multipliers)
     found = master.solve(meter.wall_limit(fraction), rest)
     for _ in range(_ROUNDS):
         if found is None or meter.left_seconds(fraction) <= 0:
             break
-        prices = weights.node_cost + found.kind_values
-        if not propose(pool, pricer, found.pod_values, prices, _STEPS, meter, fraction):
+        if not propose(pool, pricer, found.duals, weights.node_cost, EFFORTS[0], meter, fraction)[0]:
             break
         found = master.solve(meter.wall_limit(fraction), rest)
     return found

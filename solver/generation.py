@@ -1,72 +1,105 @@
-"""Column generation: from the fluid's pod values to a pool of patterns whose relaxation is nearly the problem's."""
+"""Column generation: from the fluid's pod values to a pool of patterns whose relaxation is nearly the problem's, and
+the bound on the cost that its pod values prove.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solver import columns
 from solver.budgeting import PROPOSE_SECONDS, Meter
-from solver.columns import Pool, Relaxation, RelaxedMaster, Weighting
-from solver.pricing import Pricer
-from solver.reduce import Floats, Ints
+from solver.columns import Duals, Pool, Relaxation, RelaxedMaster, Weighting
+from solver.pricing import Effort, Offer, Pricer
+from solver.reduce import Floats, Ints, Reduced
 
-_NEAR = 0.1
-"""How far pod values may go from the fluid's at first; wider where the optimum turns out to be elsewhere."""
-_SEEDS = 3
-_FIRST_STEPS = 100_000
-_MOST_STEPS = 10_000_000
+_SHARE = 0.2
+"""Of the last relaxation's duals in those that are priced; the rest is what was priced before. Duals that swing from
+one solve to the next make column generation slow (Pessoa et al., Automation and combination of linear-programming
+based stabilization techniques in column generation, 2018)."""
+EFFORTS = (Effort(20, 100_000, 500_000), Effort(10, 1_000_000, 2_000_000), Effort(5, 20_000_000, 5_000_000))
+_STEPS_PER_SECOND = 2_000_000
+"""Of the time left, that one search may take at most."""
 _WORTH = 1 + 1e-6
 _SEED_WORTH = 0.95
-_TRACE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    relaxation: Relaxation
+    """An optimal fractional plan over the pool."""
+    least_cost_micros: float
+    """Proven: no plan that serves every pod that can be served costs less."""
 
 
 def generate(
     pool: Pool, values: Floats, active: Ints, weights: Weighting, meter: Meter, fraction: float
-) -> Relaxation | None:
-    """Adds columns until none pays any more or the first `fraction` of the budget is gone. Returns an optimal
-    fractional plan over the pool as it then is; None only where not even the first was found in time."""
-    pricer, master = Pricer(pool.reduced, active), RelaxedMaster(pool, weights)
-    rng = np.random.default_rng(1)
+) -> Generated | None:
+    """Adds columns until none pays any more or the first `fraction` of the budget is gone. None only where not even
+    the first relaxation was found in time."""
+    reduced = pool.reduced
     columns.alone(pool, active, weights)
-    for guess in (values, *(values * rng.uniform(1 - _NEAR, 1 + _NEAR, len(values)) for _ in range(_SEEDS))):
-        propose(pool, pricer, guess, weights.node_cost, _FIRST_STEPS, meter, fraction, share=_SEED_WORTH)
-    low, high, widened = values * (1 - _NEAR), values * (1 + _NEAR), np.zeros(len(values))
-    master.steer(low, high)
-    steps = _FIRST_STEPS
-    while meter.left_seconds(fraction) > 0:
+    pricer, master = Pricer(reduced, active, meter.budget.workers), RelaxedMaster(pool, weights)
+    centre = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
+    propose(pool, pricer, centre, weights.node_cost, EFFORTS[0], meter, fraction, share=_SEED_WORTH)
+    level, bound = 0, 0.0
+    while level < len(EFFORTS) and meter.left_seconds(fraction) > 0:
         found = master.solve(meter.wall_limit(fraction))
         if found is None:
             break
-        prices = weights.node_cost + found.kind_values
-        if propose(pool, pricer, found.pod_values, prices, steps, meter, fraction):
-            continue
-        edge = np.abs(found.steered) > _TRACE
-        if edge.any():
-            widened += edge
-            width = _NEAR * widened**2
-            low = np.where(edge & (found.steered < 0), values * np.maximum(0.0, 1 - width), low)
-            high = np.where(edge & (found.steered > 0), values * (1 + width), high)
-            master.steer(low, high)
-        elif steps < _MOST_STEPS:
-            steps *= 10
-        else:
-            break
-    master.release()
-    return master.solve()
+        new = 0
+        for duals in (centre.mixed(found.duals, _SHARE), found.duals):
+            new, offers = propose(pool, pricer, duals, weights.node_cost, EFFORTS[level], meter, fraction)
+            if len(offers) == len(active):
+                bound = max(bound, cost_bound(reduced, duals, offers))
+            if new:
+                centre = duals
+                break
+        level = max(0, level - 1) if new else level + 1
+    relaxation = master.solve()
+    return None if relaxation is None else Generated(relaxation, bound)
 
 
 def propose(
     pool: Pool,
     pricer: Pricer,
-    values: Floats,
-    prices: Floats,
-    steps: int,
+    duals: Duals,
+    node_cost: Floats,
+    effort: Effort,
     meter: Meter,
     fraction: float,
     *,
     share: float = _WORTH,
-) -> int:
-    """Adds the patterns worth more than `share` of their price, as far as there is time; returns how many were new."""
-    offers = pricer.offers(values, prices, share, steps, lambda: meter.left_seconds(fraction) <= 0)
-    meter.charge(PROPOSE_SECONDS)
-    return pool.add(offer.pattern for offer in offers if offer.pattern)
+) -> tuple[int, Sequence[Offer]]:
+    """Adds the patterns worth more than `share` of their price, as far as there is time; returns how many were new,
+    and all answers."""
+    meter.charge(PROPOSE_SECONDS * (effort.steps / EFFORTS[0].steps) ** 0.5)
+    if not meter.deterministic:
+        most = int(meter.left_seconds(fraction) * _STEPS_PER_SECOND)
+        effort = replace(effort, steps=min(effort.steps, max(EFFORTS[0].steps, most)))
+    prices = duals.prices(node_cost, pool.reduced)
+    offers = pricer.offers(duals.pods, prices, share, effort, lambda: meter.left_seconds(fraction) <= 0)
+    return pool.add(pattern for offer in offers for pattern in offer.patterns), offers
+
+
+def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[Offer]) -> float:
+    """What every plan costs that serves all pods, in millionths of $/h; `offers` are those of all kinds that are
+    needed, for these duals (Farley, A note on bounding a class of linear programming problems, 1990).
+
+    By duality: duals for which no pattern of any kind is worth more than its node costs bound the cost by what the pods
+    are worth, less what limits and sizes take. So the pods' values are scaled until that is so; where the number of
+    nodes of a kind is what is short, it pays for the difference instead.
+    """
+    cost = np.array([0.0 if kind.existing else float(kind.price_micros) for kind in reduced.kinds])
+    most = np.array([kind.most for kind in reduced.kinds], dtype=np.float64)
+    worth = np.zeros(len(reduced.kinds))
+    for offer in offers:
+        worth[offer.kind] = offer.bound
+    worth -= reduced.use @ duals.limits
+    short = (most < reduced.enough) | (cost == 0)
+    scaled = np.flatnonzero(~short & (worth > 0))
+    scale = float((cost[scaled] / worth[scaled]).min()) if scaled.size else 1.0
+    pods = float(duals.pods @ reduced.wanted - duals.limits @ np.array(reduced.limits, dtype=np.float64))
+    return scale * pods - float(np.maximum(0.0, scale * worth - cost)[short] @ most[short])

@@ -92,8 +92,8 @@ class LinearProgram:
         primal, dual = result.solutions[0].primal_solution, result.solutions[0].dual_solution
         return LpSolution(
             primal.objective_value,
-            _dense(primal.variable_values, self.variables),
-            _dense(dual.dual_values, self.rows),
+            dense(primal.variable_values, self.variables),
+            dense(dual.dual_values, self.rows),
         )
 
     def _proto(self) -> model_pb2.ModelProto:
@@ -123,10 +123,11 @@ class LinearProgram:
         return proto
 
 
-def _dense(sparse: sparse_containers_pb2.SparseDoubleVectorProto, size: int) -> Floats:
-    dense = np.zeros(size)
-    dense[np.array(sparse.ids, dtype=np.int64)] = sparse.values
-    return dense
+def dense(sparse: sparse_containers_pb2.SparseDoubleVectorProto, size: int) -> Floats:
+    """The values as an array."""
+    values = np.zeros(size)
+    values[np.array(sparse.ids, dtype=np.int64)] = sparse.values
+    return values
 
 
 def _joined(parts: list[Floats]) -> list[float]:

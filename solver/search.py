@@ -154,11 +154,15 @@ def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float)
     guide = _weights(reduced, stages(reduced), weights)
     found = fluid.pod_values(guide, meter.wall_limit(fraction * 0.5))
     values, cost = (_dominant_shares(reduced, active, weights), 0.0) if found is None else found
-    relaxed = generate(pool, values, active, weights, meter, fraction * 0.5)
+    made = generate(pool, values, active, weights, meter, fraction * 0.5)
     # With one tier, the weighted objective of a plan that serves every pod is its cost times the tier's weight.
     factor = max(guide.get(Stage(Goal.COST, weight), 1.0) for weight in reduced.tiers) if reduced.tiers else 1.0
     least_cost = cost / factor if len(reduced.tiers) == 1 else 0.0
-    return Columns(pool.patterns, False, values if relaxed is None else relaxed.pod_values, least_cost)
+    if made is None:
+        return Columns(pool.patterns, False, values, least_cost)
+    if len(reduced.tiers) == 1:
+        least_cost = max(least_cost, made.least_cost_micros)
+    return Columns(pool.patterns, False, made.relaxation.duals.pods, least_cost)
 
 
 def _obliged(reduced: Reduced) -> list[Pattern]:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
-from solver.pricing import Pricer
+from solver.patterns import Pattern
+from solver.pricing import Effort, Pricer
 from solver.reduce import Floats, Reduced
 from solver.reduction import reduce
 from tests.solver.build import group, pods, spec
@@ -29,6 +30,15 @@ def best_value(reduced: Reduced, values: Floats) -> float:
     solver.parameters.num_workers = 1
     assert solver.solve(model) == cp_model.OPTIMAL
     return solver.objective_value
+
+
+EFFORT = Effort(answers=5, steps=10**6, cells=200_000)
+
+
+def fits(reduced: Reduced, pattern: Pattern) -> bool:
+    specs, counts = (list(part) for part in zip(*pattern.pods, strict=True))
+    needed = np.array(counts) @ reduced.requests[specs]
+    return bool((needed <= reduced.free[pattern.kind]).all() and (np.array(counts) <= reduced.wanted[specs]).all())
 
 
 @st.composite
@@ -60,9 +70,12 @@ def test_the_best_pattern_is_found_and_the_bound_holds(case: tuple[Reduced, Floa
     reduced, values = case
     best = best_value(reduced, values)
     note(f"best {best}")
-    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([1.0]), 0.5, 10**6, lambda: False)
-    worth = sum(values[row] * count for row, count in offer.pattern.pods) if offer.pattern else 0.0
-    assert worth == best if best > 0.5 else offer.pattern is None
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([1.0]), 0.5, EFFORT, lambda: False)
+    worths = [sum(values[row] * count for row, count in pattern.pods) for pattern in offer.patterns]
+    assert worths[:1] == ([best] if best > 0.5 else [])
+    assert all(worth > 0.5 for worth in worths)
+    assert len(set(offer.patterns)) == len(offer.patterns)
+    assert all(fits(reduced, pattern) for pattern in offer.patterns)
     assert offer.bound >= best - 1e-6
 
 
@@ -72,8 +85,8 @@ def test_no_offer_is_a_proof_that_nothing_is_worth_the_price(case: tuple[Reduced
     reduced, values = case
     best = best_value(reduced, values)
     price = max(0.1, best * factor)
-    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([price]), 1.0, 10**6, lambda: False)
-    assert (offer.pattern is not None) == (best > price * (1 + 1e-8))
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([price]), 1.0, EFFORT, lambda: False)
+    assert bool(offer.patterns) == (best > price * (1 + 1e-8))
     assert offer.bound >= best - 1e-6 * max(1.0, best) or offer.bound >= price - 1e-9
 
 
