@@ -195,7 +195,10 @@ def told_apart(pods: Mapping[K, Pod]) -> Mapping[K, Pod]:
     if not selectors:
         return pods
     sight = Sight(selectors)
-    return {key: replace(pod, spec=sight.identified(pod.spec, pod.identity)) for key, pod in pods.items()}
+    return {
+        key: pod if pod.spec is NOWHERE else replace(pod, spec=sight.identified(pod.spec, pod.identity))
+        for key, pod in pods.items()
+    }
 
 
 class UnreadablePod(InvalidInput):

@@ -309,11 +309,12 @@ def test_a_part_that_is_no_mapping_or_list_is_told_once(part: str) -> None:
 
 def test_an_odd_pod_of_the_autoscaler_is_taken_at_its_word() -> None:
     odd = pod(topologySpreadConstraints=[{"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "Soon"}])
-    option = pb.Option(nodeGroupId="g", nodeCount=1, podBytes=[pod_bytes(odd), pod_bytes(pod("q"))])
+    apart = pod("q", affinity=near({"topologyKey": HOSTNAME, "labelSelector": SELECT_WEB}, anti=True))
+    option = pb.Option(nodeGroupId="g", nodeCount=1, podBytes=[pod_bytes(odd), pod_bytes(apart)])
     request = expander.decode(pb.BestOptionsRequest(options=[option]).SerializeToString(), lambda: False)
     first, second = request.options[0].pods
     assert first.spec is NOWHERE
-    assert second.spec == PodSpec((("cpu", 1000),))
+    assert second.spec.labels == (("app", "web"),)
     assert "spec.topologySpreadConstraints[0].whenUnsatisfiable: 'Soon'" in request.unreadable
 
 
