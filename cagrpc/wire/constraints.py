@@ -206,6 +206,8 @@ def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Keys of the pod's own labels that its constraints between pods read, by `matchLabelKeys` and
     `mismatchLabelKeys`; None where it has no constraint between pods, so that its meaning does not depend on who it
     is. What is malformed is told where the constraints are read."""
+    if spec.get("affinity") is None and spec.get("topologySpreadConstraints") is None:
+        return None
     terms = [term for term, _ in members(spec, "topologySpreadConstraints", "", [])]
     for kind in _KINDS:
         holder, _ = _affinity(spec, kind, "", [])
@@ -217,6 +219,8 @@ def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def _affinity(spec: Mapping[str, Any], kind: str, path: str, problems: Problems) -> tuple[Mapping[str, Any], str]:
+    if spec.get("affinity") is None:
+        return {}, path
     # an `affinity` that is no mapping would be told once for each kind; the readers of what is required tell of kinds
     affinity = mapping(spec, "affinity", path, problems if kind == "nodeAffinity" else [])
     return mapping(affinity, kind, f"{path}.affinity", problems), f"{path}.affinity.{kind}"
