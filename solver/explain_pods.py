@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from solver.eligibility import tolerates
+from solver.eligibility import selects, tolerates
 from solver.explain_model import Change, ConstraintKind
 from solver.model import (
     HostPort,
+    PodAffinityTerm,
     PodClass,
     PodSpec,
     Problem,
@@ -21,6 +22,7 @@ from solver.model import (
     WhenUnsatisfiable,
 )
 from solver.quantities import format_quantity
+from solver.reasons import between_pods
 from solver.validate import MAX_COUNT
 
 
@@ -114,10 +116,50 @@ def _respread(spec: PodSpec, change: Change) -> PodSpec:
     return replace(spec, topology_spread=tuple(looser if t == change.part else t for t in spec.topology_spread))
 
 
-def _spread_text(change: Change) -> str:
-    assert isinstance(change.part, TopologySpread)
-    fewest = f" and minDomains {change.part.min_domains}" if change.part.min_domains > 1 else ""
-    return f"spread over {change.key} with maxSkew {change.part.max_skew}{fewest}"
+def _anti_affinities(problem: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+    """Of the classes, and of the pods beside them that keep them away."""
+    yield from _terms("pod_anti_affinity", "pod_anti_affinity")(problem, classes)
+    own = {each.spec for each in classes}
+    for pods in problem.pod_sets:
+        repelling = _repelling(pods.spec, classes)
+        if repelling and pods.spec not in own:
+            other = PodClass(-1, pods.spec, pods.count, pods.name, pods.priority, pods.gang, pods.placeholder)
+            for term in repelling:
+                yield Change("pod_anti_affinity", pods.name, term.topology_key, pods=other, part=term)
+
+
+def _repelling(spec: PodSpec, classes: Sequence[PodClass]) -> tuple[PodAffinityTerm, ...]:
+    """The terms that keep pods of any of the classes away."""
+    return tuple(
+        term
+        for term in dict.fromkeys(spec.pod_anti_affinity)
+        if any(selects(term.selector, each.spec.namespace, dict(each.spec.labels)) for each in classes)
+    )
+
+
+def _running(problem: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+    found = {term for node in problem.nodes for pods in node.running for term in _repelling(pods.spec, classes)}
+    for term in sorted(found, key=repr):
+        yield Change("running_anti_affinity", "pods that run", term.topology_key, part=term)
+
+
+def _move(problem: Problem, change: Change) -> Problem:
+    drop = _dropped("pod_anti_affinity")
+    return replace(
+        problem,
+        nodes=tuple(
+            replace(node, running=tuple(replace(pods, spec=drop(pods.spec, change)) for pods in node.running))
+            for node in problem.nodes
+        ),
+    )
+
+
+def _words(change: Change) -> str:
+    """The constraint between pods that a change drops or loosens, as it is told everywhere."""
+    assert isinstance(change.part, HostPort | PodAffinityTerm | TopologySpread)
+    fields = {"host_port": "host_ports", "max_skew": "topology_spread"}
+    spec = PodSpec(**{fields.get(change.kind, change.kind): (change.part,)})  # type: ignore[arg-type]
+    return next(iter(between_pods(spec)))
 
 
 def _like(change: Change) -> str:
@@ -158,36 +200,43 @@ KINDS = (
     ConstraintKind(
         "host_port",
         _terms("host_port", "host_ports"),
-        lambda c: f"{_like(c)} take the host port {c.key}",
-        lambda c: f"drop the host port {c.key} of {_like(c)}",
+        lambda c: f"{_like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
         edit_pods=_dropped("host_ports"),
     ),
     ConstraintKind(
         "pod_affinity",
         _terms("pod_affinity", "pod_affinity"),
-        lambda c: f"{_like(c)} have a required pod affinity over {c.key}",
-        lambda c: f"drop the required pod affinity over {c.key} of {_like(c)}",
+        lambda c: f"{_like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
         edit_pods=_dropped("pod_affinity"),
     ),
     ConstraintKind(
         "pod_anti_affinity",
-        _terms("pod_anti_affinity", "pod_anti_affinity"),
-        lambda c: f"{_like(c)} have a required pod anti-affinity over {c.key}",
-        lambda c: f"drop the required pod anti-affinity over {c.key} of {_like(c)}",
+        _anti_affinities,
+        lambda c: f"{_like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
         edit_pods=_dropped("pod_anti_affinity"),
+    ),
+    ConstraintKind(
+        "running_anti_affinity",
+        _running,
+        lambda c: f"{c.subject} already have a required pod anti-affinity over {c.key} that counts them",
+        lambda c: f"move those of the {c.subject} away whose pod anti-affinity over {c.key} counts them",
+        edit_problem=_move,
     ),
     ConstraintKind(
         "topology_spread",
         _terms("topology_spread", "topology_spread"),
-        lambda c: f"{_like(c)} have a {_spread_text(c)}",
-        lambda c: f"drop the {_spread_text(c)} of {_like(c)}",
+        lambda c: f"{_like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
         edit_pods=_dropped("topology_spread"),
         milder=_less_even,
     ),
     ConstraintKind(
         "max_skew",
         lambda *_: (),
-        lambda c: f"{_like(c)} have a {_spread_text(c)}",
+        lambda c: f"{_like(c)} have {_words(c)}",
         lambda c: f"raise maxSkew of the spread over {c.key} of {_like(c)} from {c.before} to {c.after}",
         edit_pods=_respread,
     ),

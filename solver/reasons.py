@@ -1,5 +1,5 @@
-"""Why pods are not placed, in sentences for people, most telling first. What would help is `docs`' and a later step's
-business; here only what stands in the way is named."""
+"""Why pods are not placed, in sentences for people, most telling first: what can be said at once of any number of
+classes. What exactly stands in the way, and what would help, is for `solver.explain` to find out."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from solver.eligibility import why_not_eligible
-from solver.model import PODS, Increment, Node, NodeGroup, PodSpec, Problem, Resources, Unplaced
+from solver.model import PODS, Increment, Node, NodeGroup, PodSpec, Problem, Resources, Unplaced, WhenUnsatisfiable
 from solver.quantities import format_quantity
 from solver.reduce import Demand, Reduced
 from solver.validate import remaining
 
 _MOST_REASONS = 6
 _MOST_NAMED = 3
+_UNKNOWN = ("no place was found beside the pods that are served",)
 
 
 def unplaced(reduced: Reduced, missing: dict[Demand, int], increments: Sequence[Increment]) -> tuple[Unplaced, ...]:
     """One entry per demand with pods left out; `increments` are the plan's, so that what it filled up can be named."""
     deltas = {increment.node_group: increment.delta for increment in increments}
     return tuple(
-        Unplaced(demand.index, count, tuple(_reasons(reduced, demand, deltas))[:_MOST_REASONS])
+        Unplaced(demand.index, count, tuple(_reasons(reduced, demand, deltas))[:_MOST_REASONS] or _UNKNOWN)
         for demand, count in sorted(missing.items(), key=lambda item: item[0].index)
     )
 
@@ -40,7 +41,24 @@ def _reasons(reduced: Reduced, demand: Demand, deltas: dict[str, int]) -> Iterat
         yield from _gang(reduced, demand)
     if fitting:
         yield from _exhausted(problem, fitting, deltas)
+    rules = list(between_pods(spec))
+    if rules:
+        yield f"it has {' and '.join(rules)}"
     yield from _misfits(problem, spec, fitting)
+
+
+def between_pods(spec: PodSpec) -> Iterator[str]:
+    """What a pod requires of the pods around it, for people."""
+    for port in spec.host_ports:
+        yield f"the host port {port.port}"
+    for term in spec.pod_affinity:
+        yield f"a required pod affinity over {term.topology_key}"
+    for term in spec.pod_anti_affinity:
+        yield f"a required pod anti-affinity over {term.topology_key}"
+    for spread in spec.topology_spread:
+        if spread.when_unsatisfiable is not WhenUnsatisfiable.SCHEDULE_ANYWAY:
+            fewest = f" and minDomains {spread.min_domains}" if spread.min_domains > 1 else ""
+            yield f"a spread over {spread.topology_key} with maxSkew {spread.max_skew}{fewest}"
 
 
 def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:
@@ -122,8 +140,10 @@ def _node_cause(spec: PodSpec, node: Node) -> str:
     reason = why_not_eligible(spec, node.labels, node.taints, node.name)
     if reason is not None:
         return reason
-    short = next((name for name, asked in {**dict(spec.requests), PODS: 1}.items() if asked > node.free.get(name, 0)))
-    return f"not enough {short} free on existing nodes"
+    for name, asked in {**dict(spec.requests), PODS: 1}.items():
+        if asked > node.free.get(name, 0):
+            return f"not enough {name} free on existing nodes"
+    return "kept away by pods that run on existing nodes"
 
 
 def _too_small(spec: PodSpec, groups: Sequence[NodeGroup]) -> Iterator[str]:
@@ -138,7 +158,8 @@ def _too_small(spec: PodSpec, groups: Sequence[NodeGroup]) -> Iterator[str]:
                 f"needs {format_quantity(resource, amount)} {resource}, "
                 f"the largest eligible node has {format_quantity(resource, most)}"
             )
-    if all(any(g.allocatable.get(r, 0) >= a for g in groups) for r, a in asked.items()):
+    each_somewhere = all(any(g.allocatable.get(r, 0) >= a for g in groups) for r, a in asked.items())
+    if each_somewhere and not any(between_pods(spec)):
         yield f"no eligible node has all it needs together ({_several(len(groups), 'node group')} too small)"
 
 
