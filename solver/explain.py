@@ -10,16 +10,28 @@ from dataclasses import replace
 
 from solver.explain_choices import by_cost, why_group
 from solver.explain_kinds import advice, apply, reason
-from solver.explain_model import KEPT, Change, Constraint, Explanation, Way, WhyGroup, WhyUnserved
+from solver.explain_model import (
+    KEPT,
+    Alternative,
+    Change,
+    Constraint,
+    Difference,
+    Explanation,
+    Way,
+    WhyGroup,
+    WhyUnserved,
+)
 from solver.explain_question import Claim, Question, Trials, claims, question
 from solver.explain_unserved import why_unserved
 from solver.model import Budget, Plan, Problem
 
 __all__ = [
     "KEPT",
+    "Alternative",
     "Change",
     "Claim",
     "Constraint",
+    "Difference",
     "Explanation",
     "Question",
     "Way",

@@ -27,7 +27,9 @@ def why_group(problem: Problem, plan: Plan, increment: Increment, trials: Trials
     for other in _candidates(problem, plan, mine):
         if trials.over:
             break
-        forced = solve(_resized(problem, replace(other, min_size=other.target_size + 1)), trials.next())
+        forced = solve(
+            _resized(problem, replace(other, min_size=max(other.min_size, other.target_size + 1))), trials.next()
+        )
         opened = any(each.node_group == other.id for each in forced.increments)
         others.append(
             Alternative(other.id, other.weight, other.price_usd_per_hour, difference(plan, forced) if opened else None)

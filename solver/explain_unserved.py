@@ -76,6 +76,8 @@ def _ways(oracle: Oracle, changes: Sequence[Change], core: Sequence[Constraint])
     found: list[Sequence[Change]] = [[c] for c in single if c not in asking]
     if not found:
         found = _together(oracle, conditions)
+    if not found:
+        found = [together for change in asking for together in _asking_little_less(oracle, change, conditions)]
     found += [[c] for c in asking]
     for together in found or _together(oracle, changes):
         yield _shrunk(oracle, together)
@@ -94,6 +96,15 @@ def _together(oracle: Oracle, changes: Sequence[Change]) -> list[Sequence[Change
         if not any(set(together) == set(known) for known in found) and not oracle.trials.over:
             found.append(together)
     return found
+
+
+def _asking_little_less(oracle: Oracle, change: Change, conditions: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
+    """Where pods must ask for less, as little less as may be, and what that takes besides."""
+    least = _smallest(oracle, change, conditions)
+    order = sorted(conditions, key=lambda c: c.pods is not None)
+    others = minimal(order, lambda some: oracle.ask([least, *some]).served)
+    if others:
+        yield (least, *others)
 
 
 def _shrunk(oracle: Oracle, changes: Sequence[Change]) -> Way:

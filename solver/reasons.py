@@ -41,10 +41,9 @@ def _reasons(reduced: Reduced, demand: Demand, deltas: dict[str, int]) -> Iterat
         yield from _gang(reduced, demand)
     if fitting:
         yield from _exhausted(problem, fitting, deltas)
-    rules = list(between_pods(spec))
-    if rules:
-        yield f"it has {' and '.join(rules)}"
-    yield from _misfits(problem, spec, fitting)
+    rules = [f"it has {' and '.join(found)}"] if (found := list(between_pods(spec))) else []
+    misfits = _misfits(problem, spec, fitting)
+    yield from (*rules, *misfits) if fitting else (*misfits, *rules)
 
 
 def between_pods(spec: PodSpec) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`cagrpc explain`: the expander's last decision, asked of a running server, or why a plan puts pods where it does."""
+"""`cagrpc explain`: the expander's last decision, asked of a running server, or why a plan is as it is."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import Any
 
 from rich.console import Console
 
+from cagrpc.cli import explanations
 from cagrpc.cli.output import console, print_json, table
-from cagrpc.cli.plan import requests_of, sentence_of_cost
-from cagrpc.cli.planning import Planned, plan_from_files
+from cagrpc.cli.planning import plan_from_files, watched
 from cagrpc.config.load import parse_address
 from cagrpc.errors import InvalidInput, Unavailable
+from solver import Budget, explain
 
 HTTP_SECONDS = 5.0
+TIMES_THE_BUDGET = 5.0
+"""How long explaining may take, at most, compared with planning: it plans many variations."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,10 +29,12 @@ def run(options: argparse.Namespace) -> int:
     if not (options.pods and options.provisioners):
         raise InvalidInput("explain: give --last, or --pods and --provisioners as for `cagrpc plan`")
     planned = plan_from_files(options)
+    budget = Budget(planned.budget.seconds * TIMES_THE_BUDGET)
+    explanation = watched("explaining the plan", lambda: explain(planned.problem, planned.plan, budget))
     if options.output == "json":
-        print_json(placements(planned))
+        print_json(explanations.as_json(planned, explanation))
     else:
-        _print_placements(planned, console())
+        explanations.print_explanation(planned, explanation, console())
     return 0
 
 
@@ -80,51 +85,3 @@ def _print_decision(decision: dict[str, Any], out: Console) -> None:
     out.print(result)
     choice = decision["chosen"] or "nothing (a veto: no scale-up in this loop)"
     out.print(f"chosen: {choice}, in {decision['elapsed_seconds']:.2f} s; {decision['reason']}", soft_wrap=True)
-
-
-def placements(planned: Planned) -> dict[str, Any]:
-    """Class by class: where its pods are, and why the others have no place."""
-    plan = planned.plan
-    unplaced = {each.pod_class: each for each in plan.unplaced}
-    classes = []
-    for each in plan.pod_classes:
-        on_new: dict[str, int] = {}
-        for nodes in plan.nodes:
-            if each.index in nodes.pods:
-                on_new[nodes.node_group] = on_new.get(nodes.node_group, 0) + nodes.count * nodes.pods[each.index]
-        missing = unplaced.get(each.index)
-        classes.append(
-            {
-                "id": each.index,
-                "example": each.example,
-                "count": each.count,
-                "requests": requests_of(each),
-                "new_nodes": on_new,
-                "existing": {node.node: node.pods[each.index] for node in plan.existing if each.index in node.pods},
-                "unplaced": missing.count if missing else 0,
-                "reasons": list(missing.reasons) if missing else [],
-            }
-        )
-    return {"classes": classes, "summary": sentence_of_cost(planned)}
-
-
-def _print_placements(planned: Planned, out: Console) -> None:
-    result = table("Where pods go", "pods", "like", "requests", "where", "why not", right=("pods",))
-    for each in placements(planned)["classes"]:
-        where = [
-            f"{pods} on new nodes of {group_id} ({_of(planned, group_id)})"
-            for group_id, pods in each["new_nodes"].items()
-        ]
-        if each["existing"]:
-            where.append(f"{sum(each['existing'].values())} on {len(each['existing'])} nodes that stand already")
-        if each["unplaced"]:
-            where.append(f"{each['unplaced']} nowhere")
-        requests = ", ".join(f"{name} {quantity}" for name, quantity in each["requests"].items())
-        result.add_row(str(each["count"]), each["example"], requests, "\n".join(where), "\n".join(each["reasons"]))
-    out.print(result)
-    out.print(sentence_of_cost(planned), soft_wrap=True)
-
-
-def _of(planned: Planned, group_id: str) -> str:
-    group = planned.groups[group_id]
-    return f"weight {group.weight}, ${group.price_usd_per_hour:.4f}/h each"

@@ -183,8 +183,8 @@ def _explain(commands: Any) -> None:
     parser = _command(
         commands,
         "explain",
-        "say why: the expander's last decision, or why pods are planned where they are",
-        "Either --last, or the inputs of `cagrpc plan`.",
+        "say why: the expander's last decision, or why a plan is as it is and what would serve the rest",
+        "Either --last, or the inputs of `cagrpc plan`; explaining takes up to five times the budget of planning.",
     )
     parser.add_argument("--last", action="store_true", help="the last decision of a running server")
     parser.add_argument("--http", default="127.0.0.1:8088", metavar="HOST:PORT", help="the server's HTTP address")

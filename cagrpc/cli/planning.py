@@ -29,17 +29,19 @@ _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and the node groups that it speaks of by id."""
+    """A plan, what was planned and for how long, and the node groups that it speaks of by id."""
 
     plan: Plan
+    problem: Problem
+    budget: Budget
     groups: Mapping[str, NodeGroup]
 
 
 def plan_from_files(options: argparse.Namespace) -> Planned:
     """Read, plan; warnings go to stderr. Raises InvalidConfiguration with every problem of every input."""
     problem, budget = _read(options)
-    plan = _watched(f"planning {sum(pods.count for pods in problem.pod_sets)} pods", lambda: _solve(problem, budget))
-    return Planned(plan, {group.id: group for group in problem.node_groups})
+    plan = watched(f"planning {sum(pods.count for pods in problem.pod_sets)} pods", lambda: solve(problem, budget))
+    return Planned(plan, problem, budget, {group.id: group for group in problem.node_groups})
 
 
 def parse_seconds(text: str) -> float:
@@ -84,21 +86,18 @@ class _Reader:
             return None
 
 
-def _solve(problem: Problem, budget: Budget) -> Plan:
-    try:
-        return solve(problem, budget)
-    except ProblemError as error:
-        raise InvalidConfiguration(error.problems) from error
-    except PlanRejectedError as error:
-        raise CagrpcError(
-            f"the planner produced a plan that its checker rejected: {'; '.join(error.faults)}; this is a defect of"
-            " cagrpc: please report it with the files that were planned"
-        ) from error
-
-
-def _watched(task: str, work: Callable[[], T]) -> T:
-    """With a spinner and the time on stderr where somebody watches it."""
+def watched(task: str, work: Callable[[], T]) -> T:
+    """The planner at work, with a spinner and the time on stderr where somebody watches it. Raises its errors as those
+    of the command line."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
         progress.add_task(task, total=None)
-        return work()
+        try:
+            return work()
+        except ProblemError as error:
+            raise InvalidConfiguration(error.problems) from error
+        except PlanRejectedError as error:
+            raise CagrpcError(
+                f"the planner produced a plan that its checker rejected: {'; '.join(error.faults)}; this is a defect of"
+                " cagrpc: please report it with the files that were planned"
+            ) from error

@@ -27,7 +27,8 @@ GROUP = NodeGroup("g", {"cpu": 2000, "pods": 10}, 1.0)
 @pytest.fixture
 def planned() -> Planned:
     problem = Problem((SMALL, GPU), (GROUP,))
-    return Planned(solve(problem, Budget(deterministic_seconds=1)), {GROUP.id: GROUP})
+    budget = Budget(deterministic_seconds=1)
+    return Planned(solve(problem, budget), problem, budget, {GROUP.id: GROUP})
 
 
 @pytest.fixture

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 
-from solver import Budget, Limit, NodeGroup, Plan, PodSpec, Problem, solve
+from solver import Budget, Limit, NodeGroup, Operator, Plan, PodSpec, Problem, Requirement, solve
 from solver.explain import KEPT, Change, Constraint, WhyUnserved, advice, apply, claims, explain, question, reason
 from solver.explain_kinds import removals
 from solver.explain_question import Trials, settled
 from solver.explain_relaxed import relaxed_core
+from solver.model import HOSTNAME, HostPort, PodAffinityTerm, PodSelector, RunningPods, TopologySpread
 from tests.solver.build import TAINT, group, node, pods, spec, wants
 from tests.solver.strategies import problems
 
@@ -127,6 +129,17 @@ def test_a_limit_and_a_size_are_changed_together() -> None:
     ]
 
 
+def test_what_must_ask_for_less_asks_for_as_little_less_as_may_be() -> None:
+    why = only(Problem((pods("web", 4), pods("huge", 2, spec(90_000))), (group("g", max_size=1),)), "huge")
+    assert told(why) == (
+        ["pods like huge ask for 90 cpu"],
+        [
+            ["lower the cpu request of pods like huge from 90 to 4", "raise maxSize of g from 1 to 3"],
+            ["lower the cpu request of pods like huge from 90 to 0"],
+        ],
+    )
+
+
 def test_limits_are_raised_to_the_last_millicore() -> None:
     groups = (group("odd", capacity={"cpu": 4321}),)
     why = only(Problem((pods("a", 9, spec(4000)),), groups, limits=(Limit("cap", {"cpu": 10_000}, {"cpu": 77}),)))
@@ -171,6 +184,99 @@ def test_what_keeps_a_pod_away(
     pod_spec: PodSpec, groups: tuple[NodeGroup, ...], expected: tuple[list[str], list[str]]
 ) -> None:
     assert told(only(Problem((pods("a", 1, pod_spec),), groups))) == (expected[0], [expected[1]])
+
+
+def app(**between: Any) -> PodSpec:
+    return spec(500, labels=(("app", "db"),), **between)
+
+
+OWN = PodSelector((Requirement("app", Operator.IN, ("db",)),))
+ZONES = (group("a", labels={"zone": "a"}), group("b", 500, labels={"zone": "b"}, max_size=1))
+
+
+@pytest.mark.parametrize(
+    ("problem", "core", "way"),
+    [
+        pytest.param(
+            Problem((pods("db", 8, app(topology_spread=(TopologySpread("zone", 1, OWN),))),), ZONES),
+            "pods like db have a spread over zone with maxSkew 1",
+            "raise maxSkew of the spread over zone of pods like db from 1 to 6",
+            id="spread",
+        ),
+        pytest.param(
+            Problem((pods("db", 3, app(pod_anti_affinity=(PodAffinityTerm("zone", OWN),))),), ZONES),
+            "pods like db have a required pod anti-affinity over zone",
+            "drop the required pod anti-affinity over zone of pods like db",
+            id="anti-affinity",
+        ),
+        pytest.param(
+            Problem((pods("web", 9, app(pod_affinity=(PodAffinityTerm("zone", OWN),))),), (*ZONES[1:], group("c"))),
+            "pods like web have a required pod affinity over zone",
+            "drop the required pod affinity over zone of pods like web",
+            id="affinity",
+        ),
+        pytest.param(
+            Problem((pods("web", 3, spec(host_ports=(HostPort(80),))),), (group("g", max_size=2),)),
+            "pods like web have the host port 80",
+            "drop the host port 80 of pods like web",
+            id="host-port",
+        ),
+        pytest.param(
+            Problem(
+                (
+                    pods("db", 1, app(pod_anti_affinity=(PodAffinityTerm("zone", OWN),)), priority=9),
+                    pods("web", 1, app()),
+                ),
+                ZONES[:1],
+            ),
+            "pods like db have a required pod anti-affinity over zone",
+            "drop the required pod anti-affinity over zone of pods like db",
+            id="anti-affinity-of-others",
+        ),
+        pytest.param(
+            Problem(
+                (pods("web", 1, app()),),
+                (),
+                (node("n", 9000, running=(RunningPods(app(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, OWN),))),)),),
+            ),
+            "pods that run already have a required pod anti-affinity over kubernetes.io/hostname that counts them",
+            "move those of the pods that run away whose pod anti-affinity over kubernetes.io/hostname counts them",
+            id="anti-affinity-of-running-pods",
+        ),
+        pytest.param(
+            Problem((pods("a", 5),), (group("g", extra={"pods": 2}, max_size=2),)),
+            "a node of g holds 2 pods",
+            "let a node of g hold 3 pods, not 2",
+            id="pods-per-node",
+        ),
+        pytest.param(
+            Problem((pods("a", 4),), (group("g", max_size=1),), daemon_sets=(spec(1000),)),
+            "1 DaemonSets take their share of new nodes",
+            "keep the 1 DaemonSets off new nodes",
+            id="daemon-sets",
+        ),
+        pytest.param(
+            Problem(
+                (pods("a", 8),),
+                (group("must", 100, min_size=2), group("g")),
+                limits=(Limit("all", {"nodes": 3}),),
+            ),
+            "node group must must have 2 nodes",
+            "lower minSize of must from 2 to 1",
+            id="minimum-size",
+        ),
+    ],
+)
+def test_every_kind_of_constraint_is_named_and_can_be_changed(problem: Problem, core: str, way: str) -> None:
+    why = only(problem)
+    assert why.proven
+    assert core in told(why)[0]
+    assert [way] in told(why)[1]
+    (chosen,) = [each for each in why.ways if [advice(c) for c in each.changes] == [way]]
+    plan = solve(problem, BUDGET)
+    asked = question(problem, plan, next(c for c in claims(plan) if c.name == why.name)).problem
+    assert serves_all(asked, chosen.changes)
+    assert not any(serves_all(asked, less) for less in chosen.lessened())
 
 
 def test_two_doors_both_shut() -> None:
