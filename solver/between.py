@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from solver.eligibility import untolerated, why_not_eligible
-from solver.model import HostPort
+from solver.model import HostPort, PodSpec
 from solver.rows import Layout, Part
 from solver.rules import Apart, Beside, OneDomain, Rows, Rule, Spread, SpreadDomain
 from solver.terms import Sort, Term, is_host
@@ -222,8 +222,13 @@ def _spread(layout: Layout, term: Term) -> Iterator[Rule]:
     if spread is None:
         return
     carriers_of: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    known: dict[object, tuple[str, ...]] = {}
     for row, part in _carrying(layout, term):
-        carriers_of[_spread_domains(layout, part.spec, term)].add(row)
+        asked = layout.specs[part.spec]
+        alike = (asked.node_selector, asked.affinity, asked.tolerations)
+        if alike not in known:
+            known[alike] = _spread_domains(layout, asked, term)
+        carriers_of[known[alike]].add(row)
     counted = _by_domain(layout, term, _counted(layout, layout.counted[term]))
     running: dict[str | None, int] = defaultdict(int)
     for place, pods in layout.standing.counted(term).items():
@@ -234,9 +239,9 @@ def _spread(layout: Layout, term: Term) -> Iterator[Rule]:
         yield Spread(tuple(domains), spread.max_skew, len(values) < spread.min_domains)
 
 
-def _spread_domains(layout: Layout, spec: int, term: Term) -> tuple[str, ...]:
+def _spread_domains(layout: Layout, asked: PodSpec, term: Term) -> tuple[str, ...]:
     """The domains that a class spreads over, by what it requires itself: a preference it keeps narrows none."""
-    asked, spread = layout.specs[spec], term.spread
+    spread = term.spread
     found: set[str] = set()
     for place, value in zip(layout.places, layout.domain(term.key), strict=True):
         if value is None or value in found or not place.can_hold or spread is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -38,10 +39,14 @@ class Pool:
     _entries: Entries = field(default_factory=lambda: entries([]))
     _kinds: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
+    @cached_property
+    def _company(self) -> Company:
+        return Company(self.reduced)
+
     def add(self, patterns: Iterable[Pattern]) -> int:
         """Returns how many were new. What may not share a node is left out of a pattern first."""
         before = len(self.patterns)
-        company = Company(self.reduced)
+        company = self._company
         for offered in patterns:
             pattern = offered if company.anything_goes else trimmed(company, offered)
             if pattern not in self._known:

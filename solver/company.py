@@ -5,47 +5,44 @@ Most problems have neither. Counters, which say the same of most constraints, ar
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from solver.reduce import Kind, Reduced
 
 
-@dataclass(frozen=True, slots=True)
 class Company:
-    reduced: Reduced
+    """Rows against rows, of one problem."""
 
-    @property
-    def anything_goes(self) -> bool:
-        return not self.reduced.exclusions and not self.reduced.needs
-
-    @property
-    def helpers(self) -> frozenset[int]:
+    def __init__(self, reduced: Reduced) -> None:
+        self.reduced = reduced
+        self.anything_goes = not reduced.exclusions and not reduced.needs
+        self.helpers = frozenset(row for need in reduced.needs for row in need.helpers)
         """Rows that others need beside them: fewer of them can be worth less than none."""
-        return frozenset(row for need in self.reduced.needs for row in need.helpers)
+        self._excludes: dict[int, list[int]] = defaultdict(list)
+        self._counted = [dict(exclusion.counted) for exclusion in reduced.exclusions]
+        self._needs: dict[int, list[int]] = defaultdict(list)
+        for index, exclusion in enumerate(reduced.exclusions):
+            for row in exclusion.carriers:
+                self._excludes[row].append(index)
+        for index, need in enumerate(reduced.needs):
+            for row in need.carriers:
+                self._needs[row].append(index)
 
-    def apart(self, kind: Kind, units: Mapping[int, int]) -> bool:
-        """Whether no exclusion is broken on a node of the kind with these units per row."""
-        for exclusion, running in zip(self.reduced.exclusions, kind.running, strict=True):
-            if any(units.get(row) for row in exclusion.carriers):
-                counted = sum(units.get(row, 0) * pods for row, pods in exclusion.counted)
-                if counted + running > exclusion.most:
-                    return False
-        return True
+    def admits(self, kind: Kind, units: Mapping[int, int]) -> bool:
+        """Whether these units per row may share a node of the kind, apart from its size."""
+        return self._apart(kind, units) and self.helped(kind, units)
 
     def helped(self, kind: Kind, units: Mapping[int, int]) -> bool:
         """Whether every need on such a node is met."""
         return not self._unmet(kind, units)
-
-    def admits(self, kind: Kind, units: Mapping[int, int]) -> bool:
-        return self.apart(kind, units) and self.helped(kind, units)
 
     def trimmed(self, kind: Kind, units: Mapping[int, int]) -> dict[int, int]:
         """As many of the units, row by row in the given order, as may share a node."""
         kept: dict[int, int] = {}
         for row, wanted in units.items():
             count = wanted
-            while count and not self.apart(kind, {**kept, row: count}):
+            while count and not self._apart(kind, {**kept, row: count}):
                 count -= 1
             if count:
                 kept[row] = count
@@ -53,11 +50,21 @@ class Company:
             kept = {row: count for row, count in kept.items() if row not in unmet}
         return kept
 
+    def _apart(self, kind: Kind, units: Mapping[int, int]) -> bool:
+        """Whether no exclusion is broken."""
+        for index in {index for row, count in units.items() if count for index in self._excludes.get(row, ())}:
+            counted = self._counted[index]
+            total = sum(count * counted.get(row, 0) for row, count in units.items())
+            if total + kind.running[index] > self.reduced.exclusions[index].most:
+                return False
+        return True
+
     def _unmet(self, kind: Kind, units: Mapping[int, int]) -> frozenset[int]:
         """Rows that lack a helper."""
         lacking: set[int] = set()
-        for index, need in enumerate(self.reduced.needs):
-            carriers = {row for row in need.carriers if units.get(row)}
-            if carriers and index not in kind.met and not any(units.get(row) for row in need.helpers):
-                lacking |= carriers
+        for row, count in units.items():
+            for index in self._needs.get(row, ()) if count else ():
+                helpers = self.reduced.needs[index].helpers
+                if index not in kind.met and not any(units[other] and other in helpers for other in units):
+                    lacking.add(row)
         return frozenset(lacking)

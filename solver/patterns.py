@@ -52,10 +52,10 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
     if np.count_nonzero(reduced.wanted) > _MOST_SPECS:
         return None
     found: list[Pattern] = []
-    steps = most * 4
+    steps, company = most * 4, Company(reduced)
     for kind in reduced.kinds:
         if kind.most and kind.index in kinds:
-            of_kind = _Maximal(reduced, kind, most - len(found), steps)
+            of_kind = _Maximal(reduced, company, kind, most - len(found), steps)
             if not of_kind.descend(0, list(kind.free)):
                 return None
             found.extend(of_kind.found)
@@ -66,10 +66,8 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
 class _Maximal:
     """The maximal patterns of one kind, `most` of them at most, in so many `steps`."""
 
-    def __init__(self, reduced: Reduced, kind: Kind, most: int, steps: int) -> None:
-        self._kind, self._most, self.steps = kind, most, steps
-        self._company = Company(reduced)
-        self._helpers = self._company.helpers
+    def __init__(self, reduced: Reduced, company: Company, kind: Kind, most: int, steps: int) -> None:
+        self._kind, self._most, self.steps, self._company = kind, most, steps, company
         specs = [s for s in range(len(reduced.rows)) if kind.fits[s] and reduced.wanted[s]]
         # Large pods first: the last spec is filled up in one step, so it should be the one with the most values.
         share = [max(r / f for r, f in zip(reduced.requests[s].tolist(), kind.free, strict=True) if f) for s in specs]
@@ -115,7 +113,10 @@ class _Maximal:
     def _full(self, left: list[int]) -> bool:
         # Of those that others need there may be too many: patterns with fewer of them count too.
         return all(
-            spec in self._helpers or self._pods[p] == self._wanted[p] or self._room(left, p) == 0 or not self._admits(p)
+            spec in self._company.helpers
+            or self._pods[p] == self._wanted[p]
+            or self._room(left, p) == 0
+            or not self._admits(p)
             for p, spec in enumerate(self._specs)
         )
 

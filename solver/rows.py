@@ -115,6 +115,10 @@ class Layout:
         self._moving = frozenset(moving)
         self.site_of = [tuple(place.labels.get(key) for key in self.keys) for place in places]
         self.sites = tuple(sorted(set(self.site_of), key=repr)) if self.keys else ()
+        numbers = {site: number for number, site in enumerate(self.sites)}
+        self._site_number = np.array([numbers.get(site, -1) for site in self.site_of], dtype=np.int64)
+        self._open: dict[tuple[int, int], Bools] = {}
+        self._labelled: dict[str, Bools] = {}
         self.together: list[tuple[int, ...]] = []
         """Bundles of which at most one unit can be served."""
         self.rows, self.rows_of = self._rows()
@@ -178,7 +182,7 @@ class Layout:
     def _identity(self, part: Part) -> object:
         """Rows of one identity are one row."""
         if part.variant.terms or part.spec in self._watched:
-            return part.spec, part.variant
+            return part.spec, len(part.variant.given_up)
         # Nobody looks at its labels.
         return replace(part.variant, spec=replace(part.variant.spec, labels=(), namespace=""))
 
@@ -211,14 +215,23 @@ class Layout:
         """Per place: whether what runs there, and in its domains, lets a unit of the row in."""
         result = np.ones(len(self.places), dtype=bool)
         if row.site is not None:
-            result &= np.array([site == self.sites[row.site] for site in self.site_of], dtype=bool)
+            result &= self._site_number == row.site
         for part in row.parts:
-            for term in part.variant.terms:
-                self._by_term(part, term, result)
-            for term, carriers in self.guards.items():
-                if part.spec in self.counted[term]:
-                    result &= ~self._sharing(term.key, carriers)
+            result &= self._open_to(part.spec, part.variant)
         return result
+
+    def _open_to(self, spec: int, variant: Variant) -> Bools:
+        """As `allowed`, for a pod on any site."""
+        key = spec, len(variant.given_up)
+        if key not in self._open:
+            result = np.ones(len(self.places), dtype=bool)
+            for term in variant.terms:
+                self._by_term(Part(spec, variant), term, result)
+            for term, carriers in self.guards.items():
+                if spec in self.counted[term]:
+                    result &= ~self._sharing(term.key, carriers)
+            self._open[key] = result
+        return self._open[key]
 
     def _by_term(self, part: Part, term: Term, result: Bools) -> None:
         running = self.standing.counted(term)
@@ -226,7 +239,7 @@ class Layout:
             result &= ~self._sharing(term.key, running)
             return
         if not is_host(term):
-            result &= np.array([value is not None for value in self.domain(term.key)], dtype=bool)
+            result &= self._in_some_domain(term.key)
         if term.sort is Sort.AFFINITY:
             alone = not self.counts_itself(part, term) and not self.helpers(part.spec, term)
             if alone or (self.counts_itself(part, term) and self.domains_with(term)):
@@ -234,6 +247,11 @@ class Layout:
         elif is_host(term) and term.spread is not None:
             full = [place for place, count in running.items() if count >= term.spread.max_skew]
             result &= ~self._sharing(term.key, full)
+
+    def _in_some_domain(self, key: str) -> Bools:
+        if key not in self._labelled:
+            self._labelled[key] = np.array([value is not None for value in self.domain(key)], dtype=bool)
+        return self._labelled[key]
 
     def _sharing(self, key: str, places: Iterable[int]) -> Bools:
         """Per place: whether it shares a domain with one of `places`."""
