@@ -177,13 +177,13 @@ def settle(reduced: Reduced, claimed: Claims, room: Sequence[int]) -> tuple[dict
         if terms:
             total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
             model.add(total <= units - constant)
-    values = [0] * len(variables)
+    values = nobody(claimed)
     for terms in (claimed.stages.get(stage, ()) for stage in stages(reduced)):
         if not terms:
             continue
         total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
         model.minimize(total)
-        solver = _solver()
+        solver = _solver(model, variables, values)
         if solver.solve(model) not in _FEASIBLE:
             break
         values = [solver.value(variable) for variable in variables]
@@ -192,7 +192,7 @@ def settle(reduced: Reduced, claimed: Claims, room: Sequence[int]) -> tuple[dict
     return unserved_of(claimed, values), units_of(claimed, values)
 
 
-def near(claimed: Claims, guide: Sequence[float]) -> list[int] | None:
+def near(claimed: Claims, guide: Sequence[float]) -> list[int]:
     """The integral values nearest to fractional ones that keep every rule, serving rather more than less."""
     model = cp_model.CpModel()
     variables = add_linear(model, claimed.linear)
@@ -205,10 +205,33 @@ def near(claimed: Claims, guide: Sequence[float]) -> list[int] | None:
         terms.append((distance, 1))
     terms.extend((variables[v], _GRAIN * pods) for each in claimed.unserved.values() for v, pods in each)
     model.minimize(cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]))
-    solver = _solver()
-    if solver.solve(model) not in _FEASIBLE:
-        return None
-    return [solver.value(variable) for variable in variables]
+    solver = _solver(model, variables, nobody(claimed))
+    return [solver.value(v) for v in variables] if solver.solve(model) in _FEASIBLE else nobody(claimed)
+
+
+def nobody(claimed: Claims) -> list[int]:
+    """The values of a plan that serves no pod: it keeps every rule."""
+    values = [0] * len(claimed.linear.uppers)
+    for variable in (variable for terms in claimed.unserved.values() for variable, _ in terms):
+        values[variable] = claimed.linear.uppers[variable]
+    return values
+
+
+def even(reduced: Reduced, claimed: Claims) -> list[float]:
+    """A guide for `near` where there is no relaxation: pods spread evenly over the rows that give up least."""
+    guide = [0.0] * len(claimed.linear.uppers)
+    for demand in reduced.live:
+        rows = [row for row in demand.rows if (demand.index, row) in claimed.units]
+        least = min((reduced.rows[row].given_up for row in rows if not reduced.rows[row].bundle), default=None)
+        chosen = [row for row in rows if reduced.rows[row].given_up == least and not reduced.rows[row].bundle]
+        for row in chosen:
+            guide[claimed.units[demand.index, row]] += demand.count / len(chosen)
+    for bundles in reduced.together:
+        largest = max(bundles, key=lambda row: sum(pods for _, pods in reduced.rows[row].bundle))
+        for variable in (claimed.units.get((demand, largest)) for demand, _ in reduced.rows[largest].bundle[:1]):
+            if variable is not None:
+                guide[variable] = 1.0
+    return guide
 
 
 def _solve(claimed: Claims, fixed: Mapping[int, int]) -> list[int] | None:
@@ -216,14 +239,15 @@ def _solve(claimed: Claims, fixed: Mapping[int, int]) -> list[int] | None:
     variables = add_linear(model, claimed.linear)
     for variable, amount in fixed.items():
         model.add(variables[variable] == amount)
-    solver = _solver()
-    if solver.solve(model) not in _FEASIBLE:
-        return None
-    return [solver.value(variable) for variable in variables]
+    solver = _solver(model, variables, nobody(claimed))
+    return [solver.value(v) for v in variables] if solver.solve(model) in _FEASIBLE else None
 
 
-def _solver() -> cp_model.CpSolver:
+def _solver(model: cp_model.CpModel, variables: Sequence[cp_model.IntVar], start: Sequence[int]) -> cp_model.CpSolver:
     """These are small: bounded by work, not by time, so that the result is the same everywhere."""
+    model.clear_hints()  # type: ignore[no-untyped-call]
+    for variable, amount in zip(variables, start, strict=True):
+        model.add_hint(variable, amount)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1

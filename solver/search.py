@@ -14,7 +14,7 @@ import numpy as np
 
 from solver import columns, greedy, writeout
 from solver.budgeting import Meter
-from solver.claims import near, settle
+from solver.claims import even, near, settle
 from solver.columns import Pool
 from solver.dive import dive
 from solver.dominance import needed_kinds
@@ -71,10 +71,8 @@ def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: f
     claimed, weights = fluid.claimed, columns.weighting(reduced)
     every = enumerate_maximal(reduced, _ENUMERATE, set(fluid.active.tolist()))
     found = fluid.relaxed(_weights(reduced, stages(reduced), weights), meter.wall_limit(fraction * 0.3))
-    values = None if found is None else near(claimed, found[2].tolist())
-    if values is None:
-        values = [0] * len(claimed.linear.uppers)
-    plain = pinned(reduced, claimed, values)
+    guide = even(reduced, claimed) if found is None else found[2].tolist()
+    plain = pinned(reduced, claimed, near(claimed, guide))
     if every is None:
         # Kinds that no fluid needs for the one may be needed for the other.
         inner = FluidModel(plain, needed_kinds(plain))
