@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def select(pool: Pool, weights: Weighting, values: Floats, begun: Ints | None = 
     while state.extend() and state.step():
         while state.step():
             pass
-    return _whole_gangs(state)
+    return whole_gangs(pool, state.left, state.nodes)
 
 
 class _State:
@@ -137,15 +138,16 @@ class _State:
         self.left[specs] = np.maximum(0, self.left[specs] - pods * count)
 
 
-def _whole_gangs(state: _State) -> Selection:
-    """What is missing goes unserved: lowest claims first, and a gang that cannot be whole not at all."""
-    reduced = state.pool.reduced
-    unserved = _missing(reduced, state.left)
+def whole_gangs(pool: Pool, left: Ints, opened: Mapping[int, int]) -> Selection:
+    """Nodes per column, and of the pods per spec that are left lowest claims first; a gang that cannot be whole goes
+    unserved altogether."""
+    reduced = pool.reduced
+    unserved = _missing(reduced, left)
     broken = {d.gang for d in reduced.live if d.gang is not None and unserved[d.index]}
     for demand in reduced.live:
         if demand.gang in broken and demand.gang is not None:
             unserved[demand.index] = demand.count
-    nodes = tuple(state.nodes.get(column, 0) for column in range(len(state.pool.patterns)))
+    nodes = tuple(opened.get(column, 0) for column in range(len(pool.patterns)))
     return Selection(nodes, unserved)
 
 

@@ -7,7 +7,7 @@ column generation while it pays. Either way a greedy incumbent at once, then CP-
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +24,12 @@ from solver.master import Master, Selection
 from solver.objectives import Goal, Stage, breaks_ties, hopeless_value, stages, value
 from solver.patterns import Pattern, enumerate_maximal
 from solver.quotas import pinned
-from solver.reduce import Floats, Ints, Reduced
+from solver.reduce import Floats, Reduced
 from solver.repair import placed
+from solver.wide import WideModel, dominant_shares, is_wide, packed
+
+Bounding = Callable[[Stage, Mapping[Stage, int]], float | None]
+"""(stage, most that earlier stages may be) -> a lower bound on the stage, None where there was no time for one."""
 
 _ENUMERATE = 1500
 """Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
@@ -61,8 +65,22 @@ def optimise(reduced: Reduced, meter: Meter, fraction: float) -> Outcome:
     fluid = FluidModel(reduced, needed_kinds(reduced))
     if fluid.claimed.chooses:
         return _with_choices(reduced, fluid, meter, fraction)
+    if is_wide(reduced, fluid.active):
+        return _wide(reduced, WideModel(reduced, fluid.active, meter), fraction)
     found = _columns(reduced, fluid, meter, fraction)
     return _choose(reduced, found, None if found.complete else fluid, meter, fraction)
+
+
+def _wide(reduced: Reduced, model: WideModel, fraction: float) -> Outcome:
+    weights, order = columns.weighting(reduced), stages(reduced)
+    guide = _weights(reduced, order, weights)
+    fluid = model.weighed(guide, fraction * 0.5)
+    pool, start = packed(reduced, model.active, weights.node_cost, fluid)
+    batches, selection = placed(pool, start)
+    reached = _values(reduced, order, selection, batches)
+    least_cost = _least_cost(reduced, guide, fluid.bound)
+    bounds = _bounds(reduced, order, reached, lambda s, f: model.minimise(s, f, fraction), least_cost)
+    return Outcome(reduced, selection, batches, reached, bounds)
 
 
 def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Outcome:
@@ -127,7 +145,8 @@ def _finish(
     order = stages(reduced)
     # Bounded before the long part, so that an answer in time has an honest bound.
     began = dict(zip(order, start.objective(pool, order), strict=True))
-    floors = _bounds(reduced, order, began, fluid, meter, known.least_cost_micros)
+    bounding = _bounding(fluid, meter)
+    floors = _bounds(reduced, order, began, bounding, known.least_cost_micros)
     result = Master(pool).minimise(order, start, floors, meter, fraction)
     batches, selection = placed(pool, result.selection)
     reached = _values(reduced, order, selection, batches)
@@ -136,7 +155,7 @@ def _finish(
         # The floors hold where earlier stages are no worse than the start's; a stage may be, for the sake of one
         # before it that became better.
         sound = all(reached[stage] <= began[stage] for stage in order if not breaks_ties(stage))
-        bounds = floors if sound else _bounds(reduced, order, reached, fluid, meter, known.least_cost_micros)
+        bounds = floors if sound else _bounds(reduced, order, reached, bounding, known.least_cost_micros)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
     return Outcome(reduced, selection, batches, reached, proven)
 
@@ -151,11 +170,9 @@ def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float)
     weights = columns.weighting(reduced)
     guide = _weights(reduced, stages(reduced), weights)
     found = fluid.pod_values(guide, meter.wall_limit(fraction * 0.5))
-    values, cost = (_dominant_shares(reduced, active, weights), 0.0) if found is None else found
+    values, cost = (dominant_shares(reduced, active, weights.node_cost), 0.0) if found is None else found
     made = generate(pool, values, active, weights, meter, fraction * 0.5)
-    # With one tier, the weighted objective of a plan that serves every pod is its cost times the tier's weight.
-    factor = max(guide.get(Stage(Goal.COST, weight), 1.0) for weight in reduced.tiers) if reduced.tiers else 1.0
-    least_cost = cost / factor if len(reduced.tiers) == 1 else 0.0
+    least_cost = _least_cost(reduced, guide, cost)
     if made is None:
         return Columns(pool.patterns, False, values, least_cost)
     if len(reduced.tiers) == 1:
@@ -163,18 +180,17 @@ def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float)
     return Columns(pool.patterns, False, made.relaxation.duals.pods, least_cost)
 
 
+def _least_cost(reduced: Reduced, guide: Mapping[Stage, float], weighed: float) -> float:
+    """Of a plan that serves every pod, from a bound on the weighted objective: with one tier, that is its cost times
+    the tier's weight. Zero where there are more."""
+    if len(reduced.tiers) != 1:
+        return 0.0
+    return weighed / guide.get(Stage(Goal.COST, reduced.tiers[0]), 1.0)
+
+
 def _obliged(reduced: Reduced) -> list[Pattern]:
     """Empty nodes, for kinds of which some must be opened in any case."""
     return [Pattern(kind.index, ()) for kind in reduced.new_kinds if kind.least]
-
-
-def _dominant_shares(reduced: Reduced, active: Ints, weights: columns.Weighting) -> Floats:
-    """Pod values in no time: of the cheapest kind, the price of the largest share of a node that a pod takes."""
-    values = np.full(len(reduced.specs), np.inf)
-    for kind in active:
-        shares = (reduced.requests / np.maximum(reduced.free[kind], 1)).max(axis=1) * weights.node_cost[kind]
-        values = np.where(reduced.fits[kind], np.minimum(values, shares), values)
-    return np.where(np.isfinite(values), values, 0.0)
 
 
 def _weights(reduced: Reduced, order: Sequence[Stage], weights: columns.Weighting) -> dict[Stage, float]:
@@ -202,30 +218,37 @@ def _values(
     return {stage: value(stage, reduced, missing, opened, selection.units) for stage in order}
 
 
+def _bounding(fluid: FluidModel | None, meter: Meter) -> Bounding | None:
+    if fluid is None:
+        return None
+    # Late as it may be, a plan without any bound is worth little: a bound gets at least half a budget.
+    return lambda stage, fixed: fluid.minimise(
+        stage, fixed, None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds / 2, 0.2)
+    )
+
+
 def _bounds(
     reduced: Reduced,
     order: Sequence[Stage],
     reached: Mapping[Stage, int],
-    fluid: FluidModel | None,
-    meter: Meter,
+    bounding: Bounding | None,
     least_cost_micros: float,
 ) -> dict[Stage, int]:
-    """Bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and the fluid model's where
-    there is one and time. The last stage (number of nodes) is not bounded: nobody is shown it."""
+    """Bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and a relaxation's where
+    there is one and time; never above what is reached. The last stages (`breaks_ties`) are not bounded: nobody is
+    shown them."""
     bounds = {stage: hopeless_value(stage, reduced) for stage in order}
     fixed: dict[Stage, int] = {}
     everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
     for stage in order:
         if stage.goal is Goal.COST and everything and least_cost_micros:
             bounds[stage] = _rounded_up(least_cost_micros)
-        elif fluid and reached[stage] > bounds[stage] and not breaks_ties(stage):
-            # Late as it may be, a plan without any bound is worth little: a bound gets at least half a budget.
-            limit = None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds / 2, 0.2)
-            found = fluid.minimise(stage, fixed, limit)
+        elif bounding and reached[stage] > bounds[stage] and not breaks_ties(stage):
+            found = bounding(stage, fixed)
             if found is not None:
                 bounds[stage] = max(bounds[stage], _rounded_up(found))
         fixed[stage] = reached[stage]
-    return bounds
+    return {stage: min(bounds[stage], reached[stage]) for stage in order}
 
 
 def _rounded_up(bound: float) -> int:

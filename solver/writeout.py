@@ -15,7 +15,7 @@ import numpy as np
 from solver.columns import Pool
 from solver.master import Selection
 from solver.model import Increment, NodeGroup, PlacedOnNode, PlannedNodes, Relaxed
-from solver.reduce import Demand, Kind, Reduced, obliged
+from solver.reduce import Demand, Ints, Kind, Reduced, obliged
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ def batches(pool: Pool, selection: Selection) -> list[Batch]:
         pattern = pool.patterns[column]
         for count, placed in queues.split(copies[column], pattern.pods):
             found.append(Batch(pattern.kind, count, placed))
-    kept = [_cheaper(reduced, batch) for batch in found if batch.pods]
+    cheaper = _Cheaper(reduced)
+    kept = [cheaper.than(batch) for batch in found if batch.pods]
     return _merged([*kept, *_obligatory(reduced, kept)])
 
 
@@ -148,30 +149,42 @@ class _Queues:
                 queue.pop(0)
 
 
-def _cheaper(reduced: Reduced, batch: Batch) -> Batch:
-    """The same pods on the cheapest kind of the same tier that takes no more of any limit and has no size to run out
-    of, for what was dropped as surplus may have been what the kind was chosen for."""
-    kind = reduced.kinds[batch.kind]
-    if kind.existing or kind.least:
+class _Cheaper:
+    """For what was dropped as surplus may have been what a node's kind was chosen for."""
+
+    def __init__(self, reduced: Reduced) -> None:
+        self._reduced = reduced
+        self._others: dict[int, Ints] = {}
+
+    def than(self, batch: Batch) -> Batch:
+        """The same pods on the cheapest kind of the same tier that takes no more of any limit and has no size to run
+        out of."""
+        reduced, kind = self._reduced, self._reduced.kinds[batch.kind]
+        if kind.existing or kind.least:
+            return batch
+        if kind.index not in self._others:
+            self._others[kind.index] = self._cheaper(kind)
+        others = self._others[kind.index]
+        units = batch.rows(reduced)
+        rows = list(units)
+        need = np.array(list(units.values()), dtype=np.int64) @ reduced.requests[rows]
+        for other in others[(reduced.free[others] >= need).all(axis=1)].tolist():
+            if reduced.fits[other, rows].all():
+                return Batch(other, batch.count, batch.pods)
         return batch
-    need = np.zeros(len(reduced.resources), dtype=np.int64)
-    specs = set()
-    for row, units in batch.rows(reduced).items():
-        specs.add(row)
-        need += reduced.requests[row] * units
-    wanted = need.tolist()
-    best = kind
-    for other in reduced.new_kinds:
-        if (
-            other.weight == kind.weight
-            and other.price_micros < best.price_micros
+
+    def _cheaper(self, kind: Kind) -> Ints:
+        """The cheapest first."""
+        reduced = self._reduced
+        others = [
+            other.index
+            for other in sorted(reduced.new_kinds, key=lambda k: k.price_micros)
+            if other.weight == kind.weight
+            and other.price_micros < kind.price_micros
             and other.most >= reduced.enough[other.index]
             and all(mine <= theirs for mine, theirs in zip(other.use, kind.use, strict=True))
-            and all(other.fits[row] for row in specs)
-            and all(asked <= have for asked, have in zip(wanted, other.free, strict=True))
-        ):
-            best = other
-    return Batch(best.index, batch.count, batch.pods)
+        ]
+        return np.array(others, dtype=np.int64)
 
 
 def _obligatory(reduced: Reduced, kept: Sequence[Batch]) -> Iterator[Batch]:
@@ -197,8 +210,9 @@ def new_nodes(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlannedNodes, .
     groups = {group.id: group for group in reduced.problem.node_groups}
     previous = reduced.problem.previous
     before = {} if previous is None else {i.node_group: i.delta for i in previous.increments}
+    by_kind = _by_kind(found)
     for kind in reduced.new_kinds:
-        mine = sorted((b for b in found if b.kind == kind.index), key=lambda b: b.pods)
+        mine = by_kind[kind.index]
         rooms = _rooms(groups, kind, before)
         for batch in mine:
             left = batch.count
@@ -212,6 +226,13 @@ def new_nodes(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlannedNodes, .
                 if rooms[0][1] == 0:
                     rooms.pop(0)
     return _joined(planned)
+
+
+def _by_kind(found: Sequence[Batch]) -> dict[int, list[Batch]]:
+    batches_of: dict[int, list[Batch]] = defaultdict(list)
+    for batch in sorted(found, key=lambda b: b.pods):
+        batches_of[batch.kind].append(batch)
+    return batches_of
 
 
 def _joined(planned: Sequence[PlannedNodes]) -> tuple[PlannedNodes, ...]:
@@ -246,9 +267,10 @@ def increments(planned: Sequence[PlannedNodes]) -> tuple[Increment, ...]:
 
 def on_existing(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlacedOnNode, ...]:
     placed: list[PlacedOnNode] = []
+    by_kind = _by_kind(found)
     for kind in reduced.existing_kinds:
         names = iter(kind.nodes)
-        for batch in sorted((b for b in found if b.kind == kind.index), key=lambda b: b.pods):
+        for batch in by_kind[kind.index]:
             placed.extend(PlacedOnNode(next(names), batch.by_demand()) for _ in range(batch.count))
     return tuple(sorted(placed, key=lambda p: p.node))
 

@@ -1,0 +1,112 @@
+"""Plans for problems with many specs or many standing nodes, where neither all patterns nor all columns that pay can be
+looked at: bounds from the merged fluid relaxation, and a plan packed along its fractional one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver import greedy
+from solver.budgeting import PROPOSE_SECONDS, Meter
+from solver.columns import Pool
+from solver.company import Company
+from solver.master import Selection
+from solver.merged import Ask, Fluid, MergedFluid
+from solver.objectives import Goal, Stage, hopeless_value
+from solver.packing import Packing
+from solver.reduce import Demand, Floats, Ints, Reduced
+
+_WIDE = 20_000
+"""Pairs of specs and kinds up to which the fluid relaxation is solved whole."""
+_MANY_NODES = 200
+"""Kinds of standing nodes from which on they are not told apart in linear programs."""
+_LEAST_VALUE = 0.05
+"""Of what a pod's largest share of a node costs: what serving it is worth at least while nodes are filled."""
+
+
+def is_wide(reduced: Reduced, active: Ints) -> bool:
+    wanted = int(np.count_nonzero(reduced.wanted))
+    many = wanted * len(active) > _WIDE or len(reduced.existing_kinds) > _MANY_NODES
+    return many and Company(reduced).anything_goes
+
+
+@dataclass(frozen=True)
+class WideModel:
+    """The merged fluid relaxation, asked for stages of the objective."""
+
+    reduced: Reduced
+    active: Ints
+    """Kinds that a plan may need, as of `dominance.needed_kinds`."""
+    meter: Meter
+
+    def minimise(self, stage: Stage, fixed: Mapping[Stage, int], fraction: float) -> float:
+        """A lower bound on a stage where earlier stages have at most their `fixed` values, with what no plan can
+        avoid."""
+        avoidable = {other: most - hopeless_value(other, self.reduced) for other, most in fixed.items()}
+        unserved = self._per_pod(stage)
+        rows = []
+        for other, most in avoidable.items():
+            if other.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS) and most <= 0:
+                unserved[self._per_pod(other) > 0] = np.inf
+            else:
+                rows.append((self._per_node(other), self._per_pod(other), float(most)))
+        ask = Ask(self._per_node(stage), unserved, rows)
+        return self._solve(ask, fraction).bound + hopeless_value(stage, self.reduced)
+
+    def weighed(self, weights: Mapping[Stage, float], fraction: float) -> Fluid:
+        """All stages weighed into one objective."""
+        nodes = np.sum([w * self._per_node(stage) for stage, w in weights.items()], axis=0)
+        pods = np.sum([w * self._per_pod(stage) for stage, w in weights.items()], axis=0)
+        return self._solve(Ask(np.asarray(nodes), np.asarray(pods)), fraction)
+
+    def _solve(self, ask: Ask, fraction: float) -> Fluid:
+        return MergedFluid(self.reduced, self.active, ask).solve(
+            lambda: self._out_of_time(fraction), lambda: self.meter.wall_limit(fraction)
+        )
+
+    def _out_of_time(self, fraction: float) -> bool:
+        self.meter.charge(PROPOSE_SECONDS)
+        return self.meter.left_seconds(fraction) <= 0
+
+    def _per_node(self, stage: Stage) -> Floats:
+        kinds = self.reduced.kinds
+        return np.array([0.0 if k.existing else float(stage.node_cost(k.price_micros, k.weight)) for k in kinds])
+
+    def _per_pod(self, stage: Stage) -> Floats:
+        """Of pods that have waited for different times the shortest: a bound all the same."""
+        return np.array([_weight(stage, demand) for demand in self.reduced.demands])
+
+
+def _weight(stage: Stage, demand: Demand) -> float:
+    if not stage.counts(demand):
+        return 0.0
+    return float(min(age for age, _ in demand.ages)) if stage.goal is Goal.WAITING else 1.0
+
+
+def packed(reduced: Reduced, active: Ints, node_cost: Floats, fluid: Fluid) -> tuple[Pool, Selection]:
+    """An integral plan along a fractional one: what must stand, standing nodes, the plan's nodes, the rest."""
+    new = np.array([k for k in active.tolist() if not reduced.kinds[k].existing], dtype=np.int64)
+    values = np.maximum(fluid.pod_values, _LEAST_VALUE * dominant_shares(reduced, new, node_cost))
+    packing = Packing(reduced, node_cost, np.maximum(values, 1e-6))
+    standing = [k for k in reduced.kinds if k.existing or k.least]
+    packing.open_all(
+        np.array([k.index for k in standing], dtype=np.int64),
+        np.array([k.most if k.existing else k.least for k in standing], dtype=np.int64),
+    )
+    packing.follow(fluid)
+    packing.finish(new)
+    pool = Pool(reduced)
+    pool.add(packing.nodes)
+    return pool, greedy.whole_gangs(pool, packing.left, dict(enumerate(packing.nodes.values())))
+
+
+def dominant_shares(reduced: Reduced, kinds: Ints, node_cost: Floats) -> Floats:
+    """Pod values in no time: of the cheapest kind, the price of the largest share of a node that a pod takes."""
+    values = np.full(len(reduced.wanted), np.inf)
+    for kind in kinds:
+        shares = (reduced.requests / np.maximum(reduced.free[kind], 1)).max(axis=1) * node_cost[kind]
+        values = np.where(reduced.fits[kind], np.minimum(values, shares), values)
+    return np.where(np.isfinite(values), values, 0.0)
