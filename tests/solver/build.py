@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from solver import NodeGroup, PodSet, PodSpec, Requirement, Toleration
+from solver import Certificate, Increment, NodeGroup, Plan, PodSet, PodSpec, Requirement, Status, Toleration
 from solver.model import Node, NodeSelectorTerm, Operator, Taint, TaintEffect
 
 GPU = "nvidia.com/gpu"
@@ -39,6 +39,13 @@ def node(name: str, cpu: int, **other: object) -> Node:
 def wants(key: str, operator: str, *values: str) -> tuple[NodeSelectorTerm, ...]:
     """Required node affinity with one condition."""
     return (NodeSelectorTerm((Requirement(key, Operator(operator), values),)),)
+
+
+def previous(deltas: Mapping[str, int]) -> Plan:
+    """A plan before, as far as planning reads it: its increments."""
+    certificate = Certificate(Status.FEASIBLE, 0.0, 0.0, 0.0, (), 0.0)
+    increments = tuple(Increment(name, delta) for name, delta in sorted(deltas.items()) if delta)
+    return Plan((), increments, (), (), (), certificate, 0.0)
 
 
 TAINT = Taint("dedicated", TaintEffect.NO_SCHEDULE, "gpu")

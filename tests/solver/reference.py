@@ -1,148 +1,225 @@
-"""An exact reference for small problems: one variable per (pod class, node slot), no patterns, no reductions.
+"""An exact reference for small problems: one variable per (pod set, preferences given up, node slot), no patterns, no
+reductions.
 
-Slow and plain on purpose. It shares nothing with the solver but the model and the eligibility rules.
+Slow and plain on purpose. It shares nothing with the solver but the model and the eligibility rules; what holds between
+pods is in `reference_terms`. Semantics: docs/constraints.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from ortools.sat.python import cp_model
 
 from solver import Problem
-from solver.eligibility import why_not_eligible
-from solver.model import PODS, NodeGroup, Resources
+from solver.eligibility import ports_collide, why_not_eligible
+from solver.model import PODS, HostPort, NodeGroup, PodSpec
 from solver.reduce import MICROS
+from tests.solver.reference_terms import Slot, add_terms, keeps_on_node, preferences
+
+_MOST = 2**50
+"""Stages are solved together as long as their weights stay below."""
 
 
 @dataclass(frozen=True)
-class _Slot:
-    """A place for one node: an existing one, or one that may be opened."""
-
-    free: Resources
-    labels: Mapping[str, str]
-    taints: tuple[object, ...]
-    group: NodeGroup | None
-    name: str = ""
+class _Stage:
+    name: str
+    terms: tuple[tuple[int, cp_model.IntVar], ...]
+    """(coefficient, variable), none negative."""
 
 
-def best_objective(problem: Problem, seconds: float = 20.0) -> tuple[int, ...]:
-    """The optimal lexicographic objective: unserved and waiting by priority, placeholders, cost in micros by tier from
-    the lowest, number of nodes."""
-    model = cp_model.CpModel()
-    slots = _slots(problem)
-    opened = [model.new_bool_var(f"open{i}") for i in range(len(slots))]
-    served: list[cp_model.IntVar] = []
-    place: dict[tuple[int, int], cp_model.IntVar] = {}
-    for p, pod_set in enumerate(problem.pod_sets):
-        served.append(model.new_int_var(0, pod_set.count, f"served{p}"))
-        for s, slot in enumerate(slots):
-            if why_not_eligible(pod_set.spec, slot.labels, slot.taints, slot.name) is None:  # type: ignore[arg-type]
-                place[p, s] = model.new_int_var(0, pod_set.count, f"place{p}_{s}")
-        model.add(served[p] == sum(v for (q, _), v in place.items() if q == p))
-    _capacity(problem, model, slots, opened, place)
-    _gangs(problem, model, served)
-    new = [(s, slot.group) for s, slot in enumerate(slots) if slot.group is not None]
-    _sizes_and_limits(problem, model, opened, new)
-    result = []
-    for expression in _stages(problem, served, opened, new):
-        model.minimize(expression)
+class _Model:
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.model = cp_model.CpModel()
+        self.slots = _slots(problem)
+        self.opened = [self.model.new_bool_var("") for _ in self.slots]
+        self.left = [self.model.new_int_var(0, pods.count, "") for pods in problem.pod_sets]
+        self.place: dict[tuple[int, int, int], cp_model.IntVar] = {}
+        """(pod set, preferences given up, slot) -> pods."""
+        for p, pods in enumerate(problem.pod_sets):
+            levels = len(preferences(pods.spec)) + 1
+            for s, slot in enumerate(self.slots):
+                if why_not_eligible(pods.spec, slot.labels, slot.taints, slot.name) is None:
+                    for level in range(levels):
+                        if keeps_on_node(pods.spec, level, slot):
+                            self.place[p, level, s] = self.model.new_int_var(0, pods.count, "")
+            self.model.add(self.left[p] + sum(self.of(p)) == pods.count)
+        self._capacity()
+        self._ports()
+        self._gangs()
+        self._sizes_and_limits()
+        add_terms(self.model, problem, self.slots, self.place)
+
+    def of(self, pod_set: int, slot: int | None = None) -> list[cp_model.IntVar]:
+        return [v for (p, _, s), v in self.place.items() if p == pod_set and slot in (None, s)]
+
+    def _capacity(self) -> None:
+        for s, slot in enumerate(self.slots):
+            here = [(self.problem.pod_sets[p].spec, v) for (p, _, q), v in self.place.items() if q == s]
+            for name in {name for spec, _ in here for name, _ in spec.requests} | {PODS}:
+                need = [({**dict(spec.requests), PODS: 1}.get(name, 0), v) for spec, v in here]
+                have = max(0, slot.free.get(name, 0))
+                self.model.add(sum(n * v for n, v in need) <= have * self.opened[s])
+
+    def _ports(self) -> None:
+        takers = [p for p, pods in enumerate(self.problem.pod_sets) if pods.spec.host_ports]
+        for s, slot in enumerate(self.slots):
+            for p in takers:
+                mine = self.problem.pod_sets[p].spec.host_ports
+                free = not _collide(mine, slot.ports)
+                self.model.add(sum(self.of(p, s)) <= free)
+            for p, q in combinations(takers, 2):
+                if _collide(self.problem.pod_sets[p].spec.host_ports, self.problem.pod_sets[q].spec.host_ports):
+                    self.model.add(sum(self.of(p, s)) + sum(self.of(q, s)) <= 1)
+
+    def _gangs(self) -> None:
+        whole: dict[str, cp_model.IntVar] = {}
+        for p, pods in enumerate(self.problem.pod_sets):
+            if pods.gang is not None:
+                whole.setdefault(pods.gang, self.model.new_bool_var(""))
+                self.model.add(self.left[p] == pods.count * (1 - whole[pods.gang]))
+
+    def opened_of(self, group: NodeGroup) -> list[cp_model.IntVar]:
+        return [self.opened[s] for s, slot in enumerate(self.slots) if slot.group is group]
+
+    def _sizes_and_limits(self) -> None:
+        for group in self.problem.node_groups:
+            mine = self.opened_of(group)
+            self.model.add(sum(mine) >= max(0, min(group.min_size, group.max_size) - group.target_size))
+            for first, second in pairwise(mine):
+                self.model.add(first >= second)
+        for limit in self.problem.limits:
+            bounded = [g for g in self.problem.node_groups if limit.node_groups is None or g.id in limit.node_groups]
+            for name, most in limit.maxima.items():
+                room = max(0, most - limit.used.get(name, 0))
+                uses = [g.counted_capacity.get(name, 0) * sum(self.opened_of(g)) for g in bounded]
+                self.model.add(sum(uses) <= room)
+
+    def stages(self) -> list[_Stage]:
+        claims: dict[int, list[int]] = defaultdict(list)
+        slack = []
+        for p, pods in enumerate(self.problem.pod_sets):
+            if pods.count and pods.placeholder:
+                slack.append(p)
+            elif pods.count:
+                claims[pods.priority].append(p)
+        stages = []
+        for priority in sorted(claims, reverse=True):
+            mine = claims[priority]
+            stages.append(_Stage("unserved", tuple((1, self.left[p]) for p in mine)))
+            ages = [self.problem.pod_sets[p].waiting_seconds for p in mine]
+            stages.append(_Stage("waiting", tuple((age, self.left[p]) for age, p in zip(ages, mine, strict=True))))
+        if slack:
+            stages.append(_Stage("placeholders", tuple((1, self.left[p]) for p in slack)))
+        stages.append(_Stage("preferences", tuple((level, v) for (_, level, _), v in self.place.items())))
+        groups = self.problem.node_groups
+        for weight in sorted({g.weight for g in groups}):
+            priced = [
+                (round(g.price_usd_per_hour * MICROS), v)
+                for g in groups
+                if g.weight == weight
+                for v in self.opened_of(g)
+            ]
+            stages.append(_Stage("cost", tuple(priced)))
+        stages.append(_Stage("nodes", tuple((1, v) for g in groups for v in self.opened_of(g))))
+        if self.problem.previous is not None:
+            stages.append(_Stage("change", tuple((1, v) for v in self._changes())))
+        return stages
+
+    def _changes(self) -> list[cp_model.IntVar]:
+        assert self.problem.previous is not None
+        before = {each.node_group: each.delta for each in self.problem.previous.increments}
+        found = []
+        for group in self.problem.node_groups:
+            mine = self.opened_of(group)
+            change = self.model.new_int_var(0, len(mine) + before.get(group.id, 0), "")
+            self.model.add_abs_equality(change, sum(mine) - before.get(group.id, 0))
+            found.append(change)
+        return found
+
+
+def best_objective(problem: Problem, seconds: float = 60.0) -> tuple[int, ...]:
+    """The optimal lexicographic objective: unserved and waiting by priority, placeholders (where there are any),
+    preferences given up, cost in micros by tier from the lowest, number of nodes, change (with a previous plan)."""
+    built = _Model(problem)
+    stages = built.stages()
+    values: list[int] = []
+    while len(values) < len(stages):
+        batch, weighted = _together(built.model, stages[len(values) :])
+        built.model.minimize(weighted)
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.max_time_in_seconds = seconds
-        assert solver.solve(model) == cp_model.OPTIMAL, "the reference must be exact"
-        value = round(solver.objective_value)
-        result.append(value)
-        model.add(expression <= value)
-    return tuple(result)
+        assert solver.solve(built.model) == cp_model.OPTIMAL, "the reference must be exact"
+        for stage in batch:
+            values.append(sum(c * solver.value(v) for c, v in stage.terms))
+            built.model.add(sum(c * v for c, v in stage.terms) <= values[-1])
+    return tuple(values)
 
 
-def _slots(problem: Problem) -> list[_Slot]:
-    slots = [_Slot(n.free, n.labels, n.taints, None, n.name) for n in problem.nodes]
+def _together(model: cp_model.CpModel, stages: Sequence[_Stage]) -> tuple[list[_Stage], cp_model.LinearExprT]:
+    """The next stages, as many as one objective can weigh exactly against each other, and this objective."""
+    batch: list[_Stage] = []
+    spans: list[tuple[int, int]] = []
+    """Per stage: what its coefficients share, and how many values it can take."""
+    for stage in stages:
+        divisor = math.gcd(*(c for c, _ in stage.terms)) or 1
+        most = sum(c // divisor * _upper(model, v) for c, v in stage.terms)
+        if batch and math.prod(span for _, span in spans) * (1 + most) > _MOST:
+            break
+        batch.append(stage)
+        spans.append((divisor, 1 + most))
+    weight = 1
+    parts: list[cp_model.LinearExprT] = []
+    for stage, (divisor, span) in zip(reversed(batch), reversed(spans), strict=True):
+        parts.extend(weight * (c // divisor) * v for c, v in stage.terms)
+        weight *= span
+    return batch, sum(parts)
+
+
+def _upper(model: cp_model.CpModel, variable: cp_model.IntVar) -> int:
+    _, upper = model.proto.variables[variable.index].domain
+    return int(upper)
+
+
+def _slots(problem: Problem) -> list[Slot]:
+    slots = [
+        Slot(
+            n.free, n.labels, n.taints, None, n.name, n.running, tuple(p for r in n.running for p in r.spec.host_ports)
+        )
+        for n in problem.nodes
+    ]
     pods = sum(p.count for p in problem.pod_sets)
     for group in problem.node_groups:
         free = dict(group.allocatable)
+        daemons: list[PodSpec] = []
         for daemon in problem.daemon_sets:
             need = {**dict(daemon.requests), PODS: 1}
             fits = all(free.get(name, 0) >= amount for name, amount in need.items())
             if fits and why_not_eligible(daemon, group.labels, group.taints) is None:
                 free |= {name: free.get(name, 0) - amount for name, amount in need.items()}
+                daemons.append(daemon)
         obliged = max(0, min(group.min_size, group.max_size) - group.target_size)
         room = max(0, min(group.max_size - group.target_size, max(pods, obliged)))
-        slots.extend(_Slot(free, group.labels, group.taints, group) for _ in range(room))
+        ports = tuple(port for daemon in daemons for port in daemon.host_ports)
+        slots.extend(Slot(free, group.labels, group.taints, group, ports=ports) for _ in range(room))
     return slots
 
 
-def _capacity(
-    problem: Problem,
-    model: cp_model.CpModel,
-    slots: list[_Slot],
-    opened: list[cp_model.IntVar],
-    place: dict[tuple[int, int], cp_model.IntVar],
-) -> None:
-    for s, slot in enumerate(slots):
-        here = [(p, v) for (p, q), v in place.items() if q == s]
-        names = {name for p, _ in here for name, _ in problem.pod_sets[p].spec.requests} | {PODS}
-        for name in names:
-            need = [{**dict(problem.pod_sets[p].spec.requests), PODS: 1}.get(name, 0) for p, _ in here]
-            have = max(0, slot.free.get(name, 0))
-            model.add(sum(n * v for n, (_, v) in zip(need, here, strict=True)) <= have * opened[s])
-
-
-def _gangs(problem: Problem, model: cp_model.CpModel, served: list[cp_model.IntVar]) -> None:
-    whole: dict[str, cp_model.IntVar] = {}
-    for p, pod_set in enumerate(problem.pod_sets):
-        if pod_set.gang is not None:
-            whole.setdefault(pod_set.gang, model.new_bool_var(pod_set.gang))
-            model.add(served[p] == pod_set.count * whole[pod_set.gang])
-
-
-def _sizes_and_limits(
-    problem: Problem, model: cp_model.CpModel, opened: list[cp_model.IntVar], new: list[tuple[int, NodeGroup]]
-) -> None:
-    for group in problem.node_groups:
-        mine = [opened[s] for s, g in new if g is group]
-        model.add(sum(mine) >= max(0, min(group.min_size, group.max_size) - group.target_size))
-        for first, second in pairwise(mine):
-            model.add(first >= second)
-    for limit in problem.limits:
-        for name, most in limit.maxima.items():
-            left = max(0, most - limit.used.get(name, 0))
-            bounded = [(s, g) for s, g in new if limit.node_groups is None or g.id in limit.node_groups]
-            model.add(sum(g.counted_capacity.get(name, 0) * opened[s] for s, g in bounded) <= left)
-
-
-def _stages(
-    problem: Problem, served: list[cp_model.IntVar], opened: list[cp_model.IntVar], new: list[tuple[int, NodeGroup]]
-) -> list[cp_model.LinearExprT]:
-    claims: dict[int, list[int]] = defaultdict(list)
-    for p, pod_set in enumerate(problem.pod_sets):
-        if not pod_set.placeholder and pod_set.count:
-            claims[pod_set.priority].append(p)
-    stages: list[cp_model.LinearExprT] = []
-    for priority in sorted(claims, reverse=True):
-        missing = [(problem.pod_sets[p], problem.pod_sets[p].count - served[p]) for p in claims[priority]]
-        stages.append(sum(m for _, m in missing))
-        stages.append(sum(pod_set.waiting_seconds * m for pod_set, m in missing))
-    slack = [p for p, pod_set in enumerate(problem.pod_sets) if pod_set.placeholder and pod_set.count]
-    if slack:
-        stages.append(sum(problem.pod_sets[p].count - served[p] for p in slack))
-    stages.extend(
-        sum(round(g.price_usd_per_hour * MICROS) * opened[s] for s, g in new if g.weight == weight)
-        for weight in sorted({g.weight for g in problem.node_groups})
-    )
-    stages.append(sum(opened[s] for s, _ in new))
-    return stages
+def _collide(some: Sequence[HostPort], others: Sequence[HostPort]) -> bool:
+    return any(ports_collide(one, other) for one in some for other in others)
 
 
 def as_micros(vector: tuple[float, ...], problem: Problem) -> tuple[int, ...]:
-    """A plan's objective vector in the reference's units: cost stages (after all claims, before nodes) in micros."""
-    tiers = len({g.weight for g in problem.node_groups})
-    first = len(vector) - 1 - tiers
-    return tuple(
-        round(v * MICROS) if first <= i < len(vector) - 1 else math.floor(v + 0.5) for i, v in enumerate(vector)
-    )
+    """A plan's objective vector in the reference's stages and units: cost in micros; no preferences given up where the
+    plan has no stage for them, because nothing can be."""
+    names = [stage.name for stage in _Model(problem).stages()]
+    if len(vector) < len(names):
+        first = names.index("preferences")
+        vector = (*vector[:first], 0.0, *vector[first:])
+    return tuple(round(v * MICROS) if name == "cost" else round(v) for v, name in zip(vector, names, strict=True))
