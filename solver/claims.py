@@ -18,6 +18,8 @@ from solver.rules import Units as RowUnits
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 _GRAIN = 10
 """Parts of a pod that `near` tells apart."""
+_SERVE = 100
+"""Pods that may go elsewhere than the guide says for one more to be served."""
 _WORK_SECONDS = 0.2
 """Deterministic seconds (CP-SAT's own count) for a question about claims alone."""
 
@@ -203,7 +205,7 @@ def near(claimed: Claims, guide: Sequence[float]) -> list[int]:
         model.add(distance >= variables[variable] * _GRAIN - target)
         model.add(distance >= target - variables[variable] * _GRAIN)
         terms.append((distance, 1))
-    terms.extend((variables[v], _GRAIN * pods) for each in claimed.unserved.values() for v, pods in each)
+    terms.extend((variables[v], _SERVE * _GRAIN * pods) for each in claimed.unserved.values() for v, pods in each)
     model.minimize(cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]))
     solver = _solver(model, variables, nobody(claimed))
     return [solver.value(v) for v in variables] if solver.solve(model) in _FEASIBLE else nobody(claimed)
