@@ -15,6 +15,7 @@ from solver.model import Plan, PodSet, Problem
 from solver.solve import solve
 
 _MOST_WAYS = 8
+_ROUNDS = 3
 
 
 def why_unserved(problem: Problem, plan: Plan, claim: Claim, trials: Trials) -> WhyUnserved:
@@ -108,16 +109,25 @@ def _asking_little_less(oracle: Oracle, change: Change, conditions: Sequence[Cha
 
 
 def _shrunk(oracle: Oracle, changes: Sequence[Change]) -> Way:
-    """Each change made as small as it can be, one after the other."""
-    current = list(changes)
-    for position, change in enumerate(changes):
-        others = [c for c in current if c != change]
-        milder = KINDS[change.kind].milder(change)
-        chosen = milder if milder and oracle.ask([*others, milder]).served else change
-        current[position] = chosen if chosen.after is None else _smallest(oracle, chosen, others)
-    way = Way(tuple(current), proven=False)
-    answers = [oracle.ask(less) for less in way.lessened()]
-    return replace(way, proven=all(each.proven and not each.served for each in answers))
+    """Each change made as small as it can be, one after the other, until none can."""
+    current = tuple(changes)
+    for _ in range(_ROUNDS):
+        for change in current:
+            others = [c for c in current if c != change]
+            smaller = _smallest(oracle, _milder(oracle, change, others), others)
+            current = tuple(smaller if c == change else c for c in current)
+        way = Way(current, proven=False)
+        answers = {less: oracle.ask(less) for less in way.lessened()}
+        enough = next((less for less, each in answers.items() if each.served), None)
+        if enough is None:
+            return replace(way, proven=all(each.proven for each in answers.values()))
+        current = enough  # taking a constraint away can harm, where it kept a domain out of a spread
+    return way
+
+
+def _milder(oracle: Oracle, change: Change, others: Sequence[Change]) -> Change:
+    milder = KINDS[change.kind].milder(change)
+    return milder if milder is not None and oracle.ask([*others, milder]).served else change
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,8 @@ class _Scale:
 
 def _smallest(oracle: Oracle, change: Change, others: Sequence[Change]) -> Change:
     """The smallest amount that serves, with the other changes as they are. Expects that `change` does."""
+    if change.after is None:
+        return change
     kind, problem = KINDS[change.kind], oracle.question.problem
     found = _bisected(oracle, _Scale(change, *kind.steps(change, problem)), others)
     less = found.lessened()
