@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from solver.errors import ProblemError
-from solver.model import PODS, Limit, NodeGroup, PodSet, Problem, Resources
+from solver.model import Limit, NodeGroup, Plan, PodSet, Problem, Resources
+from solver.validate_specs import MAX_AMOUNT, MAX_COUNT, SpecFaults, amounts
 
-MAX_AMOUNT = 10**15
-"""Of one resource on one node or pod: a pebibyte. More is a slip of units, and would overflow what is summed."""
-MAX_COUNT = 10**9
-"""Pods of one set, nodes of one group."""
+__all__ = ["MAX_COUNT", "remaining", "validate"]
+
 MAX_PRICE_USD_PER_HOUR = 10**6
 MAX_TOTAL_USD_PER_HOUR = 10**12
 MAX_WAITED_SECONDS = 10**18
@@ -25,14 +24,23 @@ def validate(problem: Problem) -> None:
         *_duplicates("node", [node.name for node in problem.nodes]),
         *_duplicates("limit", [limit.name for limit in problem.limits]),
     ]
+    specs = SpecFaults()
     for pod_set in problem.pod_sets:
         faults.extend(_pod_set(pod_set))
+        faults.extend(specs.faults(f"pod set {pod_set.name}", pod_set.spec))
     for group in problem.node_groups:
         faults.extend(_node_group(group))
     for node in problem.nodes:
-        faults.extend(_amounts(f"node {node.name}: free", node.free))
+        faults.extend(amounts(f"node {node.name}: free", node.free))
+        for number, running in enumerate(node.running):
+            place = f"node {node.name}: running pods {number}"
+            if not 1 <= running.count <= MAX_COUNT:
+                faults.append(f"{place}: count {running.count} is not between 1 and {MAX_COUNT}")
+            faults.extend(specs.faults(place, running.spec))
     for number, spec in enumerate(problem.daemon_sets):
-        faults.extend(_amounts(f"daemon set {number}: requests", dict(spec.requests)))
+        faults.extend(specs.faults(f"daemon set {number}", spec))
+    if problem.previous is not None:
+        faults.extend(_previous(problem.previous))
     for limit in problem.limits:
         faults.extend(_limit(limit))
     faults.extend(_sums(problem))
@@ -46,14 +54,6 @@ def _duplicates(what: str, names: list[str]) -> Iterator[str]:
             yield f"{what} {name}: given {count} times, names must be unique"
 
 
-def _amounts(place: str, amounts: Mapping[str, int], maximum: int = MAX_AMOUNT) -> Iterator[str]:
-    for name, amount in amounts.items():
-        if not isinstance(amount, int) or isinstance(amount, bool):
-            yield f"{place} {name}: {amount!r} is not a whole number of base units"
-        elif not 0 <= amount <= maximum:
-            yield f"{place} {name}: {amount} is not between 0 and {maximum}"
-
-
 def _pod_set(pod_set: PodSet) -> Iterator[str]:
     place = f"pod set {pod_set.name}"
     if not 0 <= pod_set.count <= MAX_COUNT:
@@ -62,18 +62,12 @@ def _pod_set(pod_set: PodSet) -> Iterator[str]:
         yield f"{place}: waiting_seconds {pod_set.waiting_seconds} is negative"
     if pod_set.placeholder and pod_set.gang is not None:
         yield f"{place}: a placeholder cannot belong to a gang"
-    names = [name for name, _ in pod_set.spec.requests]
-    if PODS in names:
-        yield f"{place}: requests {PODS}: every pod takes one, which the solver adds itself"
-    if names != sorted(set(names)):
-        yield f"{place}: requests must be sorted by name, each name once"
-    yield from _amounts(f"{place}: requests", dict(pod_set.spec.requests))
 
 
 def _node_group(group: NodeGroup) -> Iterator[str]:
     place = f"node group {group.id}"
-    yield from _amounts(f"{place}: allocatable", group.allocatable)
-    yield from _amounts(f"{place}: capacity", group.capacity)
+    yield from amounts(f"{place}: allocatable", group.allocatable)
+    yield from amounts(f"{place}: capacity", group.capacity)
     if not 0 <= group.min_size <= group.max_size <= MAX_COUNT:
         yield f"{place}: sizes must be 0 <= min <= max <= {MAX_COUNT}, found {group.min_size} and {group.max_size}"
     if not 0 <= group.target_size <= MAX_COUNT:
@@ -83,6 +77,17 @@ def _node_group(group: NodeGroup) -> Iterator[str]:
     price = group.price_usd_per_hour
     if not (math.isfinite(price) and 0 <= price <= MAX_PRICE_USD_PER_HOUR):
         yield f"{place}: price {price} is not between 0 and {MAX_PRICE_USD_PER_HOUR} $/h"
+
+
+def _previous(plan: Plan) -> Iterator[str]:
+    """Only its increments are read. Groups that a problem does not have are passed over."""
+    yield from _duplicates("previous plan: increment of", [increment.node_group for increment in plan.increments])
+    for increment in plan.increments:
+        if not 0 <= increment.delta <= MAX_COUNT:
+            yield (
+                f"previous plan: increment of {increment.node_group}: {increment.delta} nodes are not between 0 and"
+                f" {MAX_COUNT}"
+            )
 
 
 def _sums(problem: Problem) -> Iterator[str]:
@@ -102,8 +107,8 @@ def _sums(problem: Problem) -> Iterator[str]:
 def _limit(limit: Limit) -> Iterator[str]:
     place = f"limit {limit.name}"
     ceiling = MAX_AMOUNT * MAX_COUNT
-    yield from _amounts(f"{place}: maximum", limit.maxima, ceiling)
-    yield from _amounts(f"{place}: used", limit.used, ceiling)
+    yield from amounts(f"{place}: maximum", limit.maxima, ceiling)
+    yield from amounts(f"{place}: used", limit.used, ceiling)
 
 
 def remaining(limit: Limit) -> Resources:
