@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from solver.explain_model import Change, ConstraintKind
@@ -31,12 +31,8 @@ def _sizes(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
             yield Change("max_size", group.id, before=group.max_size, after=after)
 
 
-def _with_group(problem: Problem, group_id: str, edit: Callable[[NodeGroup], NodeGroup]) -> Problem:
-    return replace(problem, node_groups=tuple(edit(g) if g.id == group_id else g for g in problem.node_groups))
-
-
-def _resize(problem: Problem, change: Change) -> Problem:
-    return _with_group(problem, change.subject, lambda g: replace(g, max_size=change.whole))
+def _resize(group: NodeGroup, change: Change) -> NodeGroup:
+    return replace(group, max_size=change.whole)
 
 
 def _size_reached(change: Change, problem: Problem, plan: Plan) -> int:
@@ -50,8 +46,8 @@ def _minima(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
             yield Change("min_size", group.id, before=group.min_size, after=0)
 
 
-def _shrink(problem: Problem, change: Change) -> Problem:
-    return _with_group(problem, change.subject, lambda g: replace(g, min_size=change.whole))
+def _shrink(group: NodeGroup, change: Change) -> NodeGroup:
+    return replace(group, min_size=change.whole)
 
 
 def _pods_per_node(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
@@ -61,11 +57,10 @@ def _pods_per_node(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
             yield Change("pods_per_node", group.id, before=group.allocatable.get(PODS, 0), after=most)
 
 
-def _more_pods(problem: Problem, change: Change) -> Problem:
-    return _with_group(
-        problem,
-        change.subject,
-        lambda g: replace(g, allocatable={**g.allocatable, PODS: change.whole}, capacity=g.capacity or g.allocatable),
+def _more_pods(group: NodeGroup, change: Change) -> NodeGroup:
+    # What a node counts against limits stays as it is.
+    return replace(
+        group, allocatable={**group.allocatable, PODS: change.whole}, capacity=group.capacity or group.allocatable
     )
 
 
@@ -138,7 +133,7 @@ KINDS = (
         _sizes,
         lambda c: f"node group {c.subject} may have {c.before} nodes",
         lambda c: f"raise maxSize of {c.subject} from {c.before} to {c.after}",
-        edit_problem=_resize,
+        edit_group=_resize,
         reached=_size_reached,
     ),
     ConstraintKind(
@@ -146,14 +141,14 @@ KINDS = (
         _minima,
         lambda c: f"node group {c.subject} must have {c.before} nodes",
         lambda c: f"lower minSize of {c.subject} from {c.before} to {c.after}",
-        edit_problem=_shrink,
+        edit_group=_shrink,
     ),
     ConstraintKind(
         "pods_per_node",
         _pods_per_node,
         lambda c: f"a node of {c.subject} holds {c.before} pods",
         lambda c: f"let a node of {c.subject} hold {c.after} pods, not {c.before}",
-        edit_problem=_more_pods,
+        edit_group=_more_pods,
     ),
     ConstraintKind(
         "daemon_sets",

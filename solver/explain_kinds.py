@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from solver import explain_capacity, explain_pods
 from solver.explain_model import Change, ConstraintKind
-from solver.model import PodClass, Problem
+from solver.model import NodeGroup, PodClass, Problem
 
 KINDS: dict[str, ConstraintKind] = {
     kind.name: kind for kind in (*explain_pods.KINDS, *explain_capacity.KINDS, explain_pods.REQUEST)
@@ -33,10 +33,16 @@ def advice(change: Change) -> str:
 def apply(problem: Problem, changes: Iterable[Change]) -> Problem:
     """The problem with all the changes. Pods are found by their class as it was before the first of them."""
     changes = tuple(changes)
+    of_groups: dict[str, list[Change]] = {}
     for change in changes:
-        edit = KINDS[change.kind].edit_problem
-        if edit is not None:
-            problem = edit(problem, change)
+        kind = KINDS[change.kind]
+        if kind.edit_problem is not None:
+            problem = kind.edit_problem(problem, change)
+        if kind.edit_group is not None:
+            of_groups.setdefault(change.subject, []).append(change)
+    if of_groups:
+        groups = tuple(_edited(group, of_groups.get(group.id, ())) for group in problem.node_groups)
+        problem = replace(problem, node_groups=groups)
     edits: dict[tuple[object, ...], list[Change]] = {}
     for change in changes:
         if change.pods is not None:
@@ -52,3 +58,10 @@ def apply(problem: Problem, changes: Iterable[Change]) -> Problem:
             spec = edit_pods(spec, change) if edit_pods is not None else spec
         changed.append(replace(pods, spec=spec))
     return replace(problem, pod_sets=tuple(changed))
+
+
+def _edited(group: NodeGroup, changes: Sequence[Change]) -> NodeGroup:
+    for change in changes:
+        edit = KINDS[change.kind].edit_group
+        group = edit(group, change) if edit is not None else group
+    return group

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from solver.model import HostPort, Increment, Plan, PodAffinityTerm, PodClass, PodSpec, Problem, Taint, TopologySpread
+from solver.model import (
+    HostPort,
+    Increment,
+    NodeGroup,
+    Plan,
+    PodAffinityTerm,
+    PodClass,
+    PodSpec,
+    Problem,
+    Taint,
+    TopologySpread,
+)
 
 Part = Taint | HostPort | PodAffinityTerm | TopologySpread | None
 
@@ -57,6 +68,7 @@ class ConstraintKind:
     advice: Callable[[Change], str]
     """The change as an order to people."""
     edit_pods: Callable[[PodSpec, Change], PodSpec] | None = None
+    edit_group: Callable[[NodeGroup, Change], NodeGroup] | None = None
     edit_problem: Callable[[Problem, Change], Problem] | None = None
     milder: Callable[[Change], Change | None] = lambda _: None
     """A change of an amount that may do where `find` drops the constraint."""

@@ -34,8 +34,8 @@ from solver.solve import solve
 
 _TRIALS = 2000
 """Of one explanation, under a deterministic budget."""
-_TRIAL_SHARE = 0.2
-"""Of the budget, that one trial may take."""
+_SHARES = (0.02, 0.2)
+"""Of the budget, that a trial may take: most questions are answered long before the plan is as cheap as can be."""
 _WHOLE_SIZE = 20_000
 """Classes times places to put them, up to which the pods that are kept may move; beyond, they stay where the plan has
 them, and a question is as small as its claim."""
@@ -191,12 +191,12 @@ class Trials:
     def over(self) -> bool:
         return self.left <= 0 or (not self.meter.deterministic and self.meter.left_seconds() <= 0)
 
-    def next(self) -> Budget:
-        """The budget of one more trial."""
+    def next(self, share: float = _SHARES[-1]) -> Budget:
+        """The budget of one more trial, at most a share of the whole."""
         self.left -= 1
         exact = self.budget.deterministic_seconds
-        seconds = min(self.budget.seconds * _TRIAL_SHARE, self.meter.left_seconds()) if exact is None else 0.0
-        return Budget(seconds, None if exact is None else exact * _TRIAL_SHARE, self.budget.workers)
+        seconds = min(self.budget.seconds * share, self.meter.left_seconds()) if exact is None else 0.0
+        return Budget(seconds, None if exact is None else exact * share, self.budget.workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,17 +224,21 @@ class Oracle:
         applied = frozenset(changes)
         key = (applied, alone)
         if key not in self._known:
-            if self.trials.over:
-                return Answer(None, proven=False)
             asked = self.question.alone if alone else self.question.problem
             ordered = sorted(applied, key=lambda c: (c.kind, c.subject, c.key, repr(c.part)))
-            self._known[key] = answer(apply(asked, ordered), self.trials.next())
+            changed = _plain(apply(asked, ordered))
+            for share in _SHARES:
+                if self.trials.over:
+                    return Answer(None, proven=False)
+                found = _answer(changed, self.trials.next(share))
+                if found.proven:
+                    break
+            self._known[key] = found
         return self._known[key]
 
 
-def answer(problem: Problem, budget: Budget) -> Answer:
-    """Whether all pods of the problem can be served at once."""
-    plan = solve(_plain(problem), budget)
+def _answer(problem: Problem, budget: Budget) -> Answer:
+    plan = solve(problem, budget)
     if not plan.unplaced:
         return Answer(plan, proven=True)
     return Answer(None, proven=plan.bounds[0] > 0)

@@ -25,7 +25,7 @@ from solver.validate import remaining
 
 _SIZE = 20_000
 """Pod sets times places, up to which the model is worth its time."""
-_SECONDS = 1.0
+_SECONDS = 0.2
 """Deterministic ones."""
 
 

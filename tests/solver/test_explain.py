@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
 
 from solver import Budget, Limit, NodeGroup, Operator, Plan, PodSpec, Problem, Requirement, solve
 from solver.explain import KEPT, Change, Constraint, WhyUnserved, advice, apply, claims, explain, question, reason
@@ -16,7 +17,7 @@ from solver.explain_question import Trials, settled
 from solver.explain_relaxed import relaxed_core
 from solver.model import HOSTNAME, HostPort, PodAffinityTerm, PodSelector, RunningPods, TopologySpread
 from tests.solver.build import TAINT, group, node, pods, spec, wants
-from tests.solver.strategies import problems
+from tests.solver.strategies import constrained_problems, problems
 
 BUDGET = Budget(deterministic_seconds=10.0)
 MODEST = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -41,6 +42,7 @@ def questions(problem: Problem) -> list[tuple[WhyUnserved, Problem, Problem]]:
 def test_a_smallest_change_is_just_enough(problem: Problem) -> None:
     for why, asked, _ in questions(problem):
         assert not why.servable
+        assert why.proven
         for way in why.ways:
             assert way.proven
             assert serves_all(asked, way.changes)
@@ -48,11 +50,21 @@ def test_a_smallest_change_is_just_enough(problem: Problem) -> None:
                 assert not serves_all(asked, less)
 
 
-@given(problems())
+@given(constrained_problems())
+@MODEST
+def test_a_smallest_change_is_just_enough_where_pods_constrain_each_other(problem: Problem) -> None:
+    for why, asked, _ in questions(problem):
+        for way in why.ways:
+            assert serves_all(asked, way.changes)
+            assert not (way.proven and any(serves_all(asked, less) for less in way.lessened()))
+
+
+@given(st.one_of(problems(), constrained_problems()))
 @MODEST
 def test_a_core_is_irreducible(problem: Problem) -> None:
     for why, asked, alone in questions(problem):
-        assert why.proven
+        if not why.proven:
+            continue  # it is told as it is: not proven
         classes = [c for c in solve(problem, BUDGET).pod_classes if c.index in why.pod_classes]
         every = removals(asked, classes)
 
