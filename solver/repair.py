@@ -15,6 +15,7 @@ from solver.claims import claims, settle
 from solver.columns import Pool
 from solver.company import Company
 from solver.master import Selection
+from solver.patterns import Pattern
 from solver.reduce import Reduced
 from solver.writeout import Batch
 
@@ -36,6 +37,20 @@ def placed(pool: Pool, selection: Selection) -> tuple[list[Batch], Selection]:
         unserved, units = settle(reduced, claims(reduced), room)
         selection = replace(selection, unserved=unserved, units=units)
     return batches, selection
+
+
+def realised(pool: Pool, selection: Selection) -> Selection:
+    """The selection with patterns of just the pods that are placed, where pods need company: helpers that exist on
+    paper only are gone. May add columns to the pool."""
+    reduced = pool.reduced
+    if not reduced.needs:
+        return selection
+    batches, kept = placed(pool, selection)
+    nodes: Counter[Pattern] = Counter()
+    for batch in batches:
+        nodes[Pattern(batch.kind, tuple(sorted(batch.rows(reduced).items())))] += batch.count
+    pool.add(nodes)
+    return replace(kept, nodes=tuple(nodes[pattern] for pattern in pool.patterns))
 
 
 def _helped(reduced: Reduced, company: Company, batches: Sequence[Batch]) -> dict[int, int]:

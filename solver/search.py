@@ -25,7 +25,7 @@ from solver.objectives import Goal, Stage, breaks_ties, hopeless_value, stages, 
 from solver.patterns import Pattern, enumerate_maximal
 from solver.quotas import pinned
 from solver.reduce import Floats, Reduced
-from solver.repair import placed
+from solver.repair import placed, realised
 from solver.wide import WideModel, dominant_shares, is_wide, packed
 
 Bounding = Callable[[Stage, Mapping[Stage, int]], float | None]
@@ -102,7 +102,7 @@ def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: f
     pool.add(planned.patterns)
     nodes = np.array(start.nodes, dtype=np.int64)
     unserved, units = settle(reduced, claimed, pool.serves(nodes).tolist())
-    begun = Selection(start.nodes, unserved, units)
+    begun = realised(pool, Selection(start.nodes, unserved, units))
     return _finish(pool, begun, Columns(pool.patterns, every is not None, known.pod_values), fluid, meter, fraction)
 
 
@@ -124,7 +124,7 @@ def _choose(
     fraction: float,
 ) -> Outcome:
     pool, start = _start(reduced, known, fluid, meter, fraction)
-    return _finish(pool, start, known, fluid, meter, fraction)
+    return _finish(pool, realised(pool, start), known, fluid, meter, fraction)
 
 
 def _start(
