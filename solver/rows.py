@@ -245,7 +245,8 @@ class Layout:
             if alone or (self.counts_itself(part, term) and self.domains_with(term)):
                 result &= self._sharing(term.key, running)
         elif is_host(term) and term.spread is not None:
-            full = [place for place, count in running.items() if count >= term.spread.max_skew]
+            most = term.spread.max_skew - self.counts_itself(part, term)
+            full = [place for place, count in running.items() if count > most]
             result &= ~self._sharing(term.key, full)
 
     def _in_some_domain(self, key: str) -> Bools:
