@@ -11,6 +11,7 @@ import numpy as np
 
 from solver import columns
 from solver.budgeting import PROPOSE_SECONDS, Meter
+from solver.lp import INFINITY
 from solver.columns import Duals, Pool, Relaxation, RelaxedMaster, Weighting
 from solver.pricing import Effort, Offer, Pricer
 from solver.reduce import Floats, Ints, Reduced
@@ -19,9 +20,16 @@ _SHARE = 0.2
 """Of the last relaxation's duals in those that are priced; the rest is what was priced before. Duals that swing from
 one solve to the next make column generation slow (Pessoa et al., Automation and combination of linear-programming
 based stabilization techniques in column generation, 2018)."""
-EFFORTS = (Effort(20, 100_000, 500_000), Effort(10, 1_000_000, 2_000_000), Effort(5, 20_000_000, 5_000_000))
+EFFORTS = (
+    Effort(20, 5_000, 50_000),
+    Effort(20, 100_000, 500_000),
+    Effort(10, 1_000_000, 2_000_000),
+    Effort(5, 20_000_000, 5_000_000),
+)
 _STEPS_PER_SECOND = 2_000_000
 """Of the time left, that one search may take at most."""
+_GAIN = 1e-3
+"""A round of little effort is worth another one as long as the relaxation gains so much."""
 _WORTH = 1 + 1e-6
 _SEED_WORTH = 0.95
 
@@ -44,7 +52,7 @@ def generate(
     pricer, master = Pricer(reduced, active, meter.budget.workers), RelaxedMaster(pool, weights)
     centre = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
     propose(pool, pricer, centre, weights.node_cost, EFFORTS[0], meter, fraction, share=_SEED_WORTH)
-    level, bound = 0, 0.0
+    level, bound, best = 0, 0.0, INFINITY
     while level < len(EFFORTS) and meter.left_seconds(fraction) > 0:
         found = master.solve(meter.wall_limit(fraction))
         if found is None:
@@ -57,7 +65,8 @@ def generate(
             if new:
                 centre = duals
                 break
-        level = max(0, level - 1) if new else level + 1
+        worthwhile = new and (level or found.objective < best * (1 - _GAIN))
+        level, best = max(1, level - 1) if level and worthwhile else level + (not worthwhile), found.objective
     relaxation = master.solve()
     return None if relaxation is None else Generated(relaxation, bound)
 
@@ -78,7 +87,7 @@ def propose(
     meter.charge(PROPOSE_SECONDS * (effort.steps / EFFORTS[0].steps) ** 0.5)
     if not meter.deterministic:
         most = int(meter.left_seconds(fraction) * _STEPS_PER_SECOND)
-        effort = replace(effort, steps=min(effort.steps, max(EFFORTS[0].steps, most)))
+        effort = replace(effort, steps=min(effort.steps, max(EFFORTS[1].steps, most)))
     prices = duals.prices(node_cost, pool.reduced)
     offers = pricer.offers(duals.pods, prices, share, effort, lambda: meter.left_seconds(fraction) <= 0)
     return pool.add(pattern for offer in offers for pattern in offer.patterns), offers

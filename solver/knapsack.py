@@ -31,6 +31,7 @@ _STRENGTHS = (1.0, 0.75, 0.5)
 _LEAST_STATES = 500
 _ROUNDING = 1e-9
 _FURTHER_STATES, _FURTHER_STEPS = 2000, 10_000
+"""At most, for a further answer."""
 _DISCOUNT = 0.1
 _MISSES = 3
 """Further answers not worth the price, one after the other, until no more are sought."""
@@ -333,10 +334,12 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
         bound = min(bound, max(root, threshold))
         if proven:
             bound = best
+        if proven or best > threshold:
             break
     if best <= threshold:
         return found[:0], bound
     order = kept[np.argsort(-worth, kind="mergesort")]
+    further_states, further_steps = min(_FURTHER_STATES, states), min(_FURTHER_STEPS, limit // 5)
     size, misses, discounted = 0, 0, worth.copy()
     while True:
         found[size, kept] = pods
@@ -358,5 +361,5 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
         if size == answers or misses == _MISSES:
             return found[:size], bound
         value, _, _ = _attempt(
-            need, free, discounted, capped, multipliers, strength, _FURTHER_STATES, 0.0, _FURTHER_STEPS, pods
+            need, free, discounted, capped, multipliers, strength, further_states, 0.0, further_steps, pods
         )  # fmt: skip
