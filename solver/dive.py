@@ -14,14 +14,13 @@ from solver.generation import EFFORTS, propose
 from solver.pricing import Pricer
 from solver.reduce import Demand, Floats, Ints, Reduced
 
-_WHOLE = 0.7
-"""A fraction of a node from which on it is taken for a whole one."""
 _ROUNDS = 6
 _NEARLY = 1e-6
 
 
-def dive(pool: Pool, active: Ints, weights: Weighting, meter: Meter, fraction: float) -> Ints:
-    """Nodes per column of the pool (as it then is) for most of the pods; the rest is the greedy's. Adds columns."""
+def dive(pool: Pool, active: Ints, weights: Weighting, meter: Meter, fraction: float, enough: float) -> Ints:
+    """Nodes per column of the pool (as it then is) for most of the pods; the rest is the greedy's. Adds columns.
+    `enough` is the fraction of a node from which on it is taken for a whole one."""
     reduced = pool.reduced
     master = RelaxedMaster(pool, weights)
     left, rest = reduced.wanted.copy(), reduced
@@ -31,7 +30,7 @@ def dive(pool: Pool, active: Ints, weights: Weighting, meter: Meter, fraction: f
         found = _fractional(master, pool, rest, active, weights, multipliers, meter, fraction)
         if found is None:
             break
-        taken = _take(found)
+        taken = _take(found, enough)
         if not taken.any():
             break
         for column in np.flatnonzero(taken).tolist():
@@ -67,15 +66,15 @@ def _fractional(
     return found
 
 
-def _take(found: Relaxation) -> Ints:
+def _take(found: Relaxation, enough: float) -> Ints:
     """Whole nodes, and fractions that are nearly one; the largest fraction alone where there is neither."""
     whole: Ints = np.floor(found.nodes + _NEARLY).astype(np.int64)
     share = found.nodes - whole
     if whole.any():
-        return whole + (share > _WHOLE)
+        return whole + (share > enough)
     if not share.size or share.max() <= _NEARLY:
         return whole
-    return whole + (share >= min(_WHOLE, float(share.max())))
+    return whole + (share >= min(enough, float(share.max())))
 
 
 def _rest(rest: Reduced, left: Ints, opened: Ints) -> Reduced:

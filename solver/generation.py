@@ -11,8 +11,8 @@ import numpy as np
 
 from solver import columns
 from solver.budgeting import PROPOSE_SECONDS, Meter
-from solver.lp import INFINITY
 from solver.columns import Duals, Pool, Relaxation, RelaxedMaster, Weighting
+from solver.lp import INFINITY
 from solver.pricing import Effort, Offer, Pricer
 from solver.reduce import Floats, Ints, Reduced
 
@@ -51,8 +51,9 @@ def generate(
     columns.alone(pool, active, weights)
     pricer, master = Pricer(reduced, active, meter.budget.workers), RelaxedMaster(pool, weights)
     centre = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
-    propose(pool, pricer, centre, weights.node_cost, EFFORTS[0], meter, fraction, share=_SEED_WORTH)
-    level, bound, best = 0, 0.0, INFINITY
+    _, offers = propose(pool, pricer, centre, weights.node_cost, EFFORTS[0], meter, fraction, share=_SEED_WORTH)
+    bound = cost_bound(reduced, centre, offers) if len(offers) == len(active) else 0.0
+    level, best = 0, INFINITY
     while level < len(EFFORTS) and meter.left_seconds(fraction) > 0:
         found = master.solve(meter.wall_limit(fraction))
         if found is None:

@@ -24,7 +24,7 @@ from solver.master import Master, Selection
 from solver.objectives import Goal, Stage, breaks_ties, hopeless_value, stages, value
 from solver.patterns import Pattern, enumerate_maximal
 from solver.quotas import pinned
-from solver.reduce import Floats, Reduced
+from solver.reduce import Floats, Ints, Reduced
 from solver.repair import placed, realised
 from solver.wide import WideModel, dominant_shares, is_wide, packed
 
@@ -33,6 +33,11 @@ Bounding = Callable[[Stage, Mapping[Stage, int]], float | None]
 
 _ENUMERATE = 1500
 """Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
+
+_GENERATE_SHARE, _DIVE_SHARE = 0.7, 0.9
+"""Of the time, by when there are columns, and an incumbent."""
+_WHOLE = (0.7, 0.9, 0.5)
+"""Fractions of a node that dives take for a whole one."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +139,32 @@ def _start(
     pool = Pool(reduced)
     pool.add(known.patterns)
     weights = columns.weighting(reduced)
-    begun = dive(pool, fluid.active, weights, meter, fraction * 0.85) if fluid else None
-    return pool, greedy.select(pool, weights, known.pod_values, begun)
+    if fluid is None:
+        return pool, greedy.select(pool, weights, known.pod_values)
+    return pool, _best_dive(pool, weights, known.pod_values, fluid.active, meter, fraction * _DIVE_SHARE)
+
+
+def _best_dive(
+    pool: Pool, weights: columns.Weighting, values: Floats, active: Ints, meter: Meter, fraction: float
+) -> Selection:
+    """The best of several dives: which fractions are taken for whole first decides how well the rest fits, and columns
+    made for one dive serve the next."""
+    order = stages(pool.reduced)
+    best: Selection | None = None
+    longest = 0.0
+    for whole in _WHOLE:
+        left = meter.left_seconds(fraction)
+        if best is not None and left <= longest:
+            break
+        begun = dive(pool, active, weights, meter, fraction, whole)
+        found = greedy.select(pool, weights, values, begun)
+        longest = max(longest, left - meter.left_seconds(fraction))
+        if best is not None:
+            best = Selection(best.nodes + (0,) * (len(found.nodes) - len(best.nodes)), best.unserved, best.units)
+        if best is None or found.objective(pool, order) < best.objective(pool, order):
+            best = found
+    assert best is not None
+    return best
 
 
 def _finish(
@@ -171,7 +200,7 @@ def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float)
     guide = _weights(reduced, stages(reduced), weights)
     found = fluid.pod_values(guide, meter.wall_limit(fraction * 0.5))
     values, cost = (dominant_shares(reduced, active, weights.node_cost), 0.0) if found is None else found
-    made = generate(pool, values, active, weights, meter, fraction * 0.5)
+    made = generate(pool, values, active, weights, meter, fraction * _GENERATE_SHARE)
     least_cost = _least_cost(reduced, guide, cost)
     if made is None:
         return Columns(pool.patterns, False, values, least_cost)
