@@ -4,12 +4,14 @@ classes. What exactly stands in the way, and what would help, is for `solver.exp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
 
 from solver.eligibility import why_not_eligible
 from solver.model import PODS, Increment, Node, NodeGroup, PodSpec, Problem, Resources, Unplaced, WhenUnsatisfiable
 from solver.quantities import format_quantity
-from solver.reduce import Demand, Reduced
+from solver.reduce import Bools, Demand, Ints, Reduced
 from solver.validate import remaining
 
 _MOST_REASONS = 6
@@ -19,31 +21,27 @@ _UNKNOWN = ("no place was found beside the pods that are served",)
 
 def unplaced(reduced: Reduced, missing: dict[Demand, int], increments: Sequence[Increment]) -> tuple[Unplaced, ...]:
     """One entry per demand with pods left out; `increments` are the plan's, so that what it filled up can be named."""
-    deltas = {increment.node_group: increment.delta for increment in increments}
+    if not missing:
+        return ()
+    places = _Places(reduced, {increment.node_group: increment.delta for increment in increments})
     return tuple(
-        Unplaced(demand.index, count, tuple(_reasons(reduced, demand, deltas))[:_MOST_REASONS] or _UNKNOWN)
+        Unplaced(demand.index, count, tuple(_reasons(reduced, demand, places))[:_MOST_REASONS] or _UNKNOWN)
         for demand, count in sorted(missing.items(), key=lambda item: item[0].index)
     )
 
 
-def _reasons(reduced: Reduced, demand: Demand, deltas: dict[str, int]) -> Iterator[str]:
+def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]:
     problem, spec = reduced.problem, demand.pod
     if not problem.node_groups and not problem.nodes:
         yield "there are no node groups and no nodes"
         return
-    fitting = {
-        group
-        for kind in reduced.kinds
-        if any(kind.fits[row] for row in demand.rows)
-        for group in (*kind.groups, *kind.nodes)
-    }
     if demand.gang is not None:
         yield from _gang(reduced, demand)
-    if fitting:
-        yield from _exhausted(problem, fitting, deltas)
+    kinds = np.asarray(reduced.fits[:, list(demand.rows)].any(axis=1), dtype=bool)
+    yield from places.exhausted(kinds)
     rules = [f"it has {' and '.join(found)}"] if (found := list(between_pods(spec))) else []
-    misfits = _misfits(problem, spec, fitting)
-    yield from (*rules, *misfits) if fitting else (*misfits, *rules)
+    misfits = places.misfits(spec, kinds)
+    yield from (*rules, *misfits) if kinds.any() else (*misfits, *rules)
 
 
 def between_pods(spec: PodSpec) -> Iterator[str]:
@@ -71,26 +69,113 @@ def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:
             yield f"its pod {other.example} fits nowhere"
 
 
-def _exhausted(problem: Problem, fitting: set[str], deltas: dict[str, int]) -> Iterator[str]:
-    full: list[NodeGroup] = []
-    limited: dict[str, list[NodeGroup]] = {}
-    for group in sorted(problem.node_groups, key=lambda g: g.id):
-        if group.id not in fitting:
-            continue
-        reached = list(_limits_reached(problem, group, deltas))
-        for limit in reached:
-            limited.setdefault(limit, []).append(group)
-        if not reached and group.target_size + deltas.get(group.id, 0) >= group.max_size:
-            full.append(group)
-    for limit, groups in limited.items():
-        yield f"{limit}: no room for one more node of {_named(groups)}"
-    if len(full) == 1:
-        yield f"node group {full[0].id} is at its maximum size {full[0].max_size}"
-    elif full:
-        yield f"{len(full)} node groups are at their maximum sizes: {_named(full)}"
-    nodes = sum(node.name in fitting for node in problem.nodes)
-    if nodes:
-        yield f"the free room of {_several(nodes, 'existing node')} that it fits is taken by other pods"
+class _Places:
+    """Groups and nodes as reasons see them, looked at once for all classes: there may be thousands of both."""
+
+    def __init__(self, reduced: Reduced, deltas: Mapping[str, int]) -> None:
+        problem = reduced.problem
+        self._groups = sorted(problem.node_groups, key=lambda g: g.id)
+        self._nodes = problem.nodes
+        of_groups = {name: kind.index for kind in reduced.kinds for name in kind.groups}
+        of_nodes = {name: kind.index for kind in reduced.kinds for name in kind.nodes}
+        # -1 where nothing at all fits.
+        self._group_kinds = np.array([of_groups.get(g.id, -1) for g in self._groups], dtype=np.int64)
+        self._node_kinds = np.array([of_nodes.get(n.name, -1) for n in self._nodes], dtype=np.int64)
+        self._reached = _limits_reached(problem, deltas)
+        self._full = {g.id for g in self._groups if g.target_size + deltas.get(g.id, 0) >= g.max_size}
+        self._exhausted: dict[bytes, tuple[str, ...]] = {}
+        self._free: dict[str, Ints] = {}
+        self._looks, self._look_of = _looks([*self._groups, *self._nodes], [d.pod for d in reduced.demands])
+        self._causes: dict[object, tuple[list[str], Ints]] = {}
+
+    def exhausted(self, kinds: Bools) -> tuple[str, ...]:
+        """Of the kinds that a class fits: why there is no more of them."""
+        key = kinds.tobytes()
+        if key not in self._exhausted:
+            self._exhausted[key] = tuple(self._exhaustion(kinds))
+        return self._exhausted[key]
+
+    def _exhaustion(self, kinds: Bools) -> Iterator[str]:
+        full: list[NodeGroup] = []
+        limited: dict[str, list[NodeGroup]] = {}
+        for position in np.flatnonzero(_of_kinds(kinds, self._group_kinds)):
+            group = self._groups[position]
+            reached = self._reached.get(group.id, ())
+            for limit in reached:
+                limited.setdefault(limit, []).append(group)
+            if not reached and group.id in self._full:
+                full.append(group)
+        for limit, groups in limited.items():
+            yield f"{limit}: no room for one more node of {_named(groups)}"
+        if len(full) == 1:
+            yield f"node group {full[0].id} is at its maximum size {full[0].max_size}"
+        elif full:
+            yield f"{len(full)} node groups are at their maximum sizes: {_named(full)}"
+        nodes = int(_of_kinds(kinds, self._node_kinds).sum())
+        if nodes:
+            yield f"the free room of {_several(nodes, 'existing node')} that it fits is taken by other pods"
+
+    def misfits(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
+        """Of the groups and nodes that a class does not fit: why not, and of how many."""
+        sentences, cause = self._eligibility(spec)
+        counts: Counter[str] = Counter()
+        for number, count in enumerate(np.bincount(cause[cause >= 0], minlength=len(sentences)).tolist()):
+            counts[sentences[number]] += count
+        groups = len(self._groups)
+        open_nodes = (cause[groups:] < 0) & ~_of_kinds(kinds, self._node_kinds)
+        for name, asked in (*spec.requests, (PODS, 1)) if open_nodes.any() else ():
+            short = open_nodes & (self._amounts(name) < asked)
+            counts[f"not enough {name} free on existing nodes"] += int(short.sum())
+            open_nodes &= ~short
+        counts["kept away by pods that run on existing nodes"] += int(open_nodes.sum())
+        if not kinds.any():
+            yield from _too_small(spec, [self._groups[i] for i in np.flatnonzero(cause[:groups] < 0)])
+        for reason, count in sorted((+counts).items(), key=lambda item: (-item[1], item[0])):
+            yield f"{reason} ({_several(count, 'node or node group', 'nodes or node groups')})"
+
+    def _amounts(self, resource: str) -> Ints:
+        if resource not in self._free:
+            self._free[resource] = np.array([node.free.get(resource, 0) for node in self._nodes], dtype=np.int64)
+        return self._free[resource]
+
+    def _eligibility(self, spec: PodSpec) -> tuple[list[str], Ints]:
+        """Sentences, and per group and node the number of the one that keeps the pod away, or -1."""
+        who = (spec.node_selector, spec.affinity, spec.tolerations)
+        if who not in self._causes:
+            numbers: dict[str | None, int] = {None: -1}
+            found = []
+            for where in self._looks:
+                name = where.name if isinstance(where, Node) else ""
+                reason = why_not_eligible(spec, where.labels, where.taints, name)
+                found.append(numbers.setdefault(reason, len(numbers) - 1))
+            causes = np.array(found, dtype=np.int64)[self._look_of] if found else np.zeros(0, dtype=np.int64)
+            self._causes[who] = ([sentence for sentence in numbers if sentence is not None], causes)
+        return self._causes[who]
+
+
+def _of_kinds(kinds: Bools, kind_of: Ints) -> Bools:
+    """Per place whether its kind is among `kinds`; -1 is none of them."""
+    return np.append(kinds, False)[kind_of]
+
+
+def _looks(places: Sequence[NodeGroup | Node], specs: Sequence[PodSpec]) -> tuple[list[NodeGroup | Node], Ints]:
+    """One place for each way to look to the specs, and for every place the number of the one that looks like it."""
+    keys = sorted(
+        {key for spec in specs for key, _ in spec.node_selector}
+        | {r.key for spec in specs for term in spec.affinity or () for r in term.match_expressions}
+    )
+    by_name = any(term.match_fields for spec in specs for term in spec.affinity or ())
+    numbers: dict[object, int] = {}
+    shown: list[NodeGroup | Node] = []
+    number_of = []
+    for where in places:
+        name = where.name if by_name and isinstance(where, Node) else ""
+        look = (tuple(where.labels.get(key) for key in keys), where.taints, name)
+        if look not in numbers:
+            numbers[look] = len(numbers)
+            shown.append(where)
+        number_of.append(numbers[look])
+    return shown, np.array(number_of, dtype=np.int64)
 
 
 def _named(groups: Sequence[NodeGroup]) -> str:
@@ -99,50 +184,20 @@ def _named(groups: Sequence[NodeGroup]) -> str:
     return f"{names} and {rest} more" if rest > 0 else names
 
 
-def _limits_reached(problem: Problem, group: NodeGroup, deltas: dict[str, int]) -> Iterator[str]:
-    groups = {g.id: g for g in problem.node_groups}
+def _limits_reached(problem: Problem, deltas: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """Per group the limits that leave no room for one more node of it."""
+    groups = {group.id: group for group in problem.node_groups}
+    found: dict[str, list[str]] = {group_id: [] for group_id in groups}
     for limit in sorted(problem.limits, key=lambda each: each.name):
-        if limit.node_groups is not None and group.id not in limit.node_groups:
-            continue
+        bounded = groups if limit.node_groups is None else [g for g in groups if g in limit.node_groups]
         for resource, left in remaining(limit).items():
-            mine = group.counted_capacity.get(resource, 0)
-            taken = sum(
-                groups[g].counted_capacity.get(resource, 0) * n
-                for g, n in deltas.items()
-                if limit.node_groups is None or g in limit.node_groups
-            )
-            if mine and taken + mine > left:
-                most = format_quantity(resource, limit.maxima[resource])
-                yield f"limit {limit.name} allows {most} {resource}"
-
-
-def _misfits(problem: Problem, spec: PodSpec, fitting: set[str]) -> Iterator[str]:
-    causes: Counter[str] = Counter()
-    eligible: list[NodeGroup] = []
-    for group in problem.node_groups:
-        if group.id not in fitting:
-            reason = why_not_eligible(spec, group.labels, group.taints)
-            if reason is None:
-                eligible.append(group)
-            else:
-                causes[reason] += 1
-    for node in problem.nodes:
-        if node.name not in fitting:
-            causes[_node_cause(spec, node)] += 1
-    if not fitting:
-        yield from _too_small(spec, eligible)
-    for reason, count in sorted(causes.items(), key=lambda item: (-item[1], item[0])):
-        yield f"{reason} ({_several(count, 'node or node group', 'nodes or node groups')})"
-
-
-def _node_cause(spec: PodSpec, node: Node) -> str:
-    reason = why_not_eligible(spec, node.labels, node.taints, node.name)
-    if reason is not None:
-        return reason
-    for name, asked in {**dict(spec.requests), PODS: 1}.items():
-        if asked > node.free.get(name, 0):
-            return f"not enough {name} free on existing nodes"
-    return "kept away by pods that run on existing nodes"
+            counted = {g: groups[g].counted_capacity.get(resource, 0) for g in bounded}
+            spare = left - sum(counted.get(g, 0) * delta for g, delta in deltas.items())
+            sentence = f"limit {limit.name} allows {format_quantity(resource, limit.maxima[resource])} {resource}"
+            for group_id, mine in counted.items():
+                if mine and mine > spare:
+                    found[group_id].append(sentence)
+    return {group_id: tuple(sentences) for group_id, sentences in found.items()}
 
 
 def _too_small(spec: PodSpec, groups: Sequence[NodeGroup]) -> Iterator[str]:

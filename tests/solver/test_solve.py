@@ -212,6 +212,32 @@ class TestReasons:
         plan = plan_of(pods("a", 1, pod_spec), groups=groups, limits=limits)
         assert expected in plan.unplaced[0].reasons[0]
 
+    def test_name_what_is_short_on_each_place(self) -> None:
+        plan = plan_of(
+            pods("a", 1, spec(2000, memory_gib=80), priority=1),
+            pods("b", 5, spec(3000), priority=1),
+            pods("c", 1, spec(node_selector={"zone": "q"})),
+            groups=(group("full", max_size=1), group("at-limit", 8000), group("tainted", taints=(TAINT,))),
+            nodes=(node("small", 1000), node("free", 3500)),
+            limits=(Limit("cap", {"cpu": 4000}),),
+        )
+        reasons = {plan.pod_classes[u.pod_class].example: u.reasons for u in plan.unplaced}
+        assert reasons == {
+            "a": (
+                "needs 80Gi memory, the largest eligible node has 64Gi",
+                "not enough cpu free on existing nodes (1 node or node group)",
+                "not enough memory free on existing nodes (1 node or node group)",
+                "taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)",
+            ),
+            "b": (
+                "limit cap allows 4 cpu: no room for one more node of at-limit, full",
+                "the free room of 1 existing node that it fits is taken by other pods",
+                "not enough cpu free on existing nodes (1 node or node group)",
+                "taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)",
+            ),
+            "c": ("node selector zone=q not met (5 nodes or node groups)",),
+        }
+
 
 class TestBadProblems:
     def test_every_fault_is_named_at_once(self) -> None:
