@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 from solver import Budget, Limit, NodeGroup, Plan, PodSet, PodSpec, Problem, ProblemError, Status, solve
+from solver.eligibility import why_not_eligible
 from solver.model import Node
 from tests.solver.build import GPU, TAINT, TOLERATION, group, node, pods, spec, wants
 
@@ -211,6 +213,20 @@ class TestReasons:
     ) -> None:
         plan = plan_of(pods("a", 1, pod_spec), groups=groups, limits=limits)
         assert expected in plan.unplaced[0].reasons[0]
+
+    def test_look_once_at_places_that_look_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Thousands of classes and groups must not cost their product."""
+        asked: list[object] = []
+
+        def counted(*words: Any) -> str | None:
+            asked.append(words)
+            return why_not_eligible(*words)
+
+        monkeypatch.setattr("solver.reasons.why_not_eligible", counted)
+        many = tuple(pods(f"p{i}", 1, spec(50_000 + i)) for i in range(60))
+        plan = plan_of(*many, groups=tuple(group(f"g{i}", 4000 + i) for i in range(40)))
+        assert len(plan.unplaced) == 60
+        assert len(asked) == 1
 
     def test_name_what_is_short_on_each_place(self) -> None:
         plan = plan_of(
