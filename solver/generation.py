@@ -43,10 +43,17 @@ class Generated:
 
 
 def generate(
-    pool: Pool, values: Floats, active: Ints, weights: Weighting, meter: Meter, fraction: float
+    pool: Pool,
+    values: Floats,
+    active: Ints,
+    weights: Weighting,
+    meter: Meter,
+    fraction: float,
+    over: Ints,
 ) -> Generated | None:
     """Adds columns until none pays any more or the first `fraction` of the budget is gone. None only where not even
-    the first relaxation was found in time."""
+    the first relaxation was found in time. `over` is per kind one that dominates it (`dominance.dominators`): the bound
+    holds where all kinds are active or have an active one over them."""
     reduced = pool.reduced
     columns.alone(pool, active, weights)
     pricer, master = Pricer(reduced, active, meter.budget.workers), RelaxedMaster(pool, weights)
@@ -62,7 +69,7 @@ def generate(
         for duals in (centre.mixed(found.duals, _SHARE), found.duals):
             new, offers = propose(pool, pricer, duals, weights.node_cost, EFFORTS[level], meter, fraction)
             if len(offers) == len(active):
-                bound = max(bound, cost_bound(reduced, duals, offers))
+                bound = max(bound, cost_bound(reduced, duals, offers, over))
             if new:
                 centre = duals
                 break
@@ -94,7 +101,7 @@ def propose(
     return pool.add(pattern for offer in offers for pattern in offer.patterns), offers
 
 
-def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[Offer]) -> float:
+def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[Offer], over: Ints) -> float:
     """What every plan costs that serves all pods, in millionths of $/h; `offers` are those of all kinds that are
     needed, for these duals (Farley, A note on bounding a class of linear programming problems, 1990).
 
@@ -108,6 +115,7 @@ def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[Offer]) -> float
     for offer in offers:
         worth[offer.kind] = offer.bound
     worth -= reduced.use @ duals.limits
+    worth = np.maximum(worth, worth[over])
     short = (most < reduced.enough) | (cost == 0)
     scaled = np.flatnonzero(~short & (worth > 0))
     scale = float((cost[scaled] / worth[scaled]).min()) if scaled.size else 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ortools.sat.python import cp_model
 
@@ -30,6 +30,10 @@ class Selection:
     unserved: Mapping[int, int]
     units: Units = field(default_factory=dict)
     """For demands that have a choice of rows."""
+
+    def within(self, pool: Pool) -> Selection:
+        """The same over a pool that has grown."""
+        return replace(self, nodes=(*self.nodes, *[0] * (len(pool.patterns) - len(self.nodes))))
 
     def opened(self, pool: Pool) -> list[int]:
         """New and existing nodes used, per kind."""

@@ -60,6 +60,8 @@ class Fluid:
     """`kinds` x specs: pods."""
     prices: Floats
     """`kinds` x resources: what the nodes' resources are worth."""
+    ratio: Floats
+    """Per kind of the problem, what its best pattern is worth at most, for its cost; 0 where it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,6 @@ class _Supply:
     """Rows x (limits and rows of the ask)."""
     fits: Bools
     """Rows x specs."""
-    per_node: Floats
-    """Rows x specs: pods of a spec alone on one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,11 @@ class _Solved:
 
 
 class MergedFluid:
-    """The model for one ask. `active` are the new kinds that a plan may need."""
+    """The model for one ask. `active` are the kinds that a plan may need; `over` is, per kind, an active one whose
+    patterns are worth as much and cost no more (`dominance.dominators`): others are not looked at before that one is
+    worth more than it costs, which is when it runs out."""
 
-    def __init__(self, reduced: Reduced, active: Ints, ask: Ask) -> None:
+    def __init__(self, reduced: Reduced, active: Ints, over: Ints, ask: Ask) -> None:
         self._reduced = reduced
         self._requests = reduced.requests.astype(np.float64)
         self._wanted = reduced.wanted.astype(np.float64)
@@ -112,6 +114,13 @@ class MergedFluid:
             self._use[:, column] = use[index]
         self._allowed = np.array([*reduced.limits, *(most for _, _, most in ask.rows)], dtype=np.float64)
         self._supply = _supply(reduced, active, ask)
+        kind = self._supply.kind
+        row = np.zeros(len(reduced.kinds), dtype=np.int64)
+        row[kind[kind >= 0]] = np.flatnonzero(kind >= 0)
+        self._over = np.where(kind >= 0, row[over[kind]], np.arange(len(kind)))
+        self._core = np.flatnonzero(self._over == np.arange(len(kind)))
+        self._per_node = np.zeros((len(kind), len(self._wanted)))
+        self._counted_rows = np.zeros(len(kind), dtype=bool)
         self._unit = float(max(ask.node_cost.max(initial=0.0), 1.0))
 
     def solve(self, out_of_time: Callable[[], bool], seconds: Callable[[], float | None]) -> Fluid:
@@ -119,9 +128,12 @@ class MergedFluid:
         always: prices in proportion to nodes' sizes prove one before the first program is solved."""
         supply = self._supply
         prices, preferred = self._first_prices()
-        values = self._values(prices, np.flatnonzero(supply.kind >= 0))[0]
+        values = self._values(prices, self._core[supply.kind[self._core] >= 0])[0]
         nothing = np.zeros((0, len(values)))
-        best = Fluid(self._bound(prices, values), values, np.zeros(0, np.int64), np.zeros(0), nothing, prices[:0])
+        worth, unpaid = self._worth(prices, values), np.zeros(len(self._allowed))
+        ratio = self._per_kind(self._ratio(worth, unpaid))
+        bound = self._bound(values, worth, unpaid)
+        best = Fluid(bound, values, np.zeros(0, np.int64), np.zeros(0), nothing, prices[:0], ratio)
         group = _renumbered(self._first_groups(preferred[0]))
         chosen = np.flatnonzero((supply.kind < 0) | (supply.least > 0))
         chosen = np.unique(np.concatenate([chosen, *preferred]))
@@ -134,10 +146,12 @@ class MergedFluid:
             values, prefers = self._values(found.prices, chosen)
             alone = np.bincount(group[group >= 0])[group] == 1
             values = np.where(alone & (group >= 0), found.group_values[group], values)
-            bound = self._bound(found.prices, values, found.row_values)
+            worth = self._worth(found.prices, values, chosen)
+            bound = self._bound(values, worth, found.row_values)
+            ratio = self._ratio(worth, found.row_values)
             if bound > best.bound or not best.kinds.size:
-                best = self._told(max(bound, best.bound), values, group, chosen, found)
-            entering = self._entering(found, values, chosen)
+                best = self._told(max(bound, best.bound), values, group, chosen, found, ratio)
+            entering = self._entering(ratio, chosen)
             split = _renumbered(np.where(group >= 0, group * len(supply.kind) + prefers, -1))
             if found.objective - bound <= _CLOSE * abs(found.objective) or (
                 not entering.size and split.max(initial=-1) == group.max(initial=-1)
@@ -150,7 +164,7 @@ class MergedFluid:
         """Prices that spread a node's cost over its resources in the best of some fixed shares, and per choice of
         shares the row that serves each spec at the least price."""
         supply = self._supply
-        new = np.flatnonzero(supply.kind >= 0)
+        new = self._core[supply.kind[self._core] >= 0]
         resources = self._requests.shape[1]
         best: tuple[float, Floats] = (-1.0, np.zeros((len(new), resources)))
         preferred: list[Ints] = []
@@ -175,11 +189,9 @@ class MergedFluid:
         fits = np.isfinite(values)
         return np.where(fits & (self._wanted > 0), values, 0.0), np.where(fits, rows[at], -1)
 
-    def _bound(self, prices: Floats, values: Floats, row_values: Floats | None = None) -> float:
+    def _bound(self, values: Floats, worth: Floats, rows: Floats) -> float:
         """What the prices prove. Where some node would be worth more than it costs, all prices are also tried lower,
         so that none is."""
-        worth = self._worth(prices, values)
-        rows = np.zeros(len(self._allowed)) if row_values is None else row_values
         cost = self._supply.cost + self._supply.use @ rows
         new = (self._supply.kind >= 0) & (worth > 0)
         share = float(np.minimum(1.0, cost[new] / worth[new]).min(initial=1.0))
@@ -194,31 +206,57 @@ class MergedFluid:
         pods = self._count * np.minimum(values[self._spec], self._cost + self._use @ rows)
         return float(pods.sum() + nodes.sum() - self._allowed @ rows)
 
-    def _worth(self, prices: Floats, values: Floats) -> Floats:
+    def _worth(self, prices: Floats, values: Floats, chosen: Ints | None = None) -> Floats:
         """Per row of the supply, at most what its best pattern is worth: its resources at any one of the given price
         vectors, and what pods are worth beyond those."""
-        supply = self._supply
+        rows = self._core if chosen is None else np.union1d(self._core, chosen)
         if not len(prices):
-            return np.asarray((supply.per_node * values).sum(axis=1))
+            prices = np.zeros((1, self._requests.shape[1]))
         beyond = np.maximum(0.0, values - prices @ self._requests.T)
         beyond[beyond <= _GRAIN * values] = 0.0
-        worth = supply.free @ prices.T
         specs = np.flatnonzero(beyond.any(axis=0))
-        worth += supply.per_node[:, specs] @ beyond[:, specs].T
-        # What is left out above, a billionth of a value, is no more than this.
-        return np.asarray(worth.min(axis=1) * (1 + 10 * _GRAIN))
+        worth = np.zeros(len(self._supply.kind))
+        alone = self._most_per_node(rows)[:, specs]
+        # What is left out above, a billionth of a value, is no more than what is added here.
+        found = (self._supply.free[rows] @ prices.T + alone @ beyond[:, specs].T).min(axis=1)
+        worth[rows] = found * (1 + 10 * _GRAIN)
+        known = np.zeros(len(worth), dtype=bool)
+        known[rows] = True
+        return np.where(known, worth, worth[self._over])
 
-    def _entering(self, found: _Solved, values: Floats, chosen: Ints) -> Ints:
-        cost = self._supply.cost + self._supply.use @ found.row_values
-        ratio = self._worth(found.prices, values) / np.maximum(cost, 1.0)
-        ratio[chosen] = 0.0
-        best = np.argsort(-ratio, kind="stable")[: max(_KINDS_A_ROUND, len(chosen) // 2)]
-        return np.asarray(best[ratio[best] > _PAYS])
+    def _most_per_node(self, rows: Ints) -> Floats:
+        """Rows x specs: pods of a spec alone on one node; in a cluster all that are wanted."""
+        missing = rows[~self._counted_rows[rows]]
+        new = missing[self._supply.kind[missing] >= 0]
+        self._per_node[new] = most_per_node(self._reduced, self._supply.kind[new])
+        merged = missing[self._supply.kind[missing] < 0]
+        self._per_node[merged] = self._supply.fits[merged] * self._wanted
+        self._counted_rows[missing] = True
+        return self._per_node[rows]
+
+    def _ratio(self, worth: Floats, rows: Floats) -> Floats:
+        """Per row of the supply, of its cost."""
+        return np.asarray(worth / np.maximum(self._supply.cost + self._supply.use @ rows, 1.0))
+
+    def _per_kind(self, ratio: Floats) -> Floats:
+        told = np.zeros(len(self._reduced.kinds))
+        new = self._supply.kind >= 0
+        told[self._supply.kind[new]] = ratio[new]
+        return told
+
+    def _entering(self, ratio: Floats, chosen: Ints) -> Ints:
+        """Rows that would pay, some at a time."""
+        out = ratio.copy()
+        out[chosen] = 0.0
+        best = np.argsort(-out, kind="stable")[: max(_KINDS_A_ROUND, len(chosen) // 2)]
+        return np.asarray(best[out[best] > _PAYS])
 
     def _first_groups(self, preferred: Ints) -> Ints:
         """Per spec its group, -1 where none of it is wanted: by the mix of resources, as fine as leaves few groups,
         and by where it may run."""
         supply, live = self._supply, self._wanted > 0
+        if np.count_nonzero(live) <= _MOST_GROUPS:
+            return np.where(live, np.arange(len(live)), -1)
         scale = 1.0 / np.maximum(supply.free[supply.kind >= 0].mean(axis=0) if (supply.kind >= 0).any() else 1.0, 1.0)
         mix = self._requests * scale
         mix /= np.maximum(mix.sum(axis=1, keepdims=True), _GRAIN)
@@ -314,14 +352,14 @@ class MergedFluid:
         program.add_entries(np.array(rows), placed.start + tight, 1.0)
         program.add_entries(np.array(rows), opened.start + row_of[tight], -whole[tight])
 
-    def _told(self, bound: float, values: Floats, group: Ints, chosen: Ints, found: _Solved) -> Fluid:
+    def _told(self, bound: float, values: Floats, group: Ints, chosen: Ints, found: _Solved, ratio: Floats) -> Fluid:
         kind = self._supply.kind[chosen]
         used = np.flatnonzero((kind >= 0) & (found.opened > _GRAIN))
         live = group >= 0
         total = np.bincount(group[live], self._wanted[live])
         share = np.where(live, self._wanted / np.maximum(total[group], 1.0), 0.0)
         placed = found.placed[used][:, group] * share
-        return Fluid(bound, values, kind[used], found.opened[used], placed, found.prices[used])
+        return Fluid(bound, values, kind[used], found.opened[used], placed, found.prices[used], self._per_kind(ratio))
 
 
 def _supply(reduced: Reduced, active: Ints, ask: Ask) -> _Supply:
@@ -349,7 +387,6 @@ def _supply(reduced: Reduced, active: Ints, ask: Ask) -> _Supply:
         np.concatenate([ask.node_cost[new], np.zeros(clusters)]),
         use,
         np.concatenate([reduced.fits[new], fits]),
-        np.concatenate([most_per_node(reduced, new), fits * reduced.wanted]).astype(np.float64),
     )
 
 

@@ -225,9 +225,9 @@ class Packing:
             mine = np.minimum(shares[position], self.left)
             self._each(kind, _FULL * self._cost[kind], self._room[kind], mine)
 
-    def finish(self, kinds: Ints) -> None:
-        """What is left, on whichever of the kinds suits best."""
-        ratio = np.full(len(kinds), np.inf)
+    def finish(self, kinds: Ints, ratio: Floats) -> None:
+        """What is left, on whichever of the kinds suits best; `ratio` is what each is worth at most, for its cost."""
+        ratio = np.maximum(ratio, 1e-9)
         while True:
             out = self._buffers()
             found = _open_best(

@@ -8,7 +8,7 @@ column generation while it pays. Either way a greedy incumbent at once, then CP-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,22 +20,25 @@ from solver.dive import dive
 from solver.dominance import needed_kinds
 from solver.fluid import FluidModel
 from solver.generation import generate
-from solver.master import Master, Selection
+from solver.master import Master, MasterResult, Selection
 from solver.objectives import Goal, Stage, breaks_ties, hopeless_value, stages, value
 from solver.patterns import Pattern, enumerate_maximal
 from solver.quotas import pinned
 from solver.reduce import Floats, Ints, Reduced
 from solver.repair import placed, realised
-from solver.wide import WideModel, dominant_shares, is_wide, packed
+from solver.wide import WideModel, can_pack, packed
 
 Bounding = Callable[[Stage, Mapping[Stage, int]], float | None]
 """(stage, most that earlier stages may be) -> a lower bound on the stage, None where there was no time for one."""
 
 _ENUMERATE = 1500
 """Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
+_MOST_ENTRIES = 500_000
+_SECONDS_PER_ENTRY = 20e-6
+"""Of the columns of a master, for building and presolving it."""
 
-_GENERATE_SHARE, _DIVE_SHARE = 0.7, 0.9
-"""Of the time, by when there are columns, and an incumbent."""
+_FLUID_SHARE, _GENERATE_SHARE, _DIVE_SHARE = 0.5, 0.7, 0.9
+"""Of the time, by when there are pod values, columns, and an incumbent."""
 _WHOLE = (0.7, 0.9, 0.5)
 """Fractions of a node that dives take for a whole one."""
 
@@ -63,6 +66,10 @@ class Columns:
     """Per spec, from a relaxation: a guide for the greedy."""
     least_cost_micros: float = 0.0
     """A lower bound on the cost of serving every pod, where one fell off on the way."""
+    priced: Ints | None = None
+    """Kinds that further patterns are looked for of; None for all that may be needed."""
+    start: Selection | None = None
+    """A plan over the first of the patterns, where one fell off on the way."""
 
 
 def optimise(reduced: Reduced, meter: Meter, fraction: float) -> Outcome:
@@ -70,22 +77,9 @@ def optimise(reduced: Reduced, meter: Meter, fraction: float) -> Outcome:
     fluid = FluidModel(reduced, needed_kinds(reduced))
     if fluid.claimed.chooses:
         return _with_choices(reduced, fluid, meter, fraction)
-    if is_wide(reduced, fluid.active):
-        return _wide(reduced, WideModel(reduced, fluid.active, meter), fraction)
-    found = _columns(reduced, fluid, meter, fraction)
-    return _choose(reduced, found, None if found.complete else fluid, meter, fraction)
-
-
-def _wide(reduced: Reduced, model: WideModel, fraction: float) -> Outcome:
-    weights, order = columns.weighting(reduced), stages(reduced)
-    guide = _weights(reduced, order, weights)
-    fluid = model.weighed(guide, fraction * 0.5)
-    pool, start = packed(reduced, model.active, weights.node_cost, fluid)
-    batches, selection = placed(pool, start)
-    reached = _values(reduced, order, selection, batches)
-    least_cost = _least_cost(reduced, guide, fluid.bound)
-    bounds = _bounds(reduced, order, reached, lambda s, f: model.minimise(s, f, fraction), least_cost)
-    return Outcome(reduced, selection, batches, reached, bounds)
+    model = WideModel(reduced, fluid.active, meter)
+    found = _columns(reduced, model, meter, fraction, plan=True)
+    return _choose(reduced, found, None if found.complete else model, meter, fraction)
 
 
 def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Outcome:
@@ -98,8 +92,8 @@ def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: f
     plain = pinned(reduced, claimed, near(claimed, guide))
     if every is None:
         # Kinds that no fluid needs for the one may be needed for the other.
-        inner = FluidModel(plain, needed_kinds(plain))
-        known = _columns(plain, inner, meter, fraction)
+        inner = WideModel(plain, needed_kinds(plain), meter)
+        known = _columns(plain, inner, meter, fraction, plan=True)
     else:
         inner, known = None, Columns([*_obliged(reduced), *every], True, np.ones(len(reduced.rows)))
     planned, start = _start(plain, known, inner, meter, fraction)
@@ -108,12 +102,13 @@ def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: f
     nodes = np.array(start.nodes, dtype=np.int64)
     unserved, units = settle(reduced, claimed, pool.serves(nodes).tolist())
     begun = realised(pool, Selection(start.nodes, unserved, units))
-    return _finish(pool, begun, Columns(pool.patterns, every is not None, known.pod_values), fluid, meter, fraction)
+    known = Columns(pool.patterns, every is not None, known.pod_values)
+    return _finish(pool, begun, known, _bounding(fluid, meter), meter, fraction)
 
 
 def find_columns(reduced: Reduced, meter: Meter, fraction: float) -> Columns:
     """The columns alone, for comparing many variations of one problem."""
-    return _columns(reduced, FluidModel(reduced, needed_kinds(reduced)), meter, fraction)
+    return _columns(reduced, WideModel(reduced, needed_kinds(reduced), meter), meter, fraction, plan=False)
 
 
 def choose(reduced: Reduced, known: Columns, meter: Meter, fraction: float) -> Outcome:
@@ -121,27 +116,29 @@ def choose(reduced: Reduced, known: Columns, meter: Meter, fraction: float) -> O
     return _choose(reduced, known, None, meter, fraction)
 
 
-def _choose(
-    reduced: Reduced,
-    known: Columns,
-    fluid: FluidModel | None,
-    meter: Meter,
-    fraction: float,
-) -> Outcome:
-    pool, start = _start(reduced, known, fluid, meter, fraction)
-    return _finish(pool, realised(pool, start), known, fluid, meter, fraction)
+def _choose(reduced: Reduced, known: Columns, model: WideModel | None, meter: Meter, fraction: float) -> Outcome:
+    pool, start = _start(reduced, known, model, meter, fraction)
+    bounding = None if model is None else lambda stage, fixed: model.minimise(stage, fixed, fraction)
+    return _finish(pool, realised(pool, start), known, bounding, meter, fraction)
 
 
 def _start(
-    reduced: Reduced, known: Columns, fluid: FluidModel | None, meter: Meter, fraction: float
+    reduced: Reduced, known: Columns, model: WideModel | None, meter: Meter, fraction: float
 ) -> tuple[Pool, Selection]:
     """The first incumbent, of a problem in which every demand has one row."""
     pool = Pool(reduced)
     pool.add(known.patterns)
+    if known.start is not None and (model is None or not model.tells_nodes_apart or not meter.left_seconds(fraction)):
+        return pool, known.start.within(pool)
     weights = columns.weighting(reduced)
-    if fluid is None:
+    if model is None:
         return pool, greedy.select(pool, weights, known.pod_values)
-    return pool, _best_dive(pool, weights, known.pod_values, fluid.active, meter, fraction * _DIVE_SHARE)
+    priced = model.active if known.priced is None else known.priced
+    found = _best_dive(pool, weights, known.pod_values, priced, meter, fraction * _DIVE_SHARE)
+    if known.start is None:
+        return pool, found
+    order = stages(reduced)
+    return pool, min(found, known.start.within(pool), key=lambda each: each.objective(pool, order))
 
 
 def _best_dive(
@@ -160,7 +157,7 @@ def _best_dive(
         found = greedy.select(pool, weights, values, begun)
         longest = max(longest, left - meter.left_seconds(fraction))
         if best is not None:
-            best = Selection(best.nodes + (0,) * (len(found.nodes) - len(best.nodes)), best.unserved, best.units)
+            best = best.within(pool)
         if best is None or found.objective(pool, order) < best.objective(pool, order):
             best = found
     assert best is not None
@@ -168,15 +165,16 @@ def _best_dive(
 
 
 def _finish(
-    pool: Pool, start: Selection, known: Columns, fluid: FluidModel | None, meter: Meter, fraction: float
+    pool: Pool, start: Selection, known: Columns, bounding: Bounding | None, meter: Meter, fraction: float
 ) -> Outcome:
     reduced = pool.reduced
     order = stages(reduced)
     # Bounded before the long part, so that an answer in time has an honest bound.
     began = dict(zip(order, start.objective(pool, order), strict=True))
-    bounding = _bounding(fluid, meter)
     floors = _bounds(reduced, order, began, bounding, known.least_cost_micros)
-    result = Master(pool).minimise(order, start, floors, meter, fraction)
+    result = MasterResult(start, floors)
+    if known.complete or _time_for_master(pool, meter, fraction):
+        result = Master(pool).minimise(order, start, floors, meter, fraction)
     batches, selection = placed(pool, result.selection)
     reached = _values(reduced, order, selection, batches)
     bounds = result.bounds
@@ -189,24 +187,41 @@ def _finish(
     return Outcome(reduced, selection, batches, reached, proven)
 
 
-def _columns(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Columns:
-    pool, active = Pool(reduced), fluid.active
+def _time_for_master(pool: Pool, meter: Meter, fraction: float) -> bool:
+    """Whether building CP-SAT's model leaves time to solve it."""
+    entries = len(pool.entries().spec) + len(pool.reduced.demands)
+    return entries < _MOST_ENTRIES and meter.left_seconds(fraction) > _SECONDS_PER_ENTRY * entries
+
+
+def _columns(reduced: Reduced, model: WideModel, meter: Meter, fraction: float, *, plan: bool) -> Columns:
+    """With `plan` a plan to start from too, where one is quickly had."""
+    pool = Pool(reduced)
     pool.add(_obliged(reduced))
-    every = enumerate_maximal(reduced, _ENUMERATE, set(active.tolist()))
+    # Looking for them takes a while too.
+    most = _ENUMERATE if meter.deterministic else min(_ENUMERATE, int(meter.left_seconds(fraction) * _ENUMERATE))
+    every = enumerate_maximal(reduced, most, set(model.active.tolist())) if model.tells_nodes_apart else None
     if every is not None:
         pool.add(every)
         return Columns(pool.patterns, True, np.ones(len(reduced.specs)))
     weights = columns.weighting(reduced)
     guide = _weights(reduced, stages(reduced), weights)
-    found = fluid.pod_values(guide, meter.wall_limit(fraction * 0.5))
-    values, cost = (dominant_shares(reduced, active, weights.node_cost), 0.0) if found is None else found
-    made = generate(pool, values, active, weights, meter, fraction * _GENERATE_SHARE)
-    least_cost = _least_cost(reduced, guide, cost)
+    fluid = model.weighed(guide, fraction * _FLUID_SHARE)
+    least_cost = _least_cost(reduced, guide, fluid.bound)
+    start = None
+    if plan and can_pack(reduced):
+        pool, start = packed(model, weights.node_cost, fluid)
+        pool.add(_obliged(reduced))
+    found = Columns(pool.patterns, False, fluid.pod_values, least_cost, start=start)
+    if start is not None and (not model.tells_nodes_apart or not meter.left_seconds(fraction)):
+        return found
+    priced, all_of_them = model.worth_pricing(fluid)
+    found = replace(found, priced=priced)
+    made = generate(pool, fluid.pod_values, priced, weights, meter, fraction * _GENERATE_SHARE, model.over)
     if made is None:
-        return Columns(pool.patterns, False, values, least_cost)
-    if len(reduced.tiers) == 1:
+        return found
+    if len(reduced.tiers) == 1 and all_of_them:
         least_cost = max(least_cost, made.least_cost_micros)
-    return Columns(pool.patterns, False, made.relaxation.duals.pods, least_cost)
+    return replace(found, patterns=pool.patterns, pod_values=made.relaxation.duals.pods, least_cost_micros=least_cost)
 
 
 def _least_cost(reduced: Reduced, guide: Mapping[Stage, float], weighed: float) -> float:
@@ -247,9 +262,7 @@ def _values(
     return {stage: value(stage, reduced, missing, opened, selection.units) for stage in order}
 
 
-def _bounding(fluid: FluidModel | None, meter: Meter) -> Bounding | None:
-    if fluid is None:
-        return None
+def _bounding(fluid: FluidModel, meter: Meter) -> Bounding:
     # Late as it may be, a plan without any bound is worth little: a bound gets at least half a budget.
     return lambda stage, fixed: fluid.minimise(
         stage, fixed, None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds / 2, 0.2)

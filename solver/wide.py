@@ -1,11 +1,14 @@
-"""Plans for problems with many specs or many standing nodes, where neither all patterns nor all columns that pay can be
-looked at: bounds from the merged fluid relaxation, and a plan packed along its fractional one.
+"""The fluid relaxation of a problem without rules, asked for stages of the objective, and a first plan along it.
+
+For problems with thousands of specs or standing nodes this is the plan: neither all patterns nor all columns that pay
+can be looked at there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -13,24 +16,22 @@ from solver import greedy
 from solver.budgeting import PROPOSE_SECONDS, Meter
 from solver.columns import Pool
 from solver.company import Company
+from solver.dominance import dominators
 from solver.master import Selection
 from solver.merged import Ask, Fluid, MergedFluid
 from solver.objectives import Goal, Stage, hopeless_value
 from solver.packing import Packing
 from solver.reduce import Demand, Floats, Ints, Reduced
 
-_WIDE = 20_000
-"""Pairs of specs and kinds up to which the fluid relaxation is solved whole."""
 _MANY_NODES = 200
 """Kinds of standing nodes from which on they are not told apart in linear programs."""
+_MOST_PRICED = 30_000
+"""Pairs of specs and kinds up to which the patterns of all kinds are priced, which proves more than the fluid."""
+_PAYS = 1 - 1e-6
+_NEARLY_PAYS = 0.97
+"""Of a node's cost, what it is worth in the fluid at most."""
 _LEAST_VALUE = 0.05
 """Of what a pod's largest share of a node costs: what serving it is worth at least while nodes are filled."""
-
-
-def is_wide(reduced: Reduced, active: Ints) -> bool:
-    wanted = int(np.count_nonzero(reduced.wanted))
-    many = wanted * len(active) > _WIDE or len(reduced.existing_kinds) > _MANY_NODES
-    return many and Company(reduced).anything_goes
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,26 @@ class WideModel:
     active: Ints
     """Kinds that a plan may need, as of `dominance.needed_kinds`."""
     meter: Meter
+
+    @cached_property
+    def over(self) -> Ints:
+        return dominators(self.reduced, self.active)
+
+    @property
+    def tells_nodes_apart(self) -> bool:
+        """Whether there are few enough kinds of standing nodes for columns of each."""
+        return len(self.reduced.existing_kinds) <= _MANY_NODES
+
+    def worth_pricing(self, fluid: Fluid) -> tuple[Ints, bool]:
+        """Kinds of which patterns may pay, and whether all others are proven not to, at any pod values, while the
+        kinds that dominate them do not run out. Where all are too many for the time, those close to paying."""
+        kinds = np.array([k.existing for k in self.reduced.kinds], dtype=bool)[self.active]
+        kinds |= (self.over[self.active] == self.active) | (fluid.ratio[self.active] >= _PAYS)
+        found = self.active[kinds]
+        if np.count_nonzero(self.reduced.wanted) * len(found) <= _MOST_PRICED:
+            return found, True
+        existing = np.array([self.reduced.kinds[k].existing for k in found.tolist()], dtype=bool)
+        return found[existing | (fluid.ratio[found] >= _NEARLY_PAYS)], False
 
     def minimise(self, stage: Stage, fixed: Mapping[Stage, int], fraction: float) -> float:
         """A lower bound on a stage where earlier stages have at most their `fixed` values, with what no plan can
@@ -63,7 +84,7 @@ class WideModel:
         return self._solve(Ask(np.asarray(nodes), np.asarray(pods)), fraction)
 
     def _solve(self, ask: Ask, fraction: float) -> Fluid:
-        return MergedFluid(self.reduced, self.active, ask).solve(
+        return MergedFluid(self.reduced, self.active, self.over, ask).solve(
             lambda: self._out_of_time(fraction), lambda: self.meter.wall_limit(fraction)
         )
 
@@ -86,10 +107,17 @@ def _weight(stage: Stage, demand: Demand) -> float:
     return float(min(age for age, _ in demand.ages)) if stage.goal is Goal.WAITING else 1.0
 
 
-def packed(reduced: Reduced, active: Ints, node_cost: Floats, fluid: Fluid) -> tuple[Pool, Selection]:
+def can_pack(reduced: Reduced) -> bool:
+    """Whether any pods may share a node."""
+    return Company(reduced).anything_goes and not any(row.bundle for row in reduced.rows)
+
+
+def packed(model: WideModel, node_cost: Floats, fluid: Fluid) -> tuple[Pool, Selection]:
     """An integral plan along a fractional one: what must stand, standing nodes, the plan's nodes, the rest."""
-    new = np.array([k for k in active.tolist() if not reduced.kinds[k].existing], dtype=np.int64)
-    values = np.maximum(fluid.pod_values, _LEAST_VALUE * dominant_shares(reduced, new, node_cost))
+    reduced, active = model.reduced, model.active
+    new = active[[not reduced.kinds[k].existing for k in active.tolist()]]
+    best = new[model.over[new] == new]
+    values = np.maximum(fluid.pod_values, _LEAST_VALUE * dominant_shares(reduced, best, node_cost))
     packing = Packing(reduced, node_cost, np.maximum(values, 1e-6))
     standing = [k for k in reduced.kinds if k.existing or k.least]
     packing.open_all(
@@ -97,7 +125,7 @@ def packed(reduced: Reduced, active: Ints, node_cost: Floats, fluid: Fluid) -> t
         np.array([k.most if k.existing else k.least for k in standing], dtype=np.int64),
     )
     packing.follow(fluid)
-    packing.finish(new)
+    packing.finish(new, fluid.ratio[new] + _LEAST_VALUE)
     pool = Pool(reduced)
     pool.add(packing.nodes)
     return pool, greedy.whole_gangs(pool, packing.left, dict(enumerate(packing.nodes.values())))

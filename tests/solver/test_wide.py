@@ -1,0 +1,107 @@
+"""Problems with many specs and many standing nodes: the merged fluid relaxation proves what it says, and plans packed
+along it are whole and close to it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from solver import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, solve
+from solver.dominance import dominators, needed_kinds
+from solver.fluid import FluidModel
+from solver.merged import Ask, MergedFluid
+from solver.model import PODS
+from solver.objectives import Goal, Stage
+from solver.reduction import reduce
+
+_COST = Stage(Goal.COST)
+_UNSERVED = Stage(Goal.UNSERVED)
+
+
+def _problem(specs: int, nodes: int, seed: int, most: int = 1000) -> Problem:
+    rng = random.Random(seed)
+    sets = [
+        PodSet(
+            f"set-{i:03}",
+            PodSpec((("cpu", rng.randrange(1, 40) * 100), ("memory", rng.randrange(1, 120) * 100 + i))),
+            rng.randrange(1, 30),
+        )
+        for i in range(specs)
+    ]
+    groups = [
+        NodeGroup(f"{name}-{size}", {"cpu": size * 1000, "memory": size * ratio, PODS: 110}, size * usd, max_size=most)
+        for name, ratio, usd in (("lean", 2000, 0.04), ("mid", 4000, 0.05), ("fat", 8000, 0.066))
+        for size in (4, 8, 16, 32)
+    ]
+    standing = [
+        Node(f"node-{i:03}", {"cpu": rng.randrange(8000), "memory": rng.randrange(32_000), PODS: rng.randrange(1, 20)})
+        for i in range(nodes)
+    ]
+    return Problem(tuple(sets), tuple(groups), tuple(standing))
+
+
+def _bounds(problem: Problem, *, time: bool = True) -> tuple[float, float]:
+    """The cost's bound by merging, and by the whole linear program, where every pod is served."""
+    reduced = reduce(problem)
+    active = needed_kinds(reduced)
+    cost = np.array([0.0 if kind.existing else float(kind.price_micros) for kind in reduced.kinds])
+    ask = Ask(cost, np.full(len(reduced.demands), np.inf))
+    merged = MergedFluid(reduced, active, dominators(reduced, active), ask).solve(lambda: not time, lambda: None)
+    whole = FluidModel(reduced, active).minimise(_COST, {_UNSERVED: 0})
+    assert whole is not None
+    return merged.bound, whole
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("specs", "nodes", "most"), [(60, 0, 1000), (250, 0, 1000), (250, 0, 80), (200, 60, 1000)])
+def test_merged_bound_holds_and_is_close(specs: int, nodes: int, most: int, seed: int) -> None:
+    merged, whole = _bounds(_problem(specs, nodes, seed, most))
+    assert merged <= whole * (1 + 1e-6)
+    assert merged >= whole * 0.97
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_there_is_a_bound_before_any_linear_program_is_solved(seed: int) -> None:
+    merged, whole = _bounds(_problem(250, 40, seed), time=False)
+    assert whole * 0.3 < merged <= whole * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_merged_bound_holds_under_limits(seed: int) -> None:
+    problem = _problem(200, 0, seed)
+    total = sum(dict(p.spec.requests)["cpu"] * p.count for p in problem.pod_sets)
+    lean = frozenset(group.id for group in problem.node_groups if group.id.startswith("lean"))
+    merged, whole = _bounds(replace(problem, limits=(Limit("lean", {"cpu": total // 5}, node_groups=lean),)))
+    assert whole * 0.97 < merged <= whole * (1 + 1e-6)
+
+
+def test_a_plan_for_many_specs_and_nodes_is_whole_and_close_to_its_bound() -> None:
+    plan = solve(_problem(300, 300, 1), Budget(deterministic_seconds=0.2))
+    assert not plan.unplaced
+    assert 0 < plan.certificate.gap < 0.1
+    assert plan.existing
+
+
+def test_many_specs_that_do_not_all_find_room() -> None:
+    problem = _problem(300, 250, 2, most=3)
+    plan = solve(problem, Budget(deterministic_seconds=0.2))
+    left = sum(unplaced.count for unplaced in plan.unplaced)
+    assert 0 < left < sum(pods.count for pods in problem.pod_sets)
+    assert 0 < plan.bounds[0] <= plan.objective[0] == left
+
+
+def test_plans_for_many_specs_are_the_same_every_time() -> None:
+    problem = _problem(300, 250, 3)
+    first, second = (solve(problem, Budget(deterministic_seconds=0.2)) for _ in range(2))
+    assert replace(first, elapsed_seconds=0.0) == replace(second, elapsed_seconds=0.0)
+
+
+def test_minimum_sizes_are_met_among_many_specs() -> None:
+    problem = _problem(300, 250, 4)
+    groups = [replace(group, min_size=2) if group.id == "fat-4" else group for group in problem.node_groups]
+    plan = solve(replace(problem, node_groups=tuple(groups)), Budget(deterministic_seconds=0.2))
+    assert {i.node_group: i.delta for i in plan.increments}["fat-4"] >= 2
+    assert not plan.unplaced
