@@ -134,6 +134,8 @@ class MergedFluid:
         ratio = self._per_kind(self._ratio(worth, unpaid))
         bound = self._bound(values, worth, unpaid)
         best = Fluid(bound, values, np.zeros(0, np.int64), np.zeros(0), nothing, prices[:0], ratio)
+        if not self._wanted.any():
+            return best
         group = _renumbered(self._first_groups(preferred[0]))
         chosen = np.flatnonzero((supply.kind < 0) | (supply.least > 0))
         chosen = np.unique(np.concatenate([chosen, *preferred]))
@@ -152,7 +154,7 @@ class MergedFluid:
             if bound > best.bound or not best.kinds.size:
                 best = self._told(max(bound, best.bound), values, group, chosen, found, ratio)
             entering = self._entering(ratio, chosen)
-            split = _renumbered(np.where(group >= 0, group * len(supply.kind) + prefers, -1))
+            split = _renumbered(np.where(group >= 0, group * (len(supply.kind) + 1) + prefers + 1, -1))
             if found.objective - bound <= _CLOSE * abs(found.objective) or (
                 not entering.size and split.max(initial=-1) == group.max(initial=-1)
             ):

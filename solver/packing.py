@@ -228,6 +228,8 @@ class Packing:
     def finish(self, kinds: Ints, ratio: Floats) -> None:
         """What is left, on whichever of the kinds suits best; `ratio` is what each is worth at most, for its cost."""
         ratio = np.maximum(ratio, 1e-9)
+        if not kinds.size:
+            return
         while True:
             out = self._buffers()
             found = _open_best(
