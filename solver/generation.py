@@ -59,7 +59,7 @@ def generate(
     pricer, master = Pricer(reduced, active, meter.budget.workers), RelaxedMaster(pool, weights)
     centre = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
     _, offers = propose(pool, pricer, centre, weights.node_cost, EFFORTS[0], meter, fraction, share=_SEED_WORTH)
-    bound = cost_bound(reduced, centre, offers) if len(offers) == len(active) else 0.0
+    bound = cost_bound(reduced, centre, offers, over) if len(offers) == len(active) else 0.0
     level, best = 0, INFINITY
     while level < len(EFFORTS) and meter.left_seconds(fraction) > 0:
         found = master.solve(meter.wall_limit(fraction))
