@@ -16,7 +16,7 @@ from solver.lp import INFINITY
 from solver.pricing import Effort, Offer, Pricer
 from solver.reduce import Floats, Ints, Reduced
 
-_SHARE = 0.2
+_SHARE = 0.3
 """Of the last relaxation's duals in those that are priced; the rest is what was priced before. Duals that swing from
 one solve to the next make column generation slow (Pessoa et al., Automation and combination of linear-programming
 based stabilization techniques in column generation, 2018)."""
@@ -28,6 +28,11 @@ EFFORTS = (
 )
 _STEPS_PER_SECOND = 2_000_000
 """Of the time left, that one search may take at most."""
+_LONG_SECONDS, _PROVING = 5.0, 0.2
+"""With more time than that, the last part of it is for proving a bound: exact pricing for duals between the fluid's and
+the last ones. Before, those of the last relaxation are too far from any that prove more than the fluid's."""
+_PROVEN = (0.5, 0.8, 1.0, 0.3, 0.65, 0.9)
+"""Shares of the last relaxation's duals for which a bound is sought, while there is time."""
 _GAIN = 1e-3
 """A round of little effort is worth another one as long as the relaxation gains so much."""
 _WORTH = 1 + 1e-6
@@ -57,17 +62,18 @@ def generate(
     reduced = pool.reduced
     columns.alone(pool, active, weights)
     pricer, master = Pricer(reduced, active, meter.budget.workers), RelaxedMaster(pool, weights)
-    centre = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
+    centre = guess = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
     _, offers = propose(pool, pricer, centre, weights.node_cost, EFFORTS[0], meter, fraction, share=_SEED_WORTH)
     bound = cost_bound(reduced, centre, offers, over) if len(offers) == len(active) else 0.0
     level, best = 0, INFINITY
-    while level < len(EFFORTS) and meter.left_seconds(fraction) > 0:
-        found = master.solve(meter.wall_limit(fraction))
+    until = fraction * (1 - _PROVING) if meter.left_seconds(fraction) > _LONG_SECONDS else fraction
+    while level < len(EFFORTS) and meter.left_seconds(until) > 0:
+        found = master.solve(meter.wall_limit(until))
         if found is None:
             break
         new = 0
         for duals in (centre.mixed(found.duals, _SHARE), found.duals):
-            new, offers = propose(pool, pricer, duals, weights.node_cost, EFFORTS[level], meter, fraction)
+            new, offers = propose(pool, pricer, duals, weights.node_cost, EFFORTS[level], meter, until)
             if len(offers) == len(active):
                 bound = max(bound, cost_bound(reduced, duals, offers, over))
             if new:
@@ -76,7 +82,15 @@ def generate(
         worthwhile = new and (level or found.objective < best * (1 - _GAIN))
         level, best = max(1, level - 1) if level and worthwhile else level + (not worthwhile), found.objective
     relaxation = master.solve()
-    return None if relaxation is None else Generated(relaxation, bound)
+    if relaxation is None:
+        return None
+    for share in _PROVEN:
+        if until < fraction and meter.left_seconds(fraction) > 0:
+            duals = guess.mixed(relaxation.duals, share)
+            _, offers = propose(pool, pricer, duals, weights.node_cost, EFFORTS[-1], meter, fraction)
+            if len(offers) == len(active):
+                bound = max(bound, cost_bound(reduced, duals, offers))
+    return Generated(relaxation, bound)
 
 
 def propose(
@@ -92,7 +106,7 @@ def propose(
 ) -> tuple[int, Sequence[Offer]]:
     """Adds the patterns worth more than `share` of their price, as far as there is time; returns how many were new,
     and all answers."""
-    meter.charge(PROPOSE_SECONDS * (effort.steps / EFFORTS[0].steps) ** 0.5)
+    meter.charge(PROPOSE_SECONDS * (effort.steps / EFFORTS[1].steps) ** 0.5)
     if not meter.deterministic:
         most = int(meter.left_seconds(fraction) * _STEPS_PER_SECOND)
         effort = replace(effort, steps=min(effort.steps, max(EFFORTS[1].steps, most)))

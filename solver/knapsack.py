@@ -32,7 +32,8 @@ _LEAST_STATES = 500
 _ROUNDING = 1e-9
 _FURTHER_STATES, _FURTHER_STEPS = 2000, 10_000
 """At most, for a further answer."""
-_DISCOUNT = 0.1
+_LEAST_DISCOUNT, _DISCOUNT = 0.01, 0.1
+"""On the pods of the answers before: as much as the best is worth more than the price."""
 _MISSES = 3
 """Further answers not worth the price, one after the other, until no more are sought."""
 
@@ -340,6 +341,7 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
         return found[:0], bound
     order = kept[np.argsort(-worth, kind="mergesort")]
     further_states, further_steps = min(_FURTHER_STATES, states), min(_FURTHER_STEPS, limit // 5)
+    discount = _DISCOUNT if threshold <= 0 else min(_DISCOUNT, max(_LEAST_DISCOUNT, best / threshold - 1))
     size, misses, discounted = 0, 0, worth.copy()
     while True:
         found[size, kept] = pods
@@ -347,7 +349,7 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
         for j in range(len(kept)):
             value += worth[j] * pods[j]
             if pods[j]:
-                discounted[j] *= 1 - _DISCOUNT
+                discounted[j] *= 1 - discount
         if value > threshold:
             _top_up(requests, free, most, order, found[size])
             fresh = True
