@@ -89,7 +89,7 @@ def generate(
             duals = guess.mixed(relaxation.duals, share)
             _, offers = propose(pool, pricer, duals, weights.node_cost, EFFORTS[-1], meter, fraction)
             if len(offers) == len(active):
-                bound = max(bound, cost_bound(reduced, duals, offers))
+                bound = max(bound, cost_bound(reduced, duals, offers, over))
     return Generated(relaxation, bound)
 
 
