@@ -5,6 +5,8 @@ of patterns, which is at most a small multiple of the number of specs, never wit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from solver.compiled import compiled
@@ -212,7 +214,21 @@ class Packing:
 
     def open_all(self, kinds: Ints, nodes: Ints) -> None:
         """That many nodes of each kind, filled with what there is."""
+        nodes = np.minimum(nodes, self._room[kinds])
         self._each(kinds, np.full(len(kinds), -1.0), nodes, np.zeros_like(self.left))
+
+    def repeat(self, nodes: Mapping[Pattern, int]) -> None:
+        """Nodes known from before, as far as there are pods for all of each."""
+        for pattern, count in nodes.items():
+            specs, pods = (np.array(part, dtype=np.int64) for part in zip(*pattern.pods, strict=True))
+            use = self._reduced.use[pattern.kind]
+            spare = [self._room[pattern.kind], *(self._allowed[use > 0] // use[use > 0])]
+            copies = int(min(count, *spare, *(self.left[specs] // pods)))
+            if copies > 0:
+                self.nodes[pattern] = self.nodes.get(pattern, 0) + copies
+                self.left[specs] -= pods * copies
+                self._room[pattern.kind] -= copies
+                self._allowed -= use * copies
 
     def follow(self, fluid: Fluid) -> None:
         """Nodes of a fractional plan, the dearest kinds first, while they can be filled with nearly what they hold

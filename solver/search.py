@@ -26,6 +26,7 @@ from solver.patterns import Pattern, enumerate_maximal
 from solver.quotas import pinned
 from solver.reduce import Floats, Ints, Reduced
 from solver.repair import placed, realised
+from solver.warm import known_nodes
 from solver.wide import WideModel, can_pack, packed
 
 Bounding = Callable[[Stage, Mapping[Stage, int]], float | None]
@@ -39,6 +40,8 @@ _SECONDS_PER_ENTRY = 20e-6
 
 _FLUID_SHARE, _GENERATE_SHARE, _DIVE_SHARE = 0.5, 0.7, 0.9
 """Of the time, by when there are pod values, columns, and an incumbent."""
+_WARM_SHARE = 0.18
+"""Of the time, for a plan that starts from the previous one and is as good."""
 _WHOLE = (0.7, 0.9, 0.5)
 """Fractions of a node that dives take for a whole one."""
 
@@ -53,6 +56,19 @@ class Outcome:
     values: Mapping[Stage, int]
     bounds: Mapping[Stage, int]
     """Proven for the problem, never above `values`."""
+
+    @property
+    def gap(self) -> float:
+        """Of the cost, as in a certificate."""
+        costs = [stage for stage in self.values if stage.goal is Goal.COST]
+        cost, bound = (sum(of[stage] for stage in costs) for of in (self.values, self.bounds))
+        return (cost - bound) / cost if cost else 0.0
+
+    @property
+    def serves_all(self) -> bool:
+        """Whether no more could be served."""
+        unserved = (Goal.UNSERVED, Goal.WAITING, Goal.PLACEHOLDERS)
+        return all(self.bounds[stage] == self.values[stage] for stage in self.values if stage.goal in unserved)
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,17 @@ def optimise(reduced: Reduced, meter: Meter, fraction: float) -> Outcome:
     if fluid.claimed.chooses:
         return _with_choices(reduced, fluid, meter, fraction)
     model = WideModel(reduced, fluid.active, meter)
+    previous = reduced.problem.previous
+    if previous is not None:
+        # Starting from a plan, as good a one is mostly found at once.
+        quick = _planned(reduced, model, meter, fraction * _WARM_SHARE)
+        if quick.gap <= previous.certificate.gap and quick.serves_all:
+            return quick
+        return min(quick, _planned(reduced, model, meter, fraction), key=lambda each: tuple(each.values.values()))
+    return _planned(reduced, model, meter, fraction)
+
+
+def _planned(reduced: Reduced, model: WideModel, meter: Meter, fraction: float) -> Outcome:
     found = _columns(reduced, model, meter, fraction, plan=True)
     return _choose(reduced, found, None if found.complete else model, meter, fraction)
 
@@ -173,7 +200,9 @@ def _finish(
     began = dict(zip(order, start.objective(pool, order), strict=True))
     floors = _bounds(reduced, order, began, bounding, known.least_cost_micros)
     result = MasterResult(start, floors)
-    if known.complete or _time_for_master(pool, meter, fraction):
+    # Patterns packed once each leave nothing to choose from.
+    packed_only = known.start is not None and known.priced is None
+    if known.complete or (not packed_only and _time_for_master(pool, meter, fraction)):
         result = Master(pool).minimise(order, start, floors, meter, fraction)
     batches, selection = placed(pool, result.selection)
     reached = _values(reduced, order, selection, batches)
@@ -210,6 +239,10 @@ def _columns(reduced: Reduced, model: WideModel, meter: Meter, fraction: float, 
     start = None
     if plan and can_pack(reduced):
         pool, start = packed(model, weights.node_cost, fluid)
+        known = known_nodes(reduced)
+        if known:
+            pool, start = _better(stages(reduced), packed(model, weights.node_cost, fluid, known), (pool, start))
+            pool.add(known)
         pool.add(_obliged(reduced))
     found = Columns(pool.patterns, False, fluid.pod_values, least_cost, start=start)
     if start is not None and (not model.tells_nodes_apart or not meter.left_seconds(fraction)):
@@ -230,6 +263,10 @@ def _least_cost(reduced: Reduced, guide: Mapping[Stage, float], weighed: float) 
     if len(reduced.tiers) != 1:
         return 0.0
     return weighed / guide.get(Stage(Goal.COST, reduced.tiers[0]), 1.0)
+
+
+def _better(order: Sequence[Stage], *plans: tuple[Pool, Selection]) -> tuple[Pool, Selection]:
+    return min(plans, key=lambda plan: plan[1].objective(plan[0], order))
 
 
 def _obliged(reduced: Reduced) -> list[Pattern]:

@@ -21,6 +21,7 @@ from solver.master import Selection
 from solver.merged import Ask, Fluid, MergedFluid
 from solver.objectives import Goal, Stage, hopeless_value
 from solver.packing import Packing
+from solver.patterns import Pattern
 from solver.reduce import Demand, Floats, Ints, Reduced
 
 _MANY_NODES = 200
@@ -112,19 +113,24 @@ def can_pack(reduced: Reduced) -> bool:
     return Company(reduced).anything_goes and not any(row.bundle for row in reduced.rows)
 
 
-def packed(model: WideModel, node_cost: Floats, fluid: Fluid) -> tuple[Pool, Selection]:
-    """An integral plan along a fractional one: what must stand, standing nodes, the plan's nodes, the rest."""
+def packed(
+    model: WideModel, node_cost: Floats, fluid: Fluid, known: Mapping[Pattern, int] | None = None
+) -> tuple[Pool, Selection]:
+    """An integral plan along a fractional one: nodes `known` from before, what must stand, standing nodes, the plan's
+    nodes, the rest."""
     reduced, active = model.reduced, model.active
     new = active[[not reduced.kinds[k].existing for k in active.tolist()]]
     best = new[model.over[new] == new]
     values = np.maximum(fluid.pod_values, _LEAST_VALUE * dominant_shares(reduced, best, node_cost))
     packing = Packing(reduced, node_cost, np.maximum(values, 1e-6))
+    packing.repeat(known or {})
     standing = [k for k in reduced.kinds if k.existing or k.least]
     packing.open_all(
         np.array([k.index for k in standing], dtype=np.int64),
         np.array([k.most if k.existing else k.least for k in standing], dtype=np.int64),
     )
-    packing.follow(fluid)
+    if not known:
+        packing.follow(fluid)
     packing.finish(new, fluid.ratio[new] + _LEAST_VALUE)
     pool = Pool(reduced)
     pool.add(packing.nodes)

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from solver import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, solve
+from solver.budgeting import Meter
 from solver.dominance import dominators, needed_kinds
 from solver.fluid import FluidModel
 from solver.merged import Ask, MergedFluid
 from solver.model import PODS
 from solver.objectives import Goal, Stage
 from solver.reduction import reduce
+from solver.warm import known_nodes
 
 _COST = Stage(Goal.COST)
 _UNSERVED = Stage(Goal.UNSERVED)
@@ -105,3 +107,56 @@ def test_minimum_sizes_are_met_among_many_specs() -> None:
     plan = solve(replace(problem, node_groups=tuple(groups)), Budget(deterministic_seconds=0.2))
     assert {i.node_group: i.delta for i in plan.increments}["fat-4"] >= 2
     assert not plan.unplaced
+
+
+def _changed(problem: Problem) -> Problem:
+    """A few pods more, a few less, one class new, one gone."""
+    sets = list(problem.pod_sets[1:])
+    sets[0] = replace(sets[0], count=sets[0].count + 2)
+    sets[1] = replace(sets[1], count=max(1, sets[1].count - 2))
+    sets.append(PodSet("new", PodSpec((("cpu", 700), ("memory", 900))), 3))
+    return replace(problem, pod_sets=tuple(sets))
+
+
+@pytest.mark.parametrize(("specs", "nodes"), [(30, 20), (300, 250)])
+def test_a_previous_plans_nodes_are_known_again(specs: int, nodes: int) -> None:
+    problem = _problem(specs, nodes, 5)
+    plan = solve(problem, Budget(deterministic_seconds=0.2))
+    reduced = reduce(replace(_changed(problem), previous=plan))
+    known = known_nodes(reduced)
+    gone = {cls.index for cls in plan.pod_classes if cls.example == problem.pod_sets[0].name}
+    new = sum(nodes.count for nodes in plan.nodes if set(nodes.pods) - gone)
+    assert sum(known.values()) == new + sum(bool(set(placed.pods) - gone) for placed in plan.existing)
+    held = np.zeros(len(reduced.rows), dtype=np.int64)
+    for pattern, count in known.items():
+        for row, pods in pattern.pods:
+            held[row] += pods * count
+    before = {pods.spec: pods.count for pods in problem.pod_sets}
+    for demand in reduced.live:
+        assert held[demand.spec] == before.get(demand.pod, 0)
+
+
+def test_nodes_of_a_previous_plan_that_no_longer_fit_are_passed_over() -> None:
+    problem = _problem(30, 0, 6)
+    plan = solve(problem, Budget(deterministic_seconds=0.2))
+    smaller = tuple(replace(g, allocatable={**g.allocatable, PODS: 1}) for g in problem.node_groups)
+    again = replace(problem, node_groups=smaller, previous=plan)
+    assert all(pattern.total == 1 for pattern in known_nodes(reduce(again)))
+    assert not solve(again, Budget(deterministic_seconds=0.2)).unplaced
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_planning_on_from_a_plan_is_as_good_and_less_work(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = _problem(40, 0, seed)
+    plan = solve(problem, Budget(deterministic_seconds=4))
+    charged: list[float] = []
+    charge = Meter.charge
+    monkeypatch.setattr(Meter, "charge", lambda meter, seconds: (charged.append(seconds), charge(meter, seconds))[1])
+    changed = _changed(problem)
+    cold = solve(changed, Budget(deterministic_seconds=4))
+    cold_work = sum(charged)
+    charged.clear()
+    warm = solve(replace(changed, previous=plan), Budget(deterministic_seconds=4))
+    assert warm.certificate.gap <= max(cold.certificate.gap, plan.certificate.gap) + 0.02
+    if warm.certificate.gap <= plan.certificate.gap:
+        assert sum(charged) < cold_work / 2
