@@ -5,14 +5,14 @@ of patterns, which is at most a small multiple of the number of specs, never wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from solver.compiled import compiled
 from solver.merged import Fluid
 from solver.patterns import Pattern
-from solver.reduce import Bools, Floats, Ints, Reduced
+from solver.reduce import Bools, Floats, Ints, Kind, Reduced
 
 _FULL = 0.9
 """Nodes of the fractional plan are opened while their pods are worth this share of the price; what is left then is
@@ -216,6 +216,18 @@ class Packing:
         """That many nodes of each kind, filled with what there is."""
         nodes = np.minimum(nodes, self._room[kinds])
         self._each(kinds, np.full(len(kinds), -1.0), nodes, np.zeros_like(self.left))
+
+    def oblige(self, kinds: Sequence[Kind]) -> None:
+        """The nodes that must be opened in any case, empty where there is nothing for them."""
+        least = np.array([kind.least for kind in kinds], dtype=np.int64)
+        index = np.array([kind.index for kind in kinds], dtype=np.int64)
+        before = self._room[index]
+        self.open_all(index, least)
+        for kind, short in zip(kinds, (least - before + self._room[index]).tolist(), strict=True):
+            if short > 0:
+                self.nodes[Pattern(kind.index, ())] = short
+                self._room[kind.index] -= short
+                self._allowed -= self._reduced.use[kind.index] * short
 
     def repeat(self, nodes: Mapping[Pattern, int]) -> None:
         """Nodes known from before, as far as there are pods for all of each."""

@@ -116,18 +116,19 @@ def can_pack(reduced: Reduced) -> bool:
 def packed(
     model: WideModel, node_cost: Floats, fluid: Fluid, known: Mapping[Pattern, int] | None = None
 ) -> tuple[Pool, Selection]:
-    """An integral plan along a fractional one: nodes `known` from before, what must stand, standing nodes, the plan's
-    nodes, the rest."""
+    """An integral plan along a fractional one: what must be opened, nodes `known` from before, standing nodes, the
+    fractional plan's nodes, the rest."""
     reduced, active = model.reduced, model.active
     new = active[[not reduced.kinds[k].existing for k in active.tolist()]]
     best = new[model.over[new] == new]
     values = np.maximum(fluid.pod_values, _LEAST_VALUE * dominant_shares(reduced, best, node_cost))
     packing = Packing(reduced, node_cost, np.maximum(values, 1e-6))
+    packing.oblige([kind for kind in reduced.kinds if kind.least])
     packing.repeat(known or {})
-    standing = [k for k in reduced.kinds if k.existing or k.least]
+    standing = reduced.existing_kinds
     packing.open_all(
-        np.array([k.index for k in standing], dtype=np.int64),
-        np.array([k.most if k.existing else k.least for k in standing], dtype=np.int64),
+        np.array([kind.index for kind in standing], dtype=np.int64),
+        np.array([kind.most for kind in standing], dtype=np.int64),
     )
     if not known:
         packing.follow(fluid)

@@ -165,3 +165,17 @@ def test_planning_on_from_a_plan_is_as_good_and_less_work(seed: int, monkeypatch
     assert warm.certificate.gap <= max(cold.certificate.gap, plan.certificate.gap) + 0.02
     if warm.certificate.gap <= plan.certificate.gap:
         assert sum(charged) < cold_work / 2
+
+
+def test_obliged_nodes_count_against_limits_even_when_empty() -> None:
+    """A node that must be opened and holds nothing leaves no room under the limit."""
+    problem = _problem(300, 0, 7, most=3)
+    groups = (
+        *problem.node_groups,
+        NodeGroup("idle", {"cpu": 50, "memory": 10, PODS: 1}, 0.01, min_size=2, max_size=2),
+    )
+    limited = replace(problem, node_groups=groups, limits=(Limit("cluster", {"nodes": 6}),))
+    plan = solve(limited, Budget(deterministic_seconds=0.2))
+    deltas = {i.node_group: i.delta for i in plan.increments}
+    assert deltas["idle"] == 2
+    assert sum(deltas.values()) == 6
