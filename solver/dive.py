@@ -10,7 +10,7 @@ import numpy as np
 
 from solver.budgeting import Meter
 from solver.columns import Pool, Relaxation, RelaxedMaster, Weighting
-from solver.generation import EFFORTS, propose
+from solver.generation import LITTLE, propose
 from solver.pricing import Pricer
 from solver.reduce import Demand, Floats, Ints, Reduced
 
@@ -60,7 +60,7 @@ def _fractional(
     for _ in range(_ROUNDS):
         if found is None or meter.left_seconds(fraction) <= 0:
             break
-        if not propose(pool, pricer, found.duals, weights.node_cost, EFFORTS[0], meter, fraction)[0]:
+        if not propose(pool, pricer, found.duals, weights.node_cost, LITTLE, meter, fraction)[0]:
             break
         found = master.solve(meter.wall_limit(fraction), rest)
     return found

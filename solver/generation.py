@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -20,12 +21,8 @@ _SHARE = 0.3
 """Of the last relaxation's duals in those that are priced; the rest is what was priced before. Duals that swing from
 one solve to the next make column generation slow (Pessoa et al., Automation and combination of linear-programming
 based stabilization techniques in column generation, 2018)."""
-EFFORTS = (
-    Effort(20, 5_000, 50_000),
-    Effort(20, 100_000, 500_000),
-    Effort(10, 1_000_000, 2_000_000),
-    Effort(5, 20_000_000, 5_000_000),
-)
+LITTLE, _SOME, _EXACT = Effort(20, 5_000, 50_000), Effort(20, 100_000, 500_000), Effort(5, 20_000_000, 5_000_000)
+"""Little, as long as that gains much; then some, and what proves most answers where some finds nothing."""
 _STEPS_PER_SECOND = 2_000_000
 """Of the time left, that one search may take at most."""
 _LONG_SECONDS, _PROVING = 5.0, 0.2
@@ -61,36 +58,47 @@ def generate(
     holds where all kinds are active or have an active one over them."""
     reduced = pool.reduced
     columns.alone(pool, active, weights)
-    pricer, master = Pricer(reduced, active, meter.budget.workers), RelaxedMaster(pool, weights)
+    asked, master = _Asked(pool, active, weights, meter, over), RelaxedMaster(pool, weights)
     centre = guess = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
-    _, offers = propose(pool, pricer, centre, weights.node_cost, EFFORTS[0], meter, fraction, share=_SEED_WORTH)
-    bound = cost_bound(reduced, centre, offers, over) if len(offers) == len(active) else 0.0
-    level, best = 0, INFINITY
+    asked.propose(centre, LITTLE, fraction, _SEED_WORTH)
     until = fraction * (1 - _PROVING) if meter.left_seconds(fraction) > _LONG_SECONDS else fraction
-    while level < len(EFFORTS) and meter.left_seconds(until) > 0:
+    efforts, best = [LITTLE], INFINITY
+    while meter.left_seconds(until) > 0:
         found = master.solve(meter.wall_limit(until))
         if found is None:
             break
-        new = 0
-        for duals in (centre.mixed(found.duals, _SHARE), found.duals):
-            new, offers = propose(pool, pricer, duals, weights.node_cost, EFFORTS[level], meter, until)
-            if len(offers) == len(active):
-                bound = max(bound, cost_bound(reduced, duals, offers, over))
-            if new:
-                centre = duals
-                break
-        worthwhile = new and (level or found.objective < best * (1 - _GAIN))
-        level, best = max(1, level - 1) if level and worthwhile else level + (not worthwhile), found.objective
+        guesses = (centre.mixed(found.duals, _SHARE), found.duals)
+        paid = next((duals for duals, effort in product(guesses, efforts) if asked.propose(duals, effort, until)), None)
+        if paid is None and LITTLE not in efforts:
+            break
+        if paid is None or found.objective > best * (1 - _GAIN):
+            efforts = [_SOME, _EXACT]
+        centre, best = paid or centre, found.objective
     relaxation = master.solve()
     if relaxation is None:
         return None
     for share in _PROVEN:
         if until < fraction and meter.left_seconds(fraction) > 0:
-            duals = guess.mixed(relaxation.duals, share)
-            _, offers = propose(pool, pricer, duals, weights.node_cost, EFFORTS[-1], meter, fraction)
-            if len(offers) == len(active):
-                bound = max(bound, cost_bound(reduced, duals, offers, over))
-    return Generated(relaxation, bound)
+            asked.propose(guess.mixed(relaxation.duals, share), _EXACT, fraction)
+    return Generated(relaxation, asked.bound)
+
+
+class _Asked:
+    """Questions to all kinds, and the best bound on the cost that their answers prove."""
+
+    def __init__(self, pool: Pool, active: Ints, weights: Weighting, meter: Meter, over: Ints) -> None:
+        self._pool, self._pricer = pool, Pricer(pool.reduced, active, meter.budget.workers)
+        self._kinds, self._node_cost, self._meter, self._over = len(active), weights.node_cost, meter, over
+        self.bound = 0.0
+
+    def propose(self, duals: Duals, effort: Effort, fraction: float, share: float = _WORTH) -> int:
+        """As `propose`; returns how many were new."""
+        new, offers = propose(
+            self._pool, self._pricer, duals, self._node_cost, effort, self._meter, fraction, share=share
+        )  # fmt: skip
+        if len(offers) == self._kinds:
+            self.bound = max(self.bound, cost_bound(self._pool.reduced, duals, offers, self._over))
+        return new
 
 
 def propose(
@@ -106,10 +114,10 @@ def propose(
 ) -> tuple[int, Sequence[Offer]]:
     """Adds the patterns worth more than `share` of their price, as far as there is time; returns how many were new,
     and all answers."""
-    meter.charge(PROPOSE_SECONDS * (effort.steps / EFFORTS[1].steps) ** 0.5)
+    meter.charge(PROPOSE_SECONDS * (effort.steps / _SOME.steps) ** 0.5)
     if not meter.deterministic:
         most = int(meter.left_seconds(fraction) * _STEPS_PER_SECOND)
-        effort = replace(effort, steps=min(effort.steps, max(EFFORTS[1].steps, most)))
+        effort = replace(effort, steps=min(effort.steps, max(_SOME.steps, most)))
     prices = duals.prices(node_cost, pool.reduced)
     offers = pricer.offers(duals.pods, prices, share, effort, lambda: meter.left_seconds(fraction) <= 0)
     return pool.add(pattern for offer in offers for pattern in offer.patterns), offers
