@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, note, settings
+from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
+from solver.columns import Duals
+from solver.dominance import dominators
+from solver.generation import cost_bound
 from solver.patterns import Pattern
 from solver.pricing import Effort, Pricer
-from solver.reduce import Floats, Reduced
+from solver.reduce import MICROS, Floats, Reduced
 from solver.reduction import reduce
 from tests.solver.build import group, pods, spec
 
@@ -88,6 +91,21 @@ def test_no_offer_is_a_proof_that_nothing_is_worth_the_price(case: tuple[Reduced
     (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([price]), 1.0, EFFORT, lambda: False)
     assert bool(offer.patterns) == (best > price * (1 + 1e-8))
     assert offer.bound >= best - 1e-6 * max(1.0, best) or offer.bound >= price - 1e-9
+
+
+@given(priced_nodes())
+@settings(max_examples=50, deadline=None)
+def test_any_pod_values_bound_the_cost(case: tuple[Reduced, Floats]) -> None:
+    reduced, values = case
+    assume(not reduced.hopeless)
+    active = np.array([0])
+    offers = Pricer(reduced, active).offers(values, np.array([1.0]), 1.0, EFFORT, lambda: False)
+    duals = Duals(values, np.zeros(1), np.zeros(0))
+    bound_micros = cost_bound(reduced, duals, offers, dominators(reduced, active))
+    plan = solve(reduced.problem, Budget(deterministic_seconds=1.0))
+    assert not plan.unplaced
+    assert bound_micros <= plan.certificate.cost_usd_per_hour * MICROS + 1e-3
+    assert (bound_micros > 0) == bool(values.any())
 
 
 def test_column_generation_serves_everything_with_a_valid_bound() -> None:
