@@ -16,10 +16,6 @@ from solver.rules import Linear, Term
 from solver.rules import Units as RowUnits
 
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
-_GRAIN = 10
-"""Parts of a pod that `near` tells apart."""
-_SERVE = 100
-"""Pods that may go elsewhere than the guide says for one more to be served."""
 _WORK_SECONDS = 0.2
 """Deterministic seconds (CP-SAT's own count) for a question about claims alone."""
 
@@ -153,62 +149,45 @@ def add_linear(model: cp_model.CpModel, linear: Linear) -> list[cp_model.IntVar]
 
 def completed(claimed: Claims, unserved: Mapping[int, int], units: Units) -> list[int]:
     """A value for every variable: the youngest pods go unserved, and what rules introduced follows."""
-    values: dict[int, int] = dict.fromkeys(claimed.lost.values(), 0)
+    values = [0] * len(claimed.linear.uppers)
+    gangs = frozenset(claimed.lost.values())
     for demand, terms in claimed.unserved.items():
         left = unserved[demand]
         for variable, pods in terms:
-            if variable in values:  # a gang's
+            if variable in gangs:
                 values[variable] = int(left > 0) or values[variable]
             else:
                 values[variable] = min(left, claimed.linear.uppers[variable])
                 left -= values[variable] * pods
     for key, variable in claimed.units.items():
-        values[variable] = max(values.get(variable, 0), units.get(key, 0))
-    if len(values) < len(claimed.linear.uppers):
-        found = _solve(claimed, values)
-        return [0] * len(claimed.linear.uppers) if found is None else found
-    return [values[variable] for variable in range(len(claimed.linear.uppers))]
+        values[variable] = max(values[variable], units.get(key, 0))
+    claimed.linear.complete(values)
+    return values
 
 
-def settle(reduced: Reduced, claimed: Claims, room: Sequence[int]) -> tuple[dict[int, int], dict[tuple[int, int], int]]:
-    """Who is served, and how, with room for so many units in each row: the best by the objective's own order. Always
-    possible, for nobody need be served."""
+def settle(reduced: Reduced, claimed: Claims, room: Sequence[int], start: Sequence[int]) -> list[int]:
+    """Who is served, and how, with room for so many units in each row: values that are best by the objective's own
+    order. `start` has values that keep all rules and the room, as those of `nobody` do."""
     model = cp_model.CpModel()
     variables = add_linear(model, claimed.linear)
     for (terms, constant), units in zip(claimed.needed, room, strict=True):
         if terms:
             total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
             model.add(total <= units - constant)
-    values = nobody(claimed)
+    values = list(start)
     for terms in (claimed.stages.get(stage, ()) for stage in stages(reduced)):
         if not terms:
             continue
         total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
-        model.minimize(total)
-        solver = _solver(model, variables, values)
-        if solver.solve(model) not in _FEASIBLE:
-            break
-        values = [solver.value(variable) for variable in variables]
-        model.clear_objective()  # type: ignore[no-untyped-call]
+        if any(values[v] for v, _ in terms):
+            model.minimize(total)
+            solver = _solver(model, variables, values)
+            if solver.solve(model) not in _FEASIBLE:
+                break
+            values = [solver.value(variable) for variable in variables]
+            model.clear_objective()  # type: ignore[no-untyped-call]
         model.add(total <= sum(values[v] * c for v, c in terms))
-    return unserved_of(claimed, values), units_of(claimed, values)
-
-
-def near(claimed: Claims, guide: Sequence[float]) -> list[int]:
-    """The integral values nearest to fractional ones that keep every rule, serving rather more than less."""
-    model = cp_model.CpModel()
-    variables = add_linear(model, claimed.linear)
-    terms: list[tuple[cp_model.IntVar, int]] = []
-    for variable in sorted(set(claimed.units.values())):
-        upper, target = claimed.linear.uppers[variable], round(guide[variable] * _GRAIN)
-        distance = model.new_int_var(0, max(upper * _GRAIN, target), "")
-        model.add(distance >= variables[variable] * _GRAIN - target)
-        model.add(distance >= target - variables[variable] * _GRAIN)
-        terms.append((distance, 1))
-    terms.extend((variables[v], _SERVE * _GRAIN * pods) for each in claimed.unserved.values() for v, pods in each)
-    model.minimize(cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]))
-    solver = _solver(model, variables, nobody(claimed))
-    return [solver.value(v) for v in variables] if solver.solve(model) in _FEASIBLE else nobody(claimed)
+    return values
 
 
 def nobody(claimed: Claims) -> list[int]:
@@ -217,32 +196,6 @@ def nobody(claimed: Claims) -> list[int]:
     for variable in (variable for terms in claimed.unserved.values() for variable, _ in terms):
         values[variable] = claimed.linear.uppers[variable]
     return values
-
-
-def even(reduced: Reduced, claimed: Claims) -> list[float]:
-    """A guide for `near` where there is no relaxation: pods spread evenly over the rows that give up least."""
-    guide = [0.0] * len(claimed.linear.uppers)
-    for demand in reduced.live:
-        rows = [row for row in demand.rows if (demand.index, row) in claimed.units]
-        least = min((reduced.rows[row].given_up for row in rows if not reduced.rows[row].bundle), default=None)
-        chosen = [row for row in rows if reduced.rows[row].given_up == least and not reduced.rows[row].bundle]
-        for row in chosen:
-            guide[claimed.units[demand.index, row]] += demand.count / len(chosen)
-    for bundles in reduced.together:
-        largest = max(bundles, key=lambda row: sum(pods for _, pods in reduced.rows[row].bundle))
-        for variable in (claimed.units.get((demand, largest)) for demand, _ in reduced.rows[largest].bundle[:1]):
-            if variable is not None:
-                guide[variable] = 1.0
-    return guide
-
-
-def _solve(claimed: Claims, fixed: Mapping[int, int]) -> list[int] | None:
-    model = cp_model.CpModel()
-    variables = add_linear(model, claimed.linear)
-    for variable, amount in fixed.items():
-        model.add(variables[variable] == amount)
-    solver = _solver(model, variables, nobody(claimed))
-    return [solver.value(v) for v in variables] if solver.solve(model) in _FEASIBLE else None
 
 
 def _solver(model: cp_model.CpModel, variables: Sequence[cp_model.IntVar], start: Sequence[int]) -> cp_model.CpSolver:

@@ -24,14 +24,34 @@ _QUARTER = 4
 _PATTERNS_AT_ONCE = 4096
 
 
+Links = tuple[Ints, Ints, Bools, Ints]
+"""Exclusions by spec: where a spec's begin, and of each its index, whether the spec carries it, and how many pods of a
+unit it counts."""
+
+
+@compiled
+def _apart(spec: int, fit: int, links: Links, spare: Ints, present: Bools, counted: Ints) -> int:
+    """How many of `fit` units exclusions leave, beside what is on the node."""
+    begin, which, carries, counts = links
+    for i in range(begin[spec], begin[spec + 1]):
+        e = which[i]
+        if carries[i] or present[e]:
+            if counted[e] > spare[e]:
+                return 0
+            if counts[i] > 0:
+                fit = min(fit, (spare[e] - counted[e]) // counts[i])
+    return fit
+
+
 @compiled
 def _fill(  # noqa: C901, PLR0912, PLR0915 - one loop, flat for speed
     requests: Ints, caps: Ints, fits: Bools, free: Ints, weight: Floats, values: Floats, left: Ints, mine: Ints,
-    specs: Ints, pods: Ints,
+    links: Links, spare: Ints, specs: Ints, pods: Ints,
 ) -> int:  # fmt: skip
     """One node's pattern, written to `specs` and `pods`: first from `mine`, then from `left`. Returns its length."""
     count, resources = requests.shape
     rest = free.copy()
+    present, counted = np.zeros(len(spare), np.bool_), np.zeros(len(spare), np.int64)
     short_list = np.empty(count, np.int64)
     used = 0
     for phase in range(2):
@@ -62,6 +82,8 @@ def _fill(  # noqa: C901, PLR0912, PLR0915 - one loop, flat for speed
                         fit = 0
                         break
                     score += weight[r] * requests[s, r] * rest[r]
+                if fit > 0 and len(spare) > 0:
+                    fit = _apart(s, fit, links, spare, present, counted)
                 if fit <= 0:
                     continue
                 short_list[kept] = s
@@ -82,7 +104,12 @@ def _fill(  # noqa: C901, PLR0912, PLR0915 - one loop, flat for speed
             for r in range(resources):
                 if requests[best, r] > 0:
                     fit = min(fit, rest[r] // requests[best, r])
+            if len(spare) > 0:
+                fit = _apart(best, fit, links, spare, present, counted)
             fit = max(1, fit // _QUARTER)
+            for i in range(links[0][best], links[0][best + 1]):
+                present[links[1][i]] |= links[2][i]
+                counted[links[1][i]] += fit * links[3][i]
             if at == used:
                 specs[at], pods[at] = best, 0
                 used += 1
@@ -127,7 +154,7 @@ def _take(
 def _open_each(
     kinds: Ints, enough: Floats, most_nodes: Ints,
     requests: Ints, caps: Ints, fits: Bools, free: Ints, weight: Floats, values: Floats,
-    left: Ints, mine: Ints, room: Ints, use: Ints, allowed: Ints,
+    left: Ints, mine: Ints, room: Ints, use: Ints, allowed: Ints, links: Links, spare: Ints,
     of_kind: Ints, copies: Ints, ends: Ints, specs: Ints, pods: Ints,
 ) -> tuple[int, int]:  # fmt: skip
     """Kind after kind, patterns while they are worth `enough`, at most `most_nodes` nodes. Pattern i goes to
@@ -143,7 +170,18 @@ def _open_each(
             if found >= len(copies) or at + len(left) > len(specs):
                 return found, position
             length = _fill(
-                requests, caps, fits[kind], free[kind], weight[kind], values, left, mine, specs[at:], pods[at:]
+                requests,
+                caps,
+                fits[kind],
+                free[kind],
+                weight[kind],
+                values,
+                left,
+                mine,
+                links,
+                spare[kind],
+                specs[at:],
+                pods[at:],
             )
             worth = 0.0
             for e in range(at, at + length):
@@ -162,7 +200,7 @@ def _open_each(
 def _open_best(
     kinds: Ints, cost: Floats, ratio: Floats,
     requests: Ints, caps: Ints, fits: Bools, free: Ints, weight: Floats, values: Floats,
-    left: Ints, room: Ints, use: Ints, allowed: Ints,
+    left: Ints, room: Ints, use: Ints, allowed: Ints, links: Links, spare: Ints,
     of_kind: Ints, copies: Ints, ends: Ints, specs: Ints, pods: Ints,
 ) -> int:  # fmt: skip
     """Again and again the kind whose pattern is worth most for its cost, until no kind serves anything more. `ratio`
@@ -181,7 +219,18 @@ def _open_best(
         most = _most(kind, room, use, allowed)
         if most > 0:
             length = _fill(
-                requests, caps, fits[kind], free[kind], weight[kind], values, left, nothing, specs[at:], pods[at:]
+                requests,
+                caps,
+                fits[kind],
+                free[kind],
+                weight[kind],
+                values,
+                left,
+                nothing,
+                links,
+                spare[kind],
+                specs[at:],
+                pods[at:],
             )
             for e in range(at, at + length):
                 worth += values[specs[e]] * pods[e]
@@ -210,6 +259,7 @@ class Packing:
         self._allowed = np.array(reduced.limits, dtype=np.int64)
         free = reduced.free.astype(np.float64)
         self._weight = np.where(free > 0, 1.0 / np.maximum(free, 1.0) ** 2, 0.0)
+        self._links, self._spare = _exclusions(reduced)
         self.nodes: dict[Pattern, int] = {}
 
     def open_all(self, kinds: Ints, nodes: Ints) -> None:
@@ -263,7 +313,7 @@ class Packing:
             found = _open_best(
                 kinds, self._cost, ratio, self._reduced.requests, self._reduced.caps, self._reduced.fits,
                 self._reduced.free, self._weight, self._values, self.left, self._room, self._reduced.use,
-                self._allowed, *out,
+                self._allowed, self._links, self._spare, *out,
             )  # fmt: skip
             self._keep(found, out)
             if found == 0 or not self.left.any() or ratio.max(initial=0.0) <= 0:
@@ -276,7 +326,7 @@ class Packing:
             found, done = _open_each(
                 kinds, enough, nodes, self._reduced.requests, self._reduced.caps, self._reduced.fits,
                 self._reduced.free, self._weight, self._values, self.left, mine, self._room, self._reduced.use,
-                self._allowed, *out,
+                self._allowed, self._links, self._spare, *out,
             )  # fmt: skip
             self._keep(found, out)
             if done < len(kinds):  # the arrays were full in the middle of a kind
@@ -299,14 +349,49 @@ class Packing:
             start = end
 
 
+def _exclusions(reduced: Reduced) -> tuple[Links, Ints]:
+    """And per kind and exclusion the pods that it still allows beside a carrier."""
+    by_row: list[list[tuple[int, bool, int]]] = [[] for _ in reduced.rows]
+    for index, exclusion in enumerate(reduced.exclusions):
+        counted = dict(exclusion.counted)
+        for row in {*exclusion.carriers, *counted}:
+            by_row[row].append((index, row in exclusion.carriers, counted.get(row, 0)))
+    flat = [link for links in by_row for link in links]
+    begin = np.cumsum([0, *map(len, by_row)])
+    which, carries, counts = zip(*flat, strict=True) if flat else ((), (), ())
+    links = (begin, np.array(which, np.int64), np.array(carries, np.bool_), np.array(counts, np.int64))
+    most = np.array([exclusion.most for exclusion in reduced.exclusions], dtype=np.int64)
+    running = np.array([kind.running for kind in reduced.kinds], dtype=np.int64)
+    return links, most - running.reshape(len(reduced.kinds), len(most))
+
+
 def warm_up() -> None:
     """Compile (or load what an earlier process compiled), so that the first plan does not wait for it."""
     one, ones, none = np.ones(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64), np.zeros(0, dtype=np.int64)
     fits, weight, value = np.ones((1, 1), dtype=bool), np.ones((1, 1)), np.ones(1)
     use = np.zeros((1, 0), dtype=np.int64)
+    links = (np.zeros(2, dtype=np.int64), none, np.zeros(0, dtype=np.bool_), none)
     out = [np.zeros(4, dtype=np.int64) for _ in range(5)]
     zero = np.zeros(1, dtype=np.int64)
     _open_each(
-        zero, value, one, ones, one, fits, ones, weight, value, one.copy(), one.copy(), one.copy(), use, none, *out
+        zero,
+        value,
+        one,
+        ones,
+        one,
+        fits,
+        ones,
+        weight,
+        value,
+        one.copy(),
+        one.copy(),
+        one.copy(),
+        use,
+        none,
+        links,
+        use,
+        *out,
     )
-    _open_best(zero, value, value, ones, one, fits, ones, weight, value, one.copy(), one.copy(), use, none, *out)
+    _open_best(
+        zero, value, value, ones, one, fits, ones, weight, value, one.copy(), one.copy(), use, none, links, use, *out
+    )

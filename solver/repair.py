@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from solver import writeout
-from solver.claims import claims, settle
+from solver.claims import claims, settle, units_of, unserved_of
 from solver.columns import Pool
 from solver.company import Company
 from solver.master import Selection
 from solver.patterns import Pattern
+from solver.quotas import chosen
 from solver.reduce import Reduced
 from solver.writeout import Batch
 
@@ -34,8 +35,9 @@ def placed(pool: Pool, selection: Selection) -> tuple[list[Batch], Selection]:
         if attempt == _ATTEMPTS - 1:  # enough is enough: nobody who waits for others
             helped = {row: 0 if any(row in n.carriers for n in reduced.needs) else n for row, n in helped.items()}
         room = [helped.get(row, 0) for row in range(len(reduced.rows))]
-        unserved, units = settle(reduced, claims(reduced), room)
-        selection = replace(selection, unserved=unserved, units=units)
+        claimed = claims(reduced)
+        values = settle(reduced, claimed, room, chosen(reduced, claimed, room=room))
+        selection = replace(selection, unserved=unserved_of(claimed, values), units=units_of(claimed, values))
     return batches, selection
 
 

@@ -6,7 +6,7 @@ sums over (row, pods per unit) pairs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 Rows = tuple[tuple[int, int], ...]
@@ -22,9 +22,13 @@ class Linear:
     uppers: list[int] = field(default_factory=list)
     rows: list[tuple[tuple[Term, ...], int | None, int | None]] = field(default_factory=list)
     """(terms, lower bound or None, upper bound or None)."""
+    follows: list[tuple[int, Callable[[Sequence[int]], int]]] = field(default_factory=list)
+    """Variables that rules introduce, in order, and the value that suits given values of those before them best."""
 
-    def variable(self, upper: int) -> int:
+    def variable(self, upper: int, follows: Callable[[Sequence[int]], int] | None = None) -> int:
         self.uppers.append(upper)
+        if follows is not None:
+            self.follows.append((len(self.uppers) - 1, follows))
         return len(self.uppers) - 1
 
     def constrain(self, terms: Sequence[Term], lower: int | None, upper: int | None) -> None:
@@ -34,9 +38,23 @@ class Linear:
         """The largest value of a sum with positive coefficients."""
         return sum(self.uppers[variable] * coefficient for variable, coefficient in terms)
 
+    def complete(self, values: list[int]) -> None:
+        """Sets the variables that rules introduced by the others."""
+        for variable, follows in self.follows:
+            values[variable] = follows(values)
+
+    def kept(self, values: Sequence[int]) -> bool:
+        """Whether the values keep every bound and constraint."""
+        return all(0 <= value <= upper for value, upper in zip(values, self.uppers, strict=True)) and all(
+            (lower is None or total >= lower) and (upper is None or total <= upper)
+            for total, lower, upper in (
+                (sum(values[v] * c for v, c in terms), lower, upper) for terms, lower, upper in self.rows
+            )
+        )
+
     def whether_any(self, terms: Sequence[Term]) -> int:
         """A variable that is 1 where the sum is positive (it may be 1 elsewhere)."""
-        present = self.variable(1)
+        present = self.variable(1, lambda values: int(any(values[variable] for variable, _ in terms)))
         self.constrain([*terms, (present, -self.most(terms))], None, 0)
         return present
 
@@ -119,8 +137,13 @@ class Spread:
         counted = [units.terms(domain.counted) for domain in self.domains]
         emptiest = []
         if not self.from_zero:
-            sums = zip(self.domains, counted, strict=True)
-            level = linear.variable(min((d.running + linear.most(terms) for d, terms in sums), default=0))
+            sums = [(domain.running, terms) for domain, terms in zip(self.domains, counted, strict=True)]
+            level = linear.variable(
+                min((running + linear.most(terms) for running, terms in sums), default=0),
+                lambda values: min(
+                    (running + sum(values[v] * c for v, c in terms) for running, terms in sums), default=0
+                ),
+            )
             emptiest = [(level, -1)]
             for domain, terms in zip(self.domains, counted, strict=True):
                 linear.constrain([*terms, (level, -1)], -domain.running, None)

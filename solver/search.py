@@ -14,7 +14,7 @@ import numpy as np
 
 from solver import columns, greedy, writeout
 from solver.budgeting import Meter
-from solver.claims import even, near, settle
+from solver.claims import Claims, settle, units_of, unserved_of
 from solver.columns import Pool
 from solver.dive import dive
 from solver.dominance import needed_kinds
@@ -23,8 +23,9 @@ from solver.generation import generate
 from solver.master import Master, MasterResult, Selection
 from solver.objectives import Goal, Stage, breaks_ties, hopeless_value, stages, value
 from solver.patterns import Pattern, enumerate_maximal
-from solver.quotas import pinned
+from solver.quotas import chosen, pinned
 from solver.reduce import Floats, Ints, Reduced
+from solver.reduction import reduce
 from solver.repair import placed, realised
 from solver.warm import known_nodes
 from solver.wide import WideModel, can_pack, packed
@@ -44,6 +45,10 @@ _WARM_SHARE = 0.18
 """Of the time, for a plan that starts from the previous one and is as good."""
 _WHOLE = (0.7, 0.9, 0.5)
 """Fractions of a node that dives take for a whole one."""
+
+
+_MOST_WITH_RULES = 60_000
+"""Pairs of rows and kinds up to which the fluid relaxation with all rules is solved: some tenths of a second."""
 
 
 @dataclass(frozen=True)
@@ -110,27 +115,49 @@ def _planned(reduced: Reduced, model: WideModel, meter: Meter, fraction: float) 
 
 
 def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Outcome:
-    """Where domains, variants or bundles are to be chosen: first choose by the fluid relaxation, which knows the rules,
-    then plan the problem without rules that this leaves, then let CP-SAT decide both together over its columns."""
+    """Where domains, variants or bundles are to be chosen: first choose (by the fluid relaxation, which knows the
+    rules, where that is small enough), then plan the problem without rules that this leaves, then let CP-SAT decide
+    both together over its columns."""
     claimed, weights = fluid.claimed, columns.weighting(reduced)
-    every = enumerate_maximal(reduced, _ENUMERATE, set(fluid.active.tolist()))
-    found = fluid.relaxed(_weights(reduced, stages(reduced), weights), meter.wall_limit(fraction * 0.3))
-    guide = even(reduced, claimed) if found is None else found[2].tolist()
-    plain = pinned(reduced, claimed, near(claimed, guide))
+    small = np.count_nonzero(reduced.wanted) * len(fluid.active) <= _MOST_WITH_RULES
+    limit = meter.wall_limit(fraction * _FLUID_SHARE)
+    found = fluid.relaxed(_weights(reduced, stages(reduced), weights), limit) if small else None
+    wished = chosen(reduced, claimed, None if found is None else found[2].tolist())
+    plain = pinned(reduced, claimed, wished)
+    every = enumerate_maximal(reduced, _ENUMERATE, set(fluid.active.tolist())) if small else None
     if every is None:
         # Kinds that no fluid needs for the one may be needed for the other.
         inner = WideModel(plain, needed_kinds(plain), meter)
         known = _columns(plain, inner, meter, fraction, plan=True)
     else:
         inner, known = None, Columns([*_obliged(reduced), *every], True, np.ones(len(reduced.rows)))
-    planned, start = _start(plain, known, inner, meter, fraction)
+    pool, begun = _unpinned(reduced, claimed, wished, *_start(plain, known, inner, meter, fraction))
+    known = Columns(pool.patterns, every is not None, known.pod_values)
+    bounding = _bounding(fluid, meter) if small else _without_rules(reduced, meter, fraction)
+    return _finish(pool, begun, known, bounding, meter, fraction)
+
+
+def _without_rules(reduced: Reduced, meter: Meter, fraction: float) -> Bounding:
+    """Bounds from the problem without rules over domains and without preferences: every plan is a plan of that too."""
+    free = reduce(reduced.problem, domains=False)
+    model, shared = WideModel(free, needed_kinds(free), meter), frozenset(stages(free))
+
+    def bound(stage: Stage, fixed: Mapping[Stage, int]) -> float | None:
+        held = {other: value for other, value in fixed.items() if other in shared}
+        return model.minimise(stage, held, fraction) if stage in shared else None
+
+    return bound
+
+
+def _unpinned(
+    reduced: Reduced, claimed: Claims, wished: Sequence[int], planned: Pool, start: Selection
+) -> tuple[Pool, Selection]:
+    """A selection for a problem with rows chosen as one for the problem itself."""
     pool = Pool(reduced)
     pool.add(planned.patterns)
-    nodes = np.array(start.nodes, dtype=np.int64)
-    unserved, units = settle(reduced, claimed, pool.serves(nodes).tolist())
-    begun = realised(pool, Selection(start.nodes, unserved, units))
-    known = Columns(pool.patterns, every is not None, known.pod_values)
-    return _finish(pool, begun, known, _bounding(fluid, meter), meter, fraction)
+    room = pool.serves(np.array(start.nodes, dtype=np.int64)).tolist()
+    values = settle(reduced, claimed, room, chosen(reduced, claimed, [float(value) for value in wished], room))
+    return pool, realised(pool, Selection(start.nodes, unserved_of(claimed, values), units_of(claimed, values)))
 
 
 def find_columns(reduced: Reduced, meter: Meter, fraction: float) -> Columns:

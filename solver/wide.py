@@ -15,7 +15,6 @@ import numpy as np
 from solver import greedy
 from solver.budgeting import PROPOSE_SECONDS, Meter
 from solver.columns import Pool
-from solver.company import Company
 from solver.dominance import dominators
 from solver.master import Selection
 from solver.merged import Ask, Fluid, MergedFluid
@@ -109,8 +108,8 @@ def _weight(stage: Stage, demand: Demand) -> float:
 
 
 def can_pack(reduced: Reduced) -> bool:
-    """Whether any pods may share a node."""
-    return Company(reduced).anything_goes and not any(row.bundle for row in reduced.rows)
+    """Whether no pod needs another one beside it."""
+    return not reduced.needs
 
 
 def packed(
