@@ -9,8 +9,20 @@ import pytest
 
 from cagrpc.config.load import load_provisioners
 from cagrpc.fleet.catalogue import parse_catalogue
-from solver import Budget, Plan, PodSet, PodSpec, Problem, solve
-from solver.model import Toleration
+from solver import (
+    HOSTNAME,
+    Budget,
+    Operator,
+    Plan,
+    PodAffinityTerm,
+    PodSelector,
+    PodSet,
+    PodSpec,
+    Problem,
+    Requirement,
+    Toleration,
+    solve,
+)
 from tests.config.test_karpenter import EXAMPLES, EXTENDED
 
 ARM = (("kubernetes.io/arch", "arm64"),)
@@ -71,8 +83,8 @@ def test_pods_that_do_not_tolerate_it_go_to_the_fallback() -> None:
 
 
 def test_the_caveat_of_an_expensive_first_choice_is_kept_and_shown(tmp_path: Path) -> None:
-    """Twenty replicas of which one fits a node: the preferred type is bought twenty times, and the plan says what that
-    costs. (Anti-affinity is not read yet; a pod as large as half of the small node stands for it.)"""
+    """Twenty replicas with strict anti-affinity: the preferred type is bought twenty times, and the plan says what that
+    costs."""
     path = tmp_path / "caveat.yaml"
     path.write_text(
         """\
@@ -90,6 +102,7 @@ spec:
   requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [t3.small]}]
 """
     )
-    nodes, plan = decide(path, pods("p", 20, 1900))
-    assert nodes == {"expensive/p3.16xlarge/zone-a/on-demand": 1}
-    assert plan.certificate.price_of_priority_usd_per_hour == pytest.approx(24.48 - 20 * 0.0208)
+    alone = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, ("p",)),)))
+    nodes, plan = decide(path, pods("p", 20, labels=(("app", "p"),), pod_anti_affinity=(alone,)))
+    assert nodes == {"expensive/p3.16xlarge/zone-a/on-demand": 20}
+    assert plan.certificate.price_of_priority_usd_per_hour == pytest.approx(20 * (24.48 - 0.0208))

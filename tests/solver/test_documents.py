@@ -1,0 +1,17 @@
+"""The examples of the documents are what the planner says."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.parametrize(("document", "least"), [("explanations.md", 20), ("solver.md", 60)])
+def test_the_examples_of_the_library(document: str, least: int) -> None:
+    result = doctest.testfile(str(DOCS / document), module_relative=False)
+    assert result.attempted > least
+    assert result.failed == 0
