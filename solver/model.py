@@ -278,7 +278,8 @@ class Budget:
 
 class Status(StrEnum):
     OPTIMAL = "optimal"
-    """What is served and what it costs are both proven best (the number of nodes only breaks ties)."""
+    """What is served, the preferences kept and the cost are proven best (the number of nodes and change only break
+    ties)."""
     FEASIBLE = "feasible"
     """A plan with an honest gap."""
     INFEASIBLE = "infeasible"
