@@ -25,6 +25,12 @@ class Meter:
     def deterministic(self) -> bool:
         return self.budget.deterministic_seconds is not None
 
+    @property
+    def total_seconds(self) -> float:
+        """Of the budget, of whichever kind it is."""
+        deterministic = self.budget.deterministic_seconds
+        return self.budget.seconds if deterministic is None else deterministic
+
     def elapsed_seconds(self) -> float:
         return time.perf_counter() - self._started
 

@@ -4,7 +4,7 @@ the bound on the cost that its pod values prove.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -32,6 +32,8 @@ _PROVEN = (0.5, 0.8, 1.0, 0.3, 0.65, 0.9)
 """Shares of the last relaxation's duals for which a bound is sought, while there is time."""
 _GAIN = 1e-3
 """A round of little effort is worth another one as long as the relaxation gains so much."""
+_ALONE = 10
+"""Questions to kinds that pay between two to all."""
 _WORTH = 1 + 1e-6
 _SEED_WORTH = 0.95
 
@@ -89,16 +91,30 @@ class _Asked:
     def __init__(self, pool: Pool, active: Ints, weights: Weighting, meter: Meter, over: Ints) -> None:
         self._pool, self._pricer = pool, Pricer(pool.reduced, active, meter.budget.workers)
         self._kinds, self._node_cost, self._meter, self._over = len(active), weights.node_cost, meter, over
+        self._paying: frozenset[int] = frozenset()
+        self._asked_alone = 0
         self.bound = 0.0
 
     def propose(self, duals: Duals, effort: Effort, fraction: float, share: float = _WORTH) -> int:
-        """As `propose`; returns how many were new."""
-        new, offers = propose(
-            self._pool, self._pricer, duals, self._node_cost, effort, self._meter, fraction, share=share
-        )  # fmt: skip
+        """As `propose`; returns how many were new. Mostly only kinds that had something to offer when all were asked
+        are asked again: late in the generation these are few, and all others cost time for nothing."""
+        if effort is _SOME and self._paying and self._asked_alone < _ALONE:
+            self._asked_alone += 1
+            new, _ = self._ask(duals, effort, fraction, share, self._paying)
+            if new:
+                return new
+        new, offers = self._ask(duals, effort, fraction, share)
+        self._paying, self._asked_alone = frozenset(offer.kind for offer in offers if offer.patterns), 0
         if len(offers) == self._kinds:
             self.bound = max(self.bound, cost_bound(self._pool.reduced, duals, offers, self._over))
         return new
+
+    def _ask(
+        self, duals: Duals, effort: Effort, fraction: float, share: float, kinds: Container[int] | None = None
+    ) -> tuple[int, Sequence[Offer]]:
+        return propose(
+            self._pool, self._pricer, duals, self._node_cost, effort, self._meter, fraction, share=share, kinds=kinds
+        )  # fmt: skip
 
 
 def propose(
@@ -111,15 +127,16 @@ def propose(
     fraction: float,
     *,
     share: float = _WORTH,
+    kinds: Container[int] | None = None,
 ) -> tuple[int, Sequence[Offer]]:
     """Adds the patterns worth more than `share` of their price, as far as there is time; returns how many were new,
-    and all answers."""
+    and all answers. Of the given kinds only, where there are any."""
     meter.charge(PROPOSE_SECONDS * (effort.steps / _SOME.steps) ** 0.5)
     if not meter.deterministic:
         most = int(meter.left_seconds(fraction) * _STEPS_PER_SECOND)
         effort = replace(effort, steps=min(effort.steps, max(_SOME.steps, most)))
     prices = duals.prices(node_cost, pool.reduced)
-    offers = pricer.offers(duals.pods, prices, share, effort, lambda: meter.left_seconds(fraction) <= 0)
+    offers = pricer.offers(duals.pods, prices, share, effort, lambda: meter.left_seconds(fraction) <= 0, kinds)
     return pool.add(pattern for offer in offers for pattern in offer.patterns), offers
 
 

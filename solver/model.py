@@ -378,5 +378,8 @@ class Plan:
     objective: tuple[float, ...] = ()
     """The lexicographic objective vector, most important first; smaller is better. See docs/architecture.md."""
     relaxed: tuple[Relaxed, ...] = ()
+    candidates: tuple[PlannedNodes, ...] = field(default=(), repr=False, compare=False)
+    """Other ways to fill nodes that were worth considering; their counts say nothing. With them, planning on from this
+    plan (`Problem.previous`) starts where this one ended."""
     bounds: tuple[float, ...] = ()
     """What is proven of each entry of `objective`: no plan that is as good in the entries before it has less."""

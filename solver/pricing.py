@@ -4,7 +4,7 @@ nothing of where pod values come from; `columns` asks, `search` decides when.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -70,16 +70,23 @@ class Pricer:
             self._nodes.append(_Node(kind, specs, reduced.requests[specs], most[specs], free, known))
 
     def offers(
-        self, values: Floats, prices: Floats, share: float, effort: Effort, out_of_time: Callable[[], bool]
+        self,
+        values: Floats,
+        prices: Floats,
+        share: float,
+        effort: Effort,
+        out_of_time: Callable[[], bool],
+        kinds: Container[int] | None = None,
     ) -> list[Offer]:
-        """Per kind patterns worth more than `share` of its price (`prices` per kind); of as many
-        kinds as there is time for. The same however many threads there are."""
-        answers: list[Offer | None] = [None] * len(self._nodes)
+        """Per kind (of `kinds`, where given) patterns worth more than `share` of its price (`prices` per kind); of as
+        many kinds as there is time for. The same however many threads there are."""
+        nodes = [node for node in self._nodes if kinds is None or node.kind in kinds]
+        answers: list[Offer | None] = [None] * len(nodes)
         places = count()
 
         def work(_: int) -> None:
-            while (place := next(places)) < len(self._nodes) and not out_of_time():
-                answers[place] = self._offer(self._nodes[place], values, prices, share, effort)
+            while (place := next(places)) < len(nodes) and not out_of_time():
+                answers[place] = self._offer(nodes[place], values, prices, share, effort)
 
         if self._workers == 1:
             work(0)

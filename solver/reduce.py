@@ -110,6 +110,9 @@ class Reduced:
     rules: tuple[Rule, ...]
     together: tuple[tuple[int, ...], ...]
     """Bundles (rows) of which at most one unit may be served."""
+    every_bundle: bool
+    """Whether all possible ones are among the rows; otherwise a plan over them may not be the best, and a bound over
+    them is none."""
     demands: tuple[Demand, ...]
     hopeless: frozenset[int]
     """Demands that fit nowhere, or whose gang has one that does: unserved in every plan."""

@@ -48,6 +48,7 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
         table.needs,
         rules(layout),
         tuple(layout.together),
+        layout.every_bundle,
         demands,
         _hopeless(demands, numbered, len(layout.rows)),
         numbered,

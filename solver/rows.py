@@ -24,7 +24,9 @@ from solver.terms import Sort, Standing, Term, Variant, helpers, is_host, varian
 
 Bools = npt.NDArray[np.bool_]
 
-_MOST_BUNDLES = 64
+_MOST_BUNDLES = 256
+_MANY = 32
+"""Pods of a class up to which all numbers of them are tried together; above, so many numbers more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ class Layout:
         self._labelled: dict[str, Bools] = {}
         self.together: list[tuple[int, ...]] = []
         """Bundles of which at most one unit can be served."""
+        self.every_bundle = True
+        """Whether all bundles that are possible are among the rows."""
         self.rows, self.rows_of = self._rows()
         self.holding: dict[int, list[tuple[int, Part]]] = defaultdict(list)
         """Class -> the rows that serve it, with their part of it."""
@@ -192,20 +196,25 @@ class Layout:
         options: dict[int, list[Part]] = defaultdict(list)
         for demand, part in members:
             count = self._demands[demand][1]
-            sizes = sorted({-(-count * step // _MOST_BUNDLES) for step in range(1, _MOST_BUNDLES + 1)}, reverse=True)
+            spaced = {-(-count * step // _MANY) for step in range(1, _MANY + 1)}
+            sizes = sorted({*range(1, min(count, _MANY) + 1), *spaced}, reverse=True)
             options[demand].extend(replace(part, pods=pods) for pods in sizes)
+            self.every_bundle &= len(sizes) == count
         ways = np.prod([len(parts) + 1 for parts in options.values()], dtype=np.float64)
-        if ways <= 4 * _MOST_BUNDLES:
+        if ways <= _MOST_BUNDLES:
             choices = [[(demand, part) for part in (None, *parts)] for demand, parts in options.items()]
             for choice in product(*choices):
                 chosen = tuple((demand, part) for demand, part in choice if part is not None)
                 if chosen:
                     yield chosen
             return
-        whole: list[tuple[int, Part]] = []
-        for demand, parts in options.items():
-            yield from ((*whole, (demand, part)) for part in parts)
-            whole.append((demand, parts[0]))
+        self.every_bundle = False
+        classes = list(options.items())
+        for first in range(len(classes)):
+            whole: list[tuple[int, Part]] = []
+            for demand, parts in (*classes[first:], *classes[:first]):
+                yield from ((*whole, (demand, part)) for part in parts)
+                whole.append((demand, parts[0]))
 
     def constrains(self, row: Row) -> bool:
         """Whether `allowed` can be False anywhere."""

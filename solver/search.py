@@ -21,13 +21,14 @@ from solver.dominance import needed_kinds
 from solver.fluid import FluidModel
 from solver.generation import generate
 from solver.master import Master, MasterResult, Selection
+from solver.model import PlannedNodes
 from solver.objectives import Goal, Stage, breaks_ties, hopeless_value, stages, value
 from solver.patterns import Pattern, enumerate_maximal
 from solver.quotas import chosen, pinned
 from solver.reduce import Floats, Ints, Reduced
 from solver.reduction import reduce
 from solver.repair import placed, realised
-from solver.warm import known_nodes
+from solver.warm import candidates, known_candidates, known_nodes
 from solver.wide import WideModel, can_pack, packed
 
 Bounding = Callable[[Stage, Mapping[Stage, int]], float | None]
@@ -41,6 +42,8 @@ _SECONDS_PER_ENTRY = 20e-6
 
 _FLUID_SHARE, _GENERATE_SHARE, _DIVE_SHARE = 0.5, 0.7, 0.9
 """Of the time, by when there are pod values, columns, and an incumbent."""
+_REST_SECONDS = 9.0
+"""Enough for everything after the columns, however long the budget."""
 _WARM_SHARE = 0.18
 """Of the time, for a plan that starts from the previous one and is as good."""
 _WHOLE = (0.7, 0.9, 0.5)
@@ -61,6 +64,8 @@ class Outcome:
     values: Mapping[Stage, int]
     bounds: Mapping[Stage, int]
     """Proven for the problem, never above `values`."""
+    candidates: tuple[PlannedNodes, ...] = ()
+    """For a next plan to start from."""
 
     @property
     def gap(self) -> float:
@@ -132,8 +137,9 @@ def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: f
     else:
         inner, known = None, Columns([*_obliged(reduced), *every], True, np.ones(len(reduced.rows)))
     pool, begun = _unpinned(reduced, claimed, wished, *_start(plain, known, inner, meter, fraction))
-    known = Columns(pool.patterns, every is not None, known.pod_values)
-    bounding = _bounding(fluid, meter) if small else _without_rules(reduced, meter, fraction)
+    known = Columns(pool.patterns, every is not None and reduced.every_bundle, known.pod_values)
+    exact = small and reduced.every_bundle
+    bounding = _bounding(fluid, meter) if exact else _without_rules(reduced, meter, fraction)
     return _finish(pool, begun, known, bounding, meter, fraction)
 
 
@@ -240,7 +246,9 @@ def _finish(
         sound = all(reached[stage] <= began[stage] for stage in order if not breaks_ties(stage))
         bounds = floors if sound else _bounds(reduced, order, reached, bounding, known.least_cost_micros)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
-    return Outcome(reduced, selection, batches, reached, proven)
+    further = known.priced is not None
+    kept = candidates(pool, columns.weighting(reduced).node_cost, known.pod_values) if further else ()
+    return Outcome(reduced, selection, batches, reached, proven, kept)
 
 
 def _time_for_master(pool: Pool, meter: Meter, fraction: float) -> bool:
@@ -274,9 +282,11 @@ def _columns(reduced: Reduced, model: WideModel, meter: Meter, fraction: float, 
     found = Columns(pool.patterns, False, fluid.pod_values, least_cost, start=start)
     if start is not None and (not model.tells_nodes_apart or not meter.left_seconds(fraction)):
         return found
+    pool.add(known_candidates(reduced))
     priced, all_of_them = model.worth_pricing(fluid)
     found = replace(found, priced=priced)
-    made = generate(pool, fluid.pod_values, priced, weights, meter, fraction * _GENERATE_SHARE, model.over)
+    share = fraction * max(_GENERATE_SHARE, 1 - _REST_SECONDS / max(meter.total_seconds, _REST_SECONDS))
+    made = generate(pool, fluid.pod_values, priced, weights, meter, share, model.over)
     if made is None:
         return found
     if len(reduced.tiers) == 1 and all_of_them:

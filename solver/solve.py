@@ -86,6 +86,7 @@ def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
         _told(outcome.values, outcome.values),
         bounds=_told(outcome.values, outcome.bounds),
         relaxed=writeout.relaxed(reduced, outcome.batches),
+        candidates=outcome.candidates,
     )
 
 

@@ -6,10 +6,13 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from solver import Budget, NodeGroup, Problem, Status, solve
+from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
+from tests.solver.build import group, pods, spec
 from tests.solver.reference import as_micros, best_objective
 from tests.solver.strategies import constrained_problems
 
@@ -82,3 +85,22 @@ def test_a_tier_is_used_only_for_what_higher_ones_cannot_serve(problem: Problem)
     spared = best_objective(without)
     served = len(spared) - len({g.weight for g in without.node_groups}) - 1
     assert spared[:served] > as_micros(plan.objective, problem)[:served]
+
+
+@pytest.mark.parametrize(
+    ("counts", "cpu", "best"),
+    [((100,), 98, 2), ((20, 20), 40, 10), ((10,), 6, 4)],
+    ids=["too-many-to-try-all", "mixes-left-out", "all-tried"],
+)
+def test_what_is_proven_of_pods_that_must_share_a_node(counts: tuple[int, ...], cpu: int, best: int) -> None:
+    """Where not every number of every class is tried, a better plan may exist and the bound says so."""
+    together = (PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, ("a",)),))),)
+    labels = (("app", "a"),)
+    sizes = range(len(counts), 0, -1)
+    sets = tuple(
+        pods(f"class-{size}", count, spec(1000 * size, labels=labels, pod_affinity=together))
+        for size, count in zip(sizes, counts, strict=True)
+    )
+    plan = solve(Problem(sets, (group("g", 1000 * cpu),)), Budget(deterministic_seconds=3))
+    assert plan.bounds[0] <= best <= plan.objective[0]
+    assert plan.certificate.status is not Status.OPTIMAL or plan.objective[0] == best
