@@ -68,7 +68,7 @@ def candidates(pool: Pool, node_cost: Floats, values: Floats) -> tuple[PlannedNo
     worth = np.bincount(entries.column, weights=value, minlength=len(kinds)) / (node_cost[kinds] + 1.0)
     worth[[reduced.kinds[kind].existing for kind in kinds.tolist()]] = 0.0
     order = np.argsort(-worth, kind="stable")[:_MOST_CANDIDATES]
-    chosen = order[worth[order] >= _NEARLY_PAYS * worth.max(initial=0.0)]
+    chosen = order[(worth[order] > 0) & (worth[order] >= _NEARLY_PAYS * worth.max(initial=0.0))]
     demand_of = {row: demand.index for demand in reversed(reduced.live) for row in demand.rows}
     found = []
     for column in chosen.tolist():
