@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
+from solver.lp import INFINITY, LinearProgram
 from solver.objectives import Goal, Stage, Units, breaks_ties, stages
 from solver.reduce import Demand, Reduced
 from solver.rules import Linear, Term
@@ -18,6 +19,11 @@ from solver.rules import Units as RowUnits
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 _WORK_SECONDS = 0.2
 """Deterministic seconds (CP-SAT's own count) for a question about claims alone."""
+_LARGE, _REACH = 200_000, 10_000
+"""Pods or nodes that CP-SAT takes as they are, and by how many it may depart from a start where there may be more: some
+milliseconds where it goes step by step."""
+_NEXT_STAGE = 0.01
+"""What a stage of the objective counts in a relaxation, in units of the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +143,19 @@ def unserved_of(claimed: Claims, values: Sequence[int]) -> dict[int, int]:
     }
 
 
-def add_linear(model: cp_model.CpModel, linear: Linear) -> list[cp_model.IntVar]:
-    """The variables and constraints in a CP-SAT model."""
-    variables = [model.new_int_var(0, upper, "") for upper in linear.uppers]
+def near(start: int, upper: int) -> tuple[int, int]:
+    """The part of 0 to `upper` that CP-SAT searches around a start: all, unless that is very large. Rules that compare
+    sums make it tighten bounds one by one, which no limit of its own interrupts: with a thousand million pods it would
+    never return."""
+    if upper <= _LARGE:
+        return 0, upper
+    return max(0, min(start, upper) - _REACH), min(upper, start + _REACH)
+
+
+def add_linear(model: cp_model.CpModel, linear: Linear, start: Sequence[int]) -> list[cp_model.IntVar]:
+    """The variables and constraints in a CP-SAT model; where there are constraints, near the start."""
+    domains = [near(*each) if linear.rows else (0, each[1]) for each in zip(start, linear.uppers, strict=True)]
+    variables = [model.new_int_var(*domain, "") for domain in domains]
     for terms, lower, upper in linear.rows:
         total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
         low, high = cp_model.INT_MIN if lower is None else lower, cp_model.INT_MAX if upper is None else upper
@@ -169,7 +185,9 @@ def settle(reduced: Reduced, claimed: Claims, room: Sequence[int], start: Sequen
     """Who is served, and how, with room for so many units in each row: values that are best by the objective's own
     order. `start` has values that keep all rules and the room, as those of `nobody` do."""
     model = cp_model.CpModel()
-    variables = add_linear(model, claimed.linear)
+    large = claimed.linear.rows and max(claimed.linear.uppers, default=0) > _LARGE
+    centre = _relaxed(reduced, claimed, room) if large else None
+    variables = add_linear(model, claimed.linear, start if centre is None else centre)
     for (terms, constant), units in zip(claimed.needed, room, strict=True):
         if terms:
             total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
@@ -188,6 +206,24 @@ def settle(reduced: Reduced, claimed: Claims, room: Sequence[int], start: Sequen
             model.clear_objective()  # type: ignore[no-untyped-call]
         model.add(total <= sum(values[v] * c for v, c in terms))
     return values
+
+
+def _relaxed(reduced: Reduced, claimed: Claims, room: Sequence[int]) -> list[int] | None:
+    """About what `settle` will find: a linear relaxation, rounded."""
+    linear, program = claimed.linear, LinearProgram()
+    cost = np.zeros(len(linear.uppers))
+    for position, stage in enumerate(stages(reduced)):
+        for variable, amount in claimed.stages.get(stage, ()):
+            cost[variable] += amount * _NEXT_STAGE**position
+    program.add_variables(cost, upper=np.array(linear.uppers, dtype=np.float64))
+    needed = [(terms, None, units - constant) for (terms, constant), units in zip(claimed.needed, room, strict=True)]
+    for terms, lower, upper in (*linear.rows, *needed):
+        if terms:
+            low, high = -INFINITY if lower is None else float(lower), INFINITY if upper is None else float(upper)
+            row = program.add_rows(low, high, 1).start
+            program.add_entries(row, [variable for variable, _ in terms], [float(c) for _, c in terms])
+    found = program.solve()
+    return None if found is None else [round(value) for value in found.values]
 
 
 def nobody(claimed: Claims) -> list[int]:

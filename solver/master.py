@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ortools.sat.python import cp_model
 
 from solver.budgeting import Meter
-from solver.claims import add_linear, claims, completed, units_of, unserved_of
+from solver.claims import add_linear, claims, completed, near, units_of, unserved_of
 from solver.columns import Pool
 from solver.objectives import Goal, Stage, Units, hopeless_value, value
 from solver.reduce import Reduced
@@ -60,18 +60,24 @@ class MasterResult:
 
 
 class Master:
-    """The CP-SAT model over a pool, built once."""
+    """The CP-SAT model over a pool, built once, around a selection to start from."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, start: Selection) -> None:
+        self._pool, self._start = pool, start
         reduced = pool.reduced
         self._model = model = cp_model.CpModel()
-        self._nodes = [
-            model.new_int_var(0, reduced.kinds[pattern.kind].most, f"nodes_{index}")
-            for index, pattern in enumerate(pool.patterns)
-        ]
         self._claims = claims(reduced)
-        self._claimed = add_linear(model, self._claims.linear)
+        values = completed(self._claims, start.unserved, start.units)
+        mosts = [reduced.kinds[pattern.kind].most for pattern in pool.patterns]
+        compares = bool(self._claims.linear.rows or reduced.needs)
+        ranges = [near(*each) if compares else (0, each[1]) for each in zip(start.nodes, mosts, strict=True)]
+        self._nodes = [model.new_int_var(*each, f"nodes_{index}") for index, each in enumerate(ranges)]
+        self._claimed = add_linear(model, self._claims.linear, values)
+        uppers = [*mosts, *self._claims.linear.uppers]
+        self._whole = all(
+            tuple(variable.proto.domain) == (0, upper)
+            for variable, upper in zip([*self._nodes, *self._claimed], uppers, strict=True)
+        )
         self._cover()
         self._room()
 
@@ -133,13 +139,13 @@ class Master:
         return changes
 
     def minimise(
-        self, stages: Sequence[Stage], start: Selection, floors: Mapping[Stage, int], meter: Meter, fraction: float
+        self, stages: Sequence[Stage], floors: Mapping[Stage, int], meter: Meter, fraction: float
     ) -> MasterResult:
         """Stage after stage within the first `fraction` of the budget. A stage whose value meets its floor is not
         solved again; `floors` are bounds for plans whose earlier stages are no worse than the start's."""
-        reduced, best = self._pool.reduced, start
+        reduced, best = self._pool.reduced, self._start
         bounds: dict[Stage, int] = {}
-        began, sound = dict(zip(stages, start.objective(self._pool, stages), strict=True)), True
+        began, sound = dict(zip(stages, best.objective(self._pool, stages), strict=True)), True
         for position, stage in enumerate(stages):
             current = best.objective(self._pool, [stage])[0]
             avoidable = current - hopeless_value(stage, reduced)
@@ -151,7 +157,8 @@ class Master:
                 expression = self._expression(stage)
                 self._model.minimize(expression)
                 found, bound = self._solve(best, share, meter)
-                bounds[stage] = max(floor, bound + hopeless_value(stage, reduced))
+                if self._whole:
+                    bounds[stage] = max(floor, bound + hopeless_value(stage, reduced))
                 if found is not None and found.objective(self._pool, [stage])[0] <= current:
                     best = found
                     avoidable = best.objective(self._pool, [stage])[0] - hopeless_value(stage, reduced)

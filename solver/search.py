@@ -7,6 +7,7 @@ column generation while it pays. Either way a greedy incumbent at once, then CP-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -236,7 +237,7 @@ def _finish(
     # Patterns packed once each leave nothing to choose from.
     packed_only = known.start is not None and known.priced is None
     if known.complete or (not packed_only and _time_for_master(pool, meter, fraction)):
-        result = Master(pool).minimise(order, start, floors, meter, fraction)
+        result = Master(pool, start).minimise(order, floors, meter, fraction)
     batches, selection = placed(pool, result.selection)
     reached = _values(reduced, order, selection, batches)
     bounds = result.bounds
@@ -358,15 +359,22 @@ def _bounds(
     everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
     for stage in order:
         if stage.goal is Goal.COST and everything and least_cost_micros:
-            bounds[stage] = _rounded_up(least_cost_micros)
+            bounds[stage] = _rounded_up(least_cost_micros, _step(stage, reduced))
         elif bounding and reached[stage] > bounds[stage] and not breaks_ties(stage):
             found = bounding(stage, fixed)
             if found is not None:
-                bounds[stage] = max(bounds[stage], _rounded_up(found))
+                bounds[stage] = max(bounds[stage], _rounded_up(found, _step(stage, reduced)))
         fixed[stage] = reached[stage]
     return {stage: min(bounds[stage], reached[stage]) for stage in order}
 
 
-def _rounded_up(bound: float) -> int:
+def _step(stage: Stage, reduced: Reduced) -> int:
+    """What every value of the stage is a multiple of."""
+    if stage.goal is not Goal.COST:
+        return 1
+    return math.gcd(*(k.price_micros for k in reduced.new_kinds if k.weight == stage.key)) or 1
+
+
+def _rounded_up(bound: float, step: int) -> int:
     """The relaxation is solved in floating point: give away a billionth rather than claim too much."""
-    return int(np.ceil(bound * (1 - 1e-9) - 1e-3))
+    return -int(-(bound * (1 - 1e-9) - 1e-3) // step) * step

@@ -241,6 +241,7 @@ class TestHopelessOrHuge:
         [
             pytest.param({}, id="plain"),
             pytest.param({"topology_spread": (TopologySpread(HOSTNAME, 4, ALL),)}, id="host-spread"),
+            pytest.param({"topology_spread": (SPREAD,)}, id="zone-spread"),
             pytest.param({"pod_affinity": (_term(),)}, id="zone-affinity"),
             pytest.param({"pod_anti_affinity": (_term(HOSTNAME),)}, id="host-anti-affinity"),
             pytest.param({"host_ports": (HostPort(80),)}, id="host-port"),
