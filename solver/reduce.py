@@ -6,6 +6,7 @@ that no plan can tell apart are one *kind*.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +35,16 @@ def price_micros(group: NodeGroup) -> int:
 def obliged(group: NodeGroup) -> int:
     """Nodes that bring a group to its minimum size."""
     return max(0, min(group.min_size, group.max_size) - group.target_size)
+
+
+def minimums(groups: Iterable[NodeGroup], least: int) -> dict[str, int]:
+    """How many of `least` obliged nodes each group gets, in the order given: where limits leave fewer than the minimum
+    sizes ask for, the last groups stay below theirs."""
+    shares: dict[str, int] = {}
+    for group in groups:
+        shares[group.id] = min(obliged(group), least)
+        least -= shares[group.id]
+    return shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from solver.between import Counter, counters, exclusions, needs, rules
 from solver.eligibility import why_not_eligible
 from solver.model import PODS, Labels, Limit, NodeGroup, PodSpec, Problem, Resources, Taint
-from solver.reduce import Bools, Demand, Ints, Kind, Reduced, obliged, price_micros
+from solver.reduce import Bools, Demand, Ints, Kind, Reduced, minimums, obliged, price_micros
 from solver.rows import Layout, Place, avoids_any, soft_taints
 from solver.validate import remaining
 
@@ -54,7 +54,7 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
         numbered,
         limit_names,
         tuple(limits),
-        _unavoidable_change(problem),
+        _unavoidable_change(problem, numbered),
     )
 
 
@@ -266,7 +266,7 @@ def _group_kinds(table: _Table, uses: dict[str, list[int]], limits: Sequence[int
         members[key].append(group)
     kinds = []
     left = list(limits)  # minimum sizes are met as far as limits allow, in the order of ids
-    before = _previous_deltas(table.problem)
+    told = _told(table.problem)
     for (free, fits, price, weight, use, (running, met)), groups in sorted(
         members.items(), key=lambda item: item[1][0].id
     ):
@@ -281,7 +281,7 @@ def _group_kinds(table: _Table, uses: dict[str, list[int]], limits: Sequence[int
         # A node for every pod is as many as can be of use.
         most = min(most, least + int(np.frombuffer(fits, dtype=bool) @ counts))
         ids = tuple(g.id for g in groups)
-        previous = sum(before.get(g.id, (0, 0))[0] for g in groups)
+        previous, _ = _previous(told, groups, least)
         kinds.append(
             Kind(
                 0, free, fits, price, weight, use, least, most, limited,
@@ -291,26 +291,26 @@ def _group_kinds(table: _Table, uses: dict[str, list[int]], limits: Sequence[int
     return sorted(kinds, key=lambda k: k.groups)
 
 
-def _previous_deltas(problem: Problem) -> dict[str, tuple[int, int]]:
-    """Per group that the previous plan opens or that is below its minimum: the delta nearest to the previous one that
-    its sizes allow, and how far that is from it."""
-    if problem.previous is None:
-        return {}
-    told = {increment.node_group: increment.delta for increment in problem.previous.increments}
-    near = {}
-    for group in problem.node_groups:
+def _previous(told: Mapping[str, int], groups: Sequence[NodeGroup], least: int) -> tuple[int, int]:
+    """Nodes of a kind whose groups get, of `least` and more nodes, what is nearest to the deltas that a previous plan
+    told; and how far that is from them."""
+    nodes = change = 0
+    for group, obliged_nodes in zip(groups, minimums(groups, least).values(), strict=True):
         before = told.get(group.id, 0)
-        room = max(0, group.max_size - group.target_size)
-        kept = min(max(before, obliged(group)), room)
-        if before or kept:
-            near[group.id] = (kept, abs(kept - before))
-    return near
+        kept = min(max(before, obliged_nodes), max(0, group.max_size - group.target_size))
+        nodes, change = nodes + kept, change + abs(kept - before)
+    return nodes, change
 
 
-def _unavoidable_change(problem: Problem) -> int | None:
+def _told(problem: Problem) -> dict[str, int]:
+    return {} if problem.previous is None else {each.node_group: each.delta for each in problem.previous.increments}
+
+
+def _unavoidable_change(problem: Problem, kinds: Sequence[Kind]) -> int | None:
     if problem.previous is None:
         return None
-    return sum(change for _, change in _previous_deltas(problem).values())
+    groups, told = {group.id: group for group in problem.node_groups}, _told(problem)
+    return sum(_previous(told, [groups[name] for name in kind.groups], kind.least)[1] for kind in kinds)
 
 
 def _node_kinds(table: _Table, limit_rows: int) -> list[Kind]:

@@ -15,7 +15,7 @@ import numpy as np
 from solver.columns import Pool
 from solver.master import Selection
 from solver.model import Increment, NodeGroup, PlacedOnNode, PlannedNodes, Relaxed
-from solver.reduce import Demand, Ints, Kind, Reduced, obliged
+from solver.reduce import Demand, Ints, Kind, Reduced, minimums
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ def _rooms(groups: Mapping[str, NodeGroup], kind: Kind, before: Mapping[str, int
     order: list[tuple[str, int]] = []
     taken: Counter[str] = Counter()
     room = {g: max(0, groups[g].max_size - groups[g].target_size) for g in kind.groups}
-    levels = ({g: obliged(groups[g]) for g in kind.groups}, before, room)
+    levels = (minimums([groups[g] for g in kind.groups], kind.least), before, room)
     for level in levels:
         for group in kind.groups:
             more = min(level.get(group, 0), room[group]) - taken[group]

@@ -10,7 +10,7 @@ import pytest
 from solver import Budget, Limit, NodeGroup, Plan, PodSet, PodSpec, Problem, ProblemError, Status, solve
 from solver.eligibility import why_not_eligible
 from solver.model import Node
-from tests.solver.build import GPU, TAINT, TOLERATION, group, node, pods, spec, wants
+from tests.solver.build import GPU, TAINT, TOLERATION, group, node, pods, previous, spec, wants
 
 BUDGET = Budget(deterministic_seconds=10.0)
 
@@ -312,3 +312,24 @@ def test_nodes_that_stand_are_told_apart_by_name() -> None:
         nodes=(Node("n1", {"cpu": 4000, "pods": 9}, {"zone": "a"}), Node("n2", {"cpu": 4000, "pods": 9})),
     )
     assert [p.node for p in plan.existing] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "before", "opened", "disruption"),
+    [
+        pytest.param(0, {}, {}, 0, id="no-minimum-met"),
+        pytest.param(0, {"a": 1, "b": 2}, {}, 3, id="none-met-though-opened-before"),
+        pytest.param(1, {}, {"a": 1}, 1, id="one-of-two"),
+        pytest.param(1, {"b": 2}, {"a": 1}, 3, id="the-other-one-before"),
+        pytest.param(2, {"b": 2}, {"a": 1, "b": 1}, 2, id="both"),
+    ],
+)
+def test_disruption_is_counted_per_group_where_limits_leave_minimum_sizes_unmet(
+    allowed: int, before: dict[str, int], opened: dict[str, int], disruption: int
+) -> None:
+    """Groups of one kind, whose nodes are chosen together."""
+    groups = tuple(group(name, min_size=1, max_size=3) for name in "ab")
+    limits = (Limit("cpu", {"cpu": 4000 * allowed}),)
+    plan = solve(Problem((), groups, limits=limits, previous=previous(before)), Budget(deterministic_seconds=5))
+    assert {each.node_group: each.delta for each in plan.increments} == opened
+    assert plan.objective[-1] == disruption
