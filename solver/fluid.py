@@ -34,18 +34,13 @@ class FluidModel:
         solution = program.solve(seconds)
         return None if solution is None else solution.objective + hopeless_value(stage, self.reduced)
 
-    def pod_values(self, weights: Mapping[Stage, float], seconds: float | None = None) -> tuple[Floats, float] | None:
-        """The duals of serving one more pod of each spec, when all stages are weighed into one objective; and that
-        objective's least value. None in case of time out."""
-        found = self.relaxed(weights, seconds)
-        return None if found is None else (found[0], found[1])
-
     def relaxed(
         self, weights: Mapping[Stage, float], seconds: float | None = None
     ) -> tuple[Floats, float, Floats] | None:
-        """As `pod_values`, with the values of the claims' variables."""
+        """The duals of serving one more pod of each spec, when all stages are weighed into one objective; that
+        objective's least value, roughly; and the values of the claims' variables. None in case of time out."""
         program, serve = self._program(weights, {})
-        solution = program.solve(seconds)
+        solution = program.solve(seconds, roughly=True)
         if solution is None:
             return None
         first = program.variables - len(self.claimed.linear.uppers)

@@ -13,7 +13,7 @@ from ortools.math_opt import model_pb2, model_update_pb2, result_pb2
 from ortools.math_opt.core.python import solver
 from ortools.math_opt.python import mathopt
 
-from solver.lp import INFINITY, LpSolution, dense
+from solver.lp import INFINITY, AbnormalEndError, LpSolution, dense, optimal
 from solver.reduce import Floats, Ints
 
 
@@ -24,7 +24,12 @@ class GrowingProgram:
         self._lower, self._upper, self._most = np.zeros(0), np.zeros(0), np.zeros(0)
         self._costs: list[float] = []
         self._entries: list[tuple[Ints, Ints, Floats]] = []
-        self._loaded_lower, self._loaded_upper, self._loaded_most = self._lower, self._upper, self._most
+        self._begin()
+
+    def _begin(self) -> None:
+        """A solver that has heard of nothing yet."""
+        self._loaded_lower = self._loaded_upper = self._loaded_most = np.zeros(0)
+        self._loaded_entries = 0
         arguments = mathopt.StreamableSolverInitArguments().to_proto()
         self._solver = solver.new(mathopt.SolverType.GLOP.value, model_pb2.ModelProto(), arguments)
 
@@ -57,19 +62,11 @@ class GrowingProgram:
 
     def solve(self, seconds: float | None = None) -> LpSolution | None:
         """None where there is no optimal solution within `seconds`."""
-        self._load()
         parameters = mathopt.SolveParameters(threads=1)
         if seconds is not None:
             parameters.time_limit = timedelta(seconds=max(seconds, 0.001))
-        result = self._solver.solve(
-            parameters.to_proto(),
-            mathopt.ModelSolveParameters().to_proto(),
-            None,
-            mathopt.CallbackRegistration().to_proto(),
-            None,
-            None,
-        )
-        if result.termination.reason != result_pb2.TERMINATION_REASON_OPTIMAL:
+        result = self._optimal(parameters)
+        if result is None:
             return None
         primal, dual = result.solutions[0].primal_solution, result.solutions[0].dual_solution
         return LpSolution(
@@ -78,24 +75,43 @@ class GrowingProgram:
             dense(dual.dual_values, len(self._lower)),
         )
 
+    def _optimal(self, parameters: mathopt.SolveParameters) -> result_pb2.SolveResultProto | None:
+        self._load()
+        try:
+            return optimal(
+                lambda: self._solver.solve(
+                    parameters.to_proto(),
+                    mathopt.ModelSolveParameters().to_proto(),
+                    None,
+                    mathopt.CallbackRegistration().to_proto(),
+                    None,
+                    None,
+                )
+            )
+        except AbnormalEndError:
+            # Such a solver cannot be used any more.
+            self._begin()
+            return None
+
     def _load(self) -> None:
         """Tells the solver what has changed."""
         update = model_update_pb2.ModelUpdateProto()
         self._changes(update)
         rows, variables = update.new_linear_constraints, update.new_variables
         old_rows, old_variables = len(self._loaded_lower), len(self._loaded_most)
+        new_costs, new_entries = self._costs[old_variables:], self._entries[self._loaded_entries :]
         rows.ids.extend(range(old_rows, len(self._lower)))
         rows.lower_bounds.extend(self._lower[old_rows:].tolist())
         rows.upper_bounds.extend(self._upper[old_rows:].tolist())
         variables.ids.extend(range(old_variables, self.variables))
-        variables.lower_bounds.extend([0.0] * len(self._costs))
+        variables.lower_bounds.extend([0.0] * len(new_costs))
         variables.upper_bounds.extend(self._most[old_variables:].tolist())
-        variables.integers.extend([False] * len(self._costs))
+        variables.integers.extend([False] * len(new_costs))
         costs = update.objective_updates.linear_coefficients
         costs.ids.extend(range(old_variables, self.variables))
-        costs.values.extend(self._costs)
-        if self._entries:
-            row, variable, value = (np.concatenate(part) for part in zip(*self._entries, strict=True))
+        costs.values.extend(new_costs)
+        if new_entries:
+            row, variable, value = (np.concatenate(part) for part in zip(*new_entries, strict=True))
             order = np.lexsort((variable, row))
             matrix = update.linear_constraint_matrix_updates
             matrix.row_ids.extend(row[order].tolist())
@@ -103,7 +119,7 @@ class GrowingProgram:
             matrix.coefficients.extend(value[order].tolist())
         if not self._solver.update(update):
             raise RuntimeError("the solver refuses to go on from a changed linear program")
-        self._costs, self._entries = [], []
+        self._loaded_entries = len(self._entries)
         self._loaded_lower, self._loaded_upper = self._lower.copy(), self._upper.copy()
         self._loaded_most = self._most.copy()
 

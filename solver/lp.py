@@ -5,7 +5,8 @@ Models are written to MathOpt's protobuf directly: its object API costs more tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ import numpy as np
 from ortools.math_opt import model_pb2, result_pb2, sparse_containers_pb2
 from ortools.math_opt.core.python import solver
 from ortools.math_opt.python import mathopt
+from pybind11_abseil.status import StatusCode, StatusNotOk
 
 from solver.reduce import Floats
 
@@ -69,34 +71,56 @@ class LinearProgram:
         keep = x.ravel() != 0
         self._entries.append((r.ravel()[keep], v.ravel()[keep], x.ravel()[keep]))
 
-    def solve(self, seconds: float | None = None) -> LpSolution | None:
-        """None where there is no optimal solution within `seconds`."""
+    def solve(self, seconds: float | None = None, *, roughly: bool = False) -> LpSolution | None:
+        """None where there is no optimal solution within `seconds`. With `roughly`, for guides and not for bounds, a
+        program whose costs are of too different size is solved again, to a tolerance in terms of the dearest one."""
         parameters = mathopt.SolveParameters(threads=1)
         if seconds is not None:
             parameters.time_limit = timedelta(seconds=max(seconds, 0.001))
+        for scale in (1.0, self._scale()) if roughly else (1.0,):
+            try:
+                result = self._optimal(parameters, scale)
+            except AbnormalEndError:
+                continue
+            if result is None:
+                return None
+            primal, dual = result.solutions[0].primal_solution, result.solutions[0].dual_solution
+            return LpSolution(
+                primal.objective_value / scale,
+                dense(primal.variable_values, self.variables),
+                dense(dual.dual_values, self.rows) / scale,
+            )
+        return None
+
+    def _optimal(self, parameters: mathopt.SolveParameters, scale: float) -> result_pb2.SolveResultProto | None:
         # What `mathopt.solve` does, less the translation of the result into Python objects, which takes longer than
         # solving at our sizes.
-        result = solver.solve(
-            self._proto(),
-            mathopt.SolverType.GLOP.value,
-            mathopt.StreamableSolverInitArguments().to_proto(),
-            parameters.to_proto(),
-            mathopt.ModelSolveParameters().to_proto(),
-            None,
-            mathopt.CallbackRegistration().to_proto(),
-            None,
-            None,
-        )
-        if result.termination.reason != result_pb2.TERMINATION_REASON_OPTIMAL:
-            return None
-        primal, dual = result.solutions[0].primal_solution, result.solutions[0].dual_solution
-        return LpSolution(
-            primal.objective_value,
-            dense(primal.variable_values, self.variables),
-            dense(dual.dual_values, self.rows),
+        return optimal(
+            lambda: solver.solve(
+                self._proto(scale),
+                mathopt.SolverType.GLOP.value,
+                mathopt.StreamableSolverInitArguments().to_proto(),
+                parameters.to_proto(),
+                mathopt.ModelSolveParameters().to_proto(),
+                None,
+                mathopt.CallbackRegistration().to_proto(),
+                None,
+                None,
+            )
         )
 
-    def _proto(self) -> model_pb2.ModelProto:
+    def _costs(self) -> Floats:
+        cost = np.concatenate(self._cost)
+        for variable, extra in self._extra_cost.items():
+            cost[variable] += extra
+        return cost
+
+    def _scale(self) -> float:
+        """Makes the dearest variable cost about one; a power of two, so that nothing is rounded."""
+        dearest = float(np.abs(self._costs()).max(initial=0.0))
+        return 1.0 if dearest == 0.0 else math.ldexp(1.0, -math.frexp(dearest)[1])
+
+    def _proto(self, scale: float) -> model_pb2.ModelProto:
         proto = model_pb2.ModelProto()
         variables, rows = proto.variables, proto.linear_constraints
         variables.ids.extend(range(self.variables))
@@ -114,13 +138,28 @@ class LinearProgram:
         matrix.row_ids.extend((places // self.variables).tolist())
         matrix.column_ids.extend((places % self.variables).tolist())
         matrix.coefficients.extend(np.bincount(at, weights=value, minlength=len(places)).tolist())
-        cost = np.concatenate(self._cost)
-        for variable, extra in self._extra_cost.items():
-            cost[variable] += extra
+        cost = self._costs() * scale
         used = np.flatnonzero(cost)
         proto.objective.linear_coefficients.ids.extend(used.tolist())
         proto.objective.linear_coefficients.values.extend(cost[used].tolist())
         return proto
+
+
+class AbnormalEndError(Exception):
+    """GLOP gave up or is not sure of its answer, as it may be where numbers of very different size meet."""
+
+
+def optimal(solve: Callable[[], result_pb2.SolveResultProto]) -> result_pb2.SolveResultProto | None:
+    """The result of a solve, where that is an optimal solution. Raises AbnormalEndError."""
+    try:
+        result = solve()
+    except StatusNotOk as error:
+        if error.status.code() == StatusCode.INTERNAL:
+            raise AbnormalEndError from error
+        raise
+    if result.termination.reason == result_pb2.TERMINATION_REASON_IMPRECISE:
+        raise AbnormalEndError
+    return result if result.termination.reason == result_pb2.TERMINATION_REASON_OPTIMAL else None
 
 
 def dense(sparse: sparse_containers_pb2.SparseDoubleVectorProto, size: int) -> Floats:
