@@ -9,8 +9,9 @@ greedy packing never hear of a rule.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from solver.claims import Claims, completed, nobody, settle, units_of, unserved_of
@@ -19,6 +20,7 @@ from solver.rules import Apart, Beside, OneDomain, Rule, Spread
 
 _NO_END = 2**60
 _TRIMS = 10
+_DUST = 1e-6
 
 
 def chosen(
@@ -150,9 +152,14 @@ class _Dealing:
         )
         for demand in order:
             alone = [row for row in ways[demand.index] if not rows[row].bundle and row not in self._closed]
-            for level in sorted({rows[row].given_up for row in alone}):
-                open_rows = [row for row in alone if rows[row].given_up == level]
-                unserved[demand.index] -= self._deal(demand, open_rows, unserved[demand.index], units)
+            levels: defaultdict[int, list[int]] = defaultdict(list)
+            for row in alone:
+                levels[rows[row].given_up].append(row)
+            # The guide knows where limits and sizes let no more keep their preferences; then all that is left.
+            for most in (self._guided(demand, levels), dict.fromkeys(levels, demand.count)):
+                for level in sorted(levels):
+                    count = min(unserved[demand.index], most[level])
+                    unserved[demand.index] -= self._deal(demand, levels[level], count, units)
         for demand in (d for d in self._reduced.live if not ways[d.index]):
             least = self._left.get(demand.rows[0], demand.count)
             unserved[demand.index] = max(0, demand.count - least)
@@ -176,6 +183,13 @@ class _Dealing:
             left -= amount
             self._take(row, amount)
         return count - left
+
+    def _guided(self, demand: Demand, levels: Mapping[int, Sequence[int]]) -> dict[int, int]:
+        """How many pods the guide lets give up so many preferences."""
+        return {
+            level: math.ceil(sum(self._guide.get((demand.index, row), 0.0) for row in rows) - _DUST)
+            for level, rows in levels.items()
+        }
 
     def _take(self, row: int, units: int) -> None:
         for tally, pods in self._counts.get(row, ()):
