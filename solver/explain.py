@@ -24,6 +24,7 @@ from solver.explain_model import (
 from solver.explain_question import Claim, Question, Trials, claims, question
 from solver.explain_unserved import why_unserved
 from solver.model import Budget, Plan, Problem
+from solver.validate import validate
 
 __all__ = [
     "KEPT",
@@ -55,9 +56,11 @@ def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Expla
     """Explains `plan`, which `solve` made of `problem`, within `budget` (default: five seconds).
 
     Under a deterministic budget the explanation depends on nothing but the arguments: the number of trials is bounded,
-    and each of them gets a part of the budget.
+    and each of them gets a part of the budget. Raises `solver.errors.ProblemError` for a problem or budget that cannot
+    be meant.
     """
     budget = budget or Budget(5.0)
+    validate(problem, budget)
     waiting, opened = claims(plan), by_cost(problem, plan)
     first = _CLAIMS_SHARE if opened else 1.0
     trials = Trials(replace(budget, seconds=budget.seconds * first))

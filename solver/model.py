@@ -269,7 +269,10 @@ class Problem:
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How long planning may take. With `deterministic_seconds` the result does not depend on the machine's speed:
-    CP-SAT counts its own operations (`max_deterministic_time`) and the wall clock is not read."""
+    CP-SAT counts its own operations (`max_deterministic_time`) and the wall clock is not read.
+
+    Seconds are finite and not negative, workers at least 1; 0 seconds leave time for a first plan only.
+    """
 
     seconds: float = 1.0
     deterministic_seconds: float | None = None

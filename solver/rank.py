@@ -65,11 +65,11 @@ def rank(problem: Problem, candidates: Sequence[Candidate], budget: Budget) -> t
     Otherwise the fractional optimum over shared columns is compared: it costs milliseconds a candidate, and carries no
     noise that could turn the order, unlike plans found in a hurry.
 
-    Raises `ProblemError` where the problem or a candidate cannot be meant (an unknown group, more pods than there are),
-    and TimeoutError where the budget is too short for a comparison.
+    Raises `ProblemError` where the problem, the budget or a candidate cannot be meant (an unknown group, more pods than
+    there are), and TimeoutError where the budget is too short for a comparison.
     """
     meter = Meter(budget)
-    validate(problem)
+    validate(problem, budget)
     _validate(problem, candidates)
     problem = _coarse(problem)
     full = reduce(problem, domains=False)

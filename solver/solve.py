@@ -27,11 +27,11 @@ _MAIN_SHARE = 0.75
 def solve(problem: Problem, budget: Budget | None = None) -> Plan:
     """The best plan found within `budget` (default: one second), with a certificate of how good it is.
 
-    Raises `solver.errors.ProblemError` for a problem that cannot be meant, naming every fault. Every plan has passed
-    `solver.check.check`. The result depends on nothing but the arguments where the budget is deterministic.
+    Raises `solver.errors.ProblemError` for a problem or budget that cannot be meant, naming every fault. Every plan
+    has passed `solver.check.check`. The result depends on nothing but the arguments where the budget is deterministic.
     """
     meter = Meter(budget or Budget())
-    validate(problem)
+    validate(problem, meter.budget)
     reduced = reduce(problem)
     tiered = len(reduced.tiers) > 1
     outcome = optimise(reduced, meter, _MAIN_SHARE if tiered else 1.0)

@@ -1,4 +1,7 @@
-"""Refuses problems that cannot be meant, naming every fault at once. Says nothing about whether they can be solved."""
+"""Refuses problems and budgets that cannot be meant, naming every fault at once.
+
+Says nothing about whether a problem can be solved.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from solver.errors import ProblemError
-from solver.model import Limit, NodeGroup, Plan, PodSet, Problem, Resources
+from solver.model import Budget, Limit, NodeGroup, Plan, PodSet, Problem, Resources
 from solver.validate_specs import MAX_AMOUNT, MAX_COUNT, SpecFaults, amounts
 
 __all__ = ["MAX_COUNT", "remaining", "validate"]
@@ -15,11 +18,14 @@ __all__ = ["MAX_COUNT", "remaining", "validate"]
 MAX_PRICE_USD_PER_HOUR = 10**6
 MAX_TOTAL_USD_PER_HOUR = 10**12
 MAX_WAITED_SECONDS = 10**18
+MAX_BUDGET_SECONDS = 10**9
+MAX_WORKERS = 1000
 
 
-def validate(problem: Problem) -> None:
-    """Raises `ProblemError` with every fault."""
+def validate(problem: Problem, budget: Budget | None = None) -> None:
+    """Raises `ProblemError` with every fault, of the budget too where one is given."""
     faults = [
+        *(_budget(budget) if budget is not None else ()),
         *_duplicates("node group", [group.id for group in problem.node_groups]),
         *_duplicates("node", [node.name for node in problem.nodes]),
         *_duplicates("limit", [limit.name for limit in problem.limits]),
@@ -46,6 +52,16 @@ def validate(problem: Problem) -> None:
     faults.extend(_sums(problem))
     if faults:
         raise ProblemError(faults)
+
+
+def _budget(budget: Budget) -> Iterator[str]:
+    """None at all, 0 seconds, is allowed: what is found without searching is a plan too."""
+    for name, seconds in (("seconds", budget.seconds), ("deterministic_seconds", budget.deterministic_seconds)):
+        if seconds is not None and not 0 <= seconds <= MAX_BUDGET_SECONDS:  # nor is nan
+            yield f"budget: {name} {seconds} is not between 0 and {MAX_BUDGET_SECONDS}"
+    workers = budget.workers
+    if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MAX_WORKERS:
+        yield f"budget: workers {workers!r} is not a whole number between 1 and {MAX_WORKERS}"
 
 
 def _duplicates(what: str, names: list[str]) -> Iterator[str]:

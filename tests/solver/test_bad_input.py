@@ -3,6 +3,7 @@ get a clear answer."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from solver import (
     Requirement,
     Status,
     Toleration,
+    explain,
     solve,
 )
 from solver.model import (
@@ -34,6 +36,7 @@ from solver.model import (
     TopologySpread,
     WhenUnsatisfiable,
 )
+from solver.rank import rank
 from solver.validate import validate
 from tests.solver.build import group, node, pods, previous, spec
 
@@ -207,6 +210,69 @@ def test_a_previous_plan_may_name_groups_that_are_gone() -> None:
         Problem((pods("a", 1),), (group("g"),), previous=previous({"gone": 3})), Budget(deterministic_seconds=5)
     )
     assert [(each.node_group, each.delta) for each in plan.increments] == [("g", 1)]
+
+
+SECONDS = "is not between 0 and 1000000000"
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        pytest.param(Budget(math.inf), [f"budget: seconds inf {SECONDS}"], id="endless"),
+        pytest.param(Budget(-1), [f"budget: seconds -1 {SECONDS}"], id="negative"),
+        pytest.param(Budget(math.nan), [f"budget: seconds nan {SECONDS}"], id="nan"),
+        pytest.param(
+            Budget(deterministic_seconds=math.inf),
+            [f"budget: deterministic_seconds inf {SECONDS}"],
+            id="deterministic-endless",
+        ),
+        pytest.param(
+            Budget(deterministic_seconds=-0.5),
+            [f"budget: deterministic_seconds -0.5 {SECONDS}"],
+            id="deterministic-negative",
+        ),
+        pytest.param(
+            Budget(deterministic_seconds=math.nan),
+            [f"budget: deterministic_seconds nan {SECONDS}"],
+            id="deterministic-nan",
+        ),
+        pytest.param(
+            Budget(workers=0), ["budget: workers 0 is not a whole number between 1 and 1000"], id="no-workers"
+        ),
+        pytest.param(
+            Budget(workers=1.5),  # type: ignore[arg-type]
+            ["budget: workers 1.5 is not a whole number between 1 and 1000"],
+            id="half-a-worker",
+        ),
+        pytest.param(
+            Budget(-1, math.nan, 1001),
+            [
+                f"budget: seconds -1 {SECONDS}",
+                f"budget: deterministic_seconds nan {SECONDS}",
+                "budget: workers 1001 is not a whole number between 1 and 1000",
+            ],
+            id="all-at-once",
+        ),
+    ],
+)
+def test_a_budget_that_cannot_be_meant(budget: Budget, expected: list[str]) -> None:
+    wrong = Problem((pods("a", -1),), (group("g"),))
+    count = "pod set a: count -1 is not between 0 and 1000000000"
+    plan = previous({})
+    for use in (
+        lambda problem: solve(problem, budget),
+        lambda problem: rank(problem, (), budget),
+        lambda problem: explain(problem, plan, budget),
+    ):
+        for problem, told in ((replace(wrong, pod_sets=()), expected), (wrong, [*expected, count])):
+            with pytest.raises(ProblemError) as caught:
+                use(problem)
+            assert list(caught.value.problems) == told
+
+
+@pytest.mark.parametrize("budget", [Budget(0), Budget(deterministic_seconds=0)], ids=["wall", "deterministic"])
+def test_no_time_at_all_is_enough_for_a_plan(budget: Budget) -> None:
+    assert not solve(Problem((pods("a", 5),), (group("g"),)), budget).unplaced
 
 
 def test_all_faults_are_told_at_once() -> None:
