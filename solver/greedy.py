@@ -138,11 +138,11 @@ class _State:
         self.left[specs] = np.maximum(0, self.left[specs] - pods * count)
 
 
-def whole_gangs(pool: Pool, left: Ints, opened: Mapping[int, int]) -> Selection:
+def whole_gangs(pool: Pool, left: Ints, opened: Mapping[int, int], lost: frozenset[str] = frozenset()) -> Selection:
     """Nodes per column, and of the pods per spec that are left lowest claims first; a gang that cannot be whole goes
-    unserved altogether."""
+    unserved altogether. Gangs known to be `lost` go before any other claim."""
     reduced = pool.reduced
-    unserved = _missing(reduced, left)
+    unserved = _missing(reduced, left, lost)
     broken = {d.gang for d in reduced.live if d.gang is not None and unserved[d.index]}
     for demand in reduced.live:
         if demand.gang in broken and demand.gang is not None:
@@ -151,10 +151,12 @@ def whole_gangs(pool: Pool, left: Ints, opened: Mapping[int, int]) -> Selection:
     return Selection(nodes, unserved)
 
 
-def _missing(reduced: Reduced, left: Ints) -> dict[int, int]:
+def _missing(reduced: Reduced, left: Ints, lost: frozenset[str]) -> dict[int, int]:
     short = left.tolist()
     unserved = {}
-    for demand in sorted(reduced.live, key=lambda d: (not d.placeholder, d.priority, d.gang is not None)):
+    for demand in sorted(
+        reduced.live, key=lambda d: (d.gang not in lost, not d.placeholder, d.priority, d.gang is not None)
+    ):
         unserved[demand.index] = min(demand.count, short[demand.spec])
         short[demand.spec] -= unserved[demand.index]
     return unserved

@@ -197,16 +197,17 @@ def _open_each(
 
 
 @compiled
-def _open_best(
+def _open_best(  # noqa: C901 - one loop, flat for speed
     kinds: Ints, cost: Floats, ratio: Floats,
     requests: Ints, caps: Ints, fits: Bools, free: Ints, weight: Floats, values: Floats,
-    left: Ints, room: Ints, use: Ints, allowed: Ints, links: Links, spare: Ints,
+    left: Ints, mine: Ints, room: Ints, use: Ints, allowed: Ints, links: Links, spare: Ints,
     of_kind: Ints, copies: Ints, ends: Ints, specs: Ints, pods: Ints,
 ) -> int:  # fmt: skip
     """Again and again the kind whose pattern is worth most for its cost, until no kind serves anything more. `ratio`
-    is what each was worth when it was last asked: as pods run out it falls, so that only the best is asked again."""
+    is what each was worth when it was last asked: as pods run out it falls, so that only the best is asked again.
+    Where there are pods in `mine`, they come first, only they count, and nothing is opened once they are served."""
     found, at = 0, 0
-    nothing = np.zeros(len(left), np.int64)
+    only_mine = mine.any()
     while found < len(copies) and at + len(left) <= len(specs):
         best = 0
         for i in range(len(kinds)):
@@ -226,26 +227,31 @@ def _open_best(
                 weight[kind],
                 values,
                 left,
-                nothing,
+                mine,
                 links,
                 spare[kind],
                 specs[at:],
                 pods[at:],
             )
             for e in range(at, at + length):
-                worth += values[specs[e]] * pods[e]
+                worth += values[specs[e]] * (min(pods[e], mine[specs[e]]) if only_mine else pods[e])
         ratio[best] = worth / (cost[kind] + 1.0)
-        beaten = length == 0
+        beaten = length == 0 or worth <= 0
         for i in range(len(kinds)):
             if ratio[i] > ratio[best]:
                 beaten = True
         if beaten:
             continue
-        opened = _take(kind, length, specs[at:], pods[at:], most, left, nothing, room, use, allowed)
+        opened = _take(kind, length, specs[at:], pods[at:], most, left, mine, room, use, allowed)
         at += length
         of_kind[found], copies[found], ends[found] = kind, opened, at
         found += 1
+        if only_mine and not mine.any():
+            break
     return found
+
+
+_Saved = tuple[Ints, Ints, Ints, dict[Pattern, int]]
 
 
 class Packing:
@@ -305,18 +311,32 @@ class Packing:
 
     def finish(self, kinds: Ints, ratio: Floats) -> None:
         """What is left, on whichever of the kinds suits best; `ratio` is what each is worth at most, for its cost."""
-        ratio = np.maximum(ratio, 1e-9)
-        if not kinds.size:
-            return
-        while True:
+        self._best(kinds, np.maximum(ratio, 1e-9), np.zeros_like(self.left))
+
+    def serve(self, kinds: Ints, mine: Ints) -> bool:
+        """Nodes for these pods (per spec, of those that are left), filled up with others; whether all are served."""
+        mine = np.minimum(mine, self.left)
+        if mine.any():
+            self._best(kinds, np.full(len(kinds), np.inf), mine)
+        return not mine.any()
+
+    def save(self) -> _Saved:
+        return self.left.copy(), self._room.copy(), self._allowed.copy(), dict(self.nodes)
+
+    def restore(self, saved: _Saved) -> None:
+        self.left, self._room, self._allowed, self.nodes = saved
+
+    def _best(self, kinds: Ints, ratio: Floats, mine: Ints) -> None:
+        only_mine = mine.any()
+        while kinds.size:
             out = self._buffers()
             found = _open_best(
                 kinds, self._cost, ratio, self._reduced.requests, self._reduced.caps, self._reduced.fits,
-                self._reduced.free, self._weight, self._values, self.left, self._room, self._reduced.use,
+                self._reduced.free, self._weight, self._values, self.left, mine, self._room, self._reduced.use,
                 self._allowed, self._links, self._spare, *out,
             )  # fmt: skip
             self._keep(found, out)
-            if found == 0 or not self.left.any() or ratio.max(initial=0.0) <= 0:
+            if found == 0 or not self.left.any() or ratio.max() <= 0 or (only_mine and not mine.any()):
                 break
 
     def _each(self, kinds: Ints, enough: Floats, nodes: Ints, mine: Ints) -> None:
@@ -393,5 +413,21 @@ def warm_up() -> None:
         *out,
     )
     _open_best(
-        zero, value, value, ones, one, fits, ones, weight, value, one.copy(), one.copy(), use, none, links, use, *out
+        zero,
+        value,
+        value,
+        ones,
+        one,
+        fits,
+        ones,
+        weight,
+        value,
+        one.copy(),
+        zero.copy(),
+        one.copy(),
+        use,
+        none,
+        links,
+        use,
+        *out,
     )

@@ -144,27 +144,37 @@ class _Dealing:
         ways = {d.index: [r for r in d.rows if (d.index, r) in self._claimed.units] for d in self._reduced.live}
         for bundles in self._reduced.together:
             self._bundle(bundles, units, unserved)
-        rows = self._reduced.rows
         # Those that wait for others come last; of the rest, those with the fewest ways go first.
         order = sorted(
             (d for d in self._reduced.live if ways[d.index]),
             key=lambda d: (any(self._filled.get(r) for r in ways[d.index]), len(ways[d.index]), -d.count, d.index),
         )
-        for demand in order:
-            alone = [row for row in ways[demand.index] if not rows[row].bundle and row not in self._closed]
-            levels: defaultdict[int, list[int]] = defaultdict(list)
-            for row in alone:
-                levels[rows[row].given_up].append(row)
-            # The guide knows where limits and sizes let no more keep their preferences; then all that is left.
-            for most in (self._guided(demand, levels), dict.fromkeys(levels, demand.count)):
-                for level in sorted(levels):
-                    count = min(unserved[demand.index], most[level])
-                    unserved[demand.index] -= self._deal(demand, levels[level], count, units)
+        more = True
+        while more:  # those that wait for others are served once the others are
+            before = sum(unserved.values())
+            for demand in order:
+                self._deal_out(demand, ways[demand.index], unserved, units)
+            more = sum(unserved.values()) < before
         for demand in (d for d in self._reduced.live if not ways[d.index]):
             least = self._left.get(demand.rows[0], demand.count)
             unserved[demand.index] = max(0, demand.count - least)
             self._take(demand.rows[0], demand.count - unserved[demand.index])
         return _whole_gangs(self._reduced, self._claimed, units, unserved)
+
+    def _deal_out(
+        self, demand: Demand, ways: Sequence[int], unserved: dict[int, int], units: dict[tuple[int, int], int]
+    ) -> None:
+        """What of the demand is not served yet, giving up as few preferences as can be."""
+        rows = self._reduced.rows
+        alone = [row for row in ways if not rows[row].bundle and row not in self._closed]
+        levels: defaultdict[int, list[int]] = defaultdict(list)
+        for row in alone:
+            levels[rows[row].given_up].append(row)
+        # The guide knows where limits and sizes let no more keep their preferences; then all that is left.
+        for most in (self._guided(demand, levels), dict.fromkeys(levels, demand.count)):
+            for level in sorted(levels):
+                count = min(unserved[demand.index], most[level])
+                unserved[demand.index] -= self._deal(demand, levels[level], count, units)
 
     def _deal(self, demand: Demand, rows: list[int], count: int, units: dict[tuple[int, int], int]) -> int:
         """Deals up to `count` pods; returns how many."""

@@ -30,7 +30,7 @@ from solver.reduce import Floats, Ints, Reduced
 from solver.reduction import reduce
 from solver.repair import placed, realised
 from solver.warm import candidates, known_candidates, known_nodes
-from solver.wide import WideModel, can_pack, packed
+from solver.wide import WideModel, can_pack, packed, packed_in_order
 
 Bounding = Callable[[Stage, Mapping[Stage, int]], float | None]
 """(stage, most that earlier stages may be) -> a lower bound on the stage, None where there was no time for one."""
@@ -51,6 +51,8 @@ _WHOLE = (0.7, 0.9, 0.5)
 """Fractions of a node that dives take for a whole one."""
 
 
+_LATE = 0.05
+"""Of the budget, what a bound may take once the time is over: a plan without any is worth little."""
 _MOST_WITH_RULES = 60_000
 """Pairs of rows and kinds up to which the fluid relaxation with all rules is solved: some tenths of a second."""
 
@@ -140,7 +142,7 @@ def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: f
     pool, begun = _unpinned(reduced, claimed, wished, *_start(plain, known, inner, meter, fraction))
     known = Columns(pool.patterns, every is not None and reduced.every_bundle, known.pod_values)
     exact = small and reduced.every_bundle
-    bounding = _bounding(fluid, meter) if exact else _without_rules(reduced, meter, fraction)
+    bounding = _bounding(fluid, meter, fraction) if exact else _without_rules(reduced, meter, fraction)
     return _finish(pool, begun, known, bounding, meter, fraction)
 
 
@@ -193,7 +195,10 @@ def _start(
         return pool, known.start.within(pool)
     weights = columns.weighting(reduced)
     if model is None:
-        return pool, greedy.select(pool, weights, known.pod_values)
+        found = greedy.select(pool, weights, known.pod_values)
+        if not can_pack(reduced):
+            return pool, found
+        return _by_claims(WideModel(reduced, needed_kinds(reduced), meter), weights, known.pod_values * 0, pool, found)
     priced = model.active if known.priced is None else known.priced
     found = _best_dive(pool, weights, known.pod_values, priced, meter, fraction * _DIVE_SHARE)
     if known.start is None:
@@ -279,6 +284,7 @@ def _columns(reduced: Reduced, model: WideModel, meter: Meter, fraction: float, 
         if known:
             pool, start = _better(stages(reduced), packed(model, weights.node_cost, fluid, known), (pool, start))
             pool.add(known)
+        pool, start = _by_claims(model, weights, fluid.pod_values, pool, start)
         pool.add(_obliged(reduced))
     found = Columns(pool.patterns, False, fluid.pod_values, least_cost, start=start)
     if start is not None and (not model.tells_nodes_apart or not meter.left_seconds(fraction)):
@@ -301,6 +307,23 @@ def _least_cost(reduced: Reduced, guide: Mapping[Stage, float], weighed: float) 
     if len(reduced.tiers) != 1:
         return 0.0
     return weighed / guide.get(Stage(Goal.COST, reduced.tiers[0]), 1.0)
+
+
+def _by_claims(
+    model: WideModel, weights: columns.Weighting, values: Floats, pool: Pool, start: Selection
+) -> tuple[Pool, Selection]:
+    """Where a plan leaves pods unserved, the best of it and others that serve one claim after the other. May add to the
+    pool."""
+    if not any(start.unserved.values()):
+        return pool, start
+    order = stages(model.reduced)
+    for gangs_first in (True, False):
+        other, ordered = packed_in_order(model, weights.node_cost, values, gangs_first=gangs_first)
+        pool.add(other.patterns)
+        count = dict(zip(other.patterns, ordered.nodes, strict=True))
+        moved = Selection(tuple(count.get(pattern, 0) for pattern in pool.patterns), ordered.unserved)
+        start = min(start.within(pool), moved, key=lambda each: each.objective(pool, order))
+    return pool, start
 
 
 def _better(order: Sequence[Stage], *plans: tuple[Pool, Selection]) -> tuple[Pool, Selection]:
@@ -337,11 +360,20 @@ def _values(
     return {stage: value(stage, reduced, missing, opened, selection.units) for stage in order}
 
 
-def _bounding(fluid: FluidModel, meter: Meter) -> Bounding:
-    # Late as it may be, a plan without any bound is worth little: a bound gets at least half a budget.
-    return lambda stage, fixed: fluid.minimise(
-        stage, fixed, None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds / 2, 0.2)
-    )
+def _bounding(fluid: FluidModel, meter: Meter, fraction: float) -> Bounding:
+    """Bounds by the fluid relaxation with rules; where there is no time for that, by the one without."""
+    without: list[Bounding] = []
+
+    def bound(stage: Stage, fixed: Mapping[Stage, int]) -> float | None:
+        limit = None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds * _LATE)
+        found = fluid.minimise(stage, fixed, limit)
+        if found is None:
+            if not without:
+                without.append(_without_rules(fluid.reduced, meter, fraction))
+            found = without[0](stage, fixed)
+        return found
+
+    return bound
 
 
 def _bounds(

@@ -6,7 +6,7 @@ can be looked at there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -117,11 +117,8 @@ def packed(
 ) -> tuple[Pool, Selection]:
     """An integral plan along a fractional one: what must be opened, nodes `known` from before, standing nodes, the
     fractional plan's nodes, the rest."""
-    reduced, active = model.reduced, model.active
-    new = active[[not reduced.kinds[k].existing for k in active.tolist()]]
-    best = new[model.over[new] == new]
-    values = np.maximum(fluid.pod_values, _LEAST_VALUE * dominant_shares(reduced, best, node_cost))
-    packing = Packing(reduced, node_cost, np.maximum(values, 1e-6))
+    reduced, new = model.reduced, _new_kinds(model)
+    packing = Packing(reduced, node_cost, _values(model, new, node_cost, fluid.pod_values))
     packing.oblige([kind for kind in reduced.kinds if kind.least])
     packing.repeat(known or {})
     standing = reduced.existing_kinds
@@ -135,6 +132,66 @@ def packed(
     pool = Pool(reduced)
     pool.add(packing.nodes)
     return pool, greedy.whole_gangs(pool, packing.left, dict(enumerate(packing.nodes.values())))
+
+
+def packed_in_order(
+    model: WideModel, node_cost: Floats, pod_values: Floats, *, gangs_first: bool
+) -> tuple[Pool, Selection]:
+    """A plan for when not all can be served: the highest priorities first, within one the gangs that have waited
+    longest, each whole or not at all. What is then left on their nodes is filled with whatever fits."""
+    reduced, new = model.reduced, _new_kinds(model)
+    packing = Packing(reduced, node_cost, _values(model, new, node_cost, pod_values))
+    packing.oblige([kind for kind in reduced.kinds if kind.least])
+    kinds = np.concatenate([np.array([k.index for k in reduced.existing_kinds], dtype=np.int64), new])
+    gangs: dict[str, list[Demand]] = {}
+    for demand in reduced.live:
+        if demand.gang is not None:
+            gangs.setdefault(demand.gang, []).append(demand)
+    stocks = {name: _stock(reduced, members) for name, members in gangs.items()}
+    packing.left -= np.sum(list(stocks.values()), axis=0, dtype=np.int64) if stocks else 0
+    claims: list[tuple[tuple[bool, int, bool, int], str | None, Ints]] = [
+        ((False, -max(d.priority for d in members), not gangs_first, -_waited(members)), name, stocks[name])
+        for name, members in gangs.items()
+    ]
+    single = [d for d in reduced.live if d.gang is None]
+    for level in sorted({(d.placeholder, -d.priority) for d in single}):
+        mine = [d for d in single if (d.placeholder, -d.priority) == level]
+        claims.append(((*level, gangs_first, 0), None, _stock(reduced, mine)))
+    for _, gang, stock in sorted(claims, key=lambda claim: claim[0]):
+        saved = packing.save()
+        if gang is not None:
+            packing.left += stock
+        if not packing.serve(kinds, stock) and gang is not None:
+            packing.restore(saved)
+        else:
+            stocks.pop(gang or "", None)
+    left = packing.left + (np.sum(list(stocks.values()), axis=0, dtype=np.int64) if stocks else 0)
+    pool = Pool(reduced)
+    pool.add(packing.nodes)
+    return pool, greedy.whole_gangs(pool, left, dict(enumerate(packing.nodes.values())), frozenset(stocks))
+
+
+def _stock(reduced: Reduced, demands: Sequence[Demand]) -> Ints:
+    """Pods per spec."""
+    stock = np.zeros(len(reduced.rows), dtype=np.int64)
+    for demand in demands:
+        stock[demand.spec] += demand.count
+    return stock
+
+
+def _waited(demands: Sequence[Demand]) -> int:
+    return max((age for demand in demands for age, _ in demand.ages), default=0)
+
+
+def _new_kinds(model: WideModel) -> Ints:
+    return model.active[[not model.reduced.kinds[k].existing for k in model.active.tolist()]]
+
+
+def _values(model: WideModel, new: Ints, node_cost: Floats, pod_values: Floats) -> Floats:
+    """Per spec, never zero."""
+    best = new[model.over[new] == new]
+    least = _LEAST_VALUE * dominant_shares(model.reduced, best, node_cost)
+    return np.maximum(np.maximum(pod_values, least), 1e-6)
 
 
 def dominant_shares(reduced: Reduced, kinds: Ints, node_cost: Floats) -> Floats:
