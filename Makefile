@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE_DIR ?= .cagrpc
 RECORDING ?= three-deployments
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= --numprocesses auto
 BENCH_ARGS ?=
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

@@ -161,7 +161,8 @@ class Reduced:
     @cached_property
     def fits(self) -> Bools:
         """kinds x specs."""
-        joined = b"".join(kind.fits for kind in self.kinds)
+        # Writable like all other arrays, though nobody writes: compiled code is compiled anew for those that are not.
+        joined = bytearray().join(kind.fits for kind in self.kinds)
         return np.frombuffer(joined, dtype=bool).reshape(len(self.kinds), len(self.rows))
 
     @cached_property

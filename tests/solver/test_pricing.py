@@ -7,15 +7,15 @@ from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
-from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
+from solver import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem, knapsack, packing, solve
 from solver.columns import Duals
 from solver.dominance import dominators
 from solver.generation import cost_bound
 from solver.patterns import Pattern
-from solver.pricing import Effort, Pricer
+from solver.pricing import Effort, Pricer, warm_up
 from solver.reduce import MICROS, Floats, Reduced
 from solver.reduction import reduce
-from tests.solver.build import group, pods, spec
+from tests.solver.build import GPU, group, node, pods, spec
 
 
 def best_value(reduced: Reduced, values: Floats) -> float:
@@ -117,3 +117,17 @@ def test_column_generation_serves_everything_with_a_valid_bound() -> None:
     assert not plan.unplaced
     assert 0 < plan.certificate.lower_bound_usd_per_hour <= plan.certificate.cost_usd_per_hour
     assert plan.certificate.gap < 0.03
+
+
+def test_everything_is_compiled_before_the_first_plan() -> None:
+    """A first plan that waits for the compiler keeps no budget."""
+    modules = (knapsack, packing)
+    compiled = [each for module in modules for each in vars(module).values() if hasattr(each, "signatures")]
+    warm_up()
+    before = [len(function.signatures) for function in compiled]
+    groups = tuple(group(f"g{size}", 1000 * size, size / 10, extra={GPU: size % 3}) for size in range(4, 16))
+    sets = tuple(pods(f"p{i}", 50 + i, spec(700 + 90 * i, 1 + i % 5, gpu=i % 2)) for i in range(20))
+    limits = (Limit("cluster", {"nodes": 60}),)
+    solve(Problem(sets, groups, (node("n", 4000),), limits), Budget(deterministic_seconds=0.3))
+    assert compiled
+    assert [len(function.signatures) for function in compiled] == before

