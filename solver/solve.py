@@ -62,6 +62,7 @@ def _cost_with_equal_weights(outcome: Outcome, meter: Meter) -> int:
 def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
     reduced = outcome.reduced
     planned = writeout.new_nodes(reduced, outcome.batches)
+    placed = writeout.on_existing(reduced, outcome.batches)
     increments = writeout.increments(planned)
     missing = writeout.unserved_demands(reduced, outcome.selection)
     tiers = tuple(reversed(list(_tiers(outcome, increments))))
@@ -79,8 +80,8 @@ def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
         reduced.pod_classes(),
         increments,
         planned,
-        writeout.on_existing(reduced, outcome.batches),
-        reasons.unplaced(reduced, missing, increments),
+        placed,
+        reasons.unplaced(reduced, missing, increments, placed),
         certificate,
         meter.elapsed_seconds(),
         _told(outcome.values, outcome.values),
