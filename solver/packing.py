@@ -170,19 +170,9 @@ def _open_each(
             if found >= len(copies) or at + len(left) > len(specs):
                 return found, position
             length = _fill(
-                requests,
-                caps,
-                fits[kind],
-                free[kind],
-                weight[kind],
-                values,
-                left,
-                mine,
-                links,
-                spare[kind],
-                specs[at:],
-                pods[at:],
-            )
+                requests, caps, fits[kind], free[kind], weight[kind], values, left, mine,
+                links, spare[kind], specs[at:], pods[at:],
+            )  # fmt: skip
             worth = 0.0
             for e in range(at, at + length):
                 worth += values[specs[e]] * pods[e]
@@ -220,19 +210,9 @@ def _open_best(  # noqa: C901 - one loop, flat for speed
         most = _most(kind, room, use, allowed)
         if most > 0:
             length = _fill(
-                requests,
-                caps,
-                fits[kind],
-                free[kind],
-                weight[kind],
-                values,
-                left,
-                mine,
-                links,
-                spare[kind],
-                specs[at:],
-                pods[at:],
-            )
+                requests, caps, fits[kind], free[kind], weight[kind], values, left, mine,
+                links, spare[kind], specs[at:], pods[at:],
+            )  # fmt: skip
             for e in range(at, at + length):
                 worth += values[specs[e]] * (min(pods[e], mine[specs[e]]) if only_mine else pods[e])
         ratio[best] = worth / (cost[kind] + 1.0)

@@ -7,13 +7,13 @@ column generation while it pays. Either way a greedy incumbent at once, then CP-
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solver import columns, greedy, writeout
+from solver.bounds import Bounding, bounds_of, with_rules, without_rules
 from solver.budgeting import Meter
 from solver.claims import Claims, settle, units_of, unserved_of
 from solver.columns import Pool
@@ -23,17 +23,13 @@ from solver.fluid import FluidModel
 from solver.generation import generate
 from solver.master import Master, MasterResult, Selection
 from solver.model import PlannedNodes
-from solver.objectives import Goal, Stage, breaks_ties, hopeless_value, stages, value
+from solver.objectives import Goal, Stage, breaks_ties, stages, value
 from solver.patterns import Pattern, enumerate_maximal
 from solver.quotas import chosen, pinned
 from solver.reduce import Floats, Ints, Reduced
-from solver.reduction import reduce
 from solver.repair import placed, realised
 from solver.warm import candidates, known_candidates, known_nodes
 from solver.wide import WideModel, can_pack, packed, packed_in_order
-
-Bounding = Callable[[Stage, Mapping[Stage, int]], float | None]
-"""(stage, most that earlier stages may be) -> a lower bound on the stage, None where there was no time for one."""
 
 _ENUMERATE = 1500
 """Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
@@ -51,8 +47,6 @@ _WHOLE = (0.7, 0.9, 0.5)
 """Fractions of a node that dives take for a whole one."""
 
 
-_LATE = 0.05
-"""Of the budget, what a bound may take once the time is over: a plan without any is worth little."""
 _MOST_WITH_RULES = 60_000
 """Pairs of rows and kinds up to which the fluid relaxation with all rules is solved: some tenths of a second."""
 
@@ -142,20 +136,8 @@ def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: f
     pool, begun = _unpinned(reduced, claimed, wished, *_start(plain, known, inner, meter, fraction))
     known = Columns(pool.patterns, every is not None and reduced.every_bundle, known.pod_values)
     exact = small and reduced.every_bundle
-    bounding = _bounding(fluid, meter, fraction) if exact else _without_rules(reduced, meter, fraction)
+    bounding = with_rules(fluid, meter, fraction) if exact else without_rules(reduced, meter, fraction)
     return _finish(pool, begun, known, bounding, meter, fraction)
-
-
-def _without_rules(reduced: Reduced, meter: Meter, fraction: float) -> Bounding:
-    """Bounds from the problem without rules over domains and without preferences: every plan is a plan of that too."""
-    free = reduce(reduced.problem, domains=False)
-    model, shared = WideModel(free, needed_kinds(free), meter), frozenset(stages(free))
-
-    def bound(stage: Stage, fixed: Mapping[Stage, int]) -> float | None:
-        held = {other: value for other, value in fixed.items() if other in shared}
-        return model.minimise(stage, held, fraction) if stage in shared else None
-
-    return bound
 
 
 def _unpinned(
@@ -237,7 +219,7 @@ def _finish(
     order = stages(reduced)
     # Bounded before the long part, so that an answer in time has an honest bound.
     began = dict(zip(order, start.objective(pool, order), strict=True))
-    floors = _bounds(reduced, order, began, bounding, known.least_cost_micros)
+    floors = bounds_of(reduced, order, began, bounding, known.least_cost_micros)
     result = MasterResult(start, floors)
     # Patterns packed once each leave nothing to choose from.
     packed_only = known.start is not None and known.priced is None
@@ -250,7 +232,7 @@ def _finish(
         # The floors hold where earlier stages are no worse than the start's; a stage may be, for the sake of one
         # before it that became better.
         sound = all(reached[stage] <= began[stage] for stage in order if not breaks_ties(stage))
-        bounds = floors if sound else _bounds(reduced, order, reached, bounding, known.least_cost_micros)
+        bounds = floors if sound else bounds_of(reduced, order, reached, bounding, known.least_cost_micros)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
     further = known.priced is not None
     kept = candidates(pool, columns.weighting(reduced).node_cost, known.pod_values) if further else ()
@@ -358,55 +340,3 @@ def _values(
         opened[batch.kind] += batch.count
     missing = selection.all_unserved(reduced)
     return {stage: value(stage, reduced, missing, opened, selection.units) for stage in order}
-
-
-def _bounding(fluid: FluidModel, meter: Meter, fraction: float) -> Bounding:
-    """Bounds by the fluid relaxation with rules; where there is no time for that, by the one without."""
-    without: list[Bounding] = []
-
-    def bound(stage: Stage, fixed: Mapping[Stage, int]) -> float | None:
-        limit = None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds * _LATE)
-        found = fluid.minimise(stage, fixed, limit)
-        if found is None:
-            if not without:
-                without.append(_without_rules(fluid.reduced, meter, fraction))
-            found = without[0](stage, fixed)
-        return found
-
-    return bound
-
-
-def _bounds(
-    reduced: Reduced,
-    order: Sequence[Stage],
-    reached: Mapping[Stage, int],
-    bounding: Bounding | None,
-    least_cost_micros: float,
-) -> dict[Stage, int]:
-    """Bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and a relaxation's where
-    there is one and time; never above what is reached. The last stages (`breaks_ties`) are not bounded: nobody is
-    shown them."""
-    bounds = {stage: hopeless_value(stage, reduced) for stage in order}
-    fixed: dict[Stage, int] = {}
-    everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
-    for stage in order:
-        if stage.goal is Goal.COST and everything and least_cost_micros:
-            bounds[stage] = _rounded_up(least_cost_micros, _step(stage, reduced))
-        elif bounding and reached[stage] > bounds[stage] and not breaks_ties(stage):
-            found = bounding(stage, fixed)
-            if found is not None:
-                bounds[stage] = max(bounds[stage], _rounded_up(found, _step(stage, reduced)))
-        fixed[stage] = reached[stage]
-    return {stage: min(bounds[stage], reached[stage]) for stage in order}
-
-
-def _step(stage: Stage, reduced: Reduced) -> int:
-    """What every value of the stage is a multiple of."""
-    if stage.goal is not Goal.COST:
-        return 1
-    return math.gcd(*(k.price_micros for k in reduced.new_kinds if k.weight == stage.key)) or 1
-
-
-def _rounded_up(bound: float, step: int) -> int:
-    """The relaxation is solved in floating point: give away a billionth rather than claim too much."""
-    return -int(-(bound * (1 - 1e-9) - 1e-3) // step) * step
