@@ -41,6 +41,8 @@ _FLUID_SHARE, _GENERATE_SHARE, _DIVE_SHARE = 0.5, 0.7, 0.9
 """Of the time, by when there are pod values, columns, and an incumbent."""
 _REST_SECONDS = 9.0
 """Enough for everything after the columns, however long the budget."""
+_WIDE_SHARE = 0.5
+"""Of the time, for the columns of a wide problem with rules: choosing rows and bounds without rules take their part."""
 _WARM_SHARE = 0.18
 """Of the time, for a plan that starts from the previous one and is as good."""
 _WHOLE = (0.7, 0.9, 0.5)
@@ -130,7 +132,7 @@ def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: f
     if every is None:
         # Kinds that no fluid needs for the one may be needed for the other.
         inner = WideModel(plain, needed_kinds(plain), meter)
-        known = _columns(plain, inner, meter, fraction, plan=True)
+        known = _columns(plain, inner, meter, fraction * (1 if small else _WIDE_SHARE), plan=True)
     else:
         inner, known = None, Columns([*_obliged(reduced), *every], True, np.ones(len(reduced.rows)))
     pool, begun = _unpinned(reduced, claimed, wished, *_start(plain, known, inner, meter, fraction))
