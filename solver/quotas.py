@@ -45,9 +45,7 @@ def _trimmed(reduced: Reduced, claimed: Claims, values: Sequence[int]) -> list[i
     for terms, _, upper in claimed.linear.rows:
         over = 0 if upper is None else sum(values[v] * c for v, c in terms) - upper
         mine = [(behind[v], c) for v, c in terms if v in behind and c > 0]
-        for key, per_unit in sorted(
-            mine, key=lambda each: (not pods[each[0][0]].placeholder, pods[each[0][0]].priority)
-        ):
+        for key, per_unit in sorted(mine, key=lambda each: _claim(pods[each[0][0]])):
             less = min(units.get(key, 0), -(-over // per_unit))
             if less > 0:
                 units[key] -= less
