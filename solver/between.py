@@ -12,13 +12,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from solver.eligibility import untolerated, why_not_eligible
+from solver.eligibility import EVERY_ADDRESS, untolerated, why_not_eligible
 from solver.model import HostPort, PodSpec
 from solver.rows import Layout, Part
 from solver.rules import Apart, Beside, OneDomain, Rows, Rule, Spread, SpreadDomain
 from solver.terms import Sort, Term, is_host
-
-_ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def _ports(layout: Layout) -> Iterator[Counter]:
             if (port.port, port.protocol) in asked:
                 asked[port.port, port.protocol].add(port.ip)
     for (number, protocol), ips in sorted(asked.items()):
-        addresses = sorted({"" if ip in _ALL_ADDRESSES else ip for ip in ips})
+        addresses = sorted({"" if ip in EVERY_ADDRESS else ip for ip in ips})
         for address in dict.fromkeys(("", *addresses)):  # "" stands for all of them
             mine = HostPort(number, protocol, address)
             takers = [spec for spec, pod in enumerate(layout.specs) if _takes(pod.host_ports, mine)]
@@ -83,7 +81,7 @@ def _takes(ports: Iterable[HostPort], counter: HostPort) -> bool:
     """All addresses take each address's counter; one address takes its own."""
     return any(
         (port.port, port.protocol) == (counter.port, counter.protocol)
-        and (port.ip in _ALL_ADDRESSES or port.ip == counter.ip)
+        and (port.ip in EVERY_ADDRESS or port.ip == counter.ip)
         for port in ports
     )
 

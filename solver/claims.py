@@ -13,8 +13,7 @@ from ortools.sat.python import cp_model
 from solver.lp import INFINITY, LinearProgram
 from solver.objectives import Goal, Stage, Units, breaks_ties, stages
 from solver.reduce import Demand, Reduced
-from solver.rules import Linear, Term
-from solver.rules import Units as RowUnits
+from solver.rules import Linear, LinearTerm, RowVariables, value_of
 
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 _WORK_SECONDS = 0.2
@@ -33,13 +32,13 @@ class Claims:
     linear: Linear
     units: Mapping[tuple[int, int], int]
     """(demand, row) -> variable, for demands that have a choice. A bundle's variable is shared by its demands."""
-    unserved: Mapping[int, tuple[Term, ...]]
+    unserved: Mapping[int, tuple[LinearTerm, ...]]
     """Per live demand: its pods left unserved."""
     lost: Mapping[str, int]
     """Gang -> variable that is 1 where it is not served."""
-    needed: tuple[tuple[tuple[Term, ...], int], ...]
+    needed: tuple[tuple[tuple[LinearTerm, ...], int], ...]
     """Per row: (terms, constant), the units that nodes must have room for."""
-    stages: Mapping[Stage, tuple[Term, ...]]
+    stages: Mapping[Stage, tuple[LinearTerm, ...]]
     """Of the stages that count pods, without what no plan can avoid."""
 
     @property
@@ -60,10 +59,10 @@ class _Builder:
         self._reached = frozenset(np.flatnonzero(reduced.fits.any(axis=0)).tolist())
         self._units: dict[tuple[int, int], int] = {}
         self._of_row: list[list[int]] = [[] for _ in reduced.rows]
-        self._unserved: dict[int, tuple[Term, ...]] = {}
+        self._unserved: dict[int, tuple[LinearTerm, ...]] = {}
         self._lost: dict[str, int] = {}
-        self._needed: list[tuple[list[Term], int]] = [([], 0) for _ in reduced.rows]
-        self._stages: dict[Stage, list[Term]] = {
+        self._needed: list[tuple[list[LinearTerm], int]] = [([], 0) for _ in reduced.rows]
+        self._stages: dict[Stage, list[LinearTerm]] = {
             stage: [] for stage in stages(reduced) if stage.goal is not Goal.COST and not breaks_ties(stage)
         }
 
@@ -81,7 +80,7 @@ class _Builder:
         for bundles in self._reduced.together:
             chosen = {variable for row in bundles for variable in self._of_row[row]}
             self._linear.constrain([(variable, 1) for variable in sorted(chosen)], None, 1)
-        units = RowUnits(self._of_row)
+        units = RowVariables(self._of_row)
         for rule in self._reduced.rules:
             rule.emit(self._linear, units)
         return Claims(
@@ -111,7 +110,7 @@ class _Builder:
 
     def _choose(self, demand: Demand) -> None:
         """One variable for each way of serving it."""
-        total: list[Term] = list(self._unserved[demand.index])
+        total: list[LinearTerm] = list(self._unserved[demand.index])
         given_up = self._stages.get(Stage(Goal.PREFERENCES))
         for row in demand.rows:
             if row not in self._reached:
@@ -138,9 +137,7 @@ def units_of(claimed: Claims, values: Sequence[int]) -> dict[tuple[int, int], in
 
 
 def unserved_of(claimed: Claims, values: Sequence[int]) -> dict[int, int]:
-    return {
-        demand: sum(values[variable] * pods for variable, pods in terms) for demand, terms in claimed.unserved.items()
-    }
+    return {demand: value_of(terms, values) for demand, terms in claimed.unserved.items()}
 
 
 def near(start: int, upper: int) -> tuple[int, int]:
@@ -152,12 +149,17 @@ def near(start: int, upper: int) -> tuple[int, int]:
     return max(0, min(start, upper) - _REACH), min(upper, start + _REACH)
 
 
+def sum_of(variables: Sequence[cp_model.IntVar], terms: Sequence[LinearTerm]) -> cp_model.LinearExpr:
+    """A sum of terms over the variables of a CP-SAT model."""
+    return cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
+
+
 def add_linear(model: cp_model.CpModel, linear: Linear, start: Sequence[int]) -> list[cp_model.IntVar]:
     """The variables and constraints in a CP-SAT model; where there are constraints, near the start."""
     domains = [near(*each) if linear.rows else (0, each[1]) for each in zip(start, linear.uppers, strict=True)]
     variables = [model.new_int_var(*domain, "") for domain in domains]
     for terms, lower, upper in linear.rows:
-        total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
+        total = sum_of(variables, terms)
         low, high = cp_model.INT_MIN if lower is None else lower, cp_model.INT_MAX if upper is None else upper
         model.add_linear_constraint(total, low, high)
     return variables
@@ -190,13 +192,13 @@ def settle(reduced: Reduced, claimed: Claims, room: Sequence[int], start: Sequen
     variables = add_linear(model, claimed.linear, start if centre is None else centre)
     for (terms, constant), units in zip(claimed.needed, room, strict=True):
         if terms:
-            total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
+            total = sum_of(variables, terms)
             model.add(total <= units - constant)
     values = list(start)
     for terms in (claimed.stages.get(stage, ()) for stage in stages(reduced)):
         if not terms:
             continue
-        total = cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
+        total = sum_of(variables, terms)
         if any(values[v] for v, _ in terms):
             model.minimize(total)
             solver = _solver(model, variables, values)
@@ -204,7 +206,7 @@ def settle(reduced: Reduced, claimed: Claims, room: Sequence[int], start: Sequen
                 break
             values = [solver.value(variable) for variable in variables]
             model.clear_objective()  # type: ignore[no-untyped-call]
-        model.add(total <= sum(values[v] * c for v, c in terms))
+        model.add(total <= value_of(terms, values))
     return values
 
 
@@ -213,8 +215,8 @@ def _relaxed(reduced: Reduced, claimed: Claims, room: Sequence[int]) -> list[int
     linear, program = claimed.linear, LinearProgram()
     cost = np.zeros(len(linear.uppers))
     for position, stage in enumerate(stages(reduced)):
-        for variable, amount in claimed.stages.get(stage, ()):
-            cost[variable] += amount * _NEXT_STAGE**position
+        for variable, pods in claimed.stages.get(stage, ()):
+            cost[variable] += pods * _NEXT_STAGE**position
     program.add_variables(cost, upper=np.array(linear.uppers, dtype=np.float64))
     needed = [(terms, None, units - constant) for (terms, constant), units in zip(claimed.needed, room, strict=True)]
     for terms, lower, upper in (*linear.rows, *needed):
@@ -237,8 +239,8 @@ def nobody(claimed: Claims) -> list[int]:
 def _solver(model: cp_model.CpModel, variables: Sequence[cp_model.IntVar], start: Sequence[int]) -> cp_model.CpSolver:
     """These are small: bounded by work, not by time, so that the result is the same everywhere."""
     model.clear_hints()  # type: ignore[no-untyped-call]
-    for variable, amount in zip(variables, start, strict=True):
-        model.add_hint(variable, amount)
+    for variable, value in zip(variables, start, strict=True):
+        model.add_hint(variable, value)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1

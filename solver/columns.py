@@ -81,7 +81,7 @@ class Pool:
         all_of = self.entries()
         last = int(np.searchsorted(all_of.column, len(nodes)))
         amounts = (all_of.pods[:last] * nodes[all_of.column[:last]]).astype(np.float64)
-        return np.bincount(all_of.spec[:last], weights=amounts, minlength=len(self.reduced.specs)).astype(np.int64)
+        return np.bincount(all_of.spec[:last], weights=amounts, minlength=len(self.reduced.rows)).astype(np.int64)
 
 
 def entries(patterns: Sequence[Pattern], first: int = 0) -> Entries:

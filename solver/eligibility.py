@@ -24,7 +24,7 @@ from solver.model import (
     Toleration,
 )
 
-_EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, never bound
+EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, never bound
 
 
 def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -100,7 +100,7 @@ def ports_collide(one: HostPort, other: HostPort) -> bool:
     """Whether two pods with these host ports cannot share a node."""
     if one.port != other.port or one.protocol != other.protocol:
         return False
-    return one.ip == other.ip or one.ip in _EVERY_ADDRESS or other.ip in _EVERY_ADDRESS
+    return one.ip == other.ip or one.ip in EVERY_ADDRESS or other.ip in EVERY_ADDRESS
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ortools.sat.python import cp_model
 
 from solver.budgeting import Meter
-from solver.claims import add_linear, claims, completed, near, units_of, unserved_of
+from solver.claims import add_linear, claims, completed, near, sum_of, units_of, unserved_of
 from solver.columns import Pool
 from solver.objectives import Goal, Stage, Units, hopeless_value, value
 from solver.reduce import Reduced
@@ -122,7 +122,7 @@ class Master:
         if stage.goal is Goal.CHANGE:
             return cp_model.LinearExpr.sum(self._changes())
         terms = self._claims.stages[stage]
-        return cp_model.LinearExpr.weighted_sum([self._claimed[v] for v, _ in terms], [c for _, c in terms])
+        return sum_of(self._claimed, terms)
 
     def _changes(self) -> list[cp_model.IntVar]:
         """Per kind: by how many nodes it differs from the previous plan."""

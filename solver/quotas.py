@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from solver.claims import Claims, completed, nobody, settle, units_of, unserved_of
 from solver.reduce import Demand, Reduced
-from solver.rules import Apart, Beside, OneDomain, Rule, Spread
+from solver.rules import Apart, Beside, OneDomain, Rule, Spread, value_of
 
 _NO_END = 2**60
 _TRIMS = 10
@@ -33,7 +33,7 @@ def chosen(
         if claimed.linear.kept(dealt):
             return dealt
         dealt = _trimmed(reduced, claimed, dealt)
-    space = [constant + sum(dealt[v] * c for v, c in terms) for terms, constant in claimed.needed]
+    space = [constant + value_of(terms, dealt) for terms, constant in claimed.needed]
     return settle(reduced, claimed, space, nobody(claimed))
 
 
@@ -43,7 +43,7 @@ def _trimmed(reduced: Reduced, claimed: Claims, values: Sequence[int]) -> list[i
     pods = {d.index: d for d in reduced.live}
     behind: dict[int, tuple[int, int]] = {variable: key for key, variable in claimed.units.items()}
     for terms, _, upper in claimed.linear.rows:
-        over = 0 if upper is None else sum(values[v] * c for v, c in terms) - upper
+        over = 0 if upper is None else value_of(terms, values) - upper
         mine = [(behind[v], c) for v, c in terms if v in behind and c > 0]
         for key, per_unit in sorted(mine, key=lambda each: _claim(pods[each[0][0]])):
             less = min(units.get(key, 0), -(-over // per_unit))

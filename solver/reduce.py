@@ -134,10 +134,6 @@ class Reduced:
     changed: int | None = None
     """Nodes by which every plan differs from the previous one; None where there is none."""
 
-    @property
-    def specs(self) -> tuple[Row, ...]:
-        return self.rows
-
     @cached_property
     def new_kinds(self) -> tuple[Kind, ...]:
         return tuple(kind for kind in self.kinds if not kind.existing)

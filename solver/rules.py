@@ -11,8 +11,13 @@ from dataclasses import dataclass, field
 
 Rows = tuple[tuple[int, int], ...]
 """(row, pods that count per unit of the row)."""
-Term = tuple[int, int]
+LinearTerm = tuple[int, int]
 """(variable, coefficient)."""
+
+
+def value_of(terms: Sequence[LinearTerm], values: Sequence[int]) -> int:
+    """The value of a sum of terms."""
+    return sum(values[variable] * coefficient for variable, coefficient in terms)
 
 
 @dataclass(slots=True)
@@ -20,7 +25,7 @@ class Linear:
     """Non-negative integer variables with upper bounds, and linear constraints over them."""
 
     uppers: list[int] = field(default_factory=list)
-    rows: list[tuple[tuple[Term, ...], int | None, int | None]] = field(default_factory=list)
+    rows: list[tuple[tuple[LinearTerm, ...], int | None, int | None]] = field(default_factory=list)
     """(terms, lower bound or None, upper bound or None)."""
     follows: list[tuple[int, Callable[[Sequence[int]], int]]] = field(default_factory=list)
     """Variables that rules introduce, in order, and the value that suits given values of those before them best."""
@@ -31,10 +36,10 @@ class Linear:
             self.follows.append((len(self.uppers) - 1, follows))
         return len(self.uppers) - 1
 
-    def constrain(self, terms: Sequence[Term], lower: int | None, upper: int | None) -> None:
+    def constrain(self, terms: Sequence[LinearTerm], lower: int | None, upper: int | None) -> None:
         self.rows.append((tuple(terms), lower, upper))
 
-    def most(self, terms: Sequence[Term]) -> int:
+    def most(self, terms: Sequence[LinearTerm]) -> int:
         """The largest value of a sum with positive coefficients."""
         return sum(self.uppers[variable] * coefficient for variable, coefficient in terms)
 
@@ -47,25 +52,23 @@ class Linear:
         """Whether the values keep every bound and constraint."""
         return all(0 <= value <= upper for value, upper in zip(values, self.uppers, strict=True)) and all(
             (lower is None or total >= lower) and (upper is None or total <= upper)
-            for total, lower, upper in (
-                (sum(values[v] * c for v, c in terms), lower, upper) for terms, lower, upper in self.rows
-            )
+            for total, lower, upper in ((value_of(terms, values), lower, upper) for terms, lower, upper in self.rows)
         )
 
-    def whether_any(self, terms: Sequence[Term]) -> int:
+    def whether_any(self, terms: Sequence[LinearTerm]) -> int:
         """A variable that is 1 where the sum is positive (it may be 1 elsewhere)."""
         present = self.variable(1, lambda values: int(any(values[variable] for variable, _ in terms)))
         self.constrain([*terms, (present, -self.most(terms))], None, 0)
         return present
 
 
-class Units:
+class RowVariables:
     """The variables behind each row: `terms` turns sums over rows into sums over variables."""
 
     def __init__(self, of_row: Sequence[Sequence[int]]) -> None:
         self._of_row = of_row
 
-    def terms(self, rows: Rows) -> list[Term]:
+    def terms(self, rows: Rows) -> list[LinearTerm]:
         return [(variable, pods) for row, pods in rows for variable in self._of_row[row]]
 
 
@@ -77,7 +80,7 @@ class Apart:
     counted: Rows
     most: int
 
-    def emit(self, linear: Linear, units: Units) -> None:
+    def emit(self, linear: Linear, units: RowVariables) -> None:
         carriers, counted = units.terms(self.carriers), units.terms(self.counted)
         if not carriers or not counted:
             return
@@ -96,7 +99,7 @@ class Beside:
     carriers: Rows
     helpers: Rows
 
-    def emit(self, linear: Linear, units: Units) -> None:
+    def emit(self, linear: Linear, units: RowVariables) -> None:
         carriers = units.terms(self.carriers)
         if carriers:
             present = linear.whether_any(carriers)
@@ -109,7 +112,7 @@ class OneDomain:
 
     domains: tuple[Rows, ...]
 
-    def emit(self, linear: Linear, units: Units) -> None:
+    def emit(self, linear: Linear, units: RowVariables) -> None:
         present = [linear.whether_any(terms) for terms in map(units.terms, self.domains) if terms]
         if len(present) > 1:
             linear.constrain([(variable, 1) for variable in present], None, 1)
@@ -133,16 +136,14 @@ class Spread:
     from_zero: bool
     """Whether there are fewer domains than asked for, so that the emptiest counts as empty."""
 
-    def emit(self, linear: Linear, units: Units) -> None:
+    def emit(self, linear: Linear, units: RowVariables) -> None:
         counted = [units.terms(domain.counted) for domain in self.domains]
         emptiest = []
         if not self.from_zero:
             sums = [(domain.running, terms) for domain, terms in zip(self.domains, counted, strict=True)]
             level = linear.variable(
                 min((running + linear.most(terms) for running, terms in sums), default=0),
-                lambda values: min(
-                    (running + sum(values[v] * c for v, c in terms) for running, terms in sums), default=0
-                ),
+                lambda values: min((running + value_of(terms, values) for running, terms in sums), default=0),
             )
             emptiest = [(level, -1)]
             for domain, terms in zip(self.domains, counted, strict=True):

@@ -182,7 +182,9 @@ def _start(
         found = greedy.select(pool, weights, known.pod_values)
         if not can_pack(reduced):
             return pool, found
-        return _by_claims(WideModel(reduced, needed_kinds(reduced), meter), weights, known.pod_values * 0, pool, found)
+        return _by_claims(
+            WideModel(reduced, needed_kinds(reduced), meter), weights, np.zeros(len(reduced.rows)), pool, found
+        )
     priced = model.active if known.priced is None else known.priced
     found = _best_dive(pool, weights, known.pod_values, priced, meter, fraction * _DIVE_SHARE)
     if known.start is None:
@@ -256,7 +258,7 @@ def _columns(reduced: Reduced, model: WideModel, meter: Meter, fraction: float, 
     every = enumerate_maximal(reduced, most, set(model.active.tolist())) if model.tells_nodes_apart else None
     if every is not None:
         pool.add(every)
-        return Columns(pool.patterns, True, np.ones(len(reduced.specs)))
+        return Columns(pool.patterns, True, np.ones(len(reduced.rows)))
     weights = columns.weighting(reduced)
     guide = _weights(reduced, stages(reduced), weights)
     fluid = model.weighed(guide, fraction * _FLUID_SHARE)

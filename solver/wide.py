@@ -148,7 +148,7 @@ def packed_in_order(
         if demand.gang is not None:
             gangs.setdefault(demand.gang, []).append(demand)
     stocks = {name: _stock(reduced, members) for name, members in gangs.items()}
-    packing.left -= np.sum(list(stocks.values()), axis=0, dtype=np.int64) if stocks else 0
+    packing.left -= _stock(reduced, [demand for members in gangs.values() for demand in members])
     claims: list[tuple[tuple[bool, int, bool, int], str | None, Ints]] = [
         ((False, -max(d.priority for d in members), not gangs_first, -_waited(members)), name, stocks[name])
         for name, members in gangs.items()
@@ -165,7 +165,7 @@ def packed_in_order(
             packing.restore(saved)
         else:
             stocks.pop(gang or "", None)
-    left = packing.left + (np.sum(list(stocks.values()), axis=0, dtype=np.int64) if stocks else 0)
+    left = packing.left + _stock(reduced, [demand for gang in stocks for demand in gangs[gang]])
     pool = Pool(reduced)
     pool.add(packing.nodes)
     return pool, greedy.whole_gangs(pool, left, dict(enumerate(packing.nodes.values())), frozenset(stocks))

@@ -63,7 +63,7 @@ def priced_nodes(draw: st.DrawFn) -> tuple[Reduced, Floats]:
         "pods": draw(st.integers(1, 20)),
     }
     reduced = reduce(Problem(tuple(sets), (NodeGroup("g", allocatable, 1.0),)))
-    values = draw(st.lists(st.integers(0, 50), min_size=len(reduced.specs), max_size=len(reduced.specs)))
+    values = draw(st.lists(st.integers(0, 50), min_size=len(reduced.rows), max_size=len(reduced.rows)))
     return reduced, np.array(values, dtype=np.float64)
 
 
