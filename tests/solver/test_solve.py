@@ -333,3 +333,25 @@ def test_disruption_is_counted_per_group_where_limits_leave_minimum_sizes_unmet(
     plan = solve(Problem((), groups, limits=limits, previous=previous(before)), Budget(deterministic_seconds=5))
     assert {each.node_group: each.delta for each in plan.increments} == opened
     assert plan.objective[-1] == disruption
+
+
+def test_of_equal_gangs_the_oldest_are_served() -> None:
+    sets = tuple(
+        pods(f"gang-{age}", 8, spec(1000 + age, 1), gang=f"g{age}", waiting_seconds=60 * age) for age in range(10)
+    )
+    plan = solve(Problem(sets, (group("g", 4100, max_size=10),)), Budget(deterministic_seconds=1))
+    left = {cls.gang for cls in plan.pod_classes if cls.index in {each.pod_class for each in plan.unplaced}}
+    assert left == {f"g{age}" for age in range(5)}
+
+
+def test_under_a_limit_higher_priorities_are_served_whole() -> None:
+    sets = tuple(
+        pods(f"set-{number:02}", 20, spec(500 + 130 * number, 1 + number % 7), priority=number % 3)
+        for number in range(30)
+    )
+    groups = tuple(group(f"g{cores}", 1000 * cores, cores / 20) for cores in (4, 6, 8, 12, 16, 24, 32))
+    first = sum(dict(each.spec.requests)["cpu"] * each.count for each in sets if each.priority == 2)
+    limits = (Limit("cluster", {"cpu": first * 5 // 4}),)
+    plan = solve(Problem(sets, groups, limits=limits), Budget(deterministic_seconds=1))
+    assert plan.unplaced
+    assert all(plan.pod_classes[each.pod_class].priority < 2 for each in plan.unplaced)
