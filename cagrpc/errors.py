@@ -8,6 +8,7 @@
     ├── OutOfRange              would leave [min, max] of a group                OUT_OF_RANGE
     ├── LimitExceeded           would break a provisioner or cluster limit       FAILED_PRECONDITION
     ├── FailedPrecondition      the world is not in a state that allows it       FAILED_PRECONDITION
+    ├── Conflict                another writer was there first                   ABORTED
     ├── OutOfCapacity           the backend has no more of it now                RESOURCE_EXHAUSTED
     ├── DeadlineExpired         the call's deadline had passed before it began   DEADLINE_EXCEEDED
     ├── Unavailable             journal or backend out of reach; nothing done    UNAVAILABLE
@@ -51,8 +52,16 @@ class FailedPrecondition(CagrpcError):
     """Right in itself, but not now."""
 
 
+class Conflict(CagrpcError):
+    """Somebody else has changed or made the object in the meantime."""
+
+
 class OutOfCapacity(CagrpcError):
-    """The backend knows at once that it cannot deliver."""
+    """The backend knows at once that it cannot deliver. `node_groups` are those that are short, where it can tell."""
+
+    def __init__(self, message: str, node_groups: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.node_groups = tuple(node_groups)
 
 
 class DeadlineExpired(CagrpcError):

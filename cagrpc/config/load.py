@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from cagrpc.config import karpenter, kubernetes, model
+from cagrpc.config import cluster, karpenter, kubernetes, model
 from cagrpc.config.groups import Entry, Expanded, Written, expand_all
 from cagrpc.config.problems import did_you_mean, field_names, path, sentences, shown
 from cagrpc.config.yaml_text import parse_documents, read_text
+from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, PlannerSettings, Realise, Scoring
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.shown import ShownGroups
@@ -72,6 +73,10 @@ class Settings:
     gpu_label: str
     increment_deadline_seconds: float
     expander_budget_seconds: float
+    drive: Drive = Drive.ASSIST
+    cluster: ClusterSettings | None = None
+    """None without access to a cluster."""
+    planner: PlannerSettings = field(default_factory=PlannerSettings)
     warnings: tuple[str, ...] = ()
 
 
@@ -164,7 +169,7 @@ def _settings(
     if not expanded.groups:
         warnings.append("provisioners: there is not one node group, so nothing can scale up")
     state = directory / written.state_directory
-    cluster = (Limit("cluster", cluster_limits),) if cluster_limits else ()
+    whole = (Limit("cluster", cluster_limits),) if cluster_limits else ()
     return Settings(
         provider=_address(written.listen.provider),
         expander=_address(written.listen.expander),
@@ -174,13 +179,40 @@ def _settings(
         simulated=written.backend.simulated,
         catalogue=catalogue,
         groups=expanded.groups,
-        limits=(*expanded.limits, *cluster),
+        limits=(*expanded.limits, *whole),
         shown=ShownGroups(written.shown_groups, expanded.explicit),
         options=expanded.options,
         gpu_label=written.gpu_label,
         increment_deadline_seconds=written.increment_deadline_seconds,
         expander_budget_seconds=written.expander_budget_seconds,
+        drive=Drive(written.drive),
+        cluster=_cluster(written.kubernetes, directory),
+        planner=_planner(written.planner),
         warnings=tuple(warnings),
+    )
+
+
+def _cluster(written: cluster.Kubernetes | None, directory: Path) -> ClusterSettings | None:
+    if written is None:
+        return None
+    return ClusterSettings(
+        kubeconfig=None if written.kubeconfig is None else directory / written.kubeconfig,
+        context=written.context,
+        namespace=written.namespace,
+        journal=JournalKind(written.journal),
+        simulated_nodes=written.simulated_nodes,
+        gang_label=written.gang_label,
+    )
+
+
+def _planner(written: cluster.Planner) -> PlannerSettings:
+    return PlannerSettings(
+        idle_seconds=written.idle_seconds,
+        window_seconds=written.window_seconds,
+        budget_seconds=written.budget_seconds,
+        realise=Realise(written.realise),
+        scoring=Scoring(written.scoring),
+        shortage_seconds=written.shortage_seconds,
     )
 
 
@@ -310,7 +342,7 @@ _CONFIGURATION: TypeAdapter[model.Configuration] = TypeAdapter(model.Configurati
 _ENTRY: TypeAdapter[model.ProvisionerEntry] = TypeAdapter(model.ProvisionerEntry)
 _ADDRESS: TypeAdapter[str] = TypeAdapter(model.Address)
 _VOCABULARY = field_names(
-    *(form for module in (kubernetes, karpenter, model) for form in vars(module).values()
+    *(form for module in (kubernetes, karpenter, cluster, model) for form in vars(module).values()
       if isinstance(form, type) and issubclass(form, kubernetes.Form)),
 )  # fmt: skip
 

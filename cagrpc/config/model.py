@@ -27,8 +27,10 @@ from pydantic.json_schema import SkipJsonSchema
 
 from cagrpc.backends.simulated_behaviour import Behaviour, behaviour_from_json
 from cagrpc.config import karpenter
+from cagrpc.config.cluster import Kubernetes, Planner
 from cagrpc.config.kubernetes import (
     Allocatable,
+    FilePath,
     Form,
     LabelKey,
     Labels,
@@ -75,7 +77,6 @@ def _address(text: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_address)]
-FilePath = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0, le=365 * 86_400)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Size = Annotated[int, Field(ge=0, le=_LARGEST_SIZE)]
@@ -322,6 +323,11 @@ class Backend(Form):
 class Configuration(Form):
     """Configuration of cagrpc. Paths are relative to the file they stand in."""
 
+    drive: Literal["assist", "plan"] = "assist"
+    """Who decides on scale-ups: the cluster-autoscaler, which asks the expander, or the planner loop (needs
+    `kubernetes`)."""
+    kubernetes: Kubernetes | None = None
+    planner: Planner = Planner()
     listen: Listen = Listen()
     tls: Tls = Tls()
     state_directory: FilePath = ".cagrpc"
@@ -352,6 +358,12 @@ class Configuration(Form):
                 "has not come for failed"
             )
         return seconds
+
+    @model_validator(mode="after")
+    def _plan_needs_a_cluster(self) -> Self:
+        if self.drive == "plan" and self.kubernetes is None:
+            raise ValueError("drive: plan watches pods itself and needs the section kubernetes; found none")
+        return self
 
     @model_validator(mode="after")
     def _addresses_differ(self) -> Self:

@@ -8,6 +8,7 @@ ClientToken, Azure's and GCP's request ids), `delete` by instance id. Backends o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,4 +52,14 @@ class Backend(Protocol):
 
     def delete(self, instance_ids: Sequence[str]) -> None:
         """Ask for instances to go, all of one node group. Unknown and already deleted ids are passed over."""
+        ...
+
+
+class ReadyNodes(Protocol):
+    """What a cluster says of instances. With one, an instance counts as come when its Node is Ready, and an increment
+    stays `ready`, its nodes held, until it is let go."""
+
+    def ready_instances(self) -> AbstractSet[str]:
+        """Ids of instances whose Node is registered and Ready; a start-up taint of ours does not matter. Raises
+        `errors.Unavailable` while the cluster is not known."""
         ...

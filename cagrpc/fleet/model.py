@@ -69,6 +69,14 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """What one new node of a group is planned for: keys (UIDs) of pods."""
+
+    node_group: str
+    pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Increment:
     """What is asked of the fleet: `deltas` (node group id -> new nodes, each >= 1), whole or not at all."""
 
@@ -77,6 +85,24 @@ class Increment:
     pods: frozenset[str] = frozenset()
     """Keys (UIDs) of the pods it is meant to serve; while it is in flight nothing else is opened for only these."""
     reason: str = ""
+    plan: str = ""
+    """The planning round it comes from; increments of one round share nothing but this."""
+    placements: tuple[Placement, ...] = ()
+    """Which pods each node is planned for, at most one entry a node; where it is known."""
+    cost_usd_per_hour: float | None = None
+    """Of its nodes."""
+    gap: float | None = None
+    """Of the plan it comes from, a fraction of its cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldNode:
+    """A node of an increment whose nodes are all ready and not let go yet."""
+
+    instance_id: str
+    node_group: str
+    pods: tuple[str, ...] = ()
+    """Keys of the pods planned for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +116,10 @@ class IncrementStatus:
     """Why it was rolled back, or what it waits for."""
     created_at_seconds: float = 0.0
     deadline_at_seconds: float = 0.0
+    short_groups: tuple[str, ...] = ()
+    """Of one that failed: the node groups that could not be had."""
+    held: tuple[HeldNode, ...] = ()
+    """Of one that is ready: its nodes, which wait to be let go (`Fleet.release`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +147,8 @@ class FleetSnapshot:
     """In flight, and the most recent finished ones."""
     limits: tuple[Limit, ...] = ()
     """With `used` brought up to date."""
+    held_instances: frozenset[str] = field(default_factory=frozenset)
+    """Instances of increments in flight: their nodes keep the start-up taint."""
     in_flight_pods: frozenset[str] = field(default_factory=frozenset)
     """Pods that an increment in flight is meant to serve. One that is being rolled back serves nobody any more, so its
     pods are not among them and may look elsewhere at once."""

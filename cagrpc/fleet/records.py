@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from cagrpc.fleet.model import Increment, IncrementStatus, InstanceError, Origin, Phase
+from cagrpc.fleet.model import Increment, IncrementStatus, InstanceError, Origin, Phase, Placement
 from solver.model import NodeGroup, Taint, TaintEffect
 
 R = TypeVar("R")
@@ -213,6 +213,10 @@ def increment_from_json(text: str) -> IncrementRecord:
             origin=Origin(increment["origin"]),
             pods=frozenset(increment["pods"]),
             reason=increment["reason"],
+            plan=increment["plan"],
+            placements=tuple(Placement(p["node_group"], tuple(p["pods"])) for p in increment["placements"]),
+            cost_usd_per_hour=increment["cost_usd_per_hour"],
+            gap=increment["gap"],
         ),
         phase=Phase(value.pop("phase")),
         members=tuple(Member(**{**m, "state": MemberState(m["state"])}) for m in value.pop("members")),

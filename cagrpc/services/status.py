@@ -29,6 +29,7 @@ _CODES: tuple[tuple[type[errors.CagrpcError], grpc.StatusCode], ...] = (
     (errors.OutOfRange, grpc.StatusCode.OUT_OF_RANGE),
     (errors.LimitExceeded, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.FailedPrecondition, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.Conflict, grpc.StatusCode.ABORTED),
     (errors.OutOfCapacity, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.DeadlineExpired, grpc.StatusCode.DEADLINE_EXCEEDED),
     (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),

@@ -1,0 +1,65 @@
+"""The sections of the configuration file about a cluster and the planner loop, as they are written."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from cagrpc.config.kubernetes import FilePath, Form, LabelKey
+from cagrpc.controllers.settings import DEFAULT_GANG_LABEL
+
+PositiveSeconds = Annotated[float, Field(gt=0, le=3600)]
+
+
+class Kubernetes(Form):
+    """Access to the cluster that cagrpc serves. Exactly one of `kubeconfig` and `in_cluster: true`."""
+
+    kubeconfig: FilePath | None = None
+    context: str = ""
+    """Of the kubeconfig. Default: its current context."""
+    in_cluster: bool = False
+    """Use the service account of the pod that cagrpc runs in."""
+    namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = "cagrpc"
+    """Where the Lease of the one writer is."""
+    journal: Literal["cluster", "sqlite"] = "cluster"
+    """Custom resources with a Lease (a standby may wait), or the file in the state directory."""
+    simulated_nodes: bool = True
+    """Whether instances of the simulated backend become Nodes of the cluster, as with kwok."""
+    gang_label: LabelKey = DEFAULT_GANG_LABEL
+    """Pods with the same value of this label (or Volcano's annotation) are useful only together."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.kubeconfig is not None) == self.in_cluster:
+            found = "both" if self.in_cluster else "neither"
+            raise ValueError(f"found {found} of kubeconfig and in_cluster: true, expected one of them")
+        if self.context and self.in_cluster:
+            raise ValueError("context goes with kubeconfig; found it with in_cluster: true")
+        return self
+
+
+class Planner(Form):
+    """The planner loop, with `drive: plan`."""
+
+    idle_seconds: PositiveSeconds = 1.0
+    """Planning waits until no new pod has come for so long, …"""
+    window_seconds: PositiveSeconds = 10.0
+    """… but never longer than this after the first."""
+    budget_seconds: PositiveSeconds = 5.0
+    """How long one planning round may think."""
+    realise: Literal["simulate", "bind"] = "simulate"
+    """`simulate`: plans are repaired until the scheduler, simulated, serves all that they claim. `bind`: cagrpc binds
+    the pods itself while their nodes are held (needs the right to create pods/binding)."""
+    scoring: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
+    """The kube-scheduler's scoringStrategy of NodeResourcesFit, which simulation follows."""
+    shortage_seconds: PositiveSeconds = 300.0
+    """How long an offering is left out after a shortage; doubled each time, up to six times as long."""
+
+    @model_validator(mode="after")
+    def _windows(self) -> Self:
+        if self.window_seconds < self.idle_seconds:
+            raise ValueError(
+                f"window_seconds: found {self.window_seconds:g}, expected at least idle_seconds, {self.idle_seconds:g}"
+            )
+        return self

@@ -1,0 +1,75 @@
+"""What controllers can be told, as plain values. The configuration file's forms are in `config.cluster`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
+"""On every new node until its increment is let go. CA knows the prefix: the node is not yet started."""
+
+DEFAULT_GANG_LABEL = "scheduling.x-k8s.io/pod-group"
+
+
+class Drive(StrEnum):
+    """Who decides on scale-ups."""
+
+    ASSIST = "assist"
+    """The cluster-autoscaler, which asks the expander."""
+    PLAN = "plan"
+    """The planner loop; the expander vetoes."""
+
+
+class Realise(StrEnum):
+    """How a plan is made true."""
+
+    SIMULATE = "simulate"
+    """Plans are repaired until the scheduler, simulated, serves all that they claim."""
+    BIND = "bind"
+    """The planner binds the pods itself while their nodes are held; what it may not bind is simulated."""
+
+
+class Scoring(StrEnum):
+    """The kube-scheduler's scoringStrategy (NodeResourcesFit), which simulation follows."""
+
+    LEAST_ALLOCATED = "LeastAllocated"
+    MOST_ALLOCATED = "MostAllocated"
+
+
+class JournalKind(StrEnum):
+    CLUSTER = "cluster"
+    """Custom resources, and a Lease for one writer."""
+    SQLITE = "sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """Access to a cluster."""
+
+    kubeconfig: Path | None = None
+    """None inside a cluster: its service account is used."""
+    context: str = ""
+    """Of the kubeconfig; empty for its current one."""
+    namespace: str = "cagrpc"
+    """Where the Lease is."""
+    journal: JournalKind = JournalKind.CLUSTER
+    simulated_nodes: bool = True
+    """Whether the simulated backend's instances become Nodes."""
+    gang_label: str = DEFAULT_GANG_LABEL
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSettings:
+    """Of the planner loop. Times in seconds."""
+
+    idle_seconds: float = 1.0
+    """Planning waits until no new pod has come for so long,"""
+    window_seconds: float = 10.0
+    """but never longer than this after the first."""
+    budget_seconds: float = 5.0
+    """Of one planning round."""
+    realise: Realise = Realise.SIMULATE
+    scoring: Scoring = Scoring.LEAST_ALLOCATED
+    shortage_seconds: float = 300.0
+    """How long an offering is left out after a shortage; twice as long each time, up to six times."""

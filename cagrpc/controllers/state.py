@@ -1,0 +1,77 @@
+"""What controllers read of a cluster: plain immutable values that `view` makes and nobody changes.
+
+Pods and nodes are already in the planner's words; what is here beside them is who they are, so that a controller can
+bind a pod, write an Event on it or annotate a node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from solver.model import Node, PodSet, PodSpec, RunningPods
+
+
+@dataclass(frozen=True, slots=True)
+class PodRef:
+    """A pod as the API server knows it."""
+
+    uid: str
+    namespace: str
+    name: str
+    created_at_seconds: int = 0
+    """Since the epoch."""
+    bindable: bool = True
+    """Its placement needs nothing that only the scheduler can do: no volumes to bind, no resource claims, no scheduling
+    gates, no foreign scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPods:
+    """Pending pods that planning cannot tell apart, oldest first. `pod_set.count` is their number."""
+
+    pod_set: PodSet
+    pods: tuple[PodRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """A registered Node."""
+
+    node: Node
+    """With what is free on it: allocatable less the requests of all pods bound to it. `node.taints` are without our own
+    start-up taint."""
+    provider_id: str
+    ready: bool
+    held: bool
+    """Whether it carries our start-up taint."""
+    movable: tuple[RunningPods, ...] = ()
+    """Those of its pods that would have to go elsewhere if it went: all but DaemonSets', mirror and finished pods."""
+    scale_down_disabled: str = ""
+    """The value of the scale-down-disabled annotation; empty where there is none."""
+    scale_down_disabled_by_us: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Pending pods in numbers, for deciding when to plan. Times are seconds of the view's clock."""
+
+    waiting: int
+    first_seen_at_seconds: float | None
+    """Of the pending pod that is known longest."""
+    last_seen_at_seconds: float | None
+    """Of the newest."""
+    to_come: int = 0
+    """Pods that workloads still have to create."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """One consistent look at the cluster."""
+
+    waiting: tuple[WaitingPods, ...]
+    nodes: tuple[ClusterNode, ...]
+    daemon_sets: tuple[PodSpec, ...]
+    incomplete_gangs: tuple[tuple[str, int, int], ...] = ()
+    """Gangs that are not planned yet: name, pods there are, pods there must be."""
+    warnings: tuple[str, ...] = ()
+    """Pods that planning cannot read, and why."""
