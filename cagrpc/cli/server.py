@@ -11,25 +11,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from cagrpc.backends.simulated import SimulatedBackend
-from cagrpc.cli import certificates, simulation
+from cagrpc.cli import certificates
+from cagrpc.cli.leader import Leader
 from cagrpc.config.load import Address, Settings, TlsFiles
-from cagrpc.errors import InvalidInput, Unavailable
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.errors import InvalidInput
 from cagrpc.fleet.journal import SqliteJournal
+from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services import expander, provider
 from cagrpc.services.decisions import Decisions
+from cagrpc.services.gate import Gate
 from cagrpc.services.http import HttpServer, Site
 from cagrpc.services.metrics import Metrics
-from cagrpc.services.servers import RpcServer, Tls
+from cagrpc.services.servers import RpcServer, Tls, method_names
 from solver.pricing import warm_up
-from solver.rank import rank
 
 log = logging.getLogger(__name__)
 
-RECONCILE_SECONDS = 1.0
-STOP_SECONDS = 5.0
-"""How long a stop waits for the step under way; what that leaves undone is found in the journal at the next start."""
+_NOTHING = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
 
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
@@ -49,60 +47,36 @@ class Server:
     def __init__(self, settings: Settings) -> None:
         """Raises InvalidInput or Unavailable where a part cannot be had; then nothing is left open."""
         self._stopping = threading.Event()
-        # A daemon: a backend that does not answer must not keep the process from ending.
-        self._reconciler = threading.Thread(target=self._reconcile, name="reconcile", daemon=True)
+        self._leader: Leader | None = None
+        metrics = Metrics(self._snapshot)
+        decisions = Decisions(time.time, observe=metrics.observe_decision)
         with ExitStack() as undo:
             _make_directory(settings.state_directory)
             tls = load_tls(settings)
             # First the journal: whoever holds it is the one server of this state directory.
-            journal = SqliteJournal(settings.state_directory / "journal.sqlite")
-            undo.callback(journal.close)
-            backend = SimulatedBackend(settings.state_directory / "simulated.sqlite")
-            undo.callback(backend.close)
-            switches = simulation.configure(backend, settings.simulated, _names(settings))
-            self._fleet = Fleet(
-                settings.groups,
-                settings.limits,
-                backend,
-                journal,
-                shown=settings.shown,
-                increment_deadline_seconds=settings.increment_deadline_seconds,
-            )
-            metrics = Metrics(lambda: self._fleet.snapshot)
-            decisions = Decisions(time.time, observe=metrics.observe_decision)
-            self._expander = expander.Expander(
-                self._fleet, rank, decisions, clock=time.time, timing=_timing(settings.expander_budget_seconds)
-            )
-            undo.callback(self._expander.close)
-            self._provider = provider.Provider(
-                self._fleet,
-                options=settings.options,
-                gpu_label=settings.gpu_label,
-                take_choice=decisions.take_choice,
-            )
-            self._rpc_servers = (
+            leader = Leader(settings, SqliteJournal(settings.state_directory / "journal.sqlite"), decisions)
+            undo.callback(leader.stop)
+            # CA's expander client has no certificate to show.
+            tls_of = {provider.SERVICE: tls, expander.SERVICE: tls and Tls(tls.certificate, tls.key)}
+            address_of = {provider.SERVICE: settings.provider, expander.SERVICE: settings.expander}
+            self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in tls_of}
+            self._rpc_servers = tuple(
                 RpcServer(
-                    provider.SERVICE,
-                    self._provider.methods(),
-                    str(settings.provider),
-                    tls=tls,
+                    name,
+                    gate.methods(),
+                    str(address_of[name]),
+                    tls=tls_of[name],
                     observe=metrics.observe_call,
                     why_not_ready=self._why_not_ready,
-                ),
-                RpcServer(
-                    expander.SERVICE,
-                    self._expander.methods(),
-                    str(settings.expander),
-                    tls=tls and Tls(tls.certificate, tls.key),  # CA's expander client has no certificate to show
-                    observe=metrics.observe_call,
-                    why_not_ready=self._why_not_ready,
-                ),
+                )
+                for name, gate in self._gates.items()
             )
             for server in self._rpc_servers:
                 undo.callback(server.stop, 0.0)
-            site = Site(lambda: self._fleet.snapshot, decisions, metrics, self._why_not_ready, switches)
+            site = Site(self._snapshot, decisions, metrics, self._why_not_ready, leader.switches)
             self._http = HttpServer(settings.http.host, settings.http.port, site)
-            self._undo = undo.pop_all()
+            self._lead(leader)
+            undo.pop_all()
         ports = (*(server.port for server in self._rpc_servers), self._http.port)
         addresses = (settings.provider, settings.expander, settings.http)
         self.endpoints = Endpoints(*(_reached(a, port) for a, port in zip(addresses, ports, strict=True)))
@@ -110,7 +84,8 @@ class Server:
     def start(self) -> None:
         # The planner's compiled parts, beside everything else: small requests do not need them.
         threading.Thread(target=warm_up, name="warm-up", daemon=True).start()
-        self._reconciler.start()
+        if self._leader is not None:
+            self._leader.start()
         for server in self._rpc_servers:
             server.start()
         self._http.start()
@@ -121,32 +96,21 @@ class Server:
         self._http.stop()
         for server in self._rpc_servers:
             server.stop()
-        if self._reconciler.is_alive():
-            self._reconciler.join(STOP_SECONDS)
-        self._fleet.close()
-        self._undo.close()
+        if self._leader is not None:
+            self._leader.stop()
 
-    def _reconcile(self) -> None:
-        last_problem: str | None = None
-        while not self._stopping.wait(RECONCILE_SECONDS):
-            try:
-                self._fleet.reconcile()
-                last_problem = None
-            except Unavailable as error:
-                if str(error) != last_problem:  # once, not every second
-                    log.warning("the fleet cannot be reconciled: %s", error)
-                last_problem = str(error)
-            except Exception:
-                log.exception("a step of the fleet failed unexpectedly; the next one is tried")
+    def _lead(self, leader: Leader) -> None:
+        self._leader = leader
+        self._gates[provider.SERVICE].open(leader.provider.methods())
+        self._gates[expander.SERVICE].open(leader.expander.methods())
+
+    def _snapshot(self) -> FleetSnapshot:
+        return self._leader.fleet.snapshot if self._leader is not None else _NOTHING
 
     def _why_not_ready(self) -> str:
-        return "stopping" if self._stopping.is_set() else self._fleet.problem or ""
-
-
-def _names(settings: Settings) -> set[str]:
-    """Of the node groups and instance types that there are."""
-    groups = settings.groups
-    return {*(g.id for g in groups), *(g.instance_type for g in groups), *settings.catalogue.instance_types}
+        if self._stopping.is_set():
+            return "stopping"
+        return self._leader.problem if self._leader is not None else "not the one writer yet"
 
 
 def load_tls(settings: Settings) -> Tls | None:
@@ -179,13 +143,6 @@ def in_state_directory(settings_tls: TlsFiles | None, before: Path, after: Path)
         return settings_tls
     kept = after / "certs"
     return TlsFiles(kept / "server.crt", kept / "server.key", kept / "ca.crt", directory=kept)
-
-
-def _timing(budget_seconds: float) -> expander.Timing:
-    """The configured time for an answer, shared out: most of the rest is the planner's."""
-    return expander.Timing(
-        answer_seconds=budget_seconds, decode_seconds=0.4 * budget_seconds, rank_seconds=0.6 * budget_seconds
-    )
 
 
 def _make_directory(path: Path) -> None:

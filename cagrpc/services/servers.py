@@ -30,6 +30,11 @@ _SERVICE_OF = {
 }
 
 
+def method_names(service: str) -> tuple[str, ...]:
+    """Of one of our two services."""
+    return tuple(method.name for method in _SERVICE_OF[service].methods)
+
+
 @dataclass(frozen=True, slots=True)
 class Tls:
     """PEM texts. With `client_ca` only clients with a certificate of that authority are served (mTLS): so the
@@ -78,7 +83,7 @@ class RpcServer:
         """`address` is `host:port`, port 0 for any free one; `tls=None` is plaintext, only ever on purpose. Its health
         is good while `why_not_ready` answers an empty text. It does not serve before `start`. Raises InvalidInput for
         unusable TLS, Unavailable where it cannot listen."""
-        if set(methods) != {method.name for method in _SERVICE_OF[service].methods}:
+        if set(methods) != set(method_names(service)):
             raise AssertionError(f"{service} and the methods given for it differ")
         self._service = service
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=service.rpartition(".")[2])

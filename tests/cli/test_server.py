@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cagrpc.backends.simulated import SimulatedBackend
-from cagrpc.cli.server import RECONCILE_SECONDS, Server
+from cagrpc.cli.leader import RECONCILE_SECONDS
+from cagrpc.cli.server import Server
 from cagrpc.config.load import Address, load_settings
 from tests.cli.conftest import configuration
 
@@ -18,7 +19,7 @@ GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}
 
 
 def test_it_stops_while_the_backend_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.cli.server.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("cagrpc.cli.leader.STOP_SECONDS", 0.1)
     written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
     anywhere = Address("127.0.0.1", 0)
     settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)

@@ -1,0 +1,88 @@
+"""What exists only in the one writer: the fleet over its journal and backend, the two services over the fleet, and the
+loops that drive them. Where it listens and how it becomes the writer is `server`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+
+from cagrpc.backends.simulated import SimulatedBackend
+from cagrpc.cli import simulation
+from cagrpc.cli.loops import Loop
+from cagrpc.config.load import Settings
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.journal import Journal
+from cagrpc.services import expander, provider
+from cagrpc.services.decisions import Decisions
+from solver.rank import rank
+
+log = logging.getLogger(__name__)
+
+RECONCILE_SECONDS = 1.0
+STOP_SECONDS = 5.0
+"""How long a stop waits for the steps under way; what that leaves undone is found in the journal at the next start."""
+
+
+class Leader:
+    """The parts that change the world. Built, it answers calls; it moves on by itself from `start` to `stop`."""
+
+    def __init__(self, settings: Settings, journal: Journal, decisions: Decisions) -> None:
+        """Takes the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable."""
+        with ExitStack() as undo:
+            undo.callback(journal.close)
+            backend = SimulatedBackend(settings.state_directory / "simulated.sqlite")
+            undo.callback(backend.close)
+            self.switches = simulation.configure(backend, settings.simulated, _names(settings))
+            self.fleet = Fleet(
+                settings.groups,
+                settings.limits,
+                backend,
+                journal,
+                shown=settings.shown,
+                increment_deadline_seconds=settings.increment_deadline_seconds,
+            )
+            self.expander = expander.Expander(
+                self.fleet, rank, decisions, clock=time.time, timing=_timing(settings.expander_budget_seconds)
+            )
+            undo.callback(self.expander.close)
+            self.provider = provider.Provider(
+                self.fleet,
+                options=settings.options,
+                gpu_label=settings.gpu_label,
+                take_choice=decisions.take_choice,
+            )
+            self._loops = [Loop("a step of the fleet", self.fleet.reconcile, RECONCILE_SECONDS)]
+            self._undo = undo.pop_all()
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot do its work; empty where it can."""
+        return self.fleet.problem or ""
+
+    def start(self) -> None:
+        for loop in self._loops:
+            loop.start()
+
+    def stop(self) -> None:
+        """The steps under way finish, then everything is closed. The fleet stays as it is."""
+        for loop in self._loops:
+            loop.end()
+        for loop in self._loops:
+            loop.join(STOP_SECONDS)
+        self.fleet.close()
+        self._undo.close()
+
+
+def _names(settings: Settings) -> set[str]:
+    """Of the node groups and instance types that there are."""
+    groups = settings.groups
+    return {*(g.id for g in groups), *(g.instance_type for g in groups), *settings.catalogue.instance_types}
+
+
+def _timing(budget_seconds: float) -> expander.Timing:
+    """The configured time for an answer, shared out: most of the rest is the planner's."""
+    return expander.Timing(
+        answer_seconds=budget_seconds, decode_seconds=0.4 * budget_seconds, rank_seconds=0.6 * budget_seconds
+    )

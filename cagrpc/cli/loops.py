@@ -1,0 +1,49 @@
+"""A step that is done again and again in a thread of its own, for as long as the server runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from cagrpc.errors import CagrpcError
+
+log = logging.getLogger(__name__)
+
+
+class Loop:
+    """`step` about every `every_seconds`. What it raises is logged (the same trouble once), and the next is tried."""
+
+    def __init__(self, name: str, step: Callable[[], object], every_seconds: float) -> None:
+        """`name` is told in the log: what is done, such as "the fleet's step"."""
+        self._name = name
+        self._step = step
+        self._every_seconds = every_seconds
+        self._stopping = threading.Event()
+        # A daemon: a step that waits for what does not answer must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """No further step is begun."""
+        self._stopping.set()
+
+    def join(self, wait_seconds: float) -> None:
+        """Waits at most so long for the step under way."""
+        if self._thread.is_alive():
+            self._thread.join(wait_seconds)
+
+    def _run(self) -> None:
+        last_problem: str | None = None
+        while not self._stopping.wait(self._every_seconds):
+            try:
+                self._step()
+                last_problem = None
+            except CagrpcError as error:
+                if str(error) != last_problem:  # once, not every second
+                    log.warning("%s cannot be done: %s", self._name, error)
+                last_problem = str(error)
+            except Exception:
+                log.exception("%s failed unexpectedly; the next one is tried", self._name)
