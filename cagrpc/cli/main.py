@@ -119,6 +119,9 @@ def _serve(commands: Any) -> None:
     )
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="default: %(default)s")
     parser.add_argument("--replay", metavar="RECORDING", help="then replay this recording against the own sockets")
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="write every call and its answer to this new .jsonl.gz file"
+    )
     parser.add_argument("--once", action="store_true", help="stop after the replay, with its exit code")
 
 

@@ -20,6 +20,7 @@ from rich.console import Console
 from cagrpc.cli import logs
 from cagrpc.cli.certificates import load
 from cagrpc.cli.output import console, warn
+from cagrpc.cli.recorder import Recorder
 from cagrpc.cli.recording import Call, read_recording
 from cagrpc.cli.replay import Interrupted, replay_over_sockets
 from cagrpc.cli.replay_report import print_report
@@ -42,10 +43,11 @@ def run(options: argparse.Namespace) -> int:
     calls = read_recording(options.replay) if options.replay else ()
     for warning in settings.warnings:
         warn(warning)
+    recorder = Recorder(options.record) if options.record else None
     stopping, signals = threading.Event(), list[int]()
     with _signals(stopping, signals):
         try:
-            server = Server(settings)
+            server = Server(settings, recorder)
         except CagrpcError as error:  # also a port or a state directory that another process holds
             print("\n".join(f"cagrpc: {line}" for line in str(error).splitlines()), file=sys.stderr)
             return EXIT_WRONG_INPUT
@@ -58,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
                 stopping.wait()
         finally:
             server.stop()
+            if recorder is not None:
+                recorder.close()
             (settings.state_directory / ENDPOINTS).unlink(missing_ok=True)
     if signals:
         return 128 + signals[0] if signals[0] == signal.SIGINT else 0

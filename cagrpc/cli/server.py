@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cagrpc.cli import certificates
 from cagrpc.cli.leader import Leader
+from cagrpc.cli.recorder import Recorder
 from cagrpc.config.load import Address, Settings, TlsFiles
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.journal import SqliteJournal
@@ -44,7 +45,7 @@ class Endpoints:
 class Server:
     """Everything that `cagrpc serve` runs. Built, it listens; it serves from `start` to `stop`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, recorder: Recorder | None = None) -> None:
         """Raises InvalidInput or Unavailable where a part cannot be had; then nothing is left open."""
         self._stopping = threading.Event()
         self._leader: Leader | None = None
@@ -63,7 +64,7 @@ class Server:
             self._rpc_servers = tuple(
                 RpcServer(
                     name,
-                    gate.methods(),
+                    recorder.recorded(gate.methods()) if recorder is not None else gate.methods(),
                     str(address_of[name]),
                     tls=tls_of[name],
                     observe=metrics.observe_call,
