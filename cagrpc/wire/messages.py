@@ -1,8 +1,9 @@
-"""Protobuf bytes to messages and to plain dicts in the shape of Kubernetes' JSON. What the dicts mean is said in
-`pods`, `nodes` and `manifests`; nothing here knows planning."""
+"""Protobuf bytes to messages and to plain dicts in the shape of Kubernetes' JSON, and back. What the dicts mean is said
+in `pods`, `nodes` and `manifests`; nothing here knows planning."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -35,6 +36,40 @@ def plain(message: Message) -> Any:
     if descriptor is _TIME:
         return message.seconds  # type: ignore[attr-defined]
     return {field.name: _value(field, value) for field, value in message.ListFields()}
+
+
+def packed(message_type: type[M], document: Mapping[str, Any]) -> M:
+    """The message that `plain` gives `document` of. Raises `KeyError` for a field that it has not."""
+    message = message_type()
+    _fill(message, document)
+    return message
+
+
+def _fill(message: Message, value: Any) -> None:
+    if message.DESCRIPTOR is _QUANTITY:
+        message.string = value  # type: ignore[attr-defined]
+    elif message.DESCRIPTOR is _TIME:
+        message.seconds = value  # type: ignore[attr-defined]
+    else:
+        for name, inner in value.items():
+            _fill_field(message, message.DESCRIPTOR.fields_by_name[name], inner)
+
+
+def _fill_field(message: Message, field: FieldDescriptor, value: Any) -> None:
+    if field.message_type is None and not field.is_repeated:
+        setattr(message, field.name, value)
+        return
+    held = getattr(message, field.name)
+    if field.message_type is None:
+        held.extend(value)
+    elif not field.message_type.GetOptions().map_entry:
+        for item in value if field.is_repeated else [value]:
+            _fill(held.add() if field.is_repeated else held, item)
+    elif field.message_type.fields_by_name["value"].message_type is None:
+        held.update(value)
+    else:
+        for key, item in value.items():
+            _fill(held[key], item)
 
 
 def _value(field: FieldDescriptor, value: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Nodes: what CA is shown as a node group's template, and v1.Node bytes or documents to what planning reads of them."""
+"""Nodes: what one of a node group looks like, to CA as a template and to a cluster; and v1.Node bytes or documents to
+what planning reads of them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.messages import parse, plain
+from cagrpc.wire.messages import packed, parse, plain
 from cagrpc.wire.resources import Amounts, Problems, amounts, mapping, members, strings
 from solver.model import PODS, Labels, NodeGroup, Resources, Taint, TaintEffect
 from solver.quantities import format_quantity
@@ -19,6 +20,9 @@ OS = "kubernetes.io/os"
 ZONE = "topology.kubernetes.io/zone"
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDULE)
 """What the node controller sets for spec.unschedulable."""
+
+READY = "Ready"
+"""The type of the condition that says whether pods can run on a node."""
 
 _KUBELET_DEFAULT_PODS = 110
 _HEALTHY = ("NetworkUnavailable", "MemoryPressure", "DiskPressure", "PIDPressure")
@@ -45,36 +49,47 @@ def group_labels(group: NodeGroup) -> dict[str, str]:
     return {**labels, **group.labels}
 
 
+def node_document(group: NodeGroup, name: str) -> dict[str, Any]:
+    """A whole, ready v1.Node in JSON shape, as a node of `group` called `name` registers itself. What is said of one
+    machine only (its providerID, addresses, versions, times) is left to whoever registers it.
+
+    A kubelet offers 110 pods where nothing else is said, and a node cannot offer more than it has, whatever the
+    catalogue says of its capacity.
+    """
+    labels = {**group_labels(group), HOSTNAME: name}
+    allocatable = {PODS: _KUBELET_DEFAULT_PODS, **group.allocatable}
+    capacity = {r: max(allocatable.get(r, 0), group.capacity.get(r, 0)) for r in (*allocatable, *group.capacity)}
+    healthy = [{"type": condition, "status": "False"} for condition in _HEALTHY]
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": [taint_document(taint) for taint in group.taints]},
+        "status": {
+            "capacity": _quantities(capacity),
+            "allocatable": _quantities(allocatable),
+            "conditions": [{"type": READY, "status": "True", "reason": "KubeletReady"}, *healthy],
+            "nodeInfo": {"operatingSystem": labels[OS], "architecture": labels[ARCH]},
+        },
+    }
+
+
 def template(group: NodeGroup) -> bytes:
-    """A whole, ready v1.Node as the next node of `group` will be, serialised.
+    """`node_document` of the next node of `group`, serialised, for CA.
 
     CA overwrites its name and hostname. Its providerID stays empty: a template is no instance of ours. An empty answer
     would crash CA, and one without `pods` would hold none, so both are always filled.
     """
-    name = f"template-{group.id}"
-    node = kubernetes_pb2.Node()
-    node.metadata.name = name
-    labels = {**group_labels(group), HOSTNAME: name}
-    node.metadata.labels.update(labels)
-    node.spec.taints.extend(
-        kubernetes_pb2.Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in group.taints
+    return packed(kubernetes_pb2.Node, node_document(group, f"template-{group.id}")).SerializeToString(
+        deterministic=True
     )
-    allocatable = {PODS: _KUBELET_DEFAULT_PODS, **group.allocatable}
-    # A node cannot offer more than it has, whatever the catalogue says of its capacity.
-    capacity = {r: max(allocatable.get(r, 0), group.capacity.get(r, 0)) for r in (*allocatable, *group.capacity)}
-    _fill(node.status.capacity, capacity)
-    _fill(node.status.allocatable, allocatable)
-    node.status.conditions.add(type="Ready", status="True", reason="KubeletReady")
-    for condition in _HEALTHY:
-        node.status.conditions.add(type=condition, status="False")
-    node.status.nodeInfo.operatingSystem = labels[OS]
-    node.status.nodeInfo.architecture = labels[ARCH]
-    return node.SerializeToString(deterministic=True)
 
 
-def _fill(target: Any, resources: Resources) -> None:
-    for resource, amount in resources.items():
-        target[resource].string = format_quantity(resource, amount)
+def taint_document(taint: Taint) -> dict[str, str]:
+    """A v1.Taint in JSON shape."""
+    return {"key": taint.key, "value": taint.value, "effect": taint.effect.value}
+
+
+def _quantities(resources: Resources) -> dict[str, str]:
+    return {resource: format_quantity(resource, amount) for resource, amount in resources.items()}
 
 
 def node_facts(data: bytes) -> NodeFacts:

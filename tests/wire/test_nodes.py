@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from cagrpc.errors import InvalidInput
 from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.nodes import UNSCHEDULABLE, facts_of_document, free, node_facts, template
+from cagrpc.wire.messages import packed, plain
+from cagrpc.wire.nodes import UNSCHEDULABLE, facts_of_document, free, node_document, node_facts, template
 from solver.model import NodeGroup, Taint, TaintEffect
 
 _GPU_TAINT = Taint("nvidia.com/gpu", TaintEffect.NO_SCHEDULE, "present")
@@ -47,6 +48,20 @@ def test_a_template_is_a_whole_node() -> None:
     assert set(conditions.values()) == {"False"}
     assert node.spec.providerID == ""
     assert not node.spec.unschedulable
+
+
+def test_a_node_registers_as_its_template_says() -> None:
+    document = node_document(_GROUP, "g5-1")
+    assert document["metadata"]["labels"]["kubernetes.io/hostname"] == document["metadata"]["name"] == "g5-1"
+    assert plain(packed(kubernetes_pb2.Node, document)) == document
+    shown = plain(kubernetes_pb2.Node.FromString(template(_GROUP)))
+    assert shown["spec"] == document["spec"]
+    assert shown["status"] == document["status"]
+
+
+def test_what_a_message_cannot_say_is_no_node() -> None:
+    with pytest.raises(KeyError, match="colour"):
+        packed(kubernetes_pb2.Node, {"status": {"colour": "green"}})
 
 
 def test_a_template_without_stated_pods_still_holds_some() -> None:
