@@ -32,7 +32,7 @@ class Leader:
         """Takes the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable."""
         with ExitStack() as undo:
             undo.callback(journal.close)
-            backend = SimulatedBackend(settings.state_directory / "simulated.sqlite")
+            backend = SimulatedBackend(settings.simulated_file or settings.state_directory / "simulated.sqlite")
             undo.callback(backend.close)
             self.switches = simulation.configure(backend, settings.simulated, _names(settings))
             self.fleet = Fleet(

@@ -63,6 +63,8 @@ class Settings:
     state_directory: Path
     simulated: Mapping[str, Any]
     """The simulated backend's behaviours, as written."""
+    simulated_file: Path | None
+    """None for the state directory's."""
     catalogue: Catalogue
     groups: tuple[NodeGroup, ...]
     """Of all provisioners, in the order in which they are written."""
@@ -177,6 +179,7 @@ def _settings(
         tls=_tls_files(written.tls, directory, state),
         state_directory=state,
         simulated=written.backend.simulated,
+        simulated_file=None if written.backend.file is None else directory / written.backend.file,
         catalogue=catalogue,
         groups=expanded.groups,
         limits=(*expanded.limits, *whole),

@@ -318,6 +318,9 @@ class Backend(Form):
 
     simulated: dict[Annotated[str, Field(min_length=1)], Simulated] = Field(default_factory=dict)
     """The embedded simulation's behaviours and faults, by instance type, node group id, or "*" for all others."""
+    file: FilePath | None = None
+    """Where the simulation keeps its instances; processes that share it see one cloud. Default: `simulated.sqlite` in
+    the state directory."""
 
 
 class Configuration(Form):
