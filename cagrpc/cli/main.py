@@ -167,6 +167,11 @@ def _plan_inputs(parser: argparse.ArgumentParser, *, required: bool) -> None:
         " the one that changes least is taken",
     )
     parser.add_argument(
+        "--gang-label",
+        metavar="KEY",
+        help="pods with the same value of this label are one gang (default: scheduling.x-k8s.io/pod-group)",
+    )
+    parser.add_argument(
         "--budget", default="1s", metavar="DURATION", help="how long to plan: 500ms, 1s, 2m (default: 1s)"
     )
     _output(parser)

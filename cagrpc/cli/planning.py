@@ -20,6 +20,7 @@ from cagrpc.config.load import load_provisioners
 from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
 from cagrpc.wire import manifests
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 from solver import Budget, NodeGroup, Plan, PlanRejectedError, Problem, ProblemError, solve
 
 T = TypeVar("T")
@@ -56,7 +57,10 @@ def parse_seconds(text: str) -> float:
 def _read(options: argparse.Namespace) -> tuple[Problem, Budget]:
     reader = _Reader()
     seconds = reader.attempt(lambda: parse_seconds(options.budget))
-    found = reader.attempt(lambda: manifests.read(options.pods, options.nodes, now_seconds=time.time()))
+    label = options.gang_label or DEFAULT_GANG_LABEL
+    found = reader.attempt(
+        lambda: manifests.read(options.pods, options.nodes, now_seconds=time.time(), gang_label=label)
+    )
     catalogue = reader.attempt(lambda: read_catalogue(options.catalog) if options.catalog else embedded_catalogue())
     pod_sets = found.pod_sets if found else ()
     previous = reader.attempt(lambda: read_previous(options.previous, pod_sets)) if options.previous else None

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from cagrpc.config.kubernetes import FilePath, Form, LabelKey
-from cagrpc.controllers.settings import DEFAULT_GANG_LABEL
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600)]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
+
 START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
 """On every new node until its increment is let go. CA knows the prefix: the node is not yet started."""
-
-DEFAULT_GANG_LABEL = "scheduling.x-k8s.io/pod-group"
 
 
 class Drive(StrEnum):

@@ -16,8 +16,10 @@ from typing import Any
 from cagrpc.errors import InvalidInput
 from cagrpc.wire.constraints import Surroundings
 from cagrpc.wire.documents import Document, documents, read_text
+from cagrpc.wire.gangs import CONSUMED_REQUEST, DEFAULT_GANG_LABEL, GangKind, gang_name
+from cagrpc.wire.manifest_gangs import GangsOfFiles
 from cagrpc.wire.nodes import facts_of_document, free
-from cagrpc.wire.pods import CONSUMED_REQUEST, gang_of, is_placeholder, pod_spec, unread_features
+from cagrpc.wire.pods import is_placeholder, pod_spec, unread_features
 from cagrpc.wire.resources import Problems, mapping, members, strings
 from cagrpc.wire.selectors import NOBODY, Identity, Namespaces, Sight, selectors_of
 from cagrpc.wire.tables import pods_of_table
@@ -35,7 +37,7 @@ _LABELS_OF_CONTROLLERS = {
 """What a controller adds to the labels of all pods of one template, by kind. Of hashes the value is not known; the
 workload's name stands for them, so that its pods are told from those of other workloads and of before."""
 _BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_FINISHED = ("Succeeded", "Failed")
+_SUCCEEDED, _FAILED = "Succeeded", "Failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,20 @@ class Manifests:
     warnings: tuple[str, ...] = ()
 
 
-def read(paths: Sequence[Path], paths_of_nodes: Sequence[Path] = (), *, now_seconds: float = 0.0) -> Manifests:
+def read(
+    paths: Sequence[Path],
+    paths_of_nodes: Sequence[Path] = (),
+    *,
+    now_seconds: float = 0.0,
+    gang_label: str = DEFAULT_GANG_LABEL,
+) -> Manifests:
     """Everything in the files together: YAML or JSON manifests, or CSV by the suffix `.csv`; of `paths_of_nodes` only
     nodes and the pods that are bound to one. A file named twice is read once. With `now_seconds` (since the epoch) pods
-    have waited since their creation.
+    have waited since their creation. `gang_label` is the key of the label that names a pod's gang.
 
     Raises InvalidInput with every problem of every file, one a line, each with file, index, object and path.
     """
-    reader = _Reader(now_seconds)
+    reader = _Reader(now_seconds, gang_label)
     for path in dict.fromkeys((*paths, *paths_of_nodes)):
         text = read_text(path, reader.problems)
         if text is None:
@@ -80,6 +88,7 @@ class _Reader:
     """Collects documents first, since they refer to each other in any order and across files; `resolve` reads them."""
 
     now_seconds: float
+    gang_label: str
     problems: Problems = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
     namespaces: Namespaces = field(default_factory=Namespaces)
@@ -94,6 +103,9 @@ class _Reader:
     priorities: dict[str, int] = field(default_factory=lambda: dict(_BUILT_IN_PRIORITIES))
     default_priority: int = 0
     unknown_priorities: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.gangs = GangsOfFiles(self.gang_label, self.problems)
 
     def of_nodes(self, found: Iterable[Document]) -> Iterable[Document]:
         """What counts in a file of nodes; the rest is remembered for a warning."""
@@ -110,6 +122,7 @@ class _Reader:
             by_kind[document.kind].append(document)
         for document in by_kind["PriorityClass"]:
             self._priority_class(document)
+        unread_groups = [document for document in by_kind.pop("PodGroup", ()) if not self.gangs.add_object(document)]
         labels_of = {document.name: self._labels(document, document.body, "") for document in by_kind["Namespace"]}
         self.namespaces = Namespaces(labels_of, frozenset(document.namespace for document in self.documents))
         templates = {d.identity[1:]: d for d in by_kind["PodTemplate"]}
@@ -125,6 +138,8 @@ class _Reader:
             for workload in by_kind.pop(kind, ()):
                 if workload.identity not in owners:
                     self._workload(workload, requests)
+        self.pod_sets = list(self.gangs.divided(self.pod_sets))
+        self.ignored_kinds.update(document.kind for document in unread_groups)
         self.ignored_kinds.update({kind: len(by_kind[kind]) for kind in by_kind if kind not in _READ_BY_OTHERS})
         seen = _Seen(self)
         nodes = tuple(self._node(document, seen) for document in by_kind["Node"])
@@ -139,9 +154,12 @@ class _Reader:
         }
 
     def _pod(self, document: Document, requests: set[tuple[str, str]]) -> None:
-        if mapping(document.body, "status", "", []).get("phase") in _FINISHED:
-            return
+        phase = mapping(document.body, "status", "", []).get("phase")
         node_name = document.spec.get("nodeName")
+        if phase == _SUCCEEDED or (node_name and phase != _FAILED):
+            self.gangs.add_pods(document, document.body, "", bound=1)
+        if phase in (_SUCCEEDED, _FAILED):
+            return
         if node_name:
             self.running_on[str(node_name)].append(self._spec(document, document.body, ""))
             return
@@ -198,8 +216,9 @@ class _Reader:
                 )
                 continue
             count = self._count(document, pod_set, "count", path)
-            gang = f"{document.namespace}/{document.name}"
-            self._add(template, self._template(template, template.body, ""), "template", count, gang=gang)
+            gang = gang_name(GangKind.PROVISIONING_REQUEST, document.namespace, document.name)
+            pods = self._template(template, template.body, "")
+            self._add(template, pods, "template", count, request=gang)
 
     def _add(
         self,
@@ -208,14 +227,16 @@ class _Reader:
         path: str,
         count: int,
         *,
-        gang: str | None = None,
+        request: str | None = None,
         since: int = 0,
     ) -> None:
         spec, identity = self._spec(document, pod, path)
+        # The scheduler leaves a gated pod alone. A request asks for its pods as they will be, once the gates are open.
+        gated = request is None and bool(mapping(pod, "spec", "", []).get("schedulingGates"))
+        gang = request or self.gangs.add_pods(document, pod, path, held_back=count if gated else 0)
         if not count:
             return
-        # The scheduler leaves a gated pod alone. A request asks for its pods as they will be, once the gates are open.
-        if gang is None and mapping(pod, "spec", "", []).get("schedulingGates"):
+        if gated:
             name = f"{document.namespace}/{document.name}"
             self.gated[name] = self.gated.get(name, 0) + count
             return
@@ -226,7 +247,7 @@ class _Reader:
             count=count,
             priority=self._priority(document, mapping(pod, "spec", "", [])),
             waiting_seconds=max(0, int(self.now_seconds) - since) if since and self.now_seconds else 0,
-            gang=gang or gang_of(document.namespace, annotations),
+            gang=gang,
             placeholder=is_placeholder(annotations),
         )
         self.pod_sets.append((pod_set, identity))
@@ -312,6 +333,7 @@ class _Reader:
                 f"{sum(self.gated.values())} pods have schedulingGates, wait for somebody to open them and were left"
                 f" out, for example {next(iter(self.gated))}"
             )
+        yield from self.gangs.incomplete
         for name, example in self.unknown_priorities.items():
             yield f"PriorityClass {name} is not in the files; its pods, for example {example}, were given priority 0"
         strangers = {name: len(pods) for name, pods in self.running_on.items() if name not in {n.name for n in nodes}}

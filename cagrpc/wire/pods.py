@@ -24,6 +24,7 @@ from cagrpc.wire.constraints import (
     required_pods,
     topology_spread,
 )
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
 from cagrpc.wire.resources import Problems, effective_requests, members, strings
@@ -31,12 +32,6 @@ from cagrpc.wire.selectors import DEFAULT_NAMESPACE, Identity, Sight, selectors_
 from solver.model import Labels, PodSet, PodSpec, Toleration
 
 K = TypeVar("K")
-
-CONSUMED_REQUEST = (
-    "autoscaling.x-k8s.io/consume-provisioning-request",
-    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",  # older
-)
-"""Annotations by which a pod belongs to a ProvisioningRequest: all of its pods are one gang."""
 
 PLACEHOLDER = ("podType", "capacityBufferFakePod")
 """How CA marks the pods that it injects for a CapacityBuffer (upstream: capacitybuffer/fakepods)."""
@@ -50,10 +45,12 @@ class Pod:
     name: str
     spec: PodSpec
     priority: int = 0
-    gang: str | None = None
+    gang: GangMembership | None = None
     placeholder: bool = False
     created_at_seconds: int = 0
     """Since the epoch; 0 where unknown."""
+    warning: str = field(default="", compare=False)
+    """What of it cannot be meant and was ignored; empty where nothing was."""
     labels: Labels = field(default_factory=dict, compare=False)
     """All of them; `spec` has those that selectors can see, once these are all known (`told_apart`)."""
 
@@ -80,12 +77,6 @@ def pod_spec(spec: Mapping[str, Any], path: str, problems: Problems, around: Sur
     )
 
 
-def gang_of(namespace: str, annotations: Mapping[str, str]) -> str | None:
-    """The gang that a pod's annotations name, unique within the cluster."""
-    named = (annotations.get(annotation) for annotation in CONSUMED_REQUEST)
-    return next((f"{namespace}/{name}" for name in named if name), None)
-
-
 def is_placeholder(annotations: Mapping[str, str]) -> bool:
     return annotations.get(PLACEHOLDER[0]) == PLACEHOLDER[1]
 
@@ -106,7 +97,9 @@ class PodDecoder:
     """v1.Pod bytes to pods. Specs that differ only in what planning does not read are converted once: thousands of
     replicas cost little more than their workload. Not for several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, gang_label: str = DEFAULT_GANG_LABEL) -> None:
+        """`gang_label` is the key of the label that names a pod's gang."""
+        self._gang_label = gang_label
         self._specs: dict[bytes, PodSpec] = {}
         # Of specs that mean something else for another pod: which of the pod's own labels they read, and the meanings.
         self._own_keys: dict[bytes, tuple[str, ...]] = {}
@@ -117,13 +110,15 @@ class PodDecoder:
         message = parse(kubernetes_pb2.Pod, data)
         spec, labels = message.spec, message.metadata.labels
         own = {key: labels[key] for key in labels}
+        who = _pod(message, own, self._gang_label)
+        spec.ClearField("schedulingGroup")  # who it is served with says nothing of where it fits
         _discard_unknown_fields(spec)
         spec_bytes = spec.SerializeToString(deterministic=True)
         converted = self._specs.get(spec_bytes)
         if converted is None:
             identity = Identity(message.metadata.namespace or DEFAULT_NAMESPACE, own)
             converted = self._meaning(spec_bytes, identity) or self._convert(message, spec_bytes, identity)
-        return _pod(message, converted, own)
+        return replace(who, spec=converted, labels=own)
 
     def _meaning(self, spec_bytes: bytes, identity: Identity) -> PodSpec | None:
         own_keys = self._own_keys.get(spec_bytes)
@@ -154,28 +149,34 @@ NOWHERE = PodSpec(affinity=())
 """A spec that no node can serve: node affinity is required, and there is no term that a node could match."""
 
 
-def unread(data: bytes) -> Pod:
+def unread(data: bytes, gang_label: str = DEFAULT_GANG_LABEL) -> Pod:
     """Who a pod is, with the spec `NOWHERE`: for one whose own cannot be read, or not in time. Bytes that are no v1.Pod
     are a pod too, known by their digest."""
     try:
-        return _pod(parse(kubernetes_pb2.Pod, data), NOWHERE, {})
+        message = parse(kubernetes_pb2.Pod, data)
+        return _pod(message, message.metadata.labels, gang_label)
     except InvalidInput:
         name = f"malformed/{sha256(data).hexdigest()[:16]}"
         return Pod(name, name, NOWHERE)
 
 
-def _pod(message: kubernetes_pb2.Pod, spec: PodSpec, labels: Labels) -> Pod:
-    metadata = message.metadata
+def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str) -> Pod:
+    """Who a pod is, with the spec `NOWHERE`."""
+    metadata, scheduling_group = message.metadata, message.spec.schedulingGroup.podGroupName
     name, annotations = _name(message), metadata.annotations
+    problems: Problems = []
+    namespace = metadata.namespace or DEFAULT_NAMESPACE
+    placeholder = is_placeholder(annotations)
+    gang = gang_of_pod(namespace, labels, annotations, scheduling_group, gang_label, problems)
     return Pod(
         key=metadata.uid or name,
         name=name,
-        spec=spec,
+        spec=NOWHERE,
         priority=message.spec.priority,
-        gang=gang_of(metadata.namespace, annotations) if annotations else None,
-        placeholder=is_placeholder(annotations) if annotations else False,
+        gang=None if placeholder else gang,  # made from somebody's template, but useful alone
+        placeholder=placeholder,
         created_at_seconds=metadata.creationTimestamp.seconds,
-        labels=labels,
+        warning=f"pod {name}: {'; '.join(problems)}" if problems else "",
     )
 
 
@@ -215,7 +216,8 @@ def group(pods: Iterable[Pod], now_seconds: float = 0.0) -> tuple[tuple[PodSet, 
     for pod in pods:
         if pod.key in set_of_pod:
             continue
-        index = indices.setdefault((pod.spec, pod.priority, pod.gang, pod.placeholder), len(members_of))
+        gang = pod.gang.name if pod.gang else None
+        index = indices.setdefault((pod.spec, pod.priority, gang, pod.placeholder), len(members_of))
         if index == len(members_of):
             members_of.append([])
         members_of[index].append(pod)
@@ -232,7 +234,7 @@ def _pod_set(alike: Sequence[Pod], now_seconds: float) -> PodSet:
         count=len(alike),
         priority=first.priority,
         waiting_seconds=max(0, int(now_seconds) - oldest) if oldest else 0,
-        gang=first.gang,
+        gang=first.gang.name if first.gang else None,
         placeholder=first.placeholder,
     )
 

@@ -112,6 +112,9 @@ def test_a_daemon_set_is_overhead_of_new_nodes(tmp_path: Path) -> None:
     assert found.pod_sets == ()
 
 
+_TRAIN = "provisioningrequest.autoscaling.x-k8s.io default/train"
+
+
 def test_a_provisioning_request_is_one_gang(tmp_path: Path) -> None:
     request = _object("ProvisioningRequest", "train", {"podSets": [
         {"podTemplateRef": {"name": "head"}, "count": 1}, {"podTemplateRef": {"name": "worker"}, "count": 16},
@@ -122,9 +125,9 @@ def test_a_provisioning_request_is_one_gang(tmp_path: Path) -> None:
     pod = _object("Pod", "w-1", _pod_spec("8"), metadata=consume)
     found = _read(tmp_path, request, head, worker, pod)
     assert [(p.name, p.count, p.gang, dict(p.spec.requests)["cpu"]) for p in found.pod_sets] == [
-        ("default/head", 1, "default/train", 2000), ("default/worker", 16, "default/train", 8000),
+        ("default/head", 1, _TRAIN, 2000), ("default/worker", 16, _TRAIN, 8000),
     ]  # fmt: skip
-    assert _read(tmp_path, pod).pod_sets[0].gang == "default/train"
+    assert _read(tmp_path, pod).pod_sets[0].gang == _TRAIN
 
 
 @pytest.mark.parametrize("on_the_pods", [True, False])
@@ -141,6 +144,78 @@ def test_a_workload_that_consumes_a_request_is_not_counted_beside_it(
     assert [(p.name, p.count) for p in found.pod_sets] == [("default/t", 4)]
     elsewhere = {**job, "metadata": {**job["metadata"], "namespace": "other"}}
     assert [p.count for p in _read(tmp_path, request, template, elsewhere).pod_sets] == [4, 4]
+
+
+def _ganged(kind: str, name: str, metadata: Any, *, spec: Any = None, **more: Any) -> dict[str, Any]:
+    return _object(kind, name, {"template": {"metadata": metadata, "spec": spec or _pod_spec()}, **more})
+
+
+_TRAINING = {"labels": {"scheduling.x-k8s.io/pod-group": "t"}}
+_GANG = "podgroup.scheduling.x-k8s.io default/t"
+
+
+def _minimum(count: Any) -> dict[str, Any]:
+    return _object("PodGroup", "t", {"minMember": count}, apiVersion="scheduling.x-k8s.io/v1alpha1")
+
+
+def test_pods_of_several_workloads_are_one_gang_up_to_its_minimum(tmp_path: Path) -> None:
+    head = _ganged("Job", "head", _TRAINING)
+    workers = _ganged("StatefulSet", "workers", _TRAINING, replicas=5)
+    found = _read(tmp_path, head, workers)
+    assert [(p.name, p.count, p.gang) for p in found.pod_sets] == [
+        ("default/workers", 5, _GANG), ("default/head", 1, _GANG),
+    ]  # fmt: skip
+    found = _read(tmp_path, head, workers, _minimum(4))
+    assert [(p.name, p.count, p.gang) for p in found.pod_sets] == [
+        ("default/workers", 4, _GANG), ("default/workers", 1, None), ("default/head", 1, None),
+    ]  # fmt: skip
+    assert not found.warnings
+    running = _object("Pod", "w", _pod_spec(nodeName="n"), metadata=_TRAINING)
+    done = _object("Pod", "d", _pod_spec(), metadata=_TRAINING, status={"phase": "Succeeded"})
+    failed = _object("Pod", "f", _pod_spec(nodeName="n"), metadata=_TRAINING, status={"phase": "Failed"})
+    node = _object("Node", "n", status={"allocatable": {"cpu": "8"}})
+    found = _read(tmp_path, head, _minimum(4), running, done, failed, node, workers)
+    assert [(p.name, p.count, p.gang) for p in found.pod_sets] == [
+        ("default/workers", 2, _GANG), ("default/workers", 3, None), ("default/head", 1, None),
+    ]  # fmt: skip
+
+
+def test_an_incomplete_gang_is_not_planned_and_warned_of(tmp_path: Path) -> None:
+    workers = _ganged("Job", "workers", _TRAINING, parallelism=3)
+    gated = _ganged("Job", "gated", _TRAINING, spec=_pod_spec(schedulingGates=[{"name": "example.com/quota"}]))
+    found = _read(tmp_path, workers, _minimum(4), _object("Pod", "other", _pod_spec()))
+    assert [(p.name, p.gang) for p in found.pod_sets] == [("default/other", None)]
+    assert found.warnings == (f"gang {_GANG} is not complete: it has 3 of 4 pods; nothing of it is planned",)
+    assert not _read(tmp_path, workers, gated).pod_sets
+    asked = {**_TRAINING, "annotations": {"cagrpc.io/gang-min-count": "2"}}
+    assert [p.count for p in _read(tmp_path, _ganged("Job", "w", asked, parallelism=3), gated).pod_sets] == [2, 1]
+
+
+def test_the_oldest_pods_of_a_gang_are_its_minimum(tmp_path: Path) -> None:
+    def pod(name: str, minute: int) -> dict[str, Any]:
+        return _object(
+            "Pod", name, _pod_spec(), metadata={**_TRAINING, "creationTimestamp": f"2026-01-01T00:{minute:02}:00Z"}
+        )
+
+    pods = [pod("young", 30), pod("old", 10), pod("middle", 20)]
+    found = _read(tmp_path, *pods, _minimum(2), now_seconds=1767229200)
+    assert [(p.name, p.gang) for p in found.pod_sets] == [
+        ("default/old", _GANG), ("default/middle", _GANG), ("default/young", None),
+    ]  # fmt: skip
+
+
+def test_faults_of_gangs_are_told_with_their_paths(tmp_path: Path) -> None:
+    asked = {**_TRAINING, "annotations": {"cagrpc.io/gang-min-count": "all"}}
+    path = "spec.template.metadata.annotations[cagrpc.io/gang-min-count]"
+    assert _problems(tmp_path, _minimum(0), _ganged("Job", "j", asked)) == [
+        "[0] (PodGroup default/t): spec.minMember: 0 is not a whole number from 1 to 2147483647",
+        f"[1] (Job default/j): {path}: 'all' is not a whole number from 1 to 2147483647",
+    ]
+
+
+def test_a_pod_group_of_a_stranger_is_passed_over(tmp_path: Path) -> None:
+    found = _read(tmp_path, _object("PodGroup", "t", {"minMember": "?"}, apiVersion="example.com/v1"))
+    assert found.warnings == ("objects that planning does not read were passed over: 1 PodGroup",)
 
 
 def test_priorities_come_from_classes_in_any_order(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cagrpc.errors import InvalidInput
 from cagrpc.wire import expander
+from cagrpc.wire.gangs import GangMembership
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.pods import Pod, PodDecoder, UnreadablePod, group, pod_spec, unread, unread_features
 from solver.eligibility import why_not_eligible
@@ -192,9 +193,13 @@ def test_a_placeholder_and_a_gang_are_told_by_their_annotations() -> None:
     assert decode(_message(podType="capacityBufferFakePod").SerializeToString()).placeholder
     assert not decode(_message(podType="other").SerializeToString()).placeholder
     asked = {"autoscaling.x-k8s.io/consume-provisioning-request": "train"}
-    assert decode(_message(**asked).SerializeToString()).gang == "ns/train"
+    assert decode(_message(**asked).SerializeToString()).gang == GangMembership(
+        "provisioningrequest.autoscaling.x-k8s.io ns/train"
+    )
     older = {"cluster-autoscaler.kubernetes.io/consume-provisioning-request": "train"}
-    assert decode(_message(**older).SerializeToString()).gang == "ns/train"
+    assert decode(_message(**older).SerializeToString()).gang == GangMembership(
+        "provisioningrequest.autoscaling.x-k8s.io ns/train"
+    )
     assert decode(_message().SerializeToString()).gang is None
 
 
@@ -265,7 +270,7 @@ def test_pods_are_grouped_by_spec_priority_gang_and_kind() -> None:
         Pod("2", "ns/2", large),
         Pod("3", "ns/3", small, created_at_seconds=800),
         Pod("4", "ns/4", small, priority=5),
-        Pod("5", "ns/5", small, gang="g"),
+        Pod("5", "ns/5", small, gang=GangMembership("g")),
         Pod("6", "ns/6", small, placeholder=True),
         Pod("1", "ns/1", small, created_at_seconds=900),  # the same pod, of another option
     ]
