@@ -1,0 +1,289 @@
+"""A sink has what the server has, whatever goes wrong between them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from threading import Event
+from typing import Any
+
+import pytest
+
+from cagrpc.errors import InvalidInput
+from cagrpc.kube.envelopes import Encoding
+from cagrpc.kube.reflector import Reflector, Resource
+from cagrpc.wire.gen import kubernetes_pb2
+from tests.kube.fake_api import (
+    Answer,
+    FakeApi,
+    changed,
+    fake_api,
+    gone_event,
+    listed,
+    pod,
+    refused,
+    watch_event,
+    watched,
+)
+
+PODS = "/api/v1/pods"
+
+
+class Kept:
+    """What a sink has, name -> resource version, and how often it had to begin anew."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, str] = {}
+        self.lists = 0
+
+    def replaced(self, objects: Iterable[tuple[str, str]]) -> None:
+        self.lists += 1
+        self.objects = dict(objects)
+
+    def applied(self, obj: tuple[str, str]) -> None:
+        self.objects[obj[0]] = obj[1]
+
+    def deleted(self, obj: tuple[str, str]) -> None:
+        self.objects.pop(obj[0], None)
+
+
+def _decode(data: bytes) -> tuple[str, str]:
+    found = kubernetes_pb2.Pod.FromString(data).metadata
+    if found.name == "unreadable":
+        raise InvalidInput("unreadable")
+    return found.name, found.resourceVersion
+
+
+def _decode_json(document: dict[str, Any]) -> tuple[str, str]:
+    return document["metadata"]["name"], document["metadata"]["resourceVersion"]
+
+
+def _follow(
+    api: FakeApi, resource: Resource[tuple[str, str]] | None = None
+) -> tuple[Kept, Reflector[Any], list[float]]:
+    """Follow until all is said that the server has to say."""
+    kept, pauses = Kept(), list[float]()
+
+    def wait(seconds: float) -> bool:
+        pauses.append(seconds)
+        return not api.answers
+
+    client = api.client()
+    reflector = Reflector(client, resource or Resource(PODS, _decode), kept, wait=wait, jitter=lambda: 1.0)
+    reflector.run()
+    client.close()
+    return kept, reflector, pauses
+
+
+def _watches(api: FakeApi) -> list[str]:
+    """From which resource versions watches were begun."""
+    return [request.query["resourceVersion"] for request in api.requests if "watch" in request.query]
+
+
+def test_pages_are_listed_and_watched_from_the_first_ones_version() -> None:
+    with fake_api(
+        listed(pod("a"), pod("b"), version="7", token="more"),
+        listed(pod("c"), version="7"),
+        watched(
+            changed("MODIFIED", pod("a", "8")), changed("DELETED", pod("b", "9")), changed("ADDED", pod("d", "10"))
+        ),
+    ) as api:
+        kept, reflector, _ = _follow(api)
+    assert kept.objects == {"a": "8", "c": "1", "d": "10"}
+    assert kept.lists == 1
+    assert reflector.synced
+    first, second, watch, resumed = (request.query for request in api.requests)
+    assert first == {"limit": "500"}
+    assert second == {"limit": "500", "continue": "more"}
+    assert watch == {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": "7", "timeoutSeconds": "600"}
+    assert resumed["resourceVersion"] == "10"
+    assert {request.headers["user-agent"] for request in api.requests} == {"cagrpc"}
+
+
+def test_frames_may_be_cut_anywhere() -> None:
+    events = changed("ADDED", pod("a", "2")) + changed("ADDED", pod("b", "3"))
+    with fake_api(listed(version="1"), watched(*(events[i : i + 1] for i in range(len(events))))) as api:
+        kept, *_ = _follow(api)
+    assert kept.objects == {"a": "2", "b": "3"}
+
+
+def test_a_watch_cut_within_a_frame_is_resumed_from_what_was_seen() -> None:
+    last = changed("ADDED", pod("b", "3"))
+    with fake_api(
+        listed(version="1"),
+        watched(changed("ADDED", pod("a", "2")), last[:20], cut=True),
+        watched(last),
+    ) as api:
+        kept, *_ = _follow(api)
+    assert kept.objects == {"a": "2", "b": "3"}
+    assert kept.lists == 1
+    assert _watches(api) == ["1", "2", "3"]
+
+
+def test_bookmarks_move_the_place_to_resume_from() -> None:
+    with fake_api(
+        listed(pod("a"), version="1"), watched(watch_event("BOOKMARK", pod("", "50").SerializeToString()))
+    ) as api:
+        kept, *_ = _follow(api)
+    assert kept.objects == {"a": "1"}
+    assert _watches(api) == ["1", "50"]
+
+
+def test_events_that_come_twice_change_nothing() -> None:
+    again = changed("ADDED", pod("a", "2")), changed("DELETED", pod("b", "3"))
+    with fake_api(listed(pod("b"), version="1"), watched(*again, *again)) as api:
+        kept, *_ = _follow(api)
+    assert kept.objects == {"a": "2"}
+
+
+@pytest.mark.parametrize(
+    "end", [refused(410), refused(410, protobuf=True), watched(gone_event())], ids=["JSON", "protobuf", "event"]
+)
+def test_a_watch_that_is_too_old_is_listed_again_at_once(end: Answer) -> None:
+    with fake_api(
+        listed(pod("a"), pod("b"), version="1"),
+        end,
+        listed(pod("b", "8"), version="9"),
+        watched(changed("ADDED", pod("c", "10"))),
+    ) as api:
+        kept, _, pauses = _follow(api)
+    assert kept.objects == {"b": "8", "c": "10"}
+    assert kept.lists == 2
+    assert _watches(api) == ["1", "9", "10"]
+    assert len(pauses) == 1  # after the last answer
+
+
+def test_a_list_that_takes_too_long_is_begun_anew_in_larger_pages() -> None:
+    with fake_api(
+        listed(pod("a"), version="1", token="more"),
+        refused(410, protobuf=True),
+        listed(pod("b"), version="2", token="more"),
+        refused(410),
+        listed(pod("c"), version="3", token="more"),
+        listed(pod("d"), version="3"),
+        watched(changed("ADDED", pod("e", "4"))),
+        refused(410),
+        listed(pod("f"), version="5"),
+    ) as api:
+        kept, *_ = _follow(api)
+    lists = [request.query for request in api.requests if "watch" not in request.query]
+    assert [query["limit"] for query in lists] == ["500", "500", "1000", "1000", "2000", "2000", "500"]
+    assert kept.objects == {"f": "1"}
+
+
+def test_a_server_in_trouble_is_asked_less_and_less_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.INFO),
+        fake_api(
+            refused(500),
+            refused(503),
+            refused(500),
+            listed(pod("a"), version="1"),
+            watched(changed("ADDED", pod("b", "2"))),
+        ) as api,
+    ):
+        kept, reflector, pauses = _follow(api)
+    assert kept.objects == {"a": "1", "b": "2"}
+    assert pauses == [0.5, 1.0, 2.0, 0.5]
+    assert reflector.problem  # of the 500 after all was said
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
+
+
+def test_pauses_have_a_longest() -> None:
+    with fake_api(*[refused(500)] * 12) as api:
+        _, reflector, pauses = _follow(api)
+    assert pauses[-4:] == [30.0] * 4
+    assert not reflector.synced
+    assert "list pods" in str(reflector.problem)
+
+
+def test_a_right_that_is_missing_is_named() -> None:
+    with fake_api(refused(403, 'pods is forbidden: User "u" cannot list resource "pods"')) as api:
+        client = api.client()
+        reflector = Reflector(client, Resource(PODS, _decode), Kept(), wait=lambda _: True)
+        reflector.run()
+        client.close()
+    assert "the right to list pods is missing" in str(reflector.problem)
+
+
+def test_watches_that_bring_nothing_end_in_a_new_list() -> None:
+    """As when the server's storage was put back to an earlier day, and it does not know our version yet."""
+    with fake_api(
+        listed(pod("a"), version="900"), watched(), watched(), watched(cut=True), listed(pod("b"), version="20")
+    ) as api:
+        kept, _, pauses = _follow(api)
+    assert kept.objects == {"b": "1"}
+    assert _watches(api)[:3] == ["900"] * 3
+    assert all(pauses)
+
+
+def test_objects_that_cannot_be_read_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    with fake_api(listed(pod("unreadable"), pod("a"), version="1")) as api:
+        kept, *_ = _follow(api)
+    assert kept.objects == {"a": "1"}
+    assert "an object was passed over" in caplog.text
+
+
+def test_a_sink_that_fails_gets_everything_anew(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Kept):
+        def applied(self, obj: tuple[str, str]) -> None:
+            raise RuntimeError("a mistake")
+
+    with fake_api(
+        listed(version="1"), watched(changed("ADDED", pod("a", "2"))), listed(pod("a", "2"), version="2")
+    ) as api:
+        client, kept = api.client(), Failing()
+        Reflector(client, Resource(PODS, _decode), kept, wait=lambda _: not api.answers).run()
+        client.close()
+    assert kept.objects == {"a": "2"}
+    assert "a mistake" in caplog.text
+
+
+def test_custom_resources_come_as_json() -> None:
+    first = {"metadata": {"name": "a", "resourceVersion": "1"}}
+    second = {"metadata": {"name": "b", "resourceVersion": "2"}}
+    events = [
+        b'{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"2"}}}\n{"type":"BOOK',
+        b'MARK","object":{"metadata":{"resourceVersion":"9"}}}\n',
+        b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}\n',
+    ]
+    with fake_api(Answer(_json_list([first], "1")), watched(*events), Answer(_json_list([first, second], "11"))) as api:
+        resource = Resource("/apis/cagrpc.io/v1alpha1/plans", _decode_json, Encoding.JSON)
+        kept, *_ = _follow(api, resource)
+    assert kept.objects == {"a": "1", "b": "2"}
+    assert _watches(api) == ["1", "11"]
+    assert {request.headers["accept"] for request in api.requests} == {"application/json"}
+
+
+def _json_list(items: list[Any], version: str) -> bytes:
+    return json.dumps({"metadata": {"resourceVersion": version}, "items": items}).encode()
+
+
+def test_a_kind_that_the_cluster_does_not_know_is_none_of_it_and_asked_for_later() -> None:
+    with fake_api(Answer(b"404 page not found", 404), Answer(_json_list([], "5"))) as api:
+        resource = Resource("/apis/x.io/v1/things", _decode_json, Encoding.JSON, optional=True)
+        kept, reflector, pauses = _follow(api, resource)
+    assert pauses[0] == 60.0
+    assert reflector.synced
+    assert kept.lists == 2
+
+
+def test_stopping_ends_a_watch_that_waits() -> None:
+    seen, end = Event(), Event()
+
+    class Telling(Kept):
+        def applied(self, obj: tuple[str, str]) -> None:
+            seen.set()
+
+    with fake_api(listed(version="1"), Answer(chunks=[changed("ADDED", pod("a", "2"))], until=end)) as api:
+        client = api.client()
+        reflector = Reflector(client, Resource(PODS, _decode), Telling())
+        reflector.start()
+        assert seen.wait(30)
+        reflector.stop()
+        assert not reflector.is_alive
+        reflector.stop()
+        end.set()
+        client.close()
+    assert reflector.problem is None
