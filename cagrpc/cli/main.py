@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"cagrpc {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_serve, _plan, _explain, _replay, _certs, _config):
+    for add in (_serve, _status, _plan, _explain, _replay, _certs, _config):
         add(commands)
     return parser
 
@@ -123,6 +123,16 @@ def _serve(commands: Any) -> None:
         "--record", type=Path, metavar="FILE", help="write every call and its answer to this new .jsonl.gz file"
     )
     parser.add_argument("--once", action="store_true", help="stop after the replay, with its exit code")
+
+
+def _status(commands: Any) -> None:
+    parser = _command(commands, "status", "say what a running server does: readiness, increments in flight, plans")
+    _server_http(parser)
+    _output(parser)
+
+
+def _server_http(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--http", default="127.0.0.1:8088", metavar="HOST:PORT", help="the server's HTTP address")
 
 
 def _plan_inputs(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -195,7 +205,7 @@ def _explain(commands: Any) -> None:
         "Either --last, or the inputs of `cagrpc plan`; explaining takes up to five times the budget of planning.",
     )
     parser.add_argument("--last", action="store_true", help="the last decision of a running server")
-    parser.add_argument("--http", default="127.0.0.1:8088", metavar="HOST:PORT", help="the server's HTTP address")
+    _server_http(parser)
     _plan_inputs(parser, required=False)
 
 

@@ -74,7 +74,7 @@ class Server:
             )
             for server in self._rpc_servers:
                 undo.callback(server.stop, 0.0)
-            site = Site(self._snapshot, decisions, metrics, self._why_not_ready, leader.switches)
+            site = Site(self._snapshot, decisions, metrics, self._why_not_ready, lambda: leader.switches)
             self._http = HttpServer(settings.http.host, settings.http.port, site)
             self._lead(leader)
             undo.pop_all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,7 +55,11 @@ class Site:
     decisions: Decisions
     metrics: Metrics
     why_not_ready: Callable[[], str]
-    simulation: Simulation | None = None
+    simulation: Callable[[], Simulation | None] = lambda: None
+    plans: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """The planner loop's rounds, oldest first, as JSON can say them."""
+    about: Callable[[], Mapping[str, Any]] = dict
+    """What else `/status` says, for people."""
 
     def get(self, path: str) -> Answer:
         page = self._pages().get(path)
@@ -69,17 +73,26 @@ class Site:
             "/readyz": self._readyz,
             "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text()),
             "/decisions": lambda: _json([decision.as_json() for decision in self.decisions.latest()]),
+            "/status": self._status,
+            "/plans": lambda: _json(list(self.plans())),
             "/increments": lambda: _json([_increment(status) for status in self.snapshot().increments]),
         }
-        simulation = self.simulation
+        simulation = self.simulation()
         return pages if simulation is None else {**pages, "/simulation": lambda: _json(simulation.get())}
 
     def _readyz(self) -> Answer:
         why_not = self.why_not_ready()
         return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, why_not or "ok")
 
+    def _status(self) -> Answer:
+        why_not = self.why_not_ready()
+        in_flight = sum(status.phase.in_flight for status in self.snapshot().increments)
+        ready = {"ready": not why_not, "why_not_ready": why_not}
+        return _json({**ready, "increments_in_flight": in_flight, **self.about()})
+
     def put(self, path: str, body: bytes) -> Answer:
-        if path != "/simulation" or self.simulation is None:
+        simulation = self.simulation()
+        if path != "/simulation" or simulation is None:
             return _text(HTTPStatus.METHOD_NOT_ALLOWED, f"{path[:100]} cannot be written")
         try:
             behaviour = json.loads(body)
@@ -87,7 +100,7 @@ class Site:
             return _text(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}")
         if not isinstance(behaviour, dict):
             return _text(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
-        return _json(self.simulation.put(behaviour))
+        return _json(simulation.put(behaviour))
 
 
 def _path(target: str) -> str:

@@ -42,7 +42,7 @@ class _Web:
         self.metrics = Metrics(lambda: self.fleet.snapshot)
         self.decisions = Decisions(lambda: 1.0, observe=self.metrics.observe_decision)
         self.why_not = ""
-        site = Site(lambda: self.fleet.snapshot, self.decisions, self.metrics, lambda: self.why_not, simulation)
+        site = Site(lambda: self.fleet.snapshot, self.decisions, self.metrics, lambda: self.why_not, lambda: simulation)
         self.server = HttpServer("127.0.0.1", 0, site)
         self.server.start()
 
@@ -168,7 +168,7 @@ def test_without_a_simulation_there_is_no_switch() -> None:
 def test_unknown_pages_name_the_known_ones(web: _Web) -> None:
     status, _, text = web.ask("/nothing")
     assert status == 404
-    assert "/healthz, /readyz, /metrics, /decisions, /increments, /simulation" in text
+    assert "/healthz, /readyz, /metrics, /decisions, /status, /plans, /increments, /simulation" in text
     assert web.ask("/metrics", "PUT", b"{}")[0] == 405
 
 

@@ -1,0 +1,86 @@
+"""`cagrpc status`: what a running server does just now. Whether it is ready, what is in flight, what was planned."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+
+from cagrpc.cli.explain import get_json
+from cagrpc.cli.output import console, print_json, table
+
+_FINISHED = ("done", "rolled-back")
+_ROUNDS = 5
+_LEFT_OUT = 10
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exits 0 whatever the server says of itself; Unavailable where it does not answer."""
+    status = get_json(options.http, "/status")
+    increments, plans = get_json(options.http, "/increments"), get_json(options.http, "/plans")
+    if options.output == "json":
+        print_json({"status": status, "increments": increments, "plans": plans})
+    else:
+        print_status(status, increments, plans, console())
+    return 0
+
+
+def print_status(
+    status: Mapping[str, Any], increments: Sequence[Mapping[str, Any]], plans: Sequence[Mapping[str, Any]], out: Console
+) -> None:
+    """For people: what matters now comes first."""
+    out.print("ready" if status["ready"] else f"not ready: {status['why_not_ready']}", soft_wrap=True)
+    for name, value in status.items():
+        if name not in ("ready", "why_not_ready", "increments_in_flight") and value not in (None, ""):
+            out.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
+    in_flight = [each for each in increments if each["phase"] not in _FINISHED]
+    if in_flight:
+        out.print(_increments(in_flight))
+    else:
+        out.print("no increment is in flight")
+    if plans:
+        out.print(_rounds(plans[-_ROUNDS:]))
+        _print_left_out(plans[-1], out)
+
+
+def _increments(in_flight: Sequence[Mapping[str, Any]]) -> Any:
+    result = table("Increments in flight", "id", "phase", "nodes", "pods", "waits for", right=("pods",))
+    for each in in_flight:
+        result.add_row(each["id"], each["phase"], _groups(each["deltas"]), str(each["pods"]), each["message"])
+    return result
+
+
+def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
+    numbers = ("pods", "nodes", "planned $/h", "realised $/h", "gap", "seconds")
+    result = table("Planning rounds", "at (UTC)", *numbers, "increments", right=numbers)
+    for each in plans:
+        increments = (f"{_groups(i['node_groups'])} ({i['phase']})" for i in each["increments"])
+        result.add_row(
+            f"{datetime.fromtimestamp(each['at_seconds'], UTC):%H:%M:%S}",
+            str(each["pods"]),
+            str(each["nodes"]),
+            f"{each['planned_cost_per_hour']:.4f}",
+            f"{each['realised_cost_per_hour']:.4f}",
+            f"{each['gap']:.2%}",
+            f"{each['elapsed_seconds']:.2f}",
+            "\n".join(increments),
+        )
+    return result
+
+
+def _print_left_out(plan: Mapping[str, Any], out: Console) -> None:
+    for each in plan["unplaced"][:_LEFT_OUT]:
+        why = "; ".join((*each["reasons"], *each["ways"]))
+        out.print(f"not planned: {each['count']} pods like {each['example']}: {why}", soft_wrap=True)
+    for each in plan["incomplete_gangs"][:_LEFT_OUT]:
+        out.print(f"not planned: gang {each['gang']} has {each['pods']} of {each['needed']} pods", soft_wrap=True)
+    for each in plan["shortages"][:_LEFT_OUT]:
+        until = datetime.fromtimestamp(each["until_seconds"], UTC)
+        out.print(f"left out until {until:%H:%M:%S} UTC: {each['offering']}, {each['cause']}", soft_wrap=True)
+
+
+def _groups(deltas: Mapping[str, int]) -> str:
+    return ", ".join(f"{group}+{delta}" for group, delta in deltas.items())

@@ -1,0 +1,55 @@
+"""`cagrpc status` for people: what matters now comes first."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from cagrpc.cli.output import console
+from cagrpc.cli.status import print_status
+
+
+def printed(status: dict[str, Any], increments: list[dict[str, Any]], plans: list[dict[str, Any]]) -> str:
+    stream = io.StringIO()
+    print_status(status, increments, plans, console(stream))
+    return stream.getvalue()
+
+
+READY = {"ready": True, "why_not_ready": "", "increments_in_flight": 0, "drive": "plan", "waiting_pods": 4}
+INCREMENT = {"id": "ab12", "phase": "creating", "deltas": {"m7i.large": 3, "g4dn.xlarge": 1}, "pods": 9}
+
+
+def test_a_server_with_nothing_to_do_says_so() -> None:
+    assert printed(READY, [], []) == "ready\ndrive: plan\nwaiting pods: 4\nno increment is in flight\n"
+
+
+def test_why_it_is_not_ready_and_what_is_in_flight() -> None:
+    status = {**READY, "ready": False, "why_not_ready": "the API server is out of reach"}
+    done = {**INCREMENT, "id": "cd34", "phase": "done", "message": ""}
+    text = printed(status, [{**INCREMENT, "message": "2 of 4 instances run"}, done], [])
+    assert text.startswith("not ready: the API server is out of reach\n")
+    assert "m7i.large+3, g4dn.xlarge+1" in text
+    assert "2 of 4 instances run" in text
+    assert "cd34" not in text
+
+
+def test_a_round_with_what_it_left_out() -> None:
+    plan = {
+        "at_seconds": 3600.0,
+        "pods": 12,
+        "nodes": 4,
+        "planned_cost_per_hour": 1.5,
+        "realised_cost_per_hour": 1.75,
+        "gap": 0.0125,
+        "elapsed_seconds": 0.5,
+        "increments": [{"node_groups": {"m7i.large": 3}, "phase": "rolled-back"}],
+        "unplaced": [{"count": 2, "example": "default/a", "reasons": ["needs 9 cpu"], "ways": ["add 1 cpu"]}],
+        "incomplete_gangs": [{"gang": "default/g", "pods": 3, "needed": 5}],
+        "shortages": [{"offering": "m7i.large in zone-a", "until_seconds": 3660.0, "cause": "no capacity"}],
+    }
+    text = printed(READY, [], [plan])
+    for told in ("01:00:00", "1.5000", "1.7500", "1.25%", "m7i.large+3 (rolled-back)"):
+        assert told in text
+    assert "not planned: 2 pods like default/a: needs 9 cpu; add 1 cpu\n" in text
+    assert "not planned: gang default/g has 3 of 5 pods\n" in text
+    assert "left out until 01:01:00 UTC: m7i.large in zone-a, no capacity\n" in text
