@@ -81,15 +81,18 @@ class Decisions:
         self._waiting: tuple[str, Choice, float] | None = None
         self._lock = Lock()
 
-    def record(self, decision: Decision, pods: frozenset[str]) -> None:
+    def record(self, decision: Decision, pods: frozenset[str] = frozenset(), *, usual: bool = False) -> None:
         """Keep and log a decision. `pods` are the keys of those that the chosen option serves. CA executes one option
-        a loop, so a new decision replaces a choice that nobody has taken up."""
+        a loop, so a new decision replaces a choice that nobody has taken up. A `usual` one, which is the same every
+        time, is no news for the log."""
         choice = Choice(pods, decision.reason)
         with self._lock:
             self._ring.append(decision)
             self._waiting = (decision.chosen, choice, self._clock()) if decision.chosen else None
         self._observe(decision)
-        log.info("%s", json.dumps({"decision": decision.as_json()}, separators=(",", ":")))
+        level = logging.DEBUG if usual else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(level, "%s", json.dumps({"decision": decision.as_json()}, separators=(",", ":")))
 
     def take_choice(self, node_group: str) -> Choice | None:
         """The latest choice, if it was this node group, not taken before and made just now."""

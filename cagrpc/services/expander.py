@@ -10,15 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services.decisions import ConsideredOption, Decision, Decisions
+from cagrpc.services.gangs import OfferedGangs
 from cagrpc.services.ranking import Ranked, by_counts, problem, why_left_out
 from cagrpc.services.status import Call, Method
 from cagrpc.wire import expander as wire
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, KnownGangs
 from solver.model import Budget, Problem
 from solver.rank import Candidate, Score
 
@@ -36,6 +39,13 @@ _LONGEST_UNKNOWN_ID = 100
 _LONGEST_POD_NAME = 63 + 1 + 253  # Kubernetes' own limits for a namespace and a name
 _OF_WHAT_IS_LEFT = 0.8
 _OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
+
+
+_PLANNER_DRIVES = "drive: plan: the planner loop decides on scale-ups"
+
+
+def _nobody(_: FleetSnapshot) -> AbstractSet[str]:
+    return frozenset()
 
 
 class HasSnapshot(Protocol):
@@ -68,14 +78,24 @@ class Expander:
         clock: Callable[[], float],
         timing: Timing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        planner_drives: bool = False,
+        gang_label: str = DEFAULT_GANG_LABEL,
+        gangs: KnownGangs | None = None,
+        settling: Callable[[FleetSnapshot], AbstractSet[str]] = _nobody,
     ) -> None:
-        """`clock` gives seconds since the epoch, `monotonic` seconds that only grow."""
+        """`clock` gives seconds since the epoch, `monotonic` seconds that only grow. With `planner_drives` every answer
+        is a veto. Of a cluster, where there is one: its `gangs`, and `settling`, the keys of pods that an increment has
+        just been let go for."""
         self._fleet = fleet
         self._rank = rank
         self._decisions = decisions
         self._clock = clock
         self._timing = timing or Timing()
         self._monotonic = monotonic
+        self._planner_drives = planner_drives
+        self._gang_label = gang_label
+        self._gangs = gangs
+        self._settling = settling
         # One planner at a time: two would only halve each other's budget.
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
 
@@ -91,20 +111,24 @@ class Expander:
         """A serialised BestOptionsRequest to a serialised BestOptionsResponse. Raises InvalidInput for malformed
         bytes, and nothing else."""
         started = self._monotonic()
+        if self._planner_drives:
+            self._decisions.record(Decision(self._clock(), (), "", _PLANNER_DRIVES, "nothing", 0.0), usual=True)
+            return wire.VETO
         answer_by = started + self._timing.answer_seconds
         if call.seconds_left is not None:
             answer_by = min(answer_by, started + call.seconds_left * _OF_THE_DEADLINE)
         decode_by = min(started + self._timing.decode_seconds, answer_by)
-        request = wire.decode(data, lambda: self._monotonic() > decode_by)
-        snapshot = self._fleet.snapshot
-        left_out = [why_left_out(option, snapshot) for option in request.options]
+        request = wire.decode(data, lambda: self._monotonic() > decode_by, self._gang_label)
+        snapshot = self._snapshot()
+        gangs = OfferedGangs(request.options, snapshot.in_flight_pods, self._gangs)
+        left_out = [why_left_out(option, snapshot) or gangs.why_left_out(option) for option in request.options]
         open_ = [option for option, why in zip(request.options, left_out, strict=True) if not why]
-        ranking = self._ranking(request, open_, snapshot, answer_by)
+        ranking = self._ranking(request, open_, gangs, snapshot, answer_by)
         best = min(range(len(open_)), key=lambda i: ranking.ranked[i].place, default=None)
         considered = _considered(request.options, left_out, ranking.ranked, snapshot)
         chosen = None if best is None else open_[best]
         reason = _veto_reason(considered) if best is None else ranking.ranked[best].reason
-        notes = [f"ranked by counts: {ranking.why}" if ranking.why else "", request.unreadable]
+        notes = [f"ranked by counts: {ranking.why}" if ranking.why else "", request.unreadable, request.ignored]
         decision = Decision(
             at_seconds=self._clock(),
             options=considered[:_MOST_OPTIONS],
@@ -116,15 +140,26 @@ class Expander:
         self._decisions.record(decision, frozenset(pod.key for pod in chosen.pods) if chosen else frozenset())
         return wire.answer(chosen.node_group, chosen.node_count, reason) if chosen else wire.VETO
 
+    def _snapshot(self) -> FleetSnapshot:
+        """The fleet's, where pods that settle are still in flight."""
+        snapshot = self._fleet.snapshot
+        settling = self._settling(snapshot)
+        return replace(snapshot, in_flight_pods=snapshot.in_flight_pods | settling) if settling else snapshot
+
     def _ranking(
-        self, request: wire.Request, open_: Sequence[wire.Option], snapshot: FleetSnapshot, answer_by: float
+        self,
+        request: wire.Request,
+        open_: Sequence[wire.Option],
+        gangs: OfferedGangs,
+        snapshot: FleetSnapshot,
+        answer_by: float,
     ) -> _Ranking:
         if not open_:
             return _Ranking((), "nothing")
         if request.out_of_time:
             return _Ranking(by_counts(open_, snapshot), "counts", request.out_of_time)
         try:
-            return _Ranking(self._by_objective(request.options, open_, snapshot, answer_by), "objective")
+            return _Ranking(self._by_objective(request.options, open_, gangs, snapshot, answer_by), "objective")
         except TimeoutError:
             log.warning("ranking %d options took too long; they are ranked by counts", len(open_))
             return _Ranking(by_counts(open_, snapshot), "counts", "the planner was out of time")
@@ -133,9 +168,14 @@ class Expander:
             return _Ranking(by_counts(open_, snapshot), "counts", f"the planner failed with {type(error).__name__}")
 
     def _by_objective(
-        self, options: Sequence[wire.Option], open_: Sequence[wire.Option], snapshot: FleetSnapshot, answer_by: float
+        self,
+        options: Sequence[wire.Option],
+        open_: Sequence[wire.Option],
+        gangs: OfferedGangs,
+        snapshot: FleetSnapshot,
+        answer_by: float,
     ) -> tuple[Ranked, ...]:
-        to_plan, pod_counts = problem(options, snapshot, self._clock())
+        to_plan, pod_counts = problem(options, gangs.ranked(options, open_), snapshot, self._clock())
         counts_of = {id(option): counts for option, counts in zip(options, pod_counts, strict=True)}
         candidates = [Candidate(o.node_group, o.node_count, counts_of[id(o)]) for o in open_]
         left = answer_by - self._monotonic()

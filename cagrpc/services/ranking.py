@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.wire.expander import Option
 from cagrpc.wire.nodes import group_labels
-from cagrpc.wire.pods import group
+from cagrpc.wire.pods import Pod, group
 from solver.model import NodeGroup, Problem
 from solver.rank import after
 
@@ -44,14 +44,13 @@ def why_left_out(option: Option, snapshot: FleetSnapshot) -> str:
 
 
 def problem(
-    options: Sequence[Option], snapshot: FleetSnapshot, now_seconds: float
+    options: Sequence[Option], waiting: Sequence[Sequence[Pod]], snapshot: FleetSnapshot, now_seconds: float
 ) -> tuple[Problem, tuple[Mapping[int, int], ...]]:
     """What is to be served and with what, and for each option its pods: index of the pod set -> count.
 
-    The pods of all options that no increment in flight serves; of the node groups only those that are in an option,
+    `waiting` are the pods of each option that are to be planned; of the node groups only those that are in an option,
     since CA keeps back the ones that it has backed off from, that are unhealthy or full.
     """
-    waiting = [[pod for pod in option.pods if pod.key not in snapshot.in_flight_pods] for option in options]
     pod_sets, set_of_pod = group((pod for pods in waiting for pod in pods), now_seconds)
     counts = tuple(Counter(set_of_pod[key] for key in {pod.key for pod in pods}) for pods in waiting)
     return Problem(pod_sets, tuple(_groups(options, snapshot).values()), limits=snapshot.limits), counts

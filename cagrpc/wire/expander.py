@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cagrpc.errors import InvalidInput
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 from cagrpc.wire.gen import expander_pb2 as pb
 from cagrpc.wire.messages import parse
 from cagrpc.wire.pods import Pod, PodDecoder, told_apart, unread
@@ -33,14 +34,17 @@ class Request:
     unreadable: str = ""
     """Which pods cannot be understood, whatever the time. They are `pods.unread` too, so that to the planner only an
     option that CA has them in serves them. Empty where there are none."""
+    ignored: str = ""
+    """Which pods say something that cannot be meant and does not matter for where they fit. Empty where there are
+    none."""
 
 
-def decode(data: bytes, out_of_time: Callable[[], bool]) -> Request:
+def decode(data: bytes, out_of_time: Callable[[], bool], gang_label: str = DEFAULT_GANG_LABEL) -> Request:
     """A BestOptionsRequest of either wire generation; equal pods are read once, those after `out_of_time()` only for
     who they are. Raises InvalidInput for malformed bytes around the pods; a pod that cannot be read is no reason to
-    refuse the others."""
+    refuse the others. `gang_label` is the key of the label that names a pod's gang."""
     message = parse(pb.BestOptionsRequest, data)
-    decoder = PodDecoder()
+    decoder = PodDecoder(gang_label)
     pods: dict[bytes, Pod] = {}
     late = ""
     unreadable: list[str] = []
@@ -50,25 +54,29 @@ def decode(data: bytes, out_of_time: Callable[[], bool]) -> Request:
         if not late and len(pods) % _CLOCK_EVERY == 0 and out_of_time():
             late = f"no time to decode more than {len(pods)} pods"
         if late:
-            pods[pod_bytes] = unread(pod_bytes)
+            pods[pod_bytes] = unread(pod_bytes, gang_label)
             continue
         try:
             pods[pod_bytes] = decoder.decode(pod_bytes)
         except InvalidInput as error:
-            pods[pod_bytes] = unread(pod_bytes)
+            pods[pod_bytes] = unread(pod_bytes, gang_label)
             unreadable.append(str(error))
     known = told_apart(pods)
     options = tuple(
         Option(o.nodeGroupId, o.nodeCount, o.debug, tuple(known[each] for each in o.podBytes or o.pod))
         for o in message.options
     )
-    return Request(options, late, _told(unreadable))
+    ignored = [pod.warning for pod in known.values() if pod.warning]
+    return Request(
+        options,
+        late,
+        _told(unreadable, "pods cannot be read, CA's word is taken for them"),
+        _told(ignored, "pods have something that was ignored"),
+    )
 
 
-def _told(unreadable: Sequence[str]) -> str:
-    if not unreadable:
-        return ""
-    return f"{len(unreadable)} pods cannot be read, CA's word is taken for them: {unreadable[0][:_LONGEST_REASON]}"
+def _told(about: Sequence[str], what: str) -> str:
+    return f"{len(about)} {what}: {about[0][:_LONGEST_REASON]}" if about else ""
 
 
 def answer(node_group: str, node_count: int, reason: str) -> bytes:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from cagrpc.wire.resources import Problems, mapping
 
@@ -169,6 +169,24 @@ def divide(
         if taken < count:
             others.append((of, count - taken))
     return Division(tuple(whole), tuple(others), there)
+
+
+@dataclass(frozen=True, slots=True)
+class GangCount:
+    """A gang in numbers, as `divide` has them; `pending` counts all of its pods that wait for a node."""
+
+    pending: int
+    bound: int = 0
+    held_back: int = 0
+    min_count: int | None = None
+
+
+class KnownGangs(Protocol):
+    """Who sees all pods of the cluster."""
+
+    def gang(self, name: str) -> GangCount | None:
+        """None where nothing is known of it, or of the cluster yet."""
+        ...
 
 
 @dataclass

@@ -67,12 +67,18 @@ class House:
     rank: Rank = rank
     timing: Timing | None = None
     refusal_wait_seconds: float = 2.0
+    expander_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         self.fleet: Fleet = self.world.fleet()
         self.decisions = Decisions(self.world.clock)
         self.expander = Expander(
-            self.fleet, self.rank, self.decisions, clock=self.world.clock, timing=self.timing or Timing()
+            self.fleet,
+            self.rank,
+            self.decisions,
+            clock=self.world.clock,
+            timing=self.timing or Timing(),
+            **self.expander_options,
         )
         self.provider = Provider(
             self.fleet,
