@@ -1,0 +1,222 @@
+"""Events on pods (events.k8s.io/v1): what the planner does for them, or why it does not. A queue with its own thread,
+which never holds up planning: what there is no time for is left out, and losing Events is no error.
+
+The same note on the same pod is told at most once in five minutes, and then as one more in the series of the first. At
+most so many Events a second are written as `Rate` says, however many pods wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from cagrpc import errors
+from cagrpc.controllers.state import PodRef
+
+log = logging.getLogger(__name__)
+
+CONTROLLER = "cagrpc.io/planner"
+REPEAT_SECONDS = 300.0
+_REMEMBERED = 20_000
+_LONGEST_NOTE = 1024  # bytes; upstream's validation
+_POLL_SECONDS = 0.5
+
+
+class Writer(Protocol):
+    """What of `cagrpc.kube.client.Client` is needed."""
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def patch(self, path: str, body: Any) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is to be told on a pod."""
+
+    pod: PodRef
+    reason: str
+    """`Planned` or `NotPlanned`."""
+    text: str
+
+    @property
+    def warning(self) -> bool:
+        return self.reason == NOT_PLANNED
+
+
+PLANNED = "Planned"
+NOT_PLANNED = "NotPlanned"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A token bucket."""
+
+    per_second: float = 10.0
+    burst: int = 100
+
+
+@dataclass(slots=True)
+class _Told:
+    """A note that was written: the Event's name, how often it was told, when last."""
+
+    name: str
+    count: int
+    at_seconds: float
+
+
+class Events:
+    """Thread-safe. `say` and `dropped` never wait; `drain` writes, and is called by the thread that `start` makes."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        clock: Callable[[], float],
+        still_waits: Callable[[PodRef], bool] = lambda _: True,
+        instance: str = "cagrpc",
+        rate: Rate | None = None,
+        most_queued: int = 10_000,
+    ) -> None:
+        """`clock` gives seconds since the epoch. `still_waits` is asked of a pod just before a warning is written.
+        `instance` names this process (reportingInstance)."""
+        self._writer = writer
+        self._clock = clock
+        self._still_waits = still_waits
+        self._instance = instance
+        self._rate = rate or Rate()
+        self._tokens = float(self._rate.burst)
+        self._filled_at = clock()
+        self._most_queued = most_queued
+        self._queue: OrderedDict[tuple[str, str], Note] = OrderedDict()
+        self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._problem = ""
+        self.dropped = 0
+        """Notes that found the queue full."""
+
+    def say(self, note: Note) -> None:
+        """Queues a note; a newer one of the same reason on the same pod takes its place."""
+        with self._lock:
+            key = (note.pod.uid, note.reason)
+            told = self._told.get((note.pod.uid, note.text))
+            if told is not None and self._clock() - told.at_seconds < REPEAT_SECONDS:
+                return
+            if key not in self._queue and len(self._queue) >= self._most_queued:
+                self.dropped += 1
+                return
+            self._queue[key] = note
+
+    def start(self) -> None:
+        """Begins to write."""
+        self._thread = threading.Thread(target=self._run, name="planner-events", daemon=True)
+        self._thread.start()
+
+    def stop(self, wait_seconds: float = 2.0) -> None:
+        """Ends; what is queued is lost."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(wait_seconds)
+
+    def drain(self) -> int:
+        """Writes what the rate allows now. How many Events were written."""
+        written = 0
+        while (note := self._next()) is not None:
+            try:
+                self._write(note)
+            except errors.CagrpcError as error:
+                if str(error) != self._problem:  # once, not for every pod
+                    log.warning("Events are not written: %s", error)
+                self._problem = str(error)
+                return written
+            except Exception:
+                log.exception("an Event on pod %s/%s was lost", note.pod.namespace, note.pod.name)
+            self._problem = ""
+            written += 1
+        return written
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_POLL_SECONDS):
+            self.drain()
+
+    def _next(self) -> Note | None:
+        """The next note that still holds, for which a token is taken."""
+        now = self._clock()
+        gained = max(0.0, now - self._filled_at) * self._rate.per_second
+        self._tokens = min(self._rate.burst, self._tokens + gained)
+        self._filled_at = now
+        while self._tokens >= 1 and not self._stopping.is_set():
+            with self._lock:
+                if not self._queue:
+                    return None
+                _, note = self._queue.popitem(last=False)
+            if not note.warning or self._still_waits(note.pod):
+                self._tokens -= 1
+                return note
+        return None
+
+    def _write(self, note: Note) -> None:
+        now = self._clock()
+        key = (note.pod.uid, note.text)
+        path = f"/apis/events.k8s.io/v1/namespaces/{note.pod.namespace}/events"
+        with self._lock:
+            told = self._told.get(key)
+        if told is not None:
+            series = {"count": told.count + 1, "lastObservedTime": _micro_time(now)}
+            try:
+                self._writer.patch(f"{path}/{told.name}", {"series": series})
+                self._remember(key, _Told(told.name, told.count + 1, now))
+            except errors.NotFound:  # Events live for an hour
+                told = None
+        if told is None:
+            body = event(note, now, self._instance)
+            self._writer.create(path, body)
+            self._remember(key, _Told(body["metadata"]["name"], 1, now))
+
+    def _remember(self, key: tuple[str, str], told: _Told) -> None:
+        with self._lock:
+            self._told[key] = told
+            self._told.move_to_end(key)
+            while len(self._told) > _REMEMBERED:
+                self._told.popitem(last=False)
+
+
+def event(note: Note, now: float, instance: str) -> dict[str, Any]:
+    """An events.k8s.io/v1 Event."""
+    pod = note.pod
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{pod.name[:230].rstrip('-.')}.{secrets.token_hex(8)}", "namespace": pod.namespace},
+        "eventTime": _micro_time(now),
+        "type": "Warning" if note.warning else "Normal",
+        "reason": note.reason,
+        "action": "Planning",
+        "note": _shortened(note.text),
+        "regarding": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        },
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance,
+    }
+
+
+def _shortened(text: str) -> str:
+    data = text.encode(errors="backslashreplace")
+    return text if len(data) <= _LONGEST_NOTE else f"{data[: _LONGEST_NOTE - 3].decode(errors='ignore')}..."
+
+
+def _micro_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

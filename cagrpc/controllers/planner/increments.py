@@ -1,0 +1,143 @@
+"""From a plan to increments: who goes to which node, and which nodes have to come together. Pure; `loop` applies them.
+
+A gang that is served on several node groups ties its nodes together: they are one increment, whole or not at all. All
+other nodes of a group are an increment of their own, so that a shortage elsewhere does not take them down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cagrpc.controllers.planner.problem import Question, class_key
+from cagrpc.controllers.state import PodRef
+from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Origin, Placement
+from solver.model import NodeGroup, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """One node to open."""
+
+    node_group: str
+    pods: tuple[PodRef, ...]
+    gangs: Mapping[str, tuple[PodRef, ...]] = field(default_factory=dict)
+    """Those of the pods that belong to gangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """Every pod of a question in its place."""
+
+    new: tuple[NewNode, ...]
+    existing: Mapping[str, tuple[PodRef, ...]]
+    """By node that stands or is coming."""
+    unplaced: Mapping[int, tuple[PodRef, ...]]
+    """By class of the plan."""
+
+
+def hand_out(plan: Plan, asked: Question) -> HandedOut:
+    """Each class's pods, oldest first: to nodes that stand, to those that are coming, to new ones; the rest wait."""
+    queues = {each.index: _Queue(asked.pods.get(class_key(each), ())) for each in plan.pod_classes}
+    gangs = {each.index: each.gang for each in plan.pod_classes if each.gang is not None}
+    standing_first = sorted(plan.existing, key=lambda each: each.node in asked.coming)
+    existing = {placed.node: _all(_take(queues, placed.pods)) for placed in standing_first}
+    new = []
+    for nodes in plan.nodes:
+        for _ in range(nodes.count):
+            taken = _take(queues, nodes.pods)
+            tied: defaultdict[str, tuple[PodRef, ...]] = defaultdict(tuple)
+            for index, pods in taken.items():
+                if pods and index in gangs:
+                    tied[gangs[index]] += pods
+            new.append(NewNode(nodes.node_group, _all(taken), dict(tied)))
+    unplaced = {index: left for index, queue in queues.items() if (left := queue.rest())}
+    return HandedOut(tuple(new), existing, unplaced)
+
+
+class _Queue:
+    def __init__(self, pods: tuple[PodRef, ...]) -> None:
+        self._pods = pods
+        self._next = 0
+
+    def take(self, count: int) -> tuple[PodRef, ...]:
+        taken = self._pods[self._next : self._next + count]
+        self._next += count
+        return taken
+
+    def rest(self) -> tuple[PodRef, ...]:
+        return self._pods[self._next :]
+
+
+def _take(queues: Mapping[int, _Queue], pods: Mapping[int, int]) -> dict[int, tuple[PodRef, ...]]:
+    return {index: queues[index].take(count) for index, count in sorted(pods.items())}
+
+
+def _all(taken: Mapping[int, tuple[PodRef, ...]]) -> tuple[PodRef, ...]:
+    return tuple(pod for pods in taken.values() for pod in pods)
+
+
+def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
+    """The smallest sets of nodes that must come whole: those tied together by gangs over several groups, and per group
+    all others, in parts of at most `LARGEST_INCREMENT` that tear no gang apart."""
+    alone: defaultdict[str, list[NewNode]] = defaultdict(list)
+    for tied in _tied(list(nodes)):
+        groups = {node.node_group for node in tied}
+        if len(groups) > 1:
+            yield tuple(tied)
+            continue
+        (group_id,) = groups
+        if alone[group_id] and len(alone[group_id]) + len(tied) > LARGEST_INCREMENT:
+            yield tuple(alone.pop(group_id))
+        alone[group_id].extend(tied)
+    yield from map(tuple, alone.values())
+
+
+def _tied(nodes: Sequence[NewNode]) -> list[list[NewNode]]:
+    """Nodes connected by common gangs."""
+    leader = list(range(len(nodes)))
+
+    def find(number: int) -> int:
+        while leader[number] != number:
+            leader[number] = leader[leader[number]]
+            number = leader[number]
+        return number
+
+    first: dict[str, int] = {}
+    for number, node in enumerate(nodes):
+        for gang in node.gangs:
+            leader[find(number)] = find(first.setdefault(gang, number))
+    found: defaultdict[int, list[NewNode]] = defaultdict(list)
+    for number, node in enumerate(nodes):
+        found[find(number)].append(node)
+    return list(found.values())
+
+
+def still_wanted(part: Sequence[NewNode], waits: Callable[[PodRef], bool]) -> tuple[NewNode, ...] | None:
+    """The part without nodes whose pods have all gone or been bound since it was planned. None where a gang has lost
+    some of its pods: it has to be planned anew."""
+    if any(not waits(pod) for node in part for pods in node.gangs.values() for pod in pods):
+        return None
+    return tuple(node for node in part if any(map(waits, node.pods)))
+
+
+def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id: str, gap: float) -> Increment:
+    """What is asked of the fleet for one part."""
+    deltas = Counter(node.node_group for node in part)
+    pods = [pod for node in part for pod in node.pods]
+    return Increment(
+        deltas=dict(deltas),
+        origin=Origin.CAGRPC,
+        pods=frozenset(pod.uid for pod in pods),
+        reason=f"{len(pods)} pods, {pods[0].namespace}/{pods[0].name} among them" if pods else "",
+        plan=plan_id,
+        placements=tuple(Placement(node.node_group, tuple(pod.uid for pod in node.pods)) for node in part),
+        cost_usd_per_hour=round(sum(groups[name].price_usd_per_hour * count for name, count in deltas.items()), 9),
+        gap=gap,
+    )
+
+
+def told(deltas: Mapping[str, int]) -> str:
+    """Nodes per group, for people."""
+    return ", ".join(f"{count} x {group_id}" for group_id, count in sorted(deltas.items()))

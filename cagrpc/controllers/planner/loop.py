@@ -1,0 +1,321 @@
+"""The planner loop (`drive: plan`): looks whether a round is due, plans it, and applies whole increments. What it goes
+by is decided in its sibling modules; here are the order of things and what goes wrong with them. Nothing is awaited.
+
+A round: the fleet's snapshot, then the cluster's state; what nothing serves yet is planned; before anything is asked of
+the fleet, what has changed in the meantime is left to the next round. See docs/planner-loop.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from cagrpc import errors
+from cagrpc.controllers.planner import batching, reasons
+from cagrpc.controllers.planner.events import Note
+from cagrpc.controllers.planner.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
+from cagrpc.controllers.planner.plans import LeftOut, Ordered, PlanRecord, Rounds
+from cagrpc.controllers.planner.problem import question
+from cagrpc.controllers.planner.serving import Serving, Settling
+from cagrpc.controllers.planner.shortages import Shortages, offering
+from cagrpc.controllers.settings import PlannerSettings
+from cagrpc.controllers.state import Arrivals, ClusterState, PodRef
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import FleetSnapshot, Increment
+from solver import explain, solve
+from solver.errors import ProblemError
+from solver.model import Budget, NodeGroup, Plan, Problem
+from solver.validate import validate
+
+log = logging.getLogger(__name__)
+
+EXPLAIN_SECONDS = 2.0
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 30.0
+
+
+class Cluster(Protocol):
+    """What of `cagrpc.controllers.view.ClusterView` is needed."""
+
+    @property
+    def problem(self) -> str | None: ...
+
+    def arrivals(self) -> Arrivals: ...
+
+    def state(self) -> ClusterState: ...
+
+    def pod_of(self, uid: str) -> PodRef | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one step knows of the fleet."""
+
+    snapshot: FleetSnapshot
+    serving: Serving
+    short: frozenset[str]
+
+    @property
+    def world(self) -> Hashable:
+        """All that a round depends on beside pods and Nodes."""
+        sizes = tuple((name, each.target_size, each.group.max_size) for name, each in self.snapshot.groups.items())
+        return sizes, self.serving.increments, self.short
+
+
+@dataclass(frozen=True, slots=True)
+class _Unexplained:
+    """What a round did not place, before it is told."""
+
+    record_id: str
+    problem: Problem
+    plan: Plan
+    handed: HandedOut
+    unplaced: dict[int, LeftOut]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What came of asking the fleet."""
+
+    ordered: tuple[Ordered, ...]
+    unreached: errors.Unavailable | None = None
+    """Why the rest could not be asked for."""
+
+
+class PlannerLoop:
+    """`step` is for one thread, about every 0.25 s; `plans`, `waits_for` and `stop` are for any."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        cluster: Cluster,
+        settings: PlannerSettings,
+        *,
+        why_not: Callable[[], str | None] = lambda: None,
+        say: Callable[[Note], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+        budget: Budget | None = None,
+    ) -> None:
+        """`why_not` says why this process must not plan (it is not the leader); `say` takes what is to be told on pods
+        (`Events.say`). `clock` gives seconds since the epoch, and is the clock of the fleet and of `Arrivals` too.
+        `budget` is of one round, the settings' by default."""
+        self._fleet = fleet
+        self._cluster = cluster
+        self._settings = settings
+        self._why_not = why_not
+        self._say = say
+        self._clock = clock
+        self._budget = budget or Budget(settings.budget_seconds)
+        self._shortages = Shortages(settings.shortage_seconds, clock)
+        self._settling = Settling(clock)
+        self._memory = batching.Memory()
+        self._previous: Plan | None = None
+        self._unexplained: _Unexplained | None = None
+        self._rounds = Rounds()
+        self._waits_for = "starting"
+        self._pause_until = float("-inf")
+        self._pause_seconds = 0.0
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """No more is ordered; a plan under way is finished and thrown away."""
+        self._stopping.set()
+
+    @property
+    def waits_for(self) -> str:
+        """Why no round is under way."""
+        return self._waits_for
+
+    def plans(self) -> tuple[PlanRecord, ...]:
+        """The latest rounds, oldest first."""
+        return self._rounds.latest()
+
+    def step(self) -> None:
+        """Plans and applies a round where one is due. Raises nothing: what goes wrong is told, and tried again after a
+        while, at most half a minute."""
+        if self._clock() < self._pause_until:
+            return
+        try:
+            self._step()
+        except errors.CagrpcError as error:
+            self._fail(str(error))
+        except Exception as error:
+            log.exception("a planning round failed unexpectedly")
+            self._fail(f"a planning round failed unexpectedly: {error!r:.200}")
+
+    def _fail(self, problem: str) -> None:
+        if problem != self._waits_for:  # once, not at every try
+            log.warning("the planner waits: %s", problem)
+        self._waits_for = problem
+        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
+        self._pause_until = self._clock() + self._pause_seconds
+        # Whatever the round was about is still to be done.
+        self._memory = batching.Memory()
+
+    def _step(self) -> None:
+        problem = self._hindrance()
+        if problem is not None:
+            self._waits_for = problem
+            return
+        look, arrivals, now = self._look(), self._cluster.arrivals(), self._clock()
+        self._rounds.learn(look.snapshot)
+        self._memory = batching.notice(self._memory, arrivals, look.world, now)
+        verdict = batching.verdict(self._memory, arrivals, now, self._settings)
+        self._waits_for = verdict.why
+        if verdict.due:
+            self._tell_unplaced()
+            self._memory = batching.planned(arrivals, look.world, now)
+            self._round(look, verdict.why)
+            self._pause_seconds = 0.0
+        elif self._unexplained is not None:
+            self._explain(self._unexplained)
+            self._tell_unplaced()
+
+    def _hindrance(self) -> str | None:
+        return self._why_not() or self._cluster.problem or self._fleet.problem
+
+    def _look(self) -> _Look:
+        snapshot = self._fleet.snapshot
+        self._shortages.learn(snapshot)
+        short = frozenset(each.offering for each in self._shortages.active())
+        return _Look(snapshot, self._settling.look(snapshot), short)
+
+    def _round(self, look: _Look, why: str) -> None:
+        at, state = self._clock(), self._cluster.state()
+        asked = question(state, look.snapshot, look.serving, look.short, self._previous)
+        if not asked.pods:
+            return
+        record_id = secrets.token_hex(4)
+        pods = sum(map(len, asked.pods.values()))
+        log.info("round %s: planning %d pods: %s", record_id, pods, why)
+        problem, plan = self._solve(asked.problem)
+        self._previous = plan
+        handed, certificate = hand_out(plan, asked), plan.certificate
+        shortages = self._shortages.active()
+        unplaced = reasons.left_out(plan, asked, shortages)
+        outcome = self._apply(handed, look, record_id, certificate.gap)
+        self._rounds.add(
+            PlanRecord(
+                id=record_id,
+                at_seconds=at,
+                why=why,
+                pods=pods,
+                classes=len(plan.pod_classes),
+                status=certificate.status.value,
+                planned_cost_per_hour=certificate.cost_usd_per_hour,
+                realised_cost_per_hour=certificate.cost_usd_per_hour,
+                lower_bound_per_hour=certificate.lower_bound_usd_per_hour,
+                gap=certificate.gap,
+                price_of_priority_per_hour=certificate.price_of_priority_usd_per_hour,
+                elapsed_seconds=plan.elapsed_seconds,
+                nodes=len(handed.new),
+                on_existing=sum(map(len, handed.existing.values())),
+                increments=outcome.ordered,
+                unplaced=tuple(unplaced.values()),
+                shortages=shortages,
+                incomplete_gangs=state.incomplete_gangs,
+                warnings=state.warnings,
+            )
+        )
+        if unplaced:
+            self._unexplained = _Unexplained(record_id, problem, plan, handed, unplaced)
+        if outcome.unreached is not None:
+            raise outcome.unreached
+
+    def _solve(self, problem: Problem) -> tuple[Problem, Plan]:
+        """The plan, and the problem as it was planned: pods and Nodes that cannot be meant are left out rather than in
+        everybody's way."""
+        try:
+            return problem, solve(problem, self._budget)
+        except ProblemError as error:
+            log.warning("planning without what cannot be meant: %s", "; ".join(error.problems)[:2000])
+        sound = replace(
+            problem,
+            pod_sets=tuple(each for each in problem.pod_sets if _sound(Problem((each,)))),
+            nodes=tuple(each for each in problem.nodes if _sound(Problem((), nodes=(each,)))),
+            daemon_sets=tuple(each for each in problem.daemon_sets if _sound(Problem((), daemon_sets=(each,)))),
+            previous=None,
+        )
+        return sound, solve(sound, self._budget)
+
+    def _apply(self, handed: HandedOut, planned: _Look, record_id: str, gap: float) -> _Outcome:
+        """Asks the fleet for each part, but for what has changed while planning: that is news for the next round."""
+        problem = "stopping" if self._stopping.is_set() else self._hindrance()
+        if problem is not None:
+            return _Outcome((), errors.Unavailable(f"a plan was not carried out: {problem}"))
+        now = self._look()
+        groups = {name: state.group for name, state in now.snapshot.groups.items()}
+        news, unreached, ordered = now.world != planned.world, None, []
+        for part in parts(handed.new):
+            wanted = still_wanted(part, self._still_waits)
+            if wanted is None or not all(_to_be_had(node, groups, now.short) for node in part):
+                news = True
+                continue
+            if not wanted:
+                continue
+            asked = increment(wanted, groups, record_id, gap)
+            try:
+                ordered.append(self._order(asked, wanted))
+            except errors.Unavailable as error:
+                unreached = error
+                break
+            except errors.OutOfCapacity as error:
+                short = [groups[name] for name in error.node_groups or asked.deltas if name in groups]
+                self._shortages.note(short, str(error), at=self._clock(), asked_at=self._clock())
+                ordered.append(_refused(asked, error))
+                news = True
+            except errors.CagrpcError as error:  # sizes or limits: where these changed, that is news already
+                ordered.append(_refused(asked, error))
+        self._memory = replace(self._memory, world=self._look().world)
+        if news:
+            at = self._clock()
+            self._memory = replace(self._memory, news_since=at, news_at=at)
+        return _Outcome(tuple(ordered), unreached)
+
+    def _still_waits(self, pod: PodRef) -> bool:
+        return self._cluster.pod_of(pod.uid) is not None
+
+    def _order(self, asked: Increment, nodes: Sequence[NewNode]) -> Ordered:
+        status = self._fleet.apply(asked)
+        for note in reasons.planned(status, (pod for node in nodes for pod in node.pods)):
+            self._say(note)
+        return Ordered(
+            asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, status.id, status.phase.value, status.message
+        )
+
+    def _explain(self, waiting: _Unexplained) -> None:
+        """What would serve pods that are not placed, while there is nothing else to do."""
+        seconds = min(EXPLAIN_SECONDS, self._budget.seconds)
+        explanation = explain(waiting.problem, waiting.plan, replace(self._budget, seconds=seconds))
+        self._unexplained = replace(waiting, unplaced=reasons.explained(waiting.unplaced, explanation))
+
+    def _tell_unplaced(self) -> None:
+        told_of, self._unexplained = self._unexplained, None
+        if told_of is not None:
+            self._rounds.explain(told_of.record_id, tuple(told_of.unplaced.values()))
+            for note in reasons.not_planned(told_of.unplaced, told_of.handed):
+                self._say(note)
+
+
+def _sound(problem: Problem) -> bool:
+    try:
+        validate(problem)
+    except ProblemError:
+        return False
+    return True
+
+
+def _to_be_had(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:
+    """Whether its group is still there, and not found short while it was planned."""
+    return node.node_group in groups and offering(groups[node.node_group]) not in short
+
+
+def _refused(asked: Increment, error: errors.CagrpcError) -> Ordered:
+    log.warning("not taken: %s: %s", told(asked.deltas), error)
+    return Ordered(asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, message=str(error))

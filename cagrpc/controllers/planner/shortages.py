@@ -1,0 +1,103 @@
+"""Which offerings are left out of planning for a while, since they could not be had: learnt from increments that were
+rolled back, so that a restart learns the same from the journal. What is left out is said here, nothing is planned.
+
+An offering is an instance type in a zone at a capacity type, whatever node groups it has; where a group does not tell
+these, the group is its own offering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
+from solver.model import NodeGroup
+
+MOST_TIMES = 6
+"""Times the base is the longest that an offering is left out; so long after its end a shortage is forgotten too."""
+
+_FAILED = (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+_SUCCEEDED = (Phase.READY, Phase.DONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Times are seconds since the epoch."""
+
+    offering: str
+    failures: int
+    """In a row."""
+    since_seconds: float
+    """Of the latest failure."""
+    until_seconds: float
+    cause: str
+    """What the latest increment that failed said."""
+
+
+def offering(group: NodeGroup) -> str:
+    """The offering of a group, for people and as a key."""
+    if group.instance_type and group.zone:
+        return "/".join(part for part in (group.instance_type, group.zone, group.capacity_type) if part)
+    return f"node group {group.id}"
+
+
+def worsened(before: Shortage | None, name: str, at: float, asked_at: float, cause: str, base: float) -> Shortage:
+    """The shortage after a failure. One more failure in a row doubles the time, unless it was asked for before the
+    last one was known: then it says nothing new."""
+    if before is not None and asked_at <= before.since_seconds:
+        failures = before.failures
+    else:
+        failures = 1 if before is None else before.failures + 1
+    length = base * min(2 ** (failures - 1), MOST_TIMES)
+    since = at if before is None else max(at, before.since_seconds)
+    return Shortage(name, failures, since, since + length, cause)
+
+
+class Shortages:
+    """Not for several threads."""
+
+    def __init__(self, base_seconds: float, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds since the epoch, as the fleet's does."""
+        self._base = base_seconds
+        self._clock = clock
+        self._known: dict[str, Shortage] = {}
+        self._counted: frozenset[str] = frozenset()
+
+    def learn(self, snapshot: FleetSnapshot) -> None:
+        """Counts each increment that ended since the last call, once."""
+        ended = [status for status in snapshot.increments if status.phase in (*_FAILED, *_SUCCEEDED)]
+        for status in ended:
+            if status.id in self._counted:
+                continue
+            groups = [snapshot.groups[name].group for name in status.increment.deltas if name in snapshot.groups]
+            if status.phase in _SUCCEEDED:
+                self._forget(groups, status)
+            else:
+                short = [group for group in groups if group.id in status.short_groups]
+                self.note(short, status.message, at=self._clock(), asked_at=status.created_at_seconds)
+        self._counted = frozenset(status.id for status in ended)
+        now = self._clock()
+        longest = MOST_TIMES * self._base
+        self._known = {name: each for name, each in self._known.items() if now < each.until_seconds + longest}
+
+    def note(self, groups: Iterable[NodeGroup], cause: str, *, at: float, asked_at: float) -> None:
+        """One failure of the groups' offerings, which were asked for at `asked_at`."""
+        for name in dict.fromkeys(map(offering, groups)):
+            self._known = {
+                **self._known,
+                name: worsened(self._known.get(name), name, at, asked_at, cause, self._base),
+            }
+
+    def active(self) -> tuple[Shortage, ...]:
+        """What is left out now."""
+        now = self._clock()
+        return tuple(each for each in self._known.values() if now < each.until_seconds)
+
+    def _forget(self, groups: Iterable[NodeGroup], status: IncrementStatus) -> None:
+        """What was asked for after the failure and came shows that the shortage is over."""
+        names = {offering(group) for group in groups}
+        self._known = {
+            name: each
+            for name, each in self._known.items()
+            if name not in names or status.created_at_seconds < each.since_seconds
+        }

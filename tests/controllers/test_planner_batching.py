@@ -1,0 +1,68 @@
+"""When a planning round is due."""
+
+from __future__ import annotations
+
+from cagrpc.controllers.planner.batching import RETRY_SECONDS, Memory, notice, planned, verdict
+from cagrpc.controllers.settings import PlannerSettings
+from cagrpc.controllers.state import Arrivals
+
+SETTINGS = PlannerSettings(idle_seconds=1.0, window_seconds=10.0)
+NOTHING = Arrivals(0, None, None)
+
+
+def test_nothing_is_due_while_no_pod_waits() -> None:
+    assert not verdict(notice(Memory(), NOTHING, "world", 100.0), NOTHING, 200.0, SETTINGS).due
+
+
+def test_a_round_waits_until_no_pod_has_come_for_the_idle_time() -> None:
+    one = Arrivals(1, 100.0, 100.0)
+    memory = notice(Memory(), one, "world", 100.0)
+    assert not verdict(memory, one, 100.9, SETTINGS).due
+    more = Arrivals(2, 100.0, 100.9)
+    memory = notice(memory, more, "world", 100.9)
+    assert not verdict(memory, more, 101.5, SETTINGS).due
+    assert verdict(memory, more, 101.9, SETTINGS).due
+
+
+def test_pods_that_keep_coming_are_planned_when_the_window_is_over() -> None:
+    memory, due_at = Memory(), []
+    for tick in range(100, 131):
+        arrivals = Arrivals(tick, 100.0, float(tick))
+        memory = notice(memory, arrivals, "world", float(tick))
+        if verdict(memory, arrivals, float(tick), SETTINGS).due:
+            due_at.append(tick)
+            memory = planned(arrivals, "world", float(tick))
+    assert due_at == [110, 121]  # the second window begins with the first pod after the first round
+
+
+def test_pods_still_to_be_created_are_waited_for_within_the_window_only() -> None:
+    arrivals = Arrivals(5, 100.0, 100.0, to_come=3)
+    memory = notice(Memory(), arrivals, "world", 100.0)
+    waiting = verdict(memory, arrivals, 109.0, SETTINGS)
+    assert (waiting.due, waiting.why) == (False, "3 pods are still to be created")
+    assert verdict(memory, arrivals, 110.0, SETTINGS).due
+
+
+def test_an_old_pod_that_is_not_served_does_not_shorten_the_window_of_new_ones() -> None:
+    old = Arrivals(1, 100.0, 100.0)
+    memory = planned(old, "world", 101.0)
+    new = Arrivals(2, 100.0, 150.0)
+    memory = notice(memory, new, "world", 150.2)
+    assert not verdict(memory, new, 150.9, SETTINGS).due
+    assert verdict(memory, new, 151.0, SETTINGS).due
+
+
+def test_a_change_in_the_world_is_news_for_pods_that_wait() -> None:
+    arrivals = Arrivals(1, 100.0, 100.0)
+    memory = planned(arrivals, "world", 101.0)
+    assert not verdict(notice(memory, arrivals, "world", 110.0), arrivals, 120.0, SETTINGS).due
+    memory = notice(memory, arrivals, "another world", 110.0)
+    assert not verdict(memory, arrivals, 110.5, SETTINGS).due
+    assert verdict(notice(memory, arrivals, "another world", 111.0), arrivals, 111.0, SETTINGS).due
+
+
+def test_pods_that_wait_on_without_news_are_looked_at_again_now_and_then() -> None:
+    arrivals = Arrivals(1, 100.0, 100.0)
+    memory = planned(arrivals, "world", 101.0)
+    assert not verdict(memory, arrivals, 101.0 + RETRY_SECONDS - 1, SETTINGS).due
+    assert verdict(memory, arrivals, 101.0 + RETRY_SECONDS, SETTINGS).due
