@@ -7,7 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE_DIR ?= .cagrpc
 RECORDING ?= three-deployments
-PYTEST_ARGS ?= --numprocesses auto
+# One worker runs all tests against the control plane: docs/development.md.
+PYTEST_ARGS ?= --numprocesses auto --dist loadgroup
 BENCH_ARGS ?=
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

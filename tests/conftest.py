@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytest_plugins = ["tests.controlplane.plugin"]
+
 
 @pytest.fixture(autouse=True)
 def _connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

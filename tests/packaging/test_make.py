@@ -46,8 +46,34 @@ def test_without_a_target_it_lists_them(tmp_path: Path) -> None:
         assert f"make {target} " in done.stdout
 
 
-def test_ci_runs_the_command_that_the_readme_gives() -> None:
-    ci = REPOSITORY / ".ci" / "run"
-    assert os.access(ci, os.X_OK)
-    assert ci.read_text().rstrip().endswith("\nmake test")
-    assert "make test" in (REPOSITORY / "README.md").read_text()
+def ci(directory: Path, *programs: str) -> subprocess.CompletedProcess[str]:
+    """`.ci/run` on a machine that has these programs, each of which says that it was run and succeeds."""
+    for name in programs:
+        script(directory / name, f'echo "{name} $@, required: $CAGRPC_REQUIRE_CONTROLPLANE"')
+    for name in ("bash", "dirname"):
+        (directory / name).symlink_to(shutil.which(name) or name)
+    command = [directory / "bash", REPOSITORY / ".ci" / "run"]
+    environment = {"PATH": str(directory)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_ci_runs_what_the_readme_says_and_leaves_no_test_out(tmp_path: Path) -> None:
+    done = ci(tmp_path, "go", "make", "etcd", "python3")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "make test, required: 1"
+    assert "apt-get" not in done.stdout
+    assert os.access(REPOSITORY / ".ci" / "run", os.X_OK)
+    assert "make test " in (REPOSITORY / "README.md").read_text()
+
+
+def test_ci_installs_etcd_where_it_is_missing(tmp_path: Path) -> None:
+    done = ci(tmp_path, "go", "make", "python3", "apt-get")
+    assert done.returncode == 0, done.stderr
+    assert "etcd-server, required" in done.stdout
+
+
+def test_ci_fails_without_go(tmp_path: Path) -> None:
+    done = ci(tmp_path, "make", "etcd", "python3", "apt-get")
+    assert done.returncode == 1
+    assert done.stderr.startswith("CI needs Go")
+    assert not done.stdout

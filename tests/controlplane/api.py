@@ -1,0 +1,67 @@
+"""The tests' own hand in the cluster: JSON requests that share no code with the client that they test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+
+
+class Refused(Exception):  # noqa: N818 - named for what happened
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+class Api:
+    """Any method raises Refused for a status from 400 on, and urllib3's errors where nobody answers."""
+
+    def __init__(self, server: str, authority: Path, token: str) -> None:
+        self._server = server
+        self._pool = urllib3.PoolManager(ca_certs=str(authority), maxsize=8, retries=False, timeout=30)
+        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+
+    def get(self, path: str, **query: str) -> Any:
+        return self.ask("GET", path, query=query)
+
+    def items(self, path: str, **query: str) -> list[Any]:
+        return list(self.get(path, **query)["items"])
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self.ask("POST", path, body)
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self.ask("PATCH", path, body, kind="application/merge-patch+json")
+
+    def delete(self, path: str, **options: Any) -> None:
+        """An object, or all of a collection; `options` are fields of DeleteOptions. Gone already is no error."""
+        try:
+            self.ask("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        kind: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> Any:
+        url = f"{self._server}{path}?{urlencode(query)}" if query else self._server + path
+        content = None if body is None else json.dumps(body).encode()
+        headers = {**self._headers, "Content-Type": kind}
+        answer = self._pool.request(method, url, body=content, headers=headers)
+        text = answer.data.decode()
+        if answer.status >= 400:
+            raise Refused(answer.status, text)
+        return json.loads(text) if "json" in answer.headers.get("Content-Type", "") else text
+
+    def close(self) -> None:
+        self._pool.clear()

@@ -1,0 +1,303 @@
+"""A control plane of one machine: etcd, kube-apiserver with TLS and RBAC, kube-scheduler and kube-controller-manager.
+No kubelets, so nothing runs unless somebody plays nodes. What pytest makes of it is in `plugin.py`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+
+from cagrpc.cli.certificates import ensure_certificates
+from tests.controlplane.api import Api, Refused
+from tests.controlplane.binaries import build, program
+from tests.controlplane.processes import Process, free_port, wait_for
+
+CONTROLLERS = (
+    "daemonset-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "node-lifecycle-controller",
+    "pod-garbage-collector-controller",
+    "podgroup-protection-controller",
+    "replicaset-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "statefulset-controller",
+    "taint-eviction-controller",
+)
+"""Those that pods and nodes meet; volumes, Services, quotas and the cloud's are left out."""
+
+GATES = "GenericWorkload=true,GangScheduling=true"
+"""Alpha in 1.36: `spec.schedulingGroup` of pods, and PodGroup and Workload of scheduling.k8s.io/v1alpha2."""
+
+
+class User(StrEnum):
+    """Who a kubeconfig speaks for. The API server knows each by a token."""
+
+    ADMIN = "admin"
+    SCHEDULER = "system:kube-scheduler"
+    CONTROLLER_MANAGER = "system:kube-controller-manager"
+    NOBODY = "nobody"
+    """Known, and allowed nothing but what everybody is."""
+
+
+class Scoring(StrEnum):
+    """How the scheduler scores the fit of a node: NodeResourcesFit's scoringStrategy."""
+
+    LEAST_ALLOCATED = "LeastAllocated"
+    MOST_ALLOCATED = "MostAllocated"
+
+
+class ControlPlane:
+    """Running once made. What is stopped by a test is started again by it, or `restore` does.
+
+    `directory` receives keys, kubeconfigs and logs; etcd's data is removed at the end. `admin` may do everything.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._programs = build()
+        ensure_certificates(directory)
+        self._tokens = {user: f"token-of-{user.replace(':', '-')}" for user in User}
+        groups = {User.ADMIN: '"system:masters"'}
+        lines = [f"{token},{user},{user},{groups.get(user, '')}\n" for user, token in self._tokens.items()]
+        (directory / "tokens.csv").write_text("".join(lines))
+        self._etcd_port, self._etcd_peer_port, self._port = free_port(), free_port(), free_port()
+        self.admin = self.api(User.ADMIN)
+        self._processes: dict[str, Process] = {}
+        self._scoring = Scoring.LEAST_ALLOCATED
+        try:
+            self._start_etcd()
+            self.start_apiserver()
+            self.start_scheduler()
+            self.start_controller_manager()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    def api(self, user: User) -> Api:
+        return Api(self.server, self.directory / "ca.crt", self._tokens[user])
+
+    def kubeconfig(self, user: User = User.ADMIN) -> Path:
+        return self._kubeconfig(user.value, {"token": self._tokens[user]})
+
+    def kubeconfig_of_service_account(self, namespace: str, name: str) -> Path:
+        """With a token that the API server issues, as a pod would have; the ServiceAccount must exist."""
+        answer = self.admin.create(
+            f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}},
+        )
+        return self._kubeconfig(f"{namespace}-{name}", {"token": answer["status"]["token"]})
+
+    def kubeconfig_by_certificate(self) -> Path:
+        """Of the user `cluster-autoscaler`, who shows a client certificate and may do nothing."""
+        files = {"client-certificate": "client.crt", "client-key": "client.key"}
+        return self._kubeconfig("cluster-autoscaler", {key: str(self.directory / name) for key, name in files.items()})
+
+    def _kubeconfig(self, name: str, credentials: dict[str, str]) -> Path:
+        cluster = {"server": self.server, "certificate-authority": str(self.directory / "ca.crt")}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": name, "user": credentials}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": name}}],
+        }
+        path = self.directory / f"{name.replace(':', '-')}.kubeconfig"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    # ---- the API server and its storage
+
+    def start_apiserver(self) -> None:
+        """Ready when this returns; on the same port and data as before, so that clients find it again."""
+        here = self.directory
+        process = self._start(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            "--endpoint-reconciler-type=none",
+            f"--client-ca-file={here / 'ca.crt'}",
+            f"--token-auth-file={here / 'tokens.csv'}",
+            "--anonymous-auth=false",
+            "--authorization-mode=Node,RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={here / 'server.crt'}",
+            f"--service-account-signing-key-file={here / 'server.key'}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--feature-gates={GATES}",
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+        )
+        wait_for(lambda: self._answers("/readyz"), "the API server is ready", process=process)
+
+    def stop_apiserver(self) -> None:
+        """As in a crash. Told to end, it would wait a minute for those who watch."""
+        self._processes["kube-apiserver"].stop(kill=True)
+
+    def restart_apiserver(self) -> None:
+        self.stop_apiserver()
+        self.start_apiserver()
+
+    def forget(self) -> None:
+        """Restarted, without any past: watches resumed from before and further pages of older lists are answered 410.
+
+        Both are needed. The API server keeps some history in memory, and a new one takes it from etcd.
+        """
+        self.stop_apiserver()
+        with urllib3.PoolManager(retries=False, timeout=30) as pool:
+            store = f"http://127.0.0.1:{self._etcd_port}/v3/kv"
+            header = pool.request("POST", f"{store}/range", json={"key": "AA=="}).json()["header"]
+            what = {"revision": header["revision"], "physical": True}
+            answer = pool.request("POST", f"{store}/compaction", json=what)
+            assert answer.status == 200, answer.data
+        self.start_apiserver()
+
+    def _answers(self, path: str) -> bool:
+        try:
+            self.admin.get(path)
+        except (Refused, urllib3.exceptions.HTTPError):
+            return False
+        return True
+
+    def _start_etcd(self) -> None:
+        etcd = program("etcd")
+        assert etcd, "asked for only where nothing is lacking"
+        client, peer = (f"http://127.0.0.1:{port}" for port in (self._etcd_port, self._etcd_peer_port))
+        self._processes["etcd"] = Process(
+            [
+                etcd,
+                "--name=test",
+                f"--data-dir={self.directory / 'etcd'}",
+                f"--listen-client-urls={client}",
+                f"--advertise-client-urls={client}",
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=test={peer}",
+                "--logger=zap",
+            ],
+            self.directory / "etcd.log",
+        )
+
+    # ---- the scheduler and the controllers
+
+    def start_scheduler(self, scoring: Scoring = Scoring.LEAST_ALLOCATED) -> None:
+        resources = [{"name": name, "weight": 1} for name in ("cpu", "memory")]
+        fit = {"scoringStrategy": {"type": scoring.value, "resources": resources}}
+        document: dict[str, Any] = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {"kubeconfig": str(self.kubeconfig(User.SCHEDULER)), "qps": 1_000, "burst": 2_000},
+            "podMaxBackoffSeconds": 2,
+            "profiles": [{"pluginConfig": [{"name": "NodeResourcesFit", "args": fit}]}],
+        }
+        path = self.directory / "scheduler.yaml"
+        path.write_text(yaml.safe_dump(document))
+        port = free_port()
+        process = self._start(
+            "kube-scheduler",
+            f"--config={path}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--feature-gates={GATES}",
+            "--v=2",
+        )
+        self._scoring = scoring
+        self._wait_until_healthy(process, port)
+
+    def stop_scheduler(self) -> None:
+        self._processes["kube-scheduler"].stop()
+
+    @contextmanager
+    def scheduler(self, scoring: Scoring) -> Iterator[None]:
+        """Another profile for a while."""
+        if scoring is self._scoring and self._processes["kube-scheduler"].running:
+            yield
+            return
+        before = self._scoring
+        self.stop_scheduler()
+        self.start_scheduler(scoring)
+        try:
+            yield
+        finally:
+            self.stop_scheduler()
+            self.start_scheduler(before)
+
+    def start_controller_manager(self) -> None:
+        port = free_port()
+        process = self._start(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig(User.CONTROLLER_MANAGER)}",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            "--use-service-account-credentials=true",
+            f"--service-account-private-key-file={self.directory / 'server.key'}",
+            f"--root-ca-file={self.directory / 'ca.crt'}",
+            f"--controllers={','.join(CONTROLLERS)}",
+            "--kube-api-qps=1000",
+            "--kube-api-burst=2000",
+            f"--feature-gates={GATES}",
+            "--v=2",
+        )
+        self._wait_until_healthy(process, port)
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        wait_for(lambda: self._answers(account), "the controllers make ServiceAccounts", process=process)
+
+    def stop_controller_manager(self) -> None:
+        self._processes["kube-controller-manager"].stop()
+
+    def _wait_until_healthy(self, process: Process, port: int) -> None:
+        with urllib3.PoolManager(ca_certs=str(self.directory / "ca.crt"), retries=False, timeout=5) as pool:
+
+            def healthy() -> bool:
+                try:
+                    return pool.request("GET", f"https://127.0.0.1:{port}/healthz").status == 200
+                except urllib3.exceptions.HTTPError:
+                    return False
+
+            wait_for(healthy, f"{process.name} is healthy", process=process)
+
+    # ---- all of it
+
+    def restore(self) -> None:
+        """Start again what a test left stopped, and the usual profile of the scheduler."""
+        running = {name for name, process in self._processes.items() if process.running}
+        if "kube-apiserver" not in running:
+            self.start_apiserver()
+        if "kube-scheduler" not in running or self._scoring is not Scoring.LEAST_ALLOCATED:
+            self.stop_scheduler()
+            self.start_scheduler()
+        if "kube-controller-manager" not in running:
+            self.start_controller_manager()
+
+    def close(self) -> None:
+        """Everything ends at once: nobody will read etcd's data again."""
+        for process in reversed(self._processes.values()):
+            process.stop(kill=True)
+        self.admin.close()
+        shutil.rmtree(self.directory / "etcd", ignore_errors=True)
+
+    def _start(self, name: str, *flags: str) -> Process:
+        certificate, key = self.directory / "server.crt", self.directory / "server.key"
+        tls = [f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}"]
+        process = Process([self._programs / name, *tls, *flags], self.directory / f"{name}.log")
+        self._processes[name] = process
+        return process

@@ -1,0 +1,67 @@
+"""What pytest knows of the control plane: the fixtures, and what the summary says where its tests were left out.
+
+Every test that uses the fixture `control_plane` is in one group of pytest-xdist (`--dist loadgroup`, as `make test`
+says): one worker runs them all, one after the other, with one control plane. They restart its parts and own all of its
+nodes, so they could not share it at the same time; without pytest-xdist or with another `--dist` all still works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.controlplane.binaries import CannotBuild, build, lacking, required
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.plane import ControlPlane
+
+LEFT_OUT = "no control plane here: "
+_numbers = count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group: known without pytest-xdist too")
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = None if required() else lacking()
+    for item in items:
+        if "control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("controlplane"))
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=LEFT_OUT + reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The reports of workers arrive here too, so they are counted, not the items."""
+    reports = [report for report in terminalreporter.stats.get("skipped", ()) if LEFT_OUT in str(report.longrepr)]
+    if reports:
+        reason = str(reports[0].longrepr[2]).partition(LEFT_OUT)[2]
+        tests = "1 control-plane test was" if len(reports) == 1 else f"{len(reports)} control-plane tests were"
+        terminalreporter.write_line(f"{tests} left out: {reason}", yellow=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One for the whole session. A test that changes what others see uses `cluster`, which tidies up behind it."""
+    reason = lacking()
+    if reason:
+        pytest.fail(f"the tests against a control plane are asked for, but {reason}", pytrace=False)
+    try:
+        build()
+    except CannotBuild as failed:
+        pytest.fail(str(failed), pytrace=False)
+    plane = ControlPlane(tmp_path_factory.mktemp("controlplane"))
+    yield plane
+    plane.close()
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane) -> Iterator[Cluster]:
+    """The control plane with a namespace of this test's own; afterwards no node, pod or namespace of it is left."""
+    cluster = Cluster(control_plane, f"test-{next(_numbers)}")
+    yield cluster
+    control_plane.restore()
+    cluster.tidy()
