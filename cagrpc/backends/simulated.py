@@ -227,13 +227,14 @@ class SimulatedBackend:
         by_pool: Counter[_Pool] = Counter()
         for kind, count in wanted.items():
             by_pool[pools[kind]] += count
-        short = []
+        short: dict[_Pool, str] = {}
         for pool, count in by_pool.items():
             stock = pool.behaviour.stock
             if stock is not None and count > (left := max(0, stock - pool.standing)):
-                short.append(f"{pool.name}: {count} wanted, {left} of {stock} left")
+                short[pool] = f"{pool.name}: {count} wanted, {left} of {stock} left"
         if short:
-            raise errors.OutOfCapacity("; ".join(short))
+            node_groups = dict.fromkeys(kind.group_id for kind in wanted if pools[kind] in short)
+            raise errors.OutOfCapacity("; ".join(short.values()), tuple(node_groups))
 
     def _knows(self, token: str) -> bool:
         row = self._connection.execute(

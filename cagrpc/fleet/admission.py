@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
-from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Instance, InstanceState, Phase
+from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Instance, InstanceState, Origin, Phase
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 from cagrpc.fleet.view import View, used
 from solver.model import Limit, NodeGroup
@@ -22,13 +22,15 @@ class Standing:
     view: View
     groups: Mapping[str, NodeGroup]
     limits: Sequence[Limit]
+    autoscaler_may_grow: bool = True
+    """Whether CA may ask for more than a group's minimum size."""
 
 
 def admit_increment(
     standing: Standing, increment: Increment, *, increment_id: str, now: float, deadline_seconds: float
 ) -> IncrementRecord:
-    """The increment as it is to be journalled. Raises `NotFound`, `InvalidInput`, `OutOfRange` or `LimitExceeded`,
-    the first of these that applies, with all problems in its message."""
+    """The increment as it is to be journalled. Raises `NotFound`, `InvalidInput`, `FailedPrecondition` (not for CA to
+    ask), `OutOfRange` or `LimitExceeded`, the first of these that applies, with all problems in its message."""
     found: list[tuple[type[errors.CagrpcError], str]] = []
     if not increment.deltas:
         found.append((errors.InvalidInput, "an increment needs at least one node group and delta"))
@@ -45,11 +47,12 @@ def admit_increment(
             )
             found.append((errors.OutOfRange, problem))
     if not any(kind in (errors.NotFound, errors.InvalidInput) for kind, _ in found):
+        found += [(errors.FailedPrecondition, problem) for problem in _not_for_the_autoscaler(standing, increment)]
         found += [(errors.LimitExceeded, problem) for problem in _over_limits(standing, increment)]
     if not found and (nodes := sum(increment.deltas.values())) > LARGEST_INCREMENT:
         problem = f"an increment of {nodes} nodes; one has at most {LARGEST_INCREMENT}, ask for it in parts"
         found.append((errors.InvalidInput, problem))
-    for kind in (errors.NotFound, errors.InvalidInput, errors.OutOfRange, errors.LimitExceeded):
+    for kind in _BY_WEIGHT:
         if any(found_kind is kind for found_kind, _ in found):
             raise kind("; ".join(problem for _, problem in found))
     members = tuple(
@@ -65,6 +68,27 @@ def admit_increment(
         created_at_seconds=now,
         deadline_at_seconds=now + deadline_seconds,
     )
+
+
+_BY_WEIGHT = (
+    errors.NotFound,
+    errors.InvalidInput,
+    errors.FailedPrecondition,
+    errors.OutOfRange,
+    errors.LimitExceeded,
+)
+"""Of several errors the first of these is raised."""
+
+
+def _not_for_the_autoscaler(standing: Standing, increment: Increment) -> list[str]:
+    if standing.autoscaler_may_grow or increment.origin is not Origin.AUTOSCALER:
+        return []
+    return [
+        f"node group {group_id}: drive: plan: the planner decides on scale-ups; target size {target} plus delta {delta}"
+        f" is above the minimum of {standing.groups[group_id].min_size}, up to which it may be asked for"
+        for group_id, delta in increment.deltas.items()
+        if (target := standing.view.targets.get(group_id, 0)) + delta > standing.groups[group_id].min_size
+    ]
 
 
 def _over_limits(standing: Standing, increment: Increment) -> list[str]:

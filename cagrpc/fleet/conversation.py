@@ -1,5 +1,5 @@
-"""How the fleet waits for its backend: one thread at a time talks to it, how long it has been silent is known, and who
-waits for a step does so for a limited time. What is said is `fleet`'s.
+"""How the fleet waits for its backend and its journal: one thread at a time talks to the backend, how long either has
+been silent is known, and who waits for a step does so for a limited time. What is said is `fleet`'s.
 """
 
 from __future__ import annotations
@@ -15,40 +15,62 @@ Submit = Callable[[Callable[[], None]], object]
 """Runs work, by and by or at once, on whatever thread."""
 
 
-class Conversation:
-    """The backend with the lock that keeps conversations apart: its calls need `turn` to be held by the caller."""
+_SILENCE_SECONDS = 5.0
+"""A call that takes longer is told as a problem."""
 
-    def __init__(self, backend: Backend, clock: Callable[[], float]) -> None:
-        self.turn = threading.Lock()
-        self._backend = backend
+
+class Silence:
+    """For how long `who` has not answered the call under way."""
+
+    def __init__(self, who: str, clock: Callable[[], float]) -> None:
+        self._who = who
         self._clock = clock
         self._asked_at: float | None = None
 
-    @property
-    def silent_seconds(self) -> float:
-        """For how long the call under way has had no answer; 0 where there is none."""
-        asked_at = self._asked_at
-        return 0.0 if asked_at is None else max(0.0, self._clock() - asked_at)
-
-    def list_instances(self) -> tuple[BackendInstance, ...]:
-        with self._asking():
-            return tuple(self._backend.list_instances())
-
-    def order(self, orders: Sequence[Order]) -> None:
-        with self._asking():
-            self._backend.order(orders)
-
-    def delete(self, instance_ids: Sequence[str]) -> None:
-        with self._asking():
-            self._backend.delete(instance_ids)
-
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def asking(self) -> Iterator[None]:
+        """Around a call. One at a time."""
         self._asked_at = self._clock()
         try:
             yield
         finally:
             self._asked_at = None
+
+    @property
+    def seconds(self) -> float:
+        """0 where no call is under way."""
+        asked_at = self._asked_at
+        return 0.0 if asked_at is None else max(0.0, self._clock() - asked_at)
+
+    @property
+    def problem(self) -> str | None:
+        """That it is silent, where it is so for long."""
+        return self.told() if self.seconds >= _SILENCE_SECONDS else None
+
+    def told(self, at_least_seconds: float = 0.0) -> str:
+        """In words, by one who has waited for it."""
+        return f"{self._who} has not answered for {max(at_least_seconds, self.seconds):.3g} s"
+
+
+class Conversation:
+    """The backend with the lock that keeps conversations apart: its calls need `turn` to be held by the caller."""
+
+    def __init__(self, backend: Backend, clock: Callable[[], float]) -> None:
+        self.turn = threading.Lock()
+        self.silence = Silence("the backend", clock)
+        self._backend = backend
+
+    def list_instances(self) -> tuple[BackendInstance, ...]:
+        with self.silence.asking():
+            return tuple(self._backend.list_instances())
+
+    def order(self, orders: Sequence[Order]) -> None:
+        with self.silence.asking():
+            self._backend.order(orders)
+
+    def delete(self, instance_ids: Sequence[str]) -> None:
+        with self.silence.asking():
+            self._backend.delete(instance_ids)
 
 
 class Shared:

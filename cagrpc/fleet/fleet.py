@@ -1,12 +1,12 @@
 """The fleet: the one way to change the world. It keeps the journal, talks to the backend and publishes snapshots.
 
 What follows from what is decided by pure functions elsewhere: `admission` (may a request be done), `increments` (what
-comes next), `view` (what is to be seen), `minimum` (groups below their minimum). Here are only the order of things
-(first the journal, then the backend), locks and errors.
+comes next), `view` (what is to be seen), `minimum` (groups below their minimum). `sight` is what a look finds, `ledger`
+the records in force. Here are only the order of things (first the journal, then the backend), locks and errors.
 
-Two locks. `_lock` guards the records and the last listing, is held for a journal write at most, never while the backend
-is called; so requests and snapshots do not wait for a slow cloud. `_backend.turn` lets one thread at a time talk to the
-backend. Where both are held, `_backend.turn` was taken first.
+Two locks. `_ledger.changing` is held by whoever changes records, for a journal write at most, never while the backend
+is called; so requests do not wait for a slow cloud. `_backend.turn` lets one thread at a time talk to the backend.
+Where both are held, `_backend.turn` was taken first. Snapshots, and single increments, are read without either.
 """
 
 from __future__ import annotations
@@ -22,25 +22,24 @@ from functools import partial
 
 from cagrpc import errors
 from cagrpc.fleet import admission, increments, minimum
-from cagrpc.fleet.backend import Backend, BackendInstance, Order
+from cagrpc.fleet.backend import Backend, Order, ReadyNodes
 from cagrpc.fleet.conversation import Conversation, Shared, Submit
 from cagrpc.fleet.groups import check, served, to_journal
 from cagrpc.fleet.journal import Journal
+from cagrpc.fleet.ledger import Ledger
 from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase
 from cagrpc.fleet.records import Changes, IncrementRecord, MemberState
+from cagrpc.fleet.sight import Cluster, Sight
 from cagrpc.fleet.view import Shown, View, snapshot, status, view
 from solver.model import Limit, NodeGroup
 
 _log = logging.getLogger(__name__)
 
-_SILENCE_SECONDS = 5.0
-"""A call of the backend that takes longer is told as a problem."""
-
-_PROBE_SECONDS = 10.0
-"""So long after its last write, and at once after a failed one, the journal is tried, whether or not there is news."""
-
 _FIRST_LOOK_SECONDS = 2.0
 """How long a start waits for the first look at the backend, which then goes on in the background."""
+
+_TURN_SECONDS = 2.0
+"""How long a request waits for its turn while others write to a slow journal."""
 
 _LOOKS_PER_STEP = 3
 """A step looks, acts on what it saw, and looks again for the result; what is left then is the next step's."""
@@ -68,12 +67,14 @@ class _Waiter:
 class Fleet:
     """Node groups, increments and instances behind one door. Safe for many threads.
 
-    `reconcile` has to be called about once a second; without it increments do not move. `clock` gives seconds since
-    the epoch (deadlines survive restarts). `submit` runs what callers wait for only for a limited time (the ordering of
-    `apply`, the step of `refresh`), by default in a thread of its own. Raises `errors.InvalidConfiguration` for groups
-    or times that cannot be, `errors.Unavailable` when the journal is out of reach; a backend out of reach is no error
-    here, but until it was reached once every change is refused with `errors.Unavailable`, since what stands is not
-    known.
+    `reconcile` has to be called about once a second; without it increments do not move. `nodes` is what a cluster says
+    of instances: with it one counts as come when its Node is Ready, too, and a whole increment stays ready, its nodes
+    held, until `release`. With `autoscaler_may_grow` false (`drive: plan`) CA gets no more than minimum sizes. `clock`
+    gives seconds since the epoch (deadlines survive restarts). `submit` runs what callers wait for only for a limited
+    time (the ordering of `apply`, the step of `refresh`), by default in a thread of its own. Raises
+    `errors.InvalidConfiguration` for groups or times that cannot be, `errors.Unavailable` when the journal is out of
+    reach; a backend out of reach is no error here, but until it was reached once every change is refused with
+    `errors.Unavailable`, since what stands is not known.
     """
 
     def __init__(
@@ -84,6 +85,8 @@ class Fleet:
         journal: Journal,
         *,
         shown: Shown | None = None,
+        nodes: ReadyNodes | None = None,
+        autoscaler_may_grow: bool = True,
         clock: Callable[[], float] = time.time,
         increment_deadline_seconds: float = 600.0,
         failed_listing_seconds: float = 600.0,
@@ -92,24 +95,22 @@ class Fleet:
         check(groups, increment_deadline_seconds, failed_listing_seconds)
         self._backend = Conversation(backend, clock)
         self._step = Shared(self.reconcile, submit)
-        self._journal = journal
+        self._cluster = Cluster(nodes, clock)
+        self._autoscaler_may_grow = autoscaler_may_grow
         self._shown = shown or _show_all
         self._clock = clock
         self._times = increments.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
         self._submit = submit
-        self._lock = threading.RLock()
         self._waiters: dict[str, _Waiter] = {}
-        self._listing: tuple[BackendInstance, ...] | None = None
-        self._journal_problem: str | None = None
+        self._sight: Sight | None = None
         self._backend_problem: str | None = None
-        self._written_at = float("-inf")
         self._minimum_problems: dict[str, str] = {}
         self._unreached: dict[str, str] = {}
         self._told_of: set[str] = set()
-        self._contents = journal.read()
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
-        self._commit(to_journal(groups, limits, self._contents.groups))
-        self._served = served({group.id: group for group in groups}, limits, self._contents.groups)
+        self._ledger = Ledger(journal, clock)
+        self._ledger.commit(to_journal(groups, limits, self._ledger.contents.groups))
+        self._served = served({group.id: group for group in groups}, limits, self._ledger.contents.groups)
         self._publish()
         try:
             self.refresh(wait_seconds=_FIRST_LOOK_SECONDS)
@@ -123,29 +124,38 @@ class Fleet:
 
     @property
     def problem(self) -> str | None:
-        """Why steps cannot be done (journal or backend out of reach or silent); None where all is well."""
-        silent_seconds = self._backend.silent_seconds
-        silence = _silence(silent_seconds) if silent_seconds >= _SILENCE_SECONDS else None
-        return self._journal_problem or silence or self._backend_problem
+        """Why steps cannot be done (journal or backend out of reach or silent) or increments not become ready (cluster
+        not known); None where all is well."""
+        return self._ledger.problem or self._backend.silence.problem or self._backend_problem or self._cluster.problem
 
-    def apply(self, increment: Increment, *, refusal_wait_seconds: float = 0.0) -> IncrementStatus:
+    def apply(
+        self, increment: Increment, *, refusal_wait_seconds: float = 0.0, answer_within_seconds: float = float("inf")
+    ) -> IncrementStatus:
         """Journals the increment and returns; it is then ordered whole, and rolled back whole if it cannot be had.
 
         With `refusal_wait_seconds` it is ordered at once, and the call waits at most so long for the backend's first
         answer: where that is a refusal, `errors.OutOfCapacity` is raised and nothing is left. With 0 the next
-        `reconcile` orders it. Raises `NotFound`, `InvalidInput`, `OutOfRange`, `LimitExceeded` or `Unavailable` with
-        nothing changed.
+        `reconcile` orders it. Raises `NotFound`, `InvalidInput`, `FailedPrecondition` (CA asks, and may not),
+        `OutOfRange`, `LimitExceeded` or `Unavailable` with nothing changed; and `DeadlineExpired` where the journal
+        took longer than `answer_within_seconds`, after which nobody waits for the answer: nothing of it is ordered.
         """
+        asked_at = self._clock()
         waiter = _Waiter()
-        with self._lock:
+        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
             record = self._plan(increment)
+            seconds = self._clock() - asked_at
+            if seconds > answer_within_seconds:
+                late = f"the journal took {seconds:.3g} s, the answer was due after {answer_within_seconds:.3g} s"
+                self._ledger.commit(Changes(increments=(increments.withdrawn(record, late, self._clock()),)))
+                self._publish()
+                raise errors.DeadlineExpired(f"{late}; nothing was ordered")
             self._publish()
             if refusal_wait_seconds > 0:
                 self._waiters[record.id] = waiter
         if refusal_wait_seconds > 0:
             self._submit(lambda: self._order_now(record.id))
             waiter.answered.wait(refusal_wait_seconds)
-            with self._lock:  # From here on a refusal is a failure like any later one.
+            with self._ledger.changing():  # From here on a refusal is a failure like any later one.
                 self._waiters.pop(record.id, None)
             if waiter.refusal is not None:
                 raise waiter.refusal
@@ -158,8 +168,8 @@ class Fleet:
         Raises `NotFound`, `InvalidInput` (an instance of another group), `FailedPrecondition` (below the group's
         minimum) or `Unavailable`, with nothing changed.
         """
-        with self._lock:
-            self._commit(admission.admit_deletion(self._standing(), node_group_id, instance_ids, self._clock()))
+        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+            self._ledger.commit(admission.admit_deletion(self._standing(), node_group_id, instance_ids, self._clock()))
             self._publish()
 
     def decrease_target(self, node_group_id: str, delta: int) -> None:
@@ -168,9 +178,22 @@ class Fleet:
 
         Raises `NotFound`, `InvalidInput` (a delta that is not negative) or `Unavailable`, with nothing changed.
         """
-        with self._lock:
-            self._commit(admission.admit_decrease(self._standing(), node_group_id, delta))
+        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+            self._ledger.commit(admission.admit_decrease(self._standing(), node_group_id, delta))
             self._publish()
+
+    def release(self, increment_id: str) -> None:
+        """Lets a ready increment go: it is done, and its nodes are held no longer. One that is done is passed over.
+
+        Raises `NotFound`, `FailedPrecondition` (it is not ready) or `Unavailable`, with nothing changed.
+        """
+        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+            self._standing()
+            record = self._known(increment_id)
+            changed = increments.released(record, self._clock())
+            if changed is not record:
+                self._ledger.commit(Changes(increments=(changed,)))
+                self._publish()
 
     def refresh(self, *, wait_seconds: float | None = None) -> None:
         """CA's Refresh: one step now. With `wait_seconds` it waits at most so long for it, and joins a step that
@@ -182,7 +205,8 @@ class Fleet:
         try:
             self._step.wait(wait_seconds)
         except TimeoutError:
-            raise errors.Unavailable(_silence(max(wait_seconds, self._backend.silent_seconds))) from None
+            slow = self._ledger.silence if self._ledger.silence.seconds else self._backend.silence
+            raise errors.Unavailable(slow.told(wait_seconds)) from None
 
     def reconcile(self) -> None:
         """One step: look at the backend, move increments on, order and delete what is due, publish a snapshot.
@@ -192,6 +216,7 @@ class Fleet:
         reach and the rest not, so it is logged, and asked for again by the next step.
         """
         with self._backend.turn:
+            self._ledger.check_open()
             unreached: dict[str, str] = {}
             for _ in range(_LOOKS_PER_STEP):
                 self._look()
@@ -204,53 +229,51 @@ class Fleet:
 
     def increment(self, increment_id: str) -> IncrementStatus:
         """Raises `NotFound` for one that never was, or that finished more than a day ago."""
-        with self._lock:
-            record = self._contents.increments.get(increment_id)
-            if record is None:
-                raise errors.NotFound(f"increment {increment_id!r} is not known")
-            return status(record, increments.by_token(self._listing or ()))
+        return status(self._known(increment_id), self._sight or self._cluster.nothing_seen())
 
     def close(self) -> None:
         """Closes the journal: every later change is `Unavailable`, also one of a step under way, which the next start
-        finds as after a crash. May be repeated."""
-        with self._lock:
-            self._journal.close()
+        finds as after a crash; the backend is asked for nothing more. May be repeated."""
+        self._ledger.close()
 
     def _look(self) -> None:
-        """Reads the backend's list and stores what follows from it, one phase at a time."""
+        """Reads the backend's list, and what the cluster says of it, and stores what follows, one phase at a time."""
         try:
             listing = self._backend.list_instances()
         except errors.Unavailable as error:
             self._backend_problem = str(error)
             raise
         self._backend_problem = None
-        with self._lock:
-            self._listing = listing
+        sight = self._cluster.look(listing)
+        with self._ledger.changing():
+            self._sight = sight
             try:
                 now = self._clock()
-                while changes := increments.advance(self._contents, listing, self._served.configured, now, self._times):
-                    self._commit(changes)
-                self._commit(increments.expired(self._contents, listing, now, self._times))
-                seen = view(self._contents, listing, self._served.groups)
+                while changes := increments.advance(
+                    self._ledger.contents, sight, self._served.configured, now, self._times
+                ):
+                    self._ledger.commit(changes)
+                self._ledger.commit(increments.expired(self._ledger.contents, sight, now, self._times))
+                seen = view(self._ledger.contents, sight, self._served.groups)
                 self._keep_minimum_sizes(seen.targets, now)
                 self._let_go_of_groups(seen, {machine.node_group for machine in listing})
-                if self._journal_problem is not None or not 0 <= now - self._written_at < _PROBE_SECONDS:
-                    self._write(self._journal.probe)
+                self._ledger.probe(only_when_due=True)
             finally:
                 self._publish()
 
     def _act(self, unreached: dict[str, str]) -> bool:
         """Asks the backend for all that is due, each on its own. Whether there was anything. What the backend was not
         reached for is put into `unreached`, with why, and what is there already is passed over."""
-        with self._lock:
-            doomed = increments.to_delete(self._contents, self._listing or ())
-            due = [record.id for record in self._contents.increments.values() if increments.to_order(record)]
+        contents = self._ledger.contents
+        doomed = increments.to_delete(contents, self._sight or self._cluster.nothing_seen())
+        due = [record.id for record in contents.increments.values() if increments.to_order(record)]
         calls: dict[str, Callable[[], str | None]] = {
             **{f"deletes in node group {key}": partial(self._delete, ids) for key, ids in doomed.items()},
             **{f"order of increment {key}": partial(self._order, key) for key in due},
         }
         asked = [what for what in calls if what not in unreached]
         for what in asked:
+            self._ledger.check()  # A journal that was lost may be another's by now, and what was meant too.
             reason = calls[what]()
             if reason is not None:
                 unreached[what] = reason
@@ -272,7 +295,7 @@ class Fleet:
                 reason = self._order(increment_id)
             if reason is not None:
                 _log.warning("increment %s: not ordered yet: %s", increment_id, reason)
-            with self._lock:
+            with self._ledger.changing():
                 self._publish()
         except errors.Unavailable as error:
             _log.warning("increment %s: not ordered yet: %s", increment_id, error)
@@ -281,15 +304,18 @@ class Fleet:
 
     def _order(self, increment_id: str) -> str | None:
         """Journals that the increment is being created, orders all of it in one call, and journals the answer. Why the
-        backend was not reached, where it was not. Whoever calls publishes: a taken order changes no target."""
-        with self._lock:
-            record = self._contents.increments.get(increment_id)
+        backend was not reached, where it was not. Whoever calls publishes: a taken order changes no target. An order
+        that is repeated is preceded by a write, too: the journal may be another's by now."""
+        with self._ledger.changing():
+            record = self._ledger.contents.increments.get(increment_id)
             tokens = () if record is None else increments.to_order(record)
             if record is None or not tokens:
                 return None
             if record.phase is Phase.PLANNED:
                 record = replace(record, phase=Phase.CREATING)
-                self._commit(Changes(increments=(record,)))
+                self._ledger.commit(Changes(increments=(record,)))
+            else:
+                self._ledger.probe()
             wanted = set(tokens)
             orders = [Order(m.token, self._served.groups[m.node_group]) for m in record.members if m.token in wanted]
         try:
@@ -299,28 +325,26 @@ class Fleet:
         except errors.CagrpcError as refusal:
             self._refuse(increment_id, refusal)
         else:
-            with self._lock:
+            with self._ledger.changing():
                 # CA may have deleted members, and even have closed the increment, while the order was under way.
-                record = self._contents.increments[increment_id]
+                record = self._known(increment_id)
                 still_planned = {m.token for m in record.members if m.state is MemberState.PLANNED} & wanted
                 changed = record.with_members(dict.fromkeys(still_planned, MemberState.ORDERED))
-                self._commit(Changes(increments=(changed,)))
+                self._ledger.commit(Changes(increments=(changed,)))
         self._answer(increment_id)
         return None
 
     def _refuse(self, increment_id: str, refusal: errors.CagrpcError) -> None:
-        with self._lock:
+        with self._ledger.changing():
             waiter = self._waiters.get(increment_id)
-            record = self._contents.increments[increment_id]
-            changed = increments.refused(record, str(refusal), self._clock(), answered=waiter is not None)
-            self._commit(Changes(increments=(changed,)))
+            changed = increments.refused(self._known(increment_id), refusal, self._clock(), answered=waiter is not None)
+            self._ledger.commit(Changes(increments=(changed,)))
             self._publish()
             if waiter is not None:
                 waiter.refusal = refusal
 
     def _answer(self, increment_id: str) -> None:
-        with self._lock:
-            waiter = self._waiters.get(increment_id)
+        waiter = self._waiters.get(increment_id)
         if waiter is not None:
             waiter.answered.set()
 
@@ -332,12 +356,12 @@ class Fleet:
             now=self._clock(),
             deadline_seconds=self._times.deadline,
         )
-        self._commit(Changes(increments=(record,)))
+        self._ledger.commit(Changes(increments=(record,)))
         return record
 
     def _keep_minimum_sizes(self, targets: Mapping[str, int], now: float) -> None:
         problems: dict[str, str] = {}
-        for increment in minimum.missing(self._served.configured, targets, self._contents, now):
+        for increment in minimum.missing(self._served.configured, targets, self._ledger.contents, now):
             (group_id,) = increment.deltas
             try:
                 self._plan(increment)
@@ -353,52 +377,37 @@ class Fleet:
         standing = {key for key in self._served.retired if key in seen.instances or key in seen.targets}
         emptied = self._served.retired - standing
         if emptied:
-            self._commit(Changes(forgotten_groups=tuple(sorted(emptied))))
-            self._served = served(self._served.configured, self._served.limits, self._contents.groups)
+            self._ledger.commit(Changes(forgotten_groups=tuple(sorted(emptied))))
+            self._served = served(self._served.configured, self._served.limits, self._ledger.contents.groups)
         for group_id in sorted(standing - self._told_of):
             _log.warning("node group %s is configured no longer; it is served until its nodes are gone", group_id)
         for group_id in sorted(listed - self._served.groups.keys() - self._told_of):
             _log.warning("node group %s is not known; its instances are left alone and not counted", group_id)
         self._told_of = standing | listed
 
+    def _known(self, increment_id: str) -> IncrementRecord:
+        record = self._ledger.contents.increments.get(increment_id)
+        if record is None:
+            raise errors.NotFound(f"increment {increment_id[:100]!r} is not known")
+        return record
+
     def _standing(self) -> admission.Standing:
-        if self._listing is None:
+        if self._sight is None:
             raise errors.Unavailable(f"the backend was not reached yet ({self.problem}); what stands is not known")
         return admission.Standing(
-            contents=self._contents,
-            view=view(self._contents, self._listing, self._served.groups),
+            contents=self._ledger.contents,
+            view=view(self._ledger.contents, self._sight, self._served.groups),
             groups=self._served.groups,
             limits=self._served.limits,
+            autoscaler_may_grow=self._autoscaler_may_grow,
         )
-
-    def _commit(self, changes: Changes) -> None:
-        """The journal first, then our own memory: what the journal has not taken has not happened."""
-        if not changes:
-            return
-        self._write(partial(self._journal.commit, changes))
-        before = self._contents.increments
-        self._contents = self._contents.after(changes)
-        for record in changes.increments:
-            if record.id not in before or before[record.id].phase is not record.phase:
-                level = logging.WARNING if record.phase is Phase.ROLLING_BACK else logging.INFO
-                deltas = ", ".join(f"{group}+{delta}" for group, delta in record.increment.deltas.items())
-                _log.log(level, "increment %s (%s) is %s %s", record.id, deltas, record.phase, record.message)
-
-    def _write(self, write: Callable[[], None]) -> None:
-        """Remembers whether the journal can be written, and when that was last seen."""
-        try:
-            write()
-        except errors.Unavailable as error:
-            self._journal_problem = str(error)
-            raise
-        self._journal_problem = None
-        self._written_at = self._clock()
 
     def _publish(self) -> None:
         self._snapshot = snapshot(
-            self._snapshot, self._contents, self._listing or (), self._served.groups, self._served.limits, self._shown
+            self._snapshot,
+            self._ledger.contents,
+            self._sight or self._cluster.nothing_seen(),
+            self._served.groups,
+            self._served.limits,
+            self._shown,
         )
-
-
-def _silence(seconds: float) -> str:
-    return f"the backend has not answered for {seconds:.3g} s"

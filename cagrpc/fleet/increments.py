@@ -4,20 +4,20 @@ what has to be asked of the backend.
     planned -> creating -> ready -> done
         \\________\\-> rolling back -> rolled back
 
-Nothing here stores or calls anything; `fleet` does both, and always stores first.
+With a cluster an increment stays ready, its nodes held, until it is let go (`released`); without one, running is ready
+and ready is done. Nothing here stores or calls anything; `fleet` does both, and always stores first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance
-from cagrpc.fleet.model import InstanceError, InstanceState, Origin, Phase
-from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, MemberState
-
-Machines = Mapping[str, BackendInstance]
-"""What the backend lists, by token."""
+from cagrpc.fleet.model import HeldNode, InstanceError, InstanceState, Origin, Phase
+from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
+from cagrpc.fleet.sight import Sight
 
 _WAITING = (Phase.PLANNED, Phase.CREATING)
 
@@ -27,30 +27,22 @@ class Times:
     """How long things take at most. All in seconds."""
 
     deadline: float = 600.0
-    """An increment whose instances do not all run by then is rolled back."""
+    """An increment whose instances have not all come by then is rolled back."""
     failed_listing: float = 600.0
     """How long CA has to delete the failed instances of an increment it asked for before they are given up."""
     retention: float = 86_400.0
     """How long finished increments and deletions are remembered, so that repeated requests for them are recognised."""
 
 
-def by_token(listing: Sequence[BackendInstance]) -> Machines:
-    """What the backend lists, by token."""
-    return {machine.token: machine for machine in listing}
-
-
-def advance(
-    contents: Contents, listing: Sequence[BackendInstance], groups: Collection[str], now: float, times: Times
-) -> Changes:
+def advance(contents: Contents, sight: Sight, groups: Collection[str], now: float, times: Times) -> Changes:
     """The next step of every increment and deletion; empty when nothing moves. Each phase is a step of its own, so
     the caller stores these changes and asks again until there are none."""
-    machines = by_token(listing)
     increments = []
     for record in contents.increments.values():
-        moved = _advance_one(record, machines, groups, now, times)
+        moved = _advance_one(record, sight, groups, now, times)
         if moved is not record:
             increments.append(moved)
-    listed = {machine.id for machine in listing}
+    listed = {machine.id for machine in sight.listing}
     deletions = tuple(
         replace(deletion, done_at_seconds=now)
         for deletion in contents.deletions.values()
@@ -60,15 +52,16 @@ def advance(
 
 
 def _advance_one(
-    record: IncrementRecord, machines: Machines, groups: Collection[str], now: float, times: Times
+    record: IncrementRecord, sight: Sight, groups: Collection[str], now: float, times: Times
 ) -> IncrementRecord:
     match record.phase:
         case Phase.PLANNED | Phase.CREATING:
-            return _advance_waiting(_learn(record, machines), machines, groups, now)
-        case Phase.READY:
-            # Without a start-up taint to lift, running is ready and ready is done.
-            return replace(record, phase=Phase.DONE, finished_at_seconds=now, message="every instance runs")
-        case Phase.ROLLING_BACK if not any(member.token in machines for member in record.members):
+            return _advance_waiting(_learn(record, sight), sight, groups, now)
+        case Phase.READY if not sight.asks_cluster:
+            return _done(record, "every instance runs", now)
+        case Phase.READY if not held(record, sight):
+            return _done(record, "all of its instances are gone", now)
+        case Phase.ROLLING_BACK if not any(member.token in sight.machines for member in record.members):
             return replace(record, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
     failed = [member.token for member in record.members if member.state is MemberState.FAILED]
     if failed and record.failed_at_seconds is not None and now >= record.failed_at_seconds + times.failed_listing:
@@ -76,83 +69,132 @@ def _advance_one(
     return record
 
 
-def _learn(record: IncrementRecord, machines: Machines) -> IncrementRecord:
+def _learn(record: IncrementRecord, sight: Sight) -> IncrementRecord:
     """A listed machine tells its id, and that its order was taken."""
     members = tuple(
         replace(
             member,
-            instance_id=machines[member.token].id,
+            instance_id=sight.machines[member.token].id,
             state=MemberState.ORDERED if member.state is MemberState.PLANNED else member.state,
         )
-        if member.token in machines
+        if member.token in sight.machines
         else member
         for member in record.members
     )
     return record if members == record.members else replace(record, members=members)
 
 
-def _advance_waiting(
-    record: IncrementRecord, machines: Machines, groups: Collection[str], now: float
-) -> IncrementRecord:
-    remaining = [member for member in record.members if member.state is not MemberState.RELEASED]
-    if not remaining:
-        return replace(record, phase=Phase.DONE, finished_at_seconds=now, message="all of its instances were deleted")
-    trouble = _trouble(record, machines, groups, now)
-    if trouble is not None:
-        return failed(record, trouble, now)
-    if all(member.token in machines and _runs(machines[member.token]) for member in remaining):
+def _advance_waiting(record: IncrementRecord, sight: Sight, groups: Collection[str], now: float) -> IncrementRecord:
+    if not record.remaining:
+        return _done(record, "all of its instances were deleted", now)
+    broken = _broken(record, sight, groups)
+    if broken:
+        return failed(record, broken[0][1], now, [member.node_group for member, _ in broken])
+    late = [member for member in record.remaining if not sight.has_come(member.token)]
+    if not late:
         return replace(record, phase=Phase.READY)
+    if now >= record.deadline_at_seconds and not sight.deadlines_wait:
+        waited = record.deadline_at_seconds - record.created_at_seconds
+        error = InstanceError("deadline", f"not whole after {waited:g} s: {progress(record, sight)}")
+        # Of a cluster that is not known nothing can be said but what the backend runs.
+        blind = sight.asks_cluster and sight.ready is None
+        return failed(
+            record, error, now, [member.node_group for member in late if not (blind and sight.runs(member.token))]
+        )
     return record
 
 
-def _trouble(record: IncrementRecord, machines: Machines, groups: Collection[str], now: float) -> InstanceError | None:
-    """Why the increment cannot be whole any more: the first of its members that failed, else the deadline."""
-    running = 0
-    remaining = [member for member in record.members if member.state is not MemberState.RELEASED]
-    for member in remaining:
-        machine = machines.get(member.token)
-        if member.node_group not in groups:
-            return InstanceError("unknown-group", f"node group {member.node_group} is no longer configured")
-        if machine is not None and machine.error is not None:
-            return replace(machine.error, message=f"{machine.id}: {machine.error.message}")
-        if machine is None and member.instance_id is not None:
-            return InstanceError("vanished", f"{member.instance_id} vanished before its increment was whole")
-        if machine is not None and machine.state is InstanceState.DELETING:
-            return InstanceError("vanished", f"{machine.id} is being deleted by somebody else")
-        running += machine is not None and _runs(machine)
-    if now >= record.deadline_at_seconds and running < len(remaining):
-        waited = record.deadline_at_seconds - record.created_at_seconds
-        return InstanceError("deadline", f"{running} of {len(remaining)} instances were running after {waited:g} s")
+def _done(record: IncrementRecord, message: str, now: float) -> IncrementRecord:
+    return replace(record, phase=Phase.DONE, finished_at_seconds=now, message=message)
+
+
+def _broken(record: IncrementRecord, sight: Sight, groups: Collection[str]) -> list[tuple[Member, InstanceError]]:
+    """Members because of which the increment cannot be whole any more, each with why."""
+    found = ((member, _fault(member, sight.machines.get(member.token), groups)) for member in record.remaining)
+    return [(member, fault) for member, fault in found if fault is not None]
+
+
+def _fault(member: Member, machine: BackendInstance | None, groups: Collection[str]) -> InstanceError | None:
+    if member.node_group not in groups:
+        return InstanceError("unknown-group", f"node group {member.node_group} is no longer configured")
+    if machine is None:
+        if member.instance_id is None:
+            return None
+        return InstanceError("vanished", f"{member.instance_id} vanished before its increment was whole")
+    if machine.error is not None:
+        return replace(machine.error, message=f"{machine.id}: {machine.error.message}")
+    if machine.state is InstanceState.DELETING:
+        return InstanceError("vanished", f"{machine.id} is being deleted by somebody else")
     return None
 
 
-def _runs(machine: BackendInstance) -> bool:
-    return machine.state is InstanceState.RUNNING and machine.error is None
+def progress(record: IncrementRecord, sight: Sight) -> str:
+    """How far an increment has come, for people."""
+    remaining = record.remaining
+    running = f"{sum(sight.runs(member.token) for member in remaining)} of {len(remaining)} instances run"
+    if not sight.asks_cluster:
+        return running
+    if sight.ready is None:
+        return f"{running}, the cluster is not known"
+    return f"{running}, {sum(sight.has_come(member.token) for member in remaining)} of their nodes are ready"
 
 
-def failed(record: IncrementRecord, error: InstanceError, now: float) -> IncrementRecord:
+def held(record: IncrementRecord, sight: Sight) -> tuple[HeldNode, ...]:
+    """The nodes of a ready increment that wait to be let go. Whole as it was, it is not rolled back any more; a node
+    that vanished, or that CA has deleted, is let go of."""
+    if record.phase is not Phase.READY:
+        return ()
+    pods = record.planned_pods()
+    return tuple(
+        HeldNode(sight.machines[member.token].id, member.node_group, pods[member.token])
+        for member in record.remaining
+        if sight.is_there(member.token)
+    )
+
+
+def released(record: IncrementRecord, now: float) -> IncrementRecord:
+    """A ready increment is let go. Done already, it stays as it is. Raises `FailedPrecondition` for any other."""
+    if record.phase is Phase.DONE:
+        return record
+    if record.phase is not Phase.READY:
+        raise errors.FailedPrecondition(f"increment {record.id} is {record.phase}; only a ready one can be let go")
+    return _done(record, "every node was ready, and was let go", now)
+
+
+def failed(record: IncrementRecord, error: InstanceError, now: float, short_groups: Iterable[str]) -> IncrementRecord:
     """Rolling back. What CA asked for stays listed as failed until CA has deleted it: with the target restored at
-    once, CA takes its scale-up for finished and asks the same group again."""
+    once, CA takes its scale-up for finished and asks the same group again. `short_groups` may repeat themselves."""
     state = MemberState.FAILED if record.increment.origin is Origin.AUTOSCALER else MemberState.RELEASED
-    remaining = [member.token for member in record.members if member.state is not MemberState.RELEASED]
     return replace(
-        record.with_members(dict.fromkeys(remaining, state)),
+        record.with_members({member.token: state for member in record.remaining}),
         phase=Phase.ROLLING_BACK,
         message=error.message,
         error=replace(error, out_of_resources=True),
         failed_at_seconds=now,
+        short_groups=tuple(dict.fromkeys(short_groups)),
     )
 
 
-def refused(record: IncrementRecord, message: str, now: float, *, answered: bool) -> IncrementRecord:
+def refused(record: IncrementRecord, refusal: errors.CagrpcError, now: float, *, answered: bool) -> IncrementRecord:
     """The backend refused the order. Where the caller is told so (`answered`), nothing is left to see; otherwise it
-    is a failure like any later one. Machines of an earlier try whose answer was lost are rolled back first."""
-    result = failed(record, InstanceError("out-of-capacity", message), now)
+    is a failure like any later one. Machines of an earlier try whose answer was lost are rolled back first. Where the
+    backend does not say which groups are short, any of them may be."""
+    told = refusal.node_groups if isinstance(refusal, errors.OutOfCapacity) else ()
+    deltas = record.increment.deltas
+    short_groups = [group for group in deltas if group in told] or list(deltas)
+    result = failed(record, InstanceError("out-of-capacity", str(refusal)), now, short_groups)
     if answered:
         result = result.with_members({member.token: MemberState.RELEASED for member in result.members})
     if all(member.instance_id is None for member in record.members):
         result = replace(result, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
     return result
+
+
+def withdrawn(record: IncrementRecord, message: str, now: float) -> IncrementRecord:
+    """Taken back before anything of it was ordered: nothing is left to see."""
+    result = failed(record, InstanceError("withdrawn", message), now, ())
+    result = result.with_members({member.token: MemberState.RELEASED for member in result.members})
+    return replace(result, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
 
 
 def to_order(record: IncrementRecord) -> tuple[str, ...]:
@@ -162,11 +204,11 @@ def to_order(record: IncrementRecord) -> tuple[str, ...]:
     return tuple(member.token for member in record.members if member.state is MemberState.PLANNED)
 
 
-def to_delete(contents: Contents, listing: Sequence[BackendInstance]) -> Mapping[str, Sequence[str]]:
+def to_delete(contents: Contents, sight: Sight) -> Mapping[str, Sequence[str]]:
     """Instances that must go and do not go yet, by node group: deleted ones, members of failed increments (also those
     that turn up late) and members that CA gave back."""
     doomed: dict[str, list[str]] = {}
-    for machine in listing:
+    for machine in sight.listing:
         if machine.state is not InstanceState.DELETING and must_go(contents, machine):
             doomed.setdefault(machine.node_group, []).append(machine.id)
     return doomed
@@ -180,23 +222,23 @@ def must_go(contents: Contents, machine: BackendInstance) -> bool:
     )
 
 
-def expired(contents: Contents, listing: Sequence[BackendInstance], now: float, times: Times) -> Changes:
+def expired(contents: Contents, sight: Sight, now: float, times: Times) -> Changes:
     """What is finished for so long that it may be forgotten: nothing of it is listed, and no repetition is expected."""
-    before, machines = now - times.retention, by_token(listing)
+    before = now - times.retention
     return Changes(
-        forgotten_increments=tuple(record.id for record in _finished_before(contents, before, machines)),
+        forgotten_increments=tuple(record.id for record in _finished_before(contents, before, sight)),
         forgotten_deletions=tuple(
             deletion.instance_id for deletion in contents.deletions.values() if _is_done_before(deletion, before)
         ),
     )
 
 
-def _finished_before(contents: Contents, before: float, machines: Machines) -> Iterator[IncrementRecord]:
+def _finished_before(contents: Contents, before: float, sight: Sight) -> Iterator[IncrementRecord]:
     for record in contents.increments.values():
         if record.finished_at_seconds is None or record.finished_at_seconds >= before:
             continue
         still_needed = any(
-            member.state is MemberState.FAILED or (record.failing and member.token in machines)
+            member.state is MemberState.FAILED or (record.failing and member.token in sight.machines)
             for member in record.members
         )
         if not still_needed:

@@ -55,7 +55,7 @@ _PROBE_BYTES = 16 * 1024
 _KIND = FileKind(
     what="journal",
     mark=0x63616A6C,  # "cajl"
-    version=1,
+    version=2,  # 1: increments without plan, placements, cost, gap and short groups
     schema=(
         "CREATE TABLE IF NOT EXISTS increments (position INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,"
         " record TEXT NOT NULL);"

@@ -148,7 +148,8 @@ class FleetSnapshot:
     limits: tuple[Limit, ...] = ()
     """With `used` brought up to date."""
     held_instances: frozenset[str] = field(default_factory=frozenset)
-    """Instances of increments in flight: their nodes keep the start-up taint."""
+    """Instances of increments in flight, and what failed ones still have to get rid of: their nodes keep the start-up
+    taint. So does one that is not in `group_of_instance` either, which no look has found yet."""
     in_flight_pods: frozenset[str] = field(default_factory=frozenset)
     """Pods that an increment in flight is meant to serve. One that is being rolled back serves nobody any more, so its
     pods are not among them and may look elsewhere at once."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from cagrpc.fleet.model import Increment, IncrementStatus, InstanceError, Origin, Phase, Placement
+from cagrpc.fleet.model import HeldNode, Increment, IncrementStatus, InstanceError, Origin, Phase, Placement
 from solver.model import NodeGroup, Taint, TaintEffect
 
 R = TypeVar("R")
@@ -61,6 +61,8 @@ class IncrementRecord:
     """What its failed members show."""
     failed_at_seconds: float | None = None
     finished_at_seconds: float | None = None
+    short_groups: tuple[str, ...] = ()
+    """Of one that failed: the node groups that could not be had."""
 
     @property
     def failing(self) -> bool:
@@ -72,7 +74,19 @@ class IncrementRecord:
         members = tuple(replace(m, state=states[m.token]) if m.token in states else m for m in self.members)
         return replace(self, members=members)
 
-    def status(self, message: str | None = None) -> IncrementStatus:
+    @property
+    def remaining(self) -> tuple[Member, ...]:
+        """Members that are still part of it."""
+        return tuple(member for member in self.members if member.state is not MemberState.RELEASED)
+
+    def planned_pods(self) -> Mapping[str, tuple[str, ...]]:
+        """The pods that each member is planned for, by token: a group's k-th placement is its k-th member's."""
+        placements: dict[str, list[tuple[str, ...]]] = {}
+        for placement in reversed(self.increment.placements):
+            placements.setdefault(placement.node_group, []).append(placement.pods)
+        return {m.token: placements[m.node_group].pop() if placements.get(m.node_group) else () for m in self.members}
+
+    def status(self, message: str | None = None, held: tuple[HeldNode, ...] = ()) -> IncrementStatus:
         """What people and readers of the snapshot see of it."""
         return IncrementStatus(
             id=self.id,
@@ -81,6 +95,8 @@ class IncrementRecord:
             message=self.message if message is None else message,
             created_at_seconds=self.created_at_seconds,
             deadline_at_seconds=self.deadline_at_seconds,
+            short_groups=self.short_groups,
+            held=held,
         )
 
 
@@ -204,7 +220,8 @@ def increment_to_json(record: IncrementRecord) -> str:
 
 
 def increment_from_json(text: str) -> IncrementRecord:
-    """Raises ValueError, KeyError or TypeError for anything that `increment_to_json` did not write."""
+    """What an earlier release did not write yet is as by default. Raises ValueError, KeyError or TypeError for anything
+    that `increment_to_json` did not write."""
     value: dict[str, Any] = json.loads(text)
     increment, error = value.pop("increment"), value.pop("error")
     return IncrementRecord(
@@ -213,14 +230,15 @@ def increment_from_json(text: str) -> IncrementRecord:
             origin=Origin(increment["origin"]),
             pods=frozenset(increment["pods"]),
             reason=increment["reason"],
-            plan=increment["plan"],
-            placements=tuple(Placement(p["node_group"], tuple(p["pods"])) for p in increment["placements"]),
-            cost_usd_per_hour=increment["cost_usd_per_hour"],
-            gap=increment["gap"],
+            plan=increment.get("plan", ""),
+            placements=tuple(Placement(p["node_group"], tuple(p["pods"])) for p in increment.get("placements", ())),
+            cost_usd_per_hour=increment.get("cost_usd_per_hour"),
+            gap=increment.get("gap"),
         ),
         phase=Phase(value.pop("phase")),
         members=tuple(Member(**{**m, "state": MemberState(m["state"])}) for m in value.pop("members")),
         error=None if error is None else InstanceError(**error),
+        short_groups=tuple(value.pop("short_groups", ())),
         **value,
     )
 

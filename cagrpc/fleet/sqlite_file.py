@@ -32,6 +32,8 @@ class FileKind:
     schema: str
     """Statements that make an empty file one of this kind, run at every opening: each says IF NOT EXISTS, so a table
     that is new comes to older files without another version."""
+    reads_from: int = 1
+    """The oldest version that is read; such a file gets the present version when it is opened."""
     exclusive: bool = False
     """Whether the file belongs to one process at a time."""
 
@@ -112,9 +114,10 @@ def _check_header(connection: sqlite3.Connection, path: Path, kind: FileKind) ->
     place = f"{kind.what} {path}"
     if mark != kind.mark and (mark or tables):
         raise errors.InvalidConfiguration([f"{place}: a SQLite file of something else; name another file"])
-    if mark == kind.mark and version != kind.version:
+    if mark == kind.mark and not kind.reads_from <= version <= kind.version:
+        read = str(kind.version) if kind.reads_from == kind.version else f"{kind.reads_from} to {kind.version}"
         raise errors.InvalidConfiguration(
-            [f"{place}: has version {version}, this release reads {kind.version}; use the release that wrote it"]
+            [f"{place}: has version {version}, this release reads {read}; use the release that wrote it"]
         )
 
 

@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cagrpc.fleet.backend import BackendInstance
-from cagrpc.fleet.increments import Machines, by_token, must_go
+from cagrpc.fleet.increments import held, must_go, progress
 from cagrpc.fleet.model import FleetSnapshot, GroupState, IncrementStatus, Instance, InstanceState, Phase
 from cagrpc.fleet.records import Contents, IncrementRecord, MemberState
+from cagrpc.fleet.sight import Sight
 from solver.model import Limit, NodeGroup
 
 Shown = Callable[[Sequence[NodeGroup], Mapping[str, int]], Sequence[str]]
@@ -32,17 +32,16 @@ class View:
     group_of_instance: Mapping[str, str]
 
 
-def view(contents: Contents, listing: Sequence[BackendInstance], groups: Mapping[str, NodeGroup]) -> View:
+def view(contents: Contents, sight: Sight, groups: Mapping[str, NodeGroup]) -> View:
     """Instances of groups that are not in `groups`, which were never configured, are passed over: they are not ours."""
-    listed = sorted(_listed(contents, listing), key=lambda entry: entry[0])
+    listed = sorted(_listed(contents, sight), key=lambda entry: entry[0])
     instances: dict[str, list[Instance]] = defaultdict(list)
     targets: Counter[str] = Counter()
     for _, instance in listed:
         if instance.node_group in groups:
             instances[instance.node_group].append(instance)
             targets[instance.node_group] += instance.state is not InstanceState.DELETING
-    tokens = {machine.token for machine in listing}
-    for group_id in _coming(contents, tokens):
+    for group_id in _coming(contents, sight):
         targets[group_id] += group_id in groups
     return View(
         instances={group_id: tuple(found) for group_id, found in instances.items()},
@@ -51,9 +50,9 @@ def view(contents: Contents, listing: Sequence[BackendInstance], groups: Mapping
     )
 
 
-def _listed(contents: Contents, listing: Sequence[BackendInstance]) -> Iterator[tuple[tuple[int, int], Instance]]:
+def _listed(contents: Contents, sight: Sight) -> Iterator[tuple[tuple[int, int], Instance]]:
     """Each instance to list with its place in the order of creation; those of unknown origin come first."""
-    for position, machine in enumerate(listing):
+    for position, machine in enumerate(sight.listing):
         place = contents.by_token.get(machine.token)
         if place is not None and place.member.state is MemberState.FAILED:
             continue  # Listed below, machine or not.
@@ -76,12 +75,12 @@ def _listed(contents: Contents, listing: Sequence[BackendInstance]) -> Iterator[
                 yield contents.by_token[member.token].order, failed
 
 
-def _coming(contents: Contents, listed_tokens: set[str]) -> Iterator[str]:
+def _coming(contents: Contents, sight: Sight) -> Iterator[str]:
     """The group of every node that is asked for and not listed yet."""
     for record in contents.increments.values():
         if record.phase in (Phase.PLANNED, Phase.CREATING):
-            for member in record.members:
-                if member.state is not MemberState.RELEASED and member.token not in listed_tokens:
+            for member in record.remaining:
+                if member.token not in sight.machines:
                     yield member.node_group
 
 
@@ -96,29 +95,55 @@ def used(limit: Limit, groups: Mapping[str, NodeGroup], targets: Mapping[str, in
     return replace(limit, used=dict(total))
 
 
-def status(record: IncrementRecord, machines: Machines) -> IncrementStatus:
+def status(record: IncrementRecord, sight: Sight) -> IncrementStatus:
     """An increment for people: while it is in flight the message says what it waits for."""
-    if record.phase is Phase.PLANNED:
-        return record.status("waits to be ordered")
-    if record.phase is Phase.CREATING:
-        remaining = [member for member in record.members if member.state is not MemberState.RELEASED]
-        states = [machines[member.token].state for member in remaining if member.token in machines]
-        return record.status(f"{states.count(InstanceState.RUNNING)} of {len(remaining)} instances run")
+    match record.phase:
+        case Phase.PLANNED:
+            return record.status("waits to be ordered")
+        case Phase.CREATING:
+            return record.status(progress(record, sight))
+        case Phase.READY:
+            nodes = held(record, sight)
+            return record.status(f"{len(nodes)} nodes wait to be let go", nodes)
     return record.status()
+
+
+def _held_instances(contents: Contents, sight: Sight) -> Iterator[str]:
+    """Of increments in flight, and those that a failed one still has to get rid of: nothing may land on them."""
+    for machine in sight.listing:
+        place = contents.by_token.get(machine.token)
+        if place is not None and (place.record.phase.in_flight or place.record.failing):
+            yield machine.id
+
+
+def _in_flight_pods(contents: Contents, sight: Sight) -> Iterator[str]:
+    """What is being rolled back serves nobody any more, and neither does a node that was deleted, or that vanished from
+    an increment that was ready: their pods may look elsewhere at once."""
+    for record in contents.increments.values():
+        if not record.phase.in_flight or record.phase is Phase.ROLLING_BACK:
+            continue
+        pods = record.planned_pods() if record.increment.placements else {}
+        lost = {
+            pod
+            for member in record.members
+            if member.state is MemberState.RELEASED
+            or (record.phase is Phase.READY and not sight.is_there(member.token))
+            for pod in pods.get(member.token, ())
+        }
+        yield from record.increment.pods - lost
 
 
 def snapshot(
     previous: FleetSnapshot,
     contents: Contents,
-    listing: Sequence[BackendInstance],
+    sight: Sight,
     groups: Mapping[str, NodeGroup],
     limits: Sequence[Limit],
     shown: Shown,
 ) -> FleetSnapshot:
     """The next snapshot; the very same object as `previous` where nothing changed. Unchanged groups stay the same
     objects too, so that readers may keep what they derived from them."""
-    seen = view(contents, listing, groups)
-    machines = by_token(listing)
+    seen = view(contents, sight, groups)
     states = {
         group_id: _state(previous.groups.get(group_id), group, seen.targets.get(group_id, 0), seen.instances)
         for group_id, group in groups.items()
@@ -132,12 +157,10 @@ def snapshot(
         groups=states,
         shown=tuple(group_id for group_id in groups if group_id in picked),
         group_of_instance=seen.group_of_instance,
-        increments=tuple(status(record, machines) for record in contents.increments.values() if record.id in told),
+        increments=tuple(status(record, sight) for record in contents.increments.values() if record.id in told),
         limits=tuple(used(limit, groups, seen.targets) for limit in limits),
-        # What is being rolled back serves nobody any more: its pods may look elsewhere at once.
-        in_flight_pods=frozenset().union(
-            *(record.increment.pods for record in in_flight if record.phase is not Phase.ROLLING_BACK)
-        ),
+        held_instances=frozenset(_held_instances(contents, sight)),
+        in_flight_pods=frozenset(_in_flight_pods(contents, sight)),
     )
     return previous if result == previous else replace(result, version=previous.version + 1)
 

@@ -127,7 +127,12 @@ def _increment(status: IncrementStatus) -> dict[str, Any]:
         "origin": status.increment.origin.value,
         "pods": len(status.increment.pods),
         "reason": status.increment.reason,
+        "plan": status.increment.plan,
+        "cost_usd_per_hour": status.increment.cost_usd_per_hour,
+        "gap": status.increment.gap,
         "message": status.message,
+        "short_groups": list(status.short_groups),
+        "held": [{"instance": n.instance_id, "node_group": n.node_group, "pods": len(n.pods)} for n in status.held],
         "created_at_seconds": status.created_at_seconds,
         "deadline_at_seconds": status.deadline_at_seconds,
     }

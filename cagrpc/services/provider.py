@@ -40,7 +40,9 @@ class FleetLike(Protocol):
     @property
     def snapshot(self) -> FleetSnapshot: ...
 
-    def apply(self, increment: Increment, *, refusal_wait_seconds: float = 0.0) -> IncrementStatus: ...
+    def apply(
+        self, increment: Increment, *, refusal_wait_seconds: float = 0.0, answer_within_seconds: float = float("inf")
+    ) -> IncrementStatus: ...
 
     def delete_instances(self, node_group_id: str, instance_ids: Sequence[str]) -> None: ...
 
@@ -212,7 +214,11 @@ class Provider:
             pods=choice.pods if choice else frozenset(),
             reason=choice.reason if choice else "asked for by the cluster-autoscaler",
         )
-        self._fleet.apply(increment, refusal_wait_seconds=wait_seconds)
+        self._fleet.apply(
+            increment,
+            refusal_wait_seconds=wait_seconds,
+            answer_within_seconds=float("inf") if call.seconds_left is None else call.seconds_left - wait_seconds,
+        )
         return pb.NodeGroupIncreaseSizeResponse()
 
     def _delete_nodes(self, request: pb.NodeGroupDeleteNodesRequest, call: Call) -> Message:

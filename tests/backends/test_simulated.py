@@ -175,6 +175,7 @@ def test_stock_refuses_the_whole_order_at_once(backend: SimulatedBackend, clock:
     with pytest.raises(errors.OutOfCapacity) as raised:
         backend.order([*_orders(2, start=3), *_orders(1, M6I)])
     assert str(raised.value) == "m7i.large: 2 wanted, 1 of 3 left; m6i.large: 1 wanted, 0 of 0 left"
+    assert raised.value.node_groups == ("pool-a", "pool-b")
     assert len(backend.list_instances()) == 2
     backend.order(_orders(3))  # Two of them are known.
     backend.delete([backend.list_instances()[0].id])
@@ -185,8 +186,9 @@ def test_stock_is_shared_by_the_groups_of_a_type(backend: SimulatedBackend) -> N
     other = group("pool-c", instance_type="m7i.large")
     backend.set_behaviour("*", Behaviour(stock=2))
     backend.order(_orders(1))
-    with pytest.raises(errors.OutOfCapacity, match=r"m7i\.large: 2 wanted, 1 of 2 left"):
-        backend.order([*_orders(1, start=2), *_orders(1, other)])
+    with pytest.raises(errors.OutOfCapacity, match=r"m7i\.large: 2 wanted, 1 of 2 left") as raised:
+        backend.order([*_orders(1, start=2), *_orders(1, other), *_orders(1, M6I)])
+    assert raised.value.node_groups == ("pool-a", "pool-c")
     backend.order([*_orders(1, other), *_orders(2, M6I)])
 
 

@@ -14,6 +14,7 @@ Typical use:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -120,7 +121,7 @@ class ScriptedBackend:
         new = [order for order in orders if order.token not in self.tokens]
         short = {order.group.id for order in new} & self.refused_groups
         if short:
-            raise errors.OutOfCapacity(f"no capacity for {', '.join(sorted(short))}")
+            raise errors.OutOfCapacity(f"no capacity for {', '.join(sorted(short))}", sorted(short))
         for order in new:
             self.tokens.add(order.token)
             self.executed_orders.append(order.token)
@@ -175,6 +176,19 @@ class ScriptedBackend:
     def _answer(self) -> None:
         if self.lose_answers:
             raise errors.Unavailable("backend: the answer was lost")
+
+
+class ScriptedNodes:
+    """A cluster in memory: `ready` are ids of instances whose Node is Ready; `unknown` makes it say nothing."""
+
+    def __init__(self) -> None:
+        self.ready: set[str] = set()
+        self.unknown = False
+
+    def ready_instances(self) -> AbstractSet[str]:
+        if self.unknown:
+            raise errors.Unavailable("API server: out of reach")
+        return frozenset(self.ready)
 
 
 def run_inline(work: Callable[[], None]) -> None:

@@ -47,7 +47,7 @@ TROUBLES = [
     pytest.param(_fail_one, "no capacity", id="one fails"),
     pytest.param(_vanish_one, "vanished before its increment was whole", id="one vanishes"),
     pytest.param(_delete_one_elsewhere, "is being deleted by somebody else", id="one is deleted elsewhere"),
-    pytest.param(_miss_the_deadline, "1 of 3 instances were running after 600 s", id="deadline"),
+    pytest.param(_miss_the_deadline, "not whole after 600 s: 1 of 3 instances run", id="deadline"),
 ]
 
 

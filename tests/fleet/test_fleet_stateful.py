@@ -167,7 +167,12 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(group_id=st.sampled_from(list(GROUPS)), delta=st.integers(-6, 1))
     def decrease(self, group_id: str, delta: int) -> None:
         before = self._targets()
-        failed = [i.id for i in self.fleet.snapshot.groups[group_id].instances if i.error is not None]
+        # What the backend says of an instance is a failure once the journal has taken it.
+        failed = [
+            i.id
+            for i in self.fleet.snapshot.groups[group_id].instances
+            if i.error is not None and self._known_of(i.id).phase in FAILING
+        ]
         raised = _raising(lambda: self.fleet.decrease_target(group_id, delta))
         if delta >= 0:
             assert raised in (errors.InvalidInput, errors.Unavailable)

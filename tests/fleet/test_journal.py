@@ -14,7 +14,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.journal import Journal, SqliteJournal
-from cagrpc.fleet.model import Increment, InstanceError, Origin, Phase
+from cagrpc.fleet.model import Increment, InstanceError, Origin, Phase, Placement
 from cagrpc.fleet.records import (
     Changes,
     Contents,
@@ -76,9 +76,24 @@ def test_a_new_journal_is_empty(opener: Opener) -> None:
                 error=InstanceError("stockout", "none left", out_of_resources=True),
                 failed_at_seconds=20.0,
                 finished_at_seconds=21.0,
+                short_groups=("a", "b"),
                 members=(Member("two-a-1", "a", MemberState.FAILED), Member("two-b-1", "b", MemberState.RELEASED)),
             ),
             id="failed",
+        ),
+        pytest.param(
+            _record(
+                "three",
+                phase=Phase.READY,
+                increment=Increment(
+                    {"a": 1},
+                    plan="round 7",
+                    placements=(Placement("a", ("p2", "p1")), Placement("b", ())),
+                    cost_usd_per_hour=0.25,
+                    gap=0.01,
+                ),
+            ),
+            id="planned by us",
         ),
     ],
 )
@@ -181,6 +196,36 @@ def test_a_file_of_an_earlier_release_gets_the_tables_it_lacks(tmp_path: Path) -
     journal.close()
 
 
+def test_a_journal_of_version_1_is_read_and_becomes_one_of_version_2(tmp_path: Path) -> None:
+    """It knew nothing yet of plans and of groups that are short."""
+    path = tmp_path / "journal.db"
+    SqliteJournal(path).close()
+    text = (
+        '{"id":"one","increment":{"deltas":{"a":1},"origin":"cluster-autoscaler","pods":["p"],"reason":"because"},'
+        '"phase":"creating","members":[{"token":"one-a-1","node_group":"a","state":"ordered","instance_id":"x://1"}],'
+        '"created_at_seconds":1.0,"deadline_at_seconds":2.0,"message":"","error":null,"failed_at_seconds":null,'
+        '"finished_at_seconds":null}'
+    )
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO increments (id, record) VALUES ('one', ?)", (text,))
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    journal = SqliteJournal(path)
+    record = journal.read().increments["one"]
+    journal.close()
+    assert record == IncrementRecord(
+        id="one",
+        increment=Increment({"a": 1}, Origin.AUTOSCALER, frozenset({"p"}), "because"),
+        phase=Phase.CREATING,
+        members=(Member("one-a-1", "a", MemberState.ORDERED, "x://1"),),
+        created_at_seconds=1.0,
+        deadline_at_seconds=2.0,
+    )
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    connection.close()
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     first = SqliteJournal(path)
@@ -239,7 +284,7 @@ def _directory(path: Path) -> None:
     [
         pytest.param(_text, "damaged or not a SQLite file", id="text file"),
         pytest.param(_foreign, "a SQLite file of something else", id="foreign database"),
-        pytest.param(_newer, "has version 99, this release reads 1", id="newer version"),
+        pytest.param(_newer, "has version 99, this release reads 1 to 2", id="newer version"),
         pytest.param(_torn_pages, "damaged", id="torn pages"),
         pytest.param(_truncated, "damaged", id="truncated"),
         pytest.param(_directory, "cannot be opened for writing", id="a directory"),

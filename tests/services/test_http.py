@@ -100,11 +100,14 @@ def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
 def test_decisions_and_increments_are_json(web: _Web) -> None:
     option = ConsideredOption("a", 2, 5, ("ns/x",), (0.0, 0.2), 0.2, "cheapest")
     web.decisions.record(Decision(1.0, (option,), "a", "cheapest", "objective", 0.1), frozenset())
-    web.fleet.apply(Increment({"a": 2}, reason="cheapest"))
+    asked = Increment({"a": 2}, reason="cheapest", plan="round 7", cost_usd_per_hour=0.2, gap=0.01)
+    web.fleet.apply(asked)
     (decision,) = json.loads(web.ask("/decisions")[2])
     assert (decision["chosen"], decision["options"][0]["node_group"]) == ("a", "a")
     (increment,) = json.loads(web.ask("/increments")[2])
     assert (increment["deltas"], increment["phase"], increment["reason"]) == ({"a": 2}, "planned", "cheapest")
+    assert (increment["plan"], increment["cost_usd_per_hour"], increment["gap"]) == ("round 7", 0.2, 0.01)
+    assert (increment["held"], increment["short_groups"]) == ([], [])
 
 
 def test_a_simulation_is_read_and_set(web: _Web) -> None:

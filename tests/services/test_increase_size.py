@@ -76,7 +76,10 @@ class _Recording:
         self.snapshot = snapshot
         self.applied: list[tuple[Increment, float]] = []
 
-    def apply(self, increment: Increment, *, refusal_wait_seconds: float = 0.0) -> IncrementStatus:
+    def apply(
+        self, increment: Increment, *, refusal_wait_seconds: float = 0.0, answer_within_seconds: float = float("inf")
+    ) -> IncrementStatus:
+        self.answer_within_seconds = answer_within_seconds
         self.applied.append((increment, refusal_wait_seconds))
         return IncrementStatus("i", increment, Phase.PLANNED)
 
@@ -97,19 +100,20 @@ def _recording() -> _Recording:
 
 
 @pytest.mark.parametrize(
-    ("seconds_left", "wait_seconds"),
+    ("seconds_left", "wait_seconds", "left_for_the_journal"),
     [
-        pytest.param(None, 2.0, id="without a deadline the cap"),
-        pytest.param(5.0, 2.0, id="with CA's usual deadline the cap"),
-        pytest.param(1.0, 0.5, id="with a short one half of it"),
+        pytest.param(None, 2.0, float("inf"), id="without a deadline the cap"),
+        pytest.param(5.0, 2.0, 3.0, id="with CA's usual deadline the cap"),
+        pytest.param(1.0, 0.5, 0.5, id="with a short one half of it"),
     ],
 )
 def test_increase_size_waits_at_most_half_of_the_deadline(
-    recording: _Recording, seconds_left: float | None, wait_seconds: float
+    recording: _Recording, seconds_left: float | None, wait_seconds: float, left_for_the_journal: float
 ) -> None:
     method = Provider(recording).methods()["NodeGroupIncreaseSize"]
     method(_increase("a", 1).SerializeToString(), Call("NodeGroupIncreaseSize", seconds_left))
     assert [wait for _, wait in recording.applied] == [wait_seconds]
+    assert recording.answer_within_seconds == left_for_the_journal
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,355 @@
+"""With a cluster: instances come with their Nodes, and a whole increment is held until it is let go."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from cagrpc import errors
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import HeldNode, Increment, Origin, Phase, Placement
+from cagrpc.fleet.sight import UNKNOWN_GRACE_SECONDS
+from tests.fleet.support import MemoryJournal, ScriptedNodes, World, group, states, targets
+
+PODS = frozenset({"p1", "p2", "p3"})
+PLACEMENTS = (Placement("b", ("p3",)), Placement("a", ("p1",)), Placement("a", ("p2",)))
+
+
+class ClusterWorld(World):
+    """Two groups, and a cluster."""
+
+    def __init__(self) -> None:
+        self.nodes = ScriptedNodes()
+        super().__init__(groups=[group("a", min_size=0), group("b")], options={"nodes": self.nodes})
+
+    def creating(self, origin: Origin = Origin.CAGRPC) -> tuple[Fleet, str]:
+        """An increment of two of `a` and one of `b`, or of three of `a` where CA asks, ordered."""
+        fleet = self.fleet()
+        if origin is Origin.CAGRPC:
+            increment = Increment({"a": 2, "b": 1}, origin, PODS, placements=PLACEMENTS)
+        else:
+            increment = Increment({"a": 3}, origin, PODS)
+        key = fleet.apply(increment).id
+        fleet.reconcile()
+        return fleet, key
+
+    def ready(self) -> tuple[Fleet, str]:
+        fleet, key = self.creating()
+        self.register_all()
+        fleet.reconcile()
+        assert fleet.increment(key).phase is Phase.READY
+        return fleet, key
+
+    def register_all(self) -> None:
+        self.backend.boot_all()
+        self.nodes.ready.update(self.backend.ids())
+
+
+@pytest.fixture
+def world() -> ClusterWorld:
+    return ClusterWorld()
+
+
+# Ready.
+
+
+def test_an_instance_comes_when_it_runs_and_its_node_is_ready(world: ClusterWorld) -> None:
+    fleet, key = world.creating()
+    first, second, third = world.backend.ids()
+    world.nodes.ready = {first, second, third}
+    world.backend.boot(first)
+    world.backend.boot(second)
+    fleet.reconcile()
+    assert fleet.increment(key).message == "2 of 3 instances run, 2 of their nodes are ready"
+    world.backend.boot(third)
+    world.nodes.ready = {first, third, "somebody-else://node"}
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    assert fleet.increment(key).message == "3 of 3 instances run, 2 of their nodes are ready"
+    assert states(fleet.snapshot, "a") == ["running", "running"]
+    world.nodes.ready.add(second)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.READY
+
+
+def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(world: ClusterWorld) -> None:
+    fleet, key = world.ready()
+    a1, a2, b1 = world.backend.ids()
+    status = fleet.increment(key)
+    assert status.held == (HeldNode(a1, "a", ("p1",)), HeldNode(a2, "a", ("p2",)), HeldNode(b1, "b", ("p3",)))
+    assert status.message == "3 nodes wait to be let go"
+    assert status in fleet.snapshot.increments
+    assert fleet.snapshot.held_instances == {a1, a2, b1}
+    assert fleet.snapshot.in_flight_pods == PODS
+
+
+def test_members_without_a_placement_are_held_for_nobody(world: ClusterWorld) -> None:
+    fleet = world.fleet()
+    key = fleet.apply(Increment({"a": 2}, placements=(Placement("a", ("p1", "p2")),))).id
+    fleet.reconcile()
+    world.register_all()
+    fleet.reconcile()
+    assert [node.pods for node in fleet.increment(key).held] == [("p1", "p2"), ()]
+
+
+def test_a_machine_is_held_from_the_look_that_finds_it_until_its_increment_is_let_go(world: ClusterWorld) -> None:
+    fleet, key = world.creating()
+    assert fleet.snapshot.held_instances == set(world.backend.ids()) == fleet.snapshot.group_of_instance.keys()
+    world.register_all()
+    fleet.reconcile()
+    fleet.release(key)
+    assert fleet.snapshot.held_instances == frozenset()
+    assert len(fleet.snapshot.group_of_instance) == 3
+
+
+def test_without_a_cluster_ready_is_done_and_nothing_is_held() -> None:
+    world = World(groups=[group("a")])
+    fleet = world.fleet()
+    key = fleet.apply(Increment({"a": 1})).id
+    fleet.reconcile()
+    world.backend.boot_all()
+    fleet.reconcile()
+    assert (fleet.increment(key).phase, fleet.increment(key).held) == (Phase.DONE, ())
+    assert fleet.snapshot.held_instances == frozenset()
+    fleet.release(key)
+
+
+# Held.
+
+
+def test_letting_go_is_journalled_first_and_may_be_repeated(world: ClusterWorld) -> None:
+    fleet, key = world.ready()
+    assert isinstance(world.journal, MemoryJournal)
+    world.journal.broken = True
+    with pytest.raises(errors.Unavailable):
+        fleet.release(key)
+    assert fleet.increment(key).phase is Phase.READY
+    world.journal.broken = False
+    fleet.release(key)
+    assert fleet.increment(key).phase is Phase.DONE
+    assert fleet.snapshot.in_flight_pods == frozenset()
+    writes = len(world.journal.commits)
+    fleet.release(key)
+    assert len(world.journal.commits) == writes
+    assert world.restart().increment(key).phase is Phase.DONE
+
+
+def test_only_a_ready_increment_can_be_let_go(world: ClusterWorld) -> None:
+    fleet, key = world.creating()
+    with pytest.raises(errors.FailedPrecondition, match="is creating; only a ready one"):
+        fleet.release(key)
+    with pytest.raises(errors.NotFound, match="'nope' is not known"):
+        fleet.release("nope")
+
+
+def test_a_ready_increment_is_held_on_after_a_restart(world: ClusterWorld) -> None:
+    fleet, key = world.ready()
+    before = fleet.increment(key)
+    world.backend.unreachable = True
+    fleet = world.restart()
+    with pytest.raises(errors.Unavailable, match="not reached yet"):  # Nobody knows which nodes there are.
+        fleet.release(key)
+    world.backend.unreachable = False
+    world.clock.advance(10_000)
+    fleet.reconcile()
+    assert fleet.increment(key) == before
+    fleet.release(key)
+    assert fleet.increment(key).phase is Phase.DONE
+
+
+def test_without_its_cluster_a_ready_increment_is_done_at_the_next_start(world: ClusterWorld) -> None:
+    _, key = world.ready()
+    world.options = {}
+    assert world.restart().increment(key).phase is Phase.DONE
+
+
+def test_a_ready_increment_is_never_rolled_back(world: ClusterWorld) -> None:
+    fleet, key = world.ready()
+    world.nodes.ready.clear()
+    world.clock.advance(10_000)
+    fleet.reconcile()
+    world.nodes.unknown = True
+    world.clock.advance(10_000)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.READY
+    assert len(fleet.increment(key).held) == 3
+    assert world.backend.executed_deletes == []
+
+
+def test_a_node_that_vanishes_or_is_deleted_while_it_is_held_is_let_go_of(world: ClusterWorld) -> None:
+    fleet, key = world.ready()
+    a1, a2, b1 = world.backend.ids()
+    world.backend.vanish(a1)
+    fleet.reconcile()
+    assert fleet.increment(key).held == (HeldNode(a2, "a", ("p2",)), HeldNode(b1, "b", ("p3",)))
+    assert fleet.snapshot.in_flight_pods == {"p2", "p3"}
+    assert targets(fleet.snapshot) == {"a": 1, "b": 1}
+    fleet.delete_instances("b", [b1])
+    assert fleet.increment(key).held == (HeldNode(a2, "a", ("p2",)),)
+    assert fleet.snapshot.in_flight_pods == {"p2"}
+    fleet.reconcile()
+    assert world.backend.executed_deletes == [b1]
+    assert fleet.increment(key).phase is Phase.READY
+    world.backend.finish_deletes()
+    world.backend.vanish(a2)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.DONE
+    assert fleet.increment(key).message == "all of its instances are gone"
+    assert fleet.snapshot.in_flight_pods == frozenset()
+
+
+# Late, lost, unknown.
+
+
+@pytest.mark.parametrize("origin", list(Origin))
+def test_a_node_that_is_not_ready_by_the_deadline_fails_its_increment(world: ClusterWorld, origin: Origin) -> None:
+    fleet, key = world.creating(origin)
+    world.register_all()
+    late = world.backend.ids()[2]
+    world.nodes.ready.remove(late)
+    world.clock.advance(599)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    world.clock.advance(1)
+    fleet.reconcile()
+    status = fleet.increment(key)
+    assert status.phase is Phase.ROLLING_BACK
+    assert status.message == "not whole after 600 s: 3 of 3 instances run, 2 of their nodes are ready"
+    assert status.short_groups == (("b",) if origin is Origin.CAGRPC else ("a",))
+    assert sorted(world.backend.executed_deletes) == sorted(world.backend.ids())
+    assert fleet.snapshot.held_instances == set(world.backend.ids())  # Nothing lands on what has to go.
+    assert states(fleet.snapshot, "a") == (["deleting"] * 2 if origin is Origin.CAGRPC else ["failed"] * 3)
+
+
+def test_a_node_that_is_lost_again_before_the_increment_is_whole_is_waited_for(world: ClusterWorld) -> None:
+    fleet, key = world.creating()
+    first, second, third = world.backend.ids()
+    world.backend.boot(first)
+    world.nodes.ready = {first}
+    fleet.reconcile()
+    world.backend.boot_all()
+    world.nodes.ready = {second, third}
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    world.nodes.ready.add(first)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.READY
+
+
+def test_of_an_unknown_cluster_nothing_is_taken_for_ready_or_late(
+    world: ClusterWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet, key = world.creating()
+    world.register_all()
+    world.nodes.unknown = True
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            fleet.reconcile()
+    assert [record.message for record in caplog.records] == ["the cluster is not known: API server: out of reach"]
+    assert fleet.problem == "the cluster is not known: API server: out of reach"
+    assert fleet.increment(key).message == "3 of 3 instances run, the cluster is not known"
+    world.clock.advance(400)
+    world.nodes.unknown = False
+    world.nodes.ready.clear()
+    fleet.reconcile()
+    assert fleet.problem is None
+    world.nodes.unknown = True
+    world.clock.advance(200)
+    fleet.reconcile()
+    world.clock.advance(UNKNOWN_GRACE_SECONDS - 1)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    world.nodes.unknown = False
+    world.register_all()
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.READY
+
+
+def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(world: ClusterWorld) -> None:
+    fleet, key = world.creating()
+    world.backend.boot(world.backend.ids()[2])
+    world.nodes.unknown = True
+    world.clock.advance(600)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    world.clock.advance(UNKNOWN_GRACE_SECONDS)
+    fleet.reconcile()
+    status = fleet.increment(key)
+    assert status.phase is Phase.ROLLING_BACK
+    assert status.message == "not whole after 600 s: 1 of 3 instances run, the cluster is not known"
+    assert status.short_groups == ("a",)  # The one of b runs; that its Node is not seen is no shortage.
+
+
+def test_failures_that_the_backend_tells_need_no_cluster(world: ClusterWorld) -> None:
+    fleet, key = world.creating()
+    world.nodes.unknown = True
+    world.backend.fail(world.backend.ids()[2])
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.ROLLING_BACK
+
+
+# Which groups were short.
+
+
+def test_the_groups_of_failed_and_vanished_machines_are_short(world: ClusterWorld) -> None:
+    fleet, key = world.creating()
+    a1, _, b1 = world.backend.ids()
+    world.backend.fail(b1)
+    world.backend.vanish(a1)
+    fleet.reconcile()
+    assert fleet.increment(key).short_groups == ("a", "b")
+    assert world.restart().increment(key).short_groups == ("a", "b")
+
+
+def test_the_groups_that_the_backend_refuses_are_short(world: ClusterWorld) -> None:
+    fleet = world.fleet()
+    world.backend.refused_groups = {"b"}
+    key = fleet.apply(Increment({"a": 2, "b": 1})).id
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.ROLLED_BACK
+    assert fleet.increment(key).short_groups == ("b",)
+
+
+def test_a_refusal_that_names_no_group_may_be_any(world: ClusterWorld) -> None:
+    fleet = world.fleet()
+    key = fleet.apply(Increment({"a": 2, "b": 1})).id
+
+    def refuse() -> None:
+        raise errors.OutOfCapacity("no more of anything")
+
+    world.backend.before_order = refuse
+    fleet.reconcile()
+    assert fleet.increment(key).short_groups == ("a", "b")
+
+
+# drive: plan.
+
+
+def test_where_the_planner_decides_ca_gets_no_more_than_the_minimum() -> None:
+    world = World(groups=[group("a", min_size=2, max_size=3), group("b")], options={"autoscaler_may_grow": False})
+    world.backend.unreachable_groups = {"a"}
+    fleet = world.fleet()
+    assert targets(fleet.snapshot) == {"a": 2}
+    for deltas in ({"a": 1}, {"b": 1}, {"a": 9}):
+        with pytest.raises(errors.FailedPrecondition, match="drive: plan: the planner decides on scale-ups"):
+            fleet.apply(Increment(deltas, Origin.AUTOSCALER))
+    with pytest.raises(errors.OutOfRange):
+        fleet.apply(Increment({"a": 9}))
+    fleet.apply(Increment({"a": 1, "b": 2}))
+    assert targets(fleet.snapshot) == {"a": 3, "b": 2}
+
+
+def test_where_the_planner_decides_ca_may_still_fill_up_to_the_minimum_and_delete() -> None:
+    world = World(groups=[group("a", min_size=2)], options={"autoscaler_may_grow": False})
+    world.backend.refused_groups = {"a"}
+    fleet = world.fleet()  # It has tried by itself, and waits before it tries again.
+    fleet.reconcile()
+    assert targets(fleet.snapshot) == {}
+    fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER))
+    assert targets(fleet.snapshot) == {"a": 2}
+    fleet.reconcile()
+    assert states(fleet.snapshot, "a") == ["failed", "failed"]
+    fleet.decrease_target("a", -1)
+    fleet.delete_instances("a", [fleet.snapshot.groups["a"].instances[0].id])
+    assert targets(fleet.snapshot) == {}
