@@ -1,0 +1,154 @@
+"""Simulated Nodes: what one registers with, what is read of it again, and all that there are as they are now. When they
+are made and removed is `node_life`'s.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.controllers.settings import START_UP_TAINT
+from cagrpc.controllers.taints import taint_keys
+from cagrpc.wire.gen import kubernetes_pb2
+from cagrpc.wire.messages import parse, plain
+from cagrpc.wire.nodes import READY, node_document, taint_document
+from cagrpc.wire.times import timestamp
+from solver.model import NodeGroup, Taint, TaintEffect
+
+SIMULATED = "cagrpc.io/simulated"
+"""The label of Nodes that are ours to change and to remove; its value is "true"."""
+NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+"""What admission puts on every new Node; the node lifecycle controller, where there is one, takes it off too."""
+
+_VERSION = "cagrpc-simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNode:
+    """A Node of ours as the API server has it."""
+
+    name: str
+    uid: str
+    provider_id: str
+    version: str
+    """Its resourceVersion: a number that grows (KEP-5504)."""
+    ready: bool
+    cordoned: bool
+    taint_keys: tuple[str, ...]
+
+
+def registration(group: NodeGroup, name: str, provider_id: str, now_seconds: float) -> dict[str, Any]:
+    """The v1.Node with which an instance of `group` registers: ready, and with the start-up taint, as a kubelet with
+    --register-with-taints."""
+    node = node_document(group, name)
+    node["metadata"]["labels"][SIMULATED] = "true"
+    node["spec"]["providerID"] = provider_id
+    node["spec"]["taints"].append(taint_document(Taint(START_UP_TAINT, TaintEffect.NO_SCHEDULE)))
+    status = node["status"]
+    now = timestamp(now_seconds)
+    status["conditions"] = [
+        {**condition, "lastHeartbeatTime": now, "lastTransitionTime": now} for condition in status["conditions"]
+    ]
+    status["addresses"] = [{"type": "InternalIP", "address": address(name)}, {"type": "Hostname", "address": name}]
+    identity = dict.fromkeys(("machineID", "systemUUID", "bootID"), name)
+    versions = dict.fromkeys(("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion"), _VERSION)
+    status["nodeInfo"] = {**status["nodeInfo"], **identity, **versions, "kubeProxyVersion": ""}
+    return node
+
+
+def ready_again(now_seconds: float) -> dict[str, Any]:
+    """The strategic merge patch of a Node's status that sets its Ready condition."""
+    now = timestamp(now_seconds)
+    condition = {
+        "type": READY,
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }
+    return {"status": {"conditions": [condition]}}
+
+
+def address(name: str) -> str:
+    """An address to show for a simulated machine or pod; nothing answers there."""
+    digest = zlib.crc32(name.encode())
+    return f"10.{digest >> 16 & 0xFF}.{digest >> 8 & 0xFF}.{1 + digest % 254}"
+
+
+def decode(data: bytes) -> SimulatedNode:
+    """Of v1.Node bytes. Raises InvalidInput for other bytes."""
+    return read(plain(parse(kubernetes_pb2.Node, data)))
+
+
+def read(document: Mapping[str, Any]) -> SimulatedNode:
+    """Of a v1.Node in JSON shape."""
+    metadata, spec = document["metadata"], document.get("spec", {})
+    conditions = document.get("status", {}).get("conditions", ())
+    return SimulatedNode(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        provider_id=spec.get("providerID", ""),
+        version=metadata["resourceVersion"],
+        ready=any(condition["type"] == READY and condition["status"] == "True" for condition in conditions),
+        cordoned=bool(spec.get("unschedulable")),
+        taint_keys=taint_keys(document),
+    )
+
+
+def is_simulated(document: Mapping[str, Any]) -> bool:
+    """Whether a v1.Node in JSON shape is ours."""
+    return bool(document["metadata"].get("labels", {}).get(SIMULATED) == "true")
+
+
+class SimulatedNodes:
+    """All Nodes of ours, newest state first come or not: a reflector's sink that also takes what writes answer with.
+    `changed` is called with the name of each that changed. Safe for many threads."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self.synced = False
+        """Whether all of them are known."""
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._nodes: dict[str, SimulatedNode] = {}
+
+    def get(self, name: str) -> SimulatedNode | None:
+        return self._nodes.get(name)
+
+    def names(self) -> set[str]:
+        with self._lock:
+            return set(self._nodes)
+
+    def replaced(self, objects: Iterable[SimulatedNode]) -> None:
+        listed = {node.name: node for node in objects}
+        with self._lock:
+            before = self._nodes
+            self._nodes = {name: _newer(before.get(name), node) for name, node in listed.items()}
+            different = [name for name in {*before, *listed} if before.get(name) != self._nodes.get(name)]
+            self.synced = True
+        for name in different:
+            self._changed(name)
+
+    def applied(self, obj: SimulatedNode) -> None:
+        with self._lock:
+            known = self._nodes.get(obj.name)
+            if _newer(known, obj) is known:
+                return
+            self._nodes[obj.name] = obj
+        self._changed(obj.name)
+
+    def deleted(self, obj: SimulatedNode) -> None:
+        with self._lock:
+            known = self._nodes.get(obj.name)
+            if known is None or known.uid != obj.uid:
+                return
+            del self._nodes[obj.name]
+        self._changed(obj.name)
+
+
+def _newer(known: SimulatedNode | None, found: SimulatedNode) -> SimulatedNode:
+    """What comes late, after the answer to a write of ours, does not count."""
+    return known if known is not None and int(known.version) >= int(found.version) else found

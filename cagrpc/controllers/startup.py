@@ -1,0 +1,204 @@
+"""What happens to the nodes of an increment once all of them are ready, with any backend: with `realise: bind` its pods
+are bound to them while nobody else may; then the start-up taint is lifted from all of them, and the fleet is told.
+Nodes that carry the taint and that no increment in flight holds are let go too.
+
+Every step can be repeated, so a crash at any point costs nothing: bound pods stay bound, lifted taints stay lifted, and
+the increment is held until `Fleet.release`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from cagrpc.controllers.parallel import in_parallel
+from cagrpc.controllers.settings import START_UP_TAINT, Realise
+from cagrpc.controllers.state import PodRef
+from cagrpc.controllers.taints import NODES, lift
+from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavailable
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, InstanceState, Phase
+from cagrpc.kube.client import Client
+
+_log = logging.getLogger(__name__)
+
+_WORKERS = 16
+_LIFTED_SECONDS = 10.0
+"""A node that still seems held so long after its taint was lifted is looked at again."""
+_STUCK_SECONDS = 60.0
+"""How long binding alone may make no progress, with the cluster in reach, before its pods are left to the scheduler."""
+_MOST_TOLD = 3
+
+
+class HeldNodes(Protocol):
+    """What the cluster's view knows."""
+
+    def held_nodes(self) -> Mapping[str, str]:
+        """Provider id to name of every Node with our start-up taint. Raises Unavailable while the cluster is not
+        known."""
+        ...
+
+    def pod_of(self, uid: str) -> PodRef | None:
+        """Of a pod that is still pending."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """A pod and the Node that was planned for it."""
+
+    pod: PodRef
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A pod that was not bound."""
+
+    pod: str
+    why: str
+
+
+class StartUp:
+    """`step` has to be called about twice a second, by one thread. `clock` counts seconds."""
+
+    def __init__(
+        self,
+        client: Client,
+        fleet: Fleet,
+        view: HeldNodes,
+        *,
+        realise: Realise = Realise.SIMULATE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._fleet = fleet
+        self._view = view
+        self._binds = realise is Realise.BIND
+        self._clock = clock
+        self._lifted: dict[str, float] = {}
+        """Names of nodes that the view may not have seen lifted yet, and when that was."""
+        self._bound = 0
+        """All that were ever bound."""
+        self._stuck: dict[str, float] = {}
+        """Since when binding makes no progress though the cluster is in reach, by increment."""
+
+    def step(self) -> None:
+        """Lets go of every increment that is ready, and of nodes that nobody holds. Raises Unavailable where the
+        cluster or the journal is out of reach, Conflict where others write a node all the time; increments stay held
+        until a later step."""
+        now = self._clock()
+        held = self._view.held_nodes()
+        names = set(held.values())
+        self._lifted = {n: at for n, at in self._lifted.items() if n in names and now - at < _LIFTED_SECONDS}
+        snapshot = self._fleet.snapshot
+        ready = [status for status in snapshot.increments if status.phase is Phase.READY and status.held]
+        self._stuck = {status.id: self._stuck[status.id] for status in ready if status.id in self._stuck}
+        problem: CagrpcError | None = None
+        for status in ready:
+            try:
+                self._let_go(status, held)
+            except (Unavailable, Conflict) as error:  # others may do better
+                problem = problem or error
+        self._lift(name for provider_id, name in held.items() if provider_id in _held_by_nobody(snapshot, held))
+        if problem is not None:
+            raise problem
+
+    def _let_go(self, status: IncrementStatus, held: Mapping[str, str]) -> None:
+        """Binds, lifts and releases, in this order: no taint goes before the last pod is bound."""
+        started = self._clock()
+        bindings = [
+            _Binding(pod, held[node.instance_id])
+            for node in status.held
+            if self._binds and node.instance_id in held
+            for pod in map(self._view.pod_of, node.pods)
+            if pod is not None
+        ]
+        left = self._bind(status.id, bindings) if bindings else []
+        lifted = self._lift(held[node.instance_id] for node in status.held if node.instance_id in held)
+        self._fleet.release(status.id)
+        _log.info(
+            "increment %s: %d pods bound, %d left to the scheduler%s; %d nodes let go in %.1f s",
+            status.id,
+            len(bindings) - len(left),
+            len(left),
+            _told(left),
+            lifted,
+            self._clock() - started,
+        )
+
+    def _bind(self, increment_id: str, bindings: list[_Binding]) -> list[_Left]:
+        """Those that were not bound. Raises Unavailable where binding makes no progress, unless that has lasted for a
+        minute and it is binding alone that does not work."""
+        before = self._bound
+        try:
+            answers = in_parallel("bind", self._bind_one, bindings, _WORKERS)
+        except Unavailable as error:
+            self._client.get(NODES, {"limit": "1"})  # where all of it is out of reach, this says so
+            if self._bound > before:
+                self._stuck.pop(increment_id, None)
+            since = self._stuck.setdefault(increment_id, self._clock())
+            if self._clock() - since < _STUCK_SECONDS:
+                raise
+            _log.warning("increment %s: its pods are left to the scheduler: %s", increment_id, error)
+            return [_Left(_name(binding.pod), "binding does not work") for binding in bindings]
+        return [answer for answer in answers if answer is not None]
+
+    def _bind_one(self, binding: _Binding) -> _Left | None:
+        pod = binding.pod
+        if not pod.bindable:
+            return _Left(_name(pod), "its placement is the scheduler's alone")
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+        }
+        try:
+            self._client.create(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding", body)
+        except Conflict:
+            return _Left(_name(pod), "it is bound already, or another pod of that name is there")
+        except NotFound:
+            return _Left(_name(pod), "it is gone")
+        except InvalidInput as error:
+            return _Left(_name(pod), str(error))
+        self._bound += 1
+        return None
+
+    def _lift(self, nodes: Iterable[str]) -> int:
+        """How many were lifted by this."""
+        due = [node for node in nodes if node not in self._lifted]
+        lifted = in_parallel("lift", self._lift_one, due, _WORKERS)
+        return sum(lifted)
+
+    def _lift_one(self, node: str) -> bool:
+        lifted = lift(self._client, node, START_UP_TAINT)
+        self._lifted[node] = self._clock()
+        return lifted
+
+
+def _held_by_nobody(snapshot: FleetSnapshot, held: Mapping[str, str]) -> set[str]:
+    """Of the instances that `held` has, those that no increment in flight has and that run. One that the snapshot does
+    not list, or lists as failed or going, is not let go: its increment may just have begun, or have been given up."""
+    loose = held.keys() - snapshot.held_instances
+    groups = {group for provider_id in loose if (group := snapshot.group_of_instance.get(provider_id)) is not None}
+    return {
+        instance.id
+        for group in groups
+        for instance in snapshot.groups[group].instances
+        if instance.id in loose and instance.state is InstanceState.RUNNING
+    }
+
+
+def _name(pod: PodRef) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _told(left: list[_Left]) -> str:
+    """How many for which reason, with the first few of each."""
+    reasons = {why: [each.pod for each in left if each.why == why] for why in dict.fromkeys(each.why for each in left)}
+    told = [f"{len(pods)} since {why}: {', '.join(pods[:_MOST_TOLD])}" for why, pods in reasons.items()]
+    return f" ({'; '.join(told)})" if told else ""
