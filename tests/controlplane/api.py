@@ -34,6 +34,14 @@ class Api:
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
         return self.ask("POST", path, body)
 
+    def ensure(self, path: str, body: Mapping[str, Any]) -> None:
+        """Create it where there is none of that name."""
+        try:
+            self.create(path, body)
+        except Refused as refused:
+            if refused.status != 409:
+                raise
+
     def merge(self, path: str, body: Mapping[str, Any]) -> Any:
         return self.ask("PATCH", path, body, kind="application/merge-patch+json")
 

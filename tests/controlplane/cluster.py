@@ -18,8 +18,8 @@ class Cluster:
         self.admin = plane.admin
         self.namespace = namespace
         self.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
-        # The API server adds to every pod the account of its namespace, which a controller makes.
-        wait_for(lambda: bool(self.admin.items(self.path("serviceaccounts"))), "the namespace has its ServiceAccount")
+        # Pods are refused without it. A controller would make it too, but after a restart it takes its time.
+        self.admin.ensure(self.path("serviceaccounts"), {"metadata": {"name": "default"}})
 
     def path(self, resource: str, name: str = "", *, api: str = "api/v1") -> str:
         """Of a collection in this namespace, or of one object: `path("deployments", "web", api="apis/apps/v1")`."""

@@ -5,7 +5,8 @@ No kubelets, so nothing runs unless somebody plays nodes. What pytest makes of i
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +16,8 @@ import urllib3
 import yaml
 
 from cagrpc.cli.certificates import ensure_certificates
+from cagrpc.controllers.settings import Scoring
+from cagrpc.kube.client import Client
 from tests.controlplane.api import Api, Refused
 from tests.controlplane.binaries import build, program
 from tests.controlplane.processes import Process, free_port, wait_for
@@ -51,13 +54,6 @@ class User(StrEnum):
     """Known, and allowed nothing but what everybody is."""
 
 
-class Scoring(StrEnum):
-    """How the scheduler scores the fit of a node: NodeResourcesFit's scoringStrategy."""
-
-    LEAST_ALLOCATED = "LeastAllocated"
-    MOST_ALLOCATED = "MostAllocated"
-
-
 class ControlPlane:
     """Running once made. What is stopped by a test is started again by it, or `restore` does.
 
@@ -91,6 +87,10 @@ class ControlPlane:
 
     def api(self, user: User) -> Api:
         return Api(self.server, self.directory / "ca.crt", self._tokens[user])
+
+    def client(self, user: User = User.ADMIN) -> Client:
+        """To be closed by who asked for it."""
+        return Client.connect(self.kubeconfig(user))
 
     def kubeconfig(self, user: User = User.ADMIN) -> Path:
         return self._kubeconfig(user.value, {"token": self._tokens[user]})
@@ -142,6 +142,7 @@ class ControlPlane:
             f"--service-account-key-file={here / 'server.crt'}",
             f"--service-account-signing-key-file={here / 'server.key'}",
             "--service-cluster-ip-range=10.96.0.0/16",
+            "--delete-collection-workers=16",
             f"--feature-gates={GATES}",
             "--runtime-config=scheduling.k8s.io/v1alpha2=true",
         )
@@ -158,16 +159,20 @@ class ControlPlane:
     def forget(self) -> None:
         """Restarted, without any past: watches resumed from before and further pages of older lists are answered 410.
 
-        Both are needed. The API server keeps some history in memory, and a new one takes it from etcd.
+        All of it is needed. The API server keeps some history in memory, a new one takes it from etcd, and to whom
+        nothing escaped nothing is refused.
         """
         self.stop_apiserver()
-        with urllib3.PoolManager(retries=False, timeout=30) as pool:
-            store = f"http://127.0.0.1:{self._etcd_port}/v3/kv"
-            header = pool.request("POST", f"{store}/range", json={"key": "AA=="}).json()["header"]
-            what = {"revision": header["revision"], "physical": True}
-            answer = pool.request("POST", f"{store}/compaction", json=what)
-            assert answer.status == 200, answer.data
+        self._ask_etcd("put", {"key": _base64("/test/moment"), "value": ""})
+        newest = self._ask_etcd("range", {"key": _base64("/test/moment")})["header"]["revision"]
+        self._ask_etcd("compaction", {"revision": newest, "physical": True})
         self.start_apiserver()
+
+    def _ask_etcd(self, what: str, request: Mapping[str, Any]) -> Any:
+        with urllib3.PoolManager(retries=False, timeout=30) as pool:
+            answer = pool.request("POST", f"http://127.0.0.1:{self._etcd_port}/v3/kv/{what}", json=dict(request))
+            assert answer.status == 200, answer.data
+            return answer.json()
 
     def _answers(self, path: str) -> bool:
         try:
@@ -301,3 +306,7 @@ class ControlPlane:
         process = Process([self._programs / name, *tls, *flags], self.directory / f"{name}.log")
         self._processes[name] = process
         return process
+
+
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()
