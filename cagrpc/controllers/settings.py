@@ -11,6 +11,11 @@ from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
 """On every new node until its increment is let go. CA knows the prefix: the node is not yet started."""
 
+SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+"""CA leaves a node alone while this annotation is `true` (upstream: core/scaledown/eligibility)."""
+SCALE_DOWN_DISABLED_BY_US = "cagrpc.io/scale-down-disabled"
+"""Marks the one above as ours; its value is the reason."""
+
 
 class Drive(StrEnum):
     """Who decides on scale-ups."""

@@ -19,12 +19,12 @@ from cagrpc.wire.documents import Document, documents, read_text
 from cagrpc.wire.gangs import CONSUMED_REQUEST, DEFAULT_GANG_LABEL, GangKind, gang_name
 from cagrpc.wire.manifest_gangs import GangsOfFiles
 from cagrpc.wire.nodes import facts_of_document, free
-from cagrpc.wire.pods import is_placeholder, pod_spec, unread_features
+from cagrpc.wire.pods import daemon, is_placeholder, pod_spec, unread_features
 from cagrpc.wire.resources import Problems, mapping, members, strings
+from cagrpc.wire.seen import Seen, port, selecting
 from cagrpc.wire.selectors import NOBODY, Identity, Namespaces, Sight, selectors_of
 from cagrpc.wire.tables import pods_of_table
-from solver.eligibility import selects
-from solver.model import Node, PodSet, PodSpec, RunningPods
+from solver.model import Node, PodSet, PodSpec
 
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 _JOBS = ("Job", "CronJob")
@@ -141,9 +141,10 @@ class _Reader:
         self.pod_sets = list(self.gangs.divided(self.pod_sets))
         self.ignored_kinds.update(document.kind for document in unread_groups)
         self.ignored_kinds.update({kind: len(by_kind[kind]) for kind in by_kind if kind not in _READ_BY_OTHERS})
-        seen = _Seen(self)
+        seen = _seen(self)
         nodes = tuple(self._node(document, seen) for document in by_kind["Node"])
-        return Manifests(seen.pod_sets, nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)))
+        pod_sets = tuple(replace(each, spec=seen.planned(each.spec, who)) for each, who in self.pod_sets)
+        return Manifests(pod_sets, nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)))
 
     def _owners_of_others(self) -> set[tuple[str, str, str]]:
         """Workloads whose own pods (or replica sets) are in the input as well: those are counted, not the owner."""
@@ -193,12 +194,9 @@ class _Reader:
                 self.unread.setdefault("persistentVolumeClaim", f"{document.namespace}/{document.name}")
 
     def _daemon_set(self, document: Document) -> None:
-        """Of its pods on new nodes only what they take counts, not what is beside them."""
         template = self._template(document, document.spec, "spec")
         spec, _ = self._spec(document, template, "spec.template")
-        self.daemon_sets.append(
-            PodSpec(spec.requests, spec.node_selector, spec.affinity, spec.tolerations, host_ports=spec.host_ports)
-        )
+        self.daemon_sets.append(daemon(spec))
 
     def _provisioning_request(self, document: Document, templates: Mapping[tuple[str, str], Document]) -> None:
         here: Problems = []
@@ -309,7 +307,7 @@ class _Reader:
             self.unknown_priorities.setdefault(str(name), f"{document.namespace}/{document.name}")
         return self.priorities.get(str(name), 0)
 
-    def _node(self, document: Document, seen: _Seen) -> Node:
+    def _node(self, document: Document, seen: Seen) -> Node:
         here: Problems = []
         facts = facts_of_document(document.body, "", here)
         if not facts.allocatable and not here:
@@ -351,39 +349,15 @@ class _Reader:
             yield f"objects that planning does not read were passed over: {_counted(self.ignored_kinds)}"
 
 
-class _Seen:
-    """The pods of the files with what can be seen of them by the constraints between pods that there are: what nobody
-    looks at would only make pods, and nodes, different from each other."""
-
-    def __init__(self, reader: _Reader) -> None:
-        specs = {pod_set.spec for pod_set, _ in reader.pod_sets}
-        selectors = {selector for spec in specs for selector in selectors_of(spec)}
-        # Of running pods only required anti-affinity is kept, and of that what keeps a planned pod away: the rest was
-        # asked when they were placed.
-        running = {spec.pod_anti_affinity for pods in reader.running_on.values() for spec, _ in pods}
-        terms = {term for each in running for term in each}
-        wide = Sight(term.selector for term in terms)
-        planned = {wide.identified(PodSpec(), who) for _, who in reader.pod_sets}
-        self._terms = {
-            term for term in terms if any(selects(term.selector, pod.namespace, dict(pod.labels)) for pod in planned)
-        }
-        self._ports = {(port.port, port.protocol) for spec in specs for port in spec.host_ports}
-        self._of_planned = Sight(selectors)
-        sight = Sight(selectors | {term.selector for term in self._terms})
-        self.pod_sets = tuple(
-            replace(pod_set, spec=sight.identified(pod_set.spec, who)) for pod_set, who in reader.pod_sets
-        )
-
-    def running(self, pods: Iterable[tuple[PodSpec, Identity]]) -> tuple[RunningPods, ...]:
-        """What planned pods see of pods that run on one node, equal ones together."""
-        found: Counter[PodSpec] = Counter()
-        for spec, who in pods:
-            ports = tuple(port for port in spec.host_ports if (port.port, port.protocol) in self._ports)
-            terms = tuple(term for term in spec.pod_anti_affinity if term in self._terms)
-            found[self._of_planned.identified(PodSpec(host_ports=ports, pod_anti_affinity=terms), who)] += 1
-        if not self._of_planned.of_anybody:
-            found.pop(PodSpec(), None)
-        return tuple(RunningPods(spec, count) for spec, count in found.items())
+def _seen(reader: _Reader) -> Seen:
+    specs = {pod_set.spec for pod_set, _ in reader.pod_sets}
+    running = {spec.pod_anti_affinity for pods in reader.running_on.values() for spec, _ in pods}
+    terms = {term for each in running for term in each}
+    wide = Sight(term.selector for term in terms)
+    planned = {wide.identified(PodSpec(), who) for _, who in reader.pod_sets}
+    kept = {term for pod in planned for term in selecting(terms, Identity(pod.namespace, dict(pod.labels)))}
+    selectors = {selector for spec in specs for selector in selectors_of(spec)}
+    return Seen(selectors, {port(each) for spec in specs for each in spec.host_ports}, kept)
 
 
 def _counted(kinds: Counter[str]) -> str:

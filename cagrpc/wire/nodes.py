@@ -129,8 +129,15 @@ def _taints(spec: Mapping[str, Any], problems: Problems) -> tuple[Taint, ...]:
 
 def free(allocatable: Resources, requests: Iterable[Resources]) -> Amounts:
     """What pods with these requests leave of a node, never below 0; each takes one of its `pods`."""
-    left = dict(allocatable)
+    used: Amounts = {}
     for pod in requests:
         for resource, asked in (*pod.items(), (PODS, 1)):
-            left[resource] = max(0, left.get(resource, 0) - asked)
-    return left
+            used[resource] = used.get(resource, 0) + asked
+    return left(allocatable, used)
+
+
+def left(allocatable: Resources, used: Resources) -> Amounts:
+    """What is left of a node where so much is used, `pods` among it; never below 0."""
+    return {
+        resource: max(0, allocatable.get(resource, 0) - used.get(resource, 0)) for resource in (*allocatable, *used)
+    }

@@ -29,9 +29,37 @@ from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
 from cagrpc.wire.resources import Problems, effective_requests, members, strings
 from cagrpc.wire.selectors import DEFAULT_NAMESPACE, Identity, Sight, selectors_of
-from solver.model import Labels, PodSet, PodSpec, Toleration
+from solver.model import Labels, PodSet, PodSpec, TaintEffect, Toleration
 
 K = TypeVar("K")
+
+_NOTHING_OF_PLACES = (
+    "volumes",
+    "nodeName",
+    "schedulerName",
+    "priorityClassName",
+    "priority",
+    "schedulingGates",
+    "resourceClaims",
+    "schedulingGroup",
+)
+"""Fields of v1.PodSpec that do not say where a pod fits, but for those that `unread_features` names."""
+
+_MOST_SPECS = 20_000
+"""A decoder that lives as long as the process forgets what it knows at some time; it costs one conversion each."""
+
+_OF_DAEMONS = tuple(
+    Toleration(f"node.kubernetes.io/{key}", "Exists", effect=effect)
+    for key, effect in (
+        ("not-ready", TaintEffect.NO_EXECUTE),
+        ("unreachable", TaintEffect.NO_EXECUTE),
+        ("disk-pressure", TaintEffect.NO_SCHEDULE),
+        ("memory-pressure", TaintEffect.NO_SCHEDULE),
+        ("pid-pressure", TaintEffect.NO_SCHEDULE),
+        ("unschedulable", TaintEffect.NO_SCHEDULE),
+    )
+)
+"""What the DaemonSet controller adds to every pod's tolerations (upstream: AddOrUpdateDaemonPodTolerations)."""
 
 PLACEHOLDER = ("podType", "capacityBufferFakePod")
 """How CA marks the pods that it injects for a CapacityBuffer (upstream: capacitybuffer/fakepods)."""
@@ -77,6 +105,17 @@ def pod_spec(spec: Mapping[str, Any], path: str, problems: Problems, around: Sur
     )
 
 
+def daemon(template: PodSpec) -> PodSpec:
+    """A DaemonSet's pod on a new node: of it only what it takes counts, not what is beside it."""
+    return PodSpec(
+        template.requests,
+        template.node_selector,
+        template.affinity,
+        tuple(sorted({*template.tolerations, *_OF_DAEMONS}, key=_toleration_order)),
+        host_ports=template.host_ports,
+    )
+
+
 def is_placeholder(annotations: Mapping[str, str]) -> bool:
     return annotations.get(PLACEHOLDER[0]) == PLACEHOLDER[1]
 
@@ -107,11 +146,15 @@ class PodDecoder:
 
     def decode(self, data: bytes) -> Pod:
         """Raises InvalidInput for bytes that are no v1.Pod, UnreadablePod for one that cannot be meant."""
-        message = parse(kubernetes_pb2.Pod, data)
+        return self.read(parse(kubernetes_pb2.Pod, data))
+
+    def read(self, message: kubernetes_pb2.Pod) -> Pod:
+        """The same of a message, which loses all that says nothing of where the pod fits."""
         spec, labels = message.spec, message.metadata.labels
         own = {key: labels[key] for key in labels}
         who = _pod(message, own, self._gang_label)
-        spec.ClearField("schedulingGroup")  # who it is served with says nothing of where it fits
+        for name in _NOTHING_OF_PLACES:
+            spec.ClearField(name)
         _discard_unknown_fields(spec)
         spec_bytes = spec.SerializeToString(deterministic=True)
         converted = self._specs.get(spec_bytes)
@@ -130,6 +173,10 @@ class PodDecoder:
         converted = pod_spec(document, "spec", problems, Surroundings(identity))
         if problems:
             raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}")
+        if len(self._specs) + len(self._meanings) >= _MOST_SPECS:
+            self._specs.clear()
+            self._own_keys.clear()
+            self._meanings.clear()
         own_keys = own_label_keys(document)
         if own_keys is None:
             self._specs[spec_bytes] = converted
@@ -254,4 +301,8 @@ def _tolerations(spec: Mapping[str, Any], path: str, problems: Problems) -> tupl
                 effect=str(toleration.get("effect") or ""),
             )
         )
-    return tuple(sorted(found, key=lambda t: (t.key, t.operator, t.value, t.effect)))
+    return tuple(sorted(found, key=_toleration_order))
+
+
+def _toleration_order(toleration: Toleration) -> tuple[str, str, str, str]:
+    return toleration.key, toleration.operator, toleration.value, toleration.effect

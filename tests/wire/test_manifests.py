@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from cagrpc.errors import InvalidInput
 from cagrpc.wire.manifests import Manifests, read
-from solver.model import PodSpec
+from solver.eligibility import untolerated
+from solver.model import PodSpec, Taint, TaintEffect
 
 _GIB = 2**30
 
@@ -108,8 +109,19 @@ def test_a_workload_whose_own_pods_are_there_is_not_counted_twice(tmp_path: Path
 
 def test_a_daemon_set_is_overhead_of_new_nodes(tmp_path: Path) -> None:
     found = _read(tmp_path, _workload("DaemonSet", cpu="100m"))
-    assert found.daemon_sets == (PodSpec((("cpu", 100),)),)
+    (daemon,) = found.daemon_sets
+    assert daemon.requests == (("cpu", 100),)
     assert found.pod_sets == ()
+
+
+def test_daemons_tolerate_what_their_controller_makes_them_tolerate(tmp_path: Path) -> None:
+    (daemon,) = _read(tmp_path, _workload("DaemonSet", cpu="100m")).daemon_sets
+    taints = [
+        Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDULE),
+        Taint("node.kubernetes.io/not-ready", TaintEffect.NO_EXECUTE),
+        Taint("example.org/other", TaintEffect.NO_SCHEDULE),
+    ]
+    assert untolerated(taints, daemon.tolerations) == taints[2]
 
 
 _TRAIN = "provisioningrequest.autoscaling.x-k8s.io default/train"

@@ -223,6 +223,28 @@ def test_replicas_are_one_spec_whatever_unknown_fields_say() -> None:
     assert len(decoder._specs) == 1
 
 
+def test_pods_are_one_spec_wherever_they_run_and_whatever_claims_are_theirs() -> None:
+    decoder = PodDecoder()
+    specs = [
+        kubernetes_pb2.PodSpec(nodeName="n1", priority=1, schedulerName="s"),
+        kubernetes_pb2.PodSpec(nodeName="n2", schedulingGates=[kubernetes_pb2.PodSchedulingGate(name="g")]),
+        kubernetes_pb2.PodSpec(volumes=[{"volumeSource": {"persistentVolumeClaim": {"claimName": "c-0"}}}]),
+    ]
+    found = [decoder.decode(kubernetes_pb2.Pod(spec=spec).SerializeToString()).spec for spec in specs]
+    assert all(spec is found[0] for spec in found)
+
+
+def test_a_decoder_forgets_when_it_knows_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cagrpc.wire.pods._MOST_SPECS", 3)
+    decoder = PodDecoder()
+    for cpu in (*range(1, 9), 1):
+        container = kubernetes_pb2.Container(name="c")
+        container.resources.requests["cpu"].string = str(cpu)
+        pod = kubernetes_pb2.Pod(spec=kubernetes_pb2.PodSpec(containers=[container]))
+        assert decoder.decode(pod.SerializeToString()).spec.requests == (("cpu", 1000 * cpu),)
+        assert len(decoder._specs) <= 3
+
+
 def test_a_pod_that_cannot_be_meant_is_named() -> None:
     with pytest.raises(UnreadablePod, match=r"pod ns/a-1: spec.containers\[0\].resources.requests.cpu: 'x' is not"):
         PodDecoder().decode(_message(cpu="x").SerializeToString())

@@ -1,0 +1,89 @@
+"""The cluster view: what planning reads of a cluster, reduced as objects change. One changed pod costs the same however
+many there are. Lists and watches are `cagrpc.kube`'s, what they feed is `view_model`; what objects are to it is in
+`view_objects` and `view_workloads`, what they add up to in `view_classes`, `view_nodes` and `view_waiting`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from cagrpc.controllers.state import Arrivals, ClusterState, PodRef
+from cagrpc.controllers.view_model import NODES, ClusterModel
+from cagrpc.controllers.view_objects import DEFAULT_SCHEDULER
+from cagrpc.errors import Unavailable
+from cagrpc.kube.client import Client
+from cagrpc.kube.reflector import Reflector
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
+
+
+class ClusterView:
+    """Thread-safe. It follows the cluster from `start` to `stop`."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        gang_label: str = DEFAULT_GANG_LABEL,
+        schedulers: AbstractSet[str] = frozenset({DEFAULT_SCHEDULER}),
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers than these are
+        not planned."""
+        self._model = ClusterModel(gang_label=gang_label, schedulers=schedulers, clock=clock, now=now)
+        followed = self._model.followed
+        self._reflectors = {each.resource.path: Reflector(client, each.resource, each.sink) for each in followed}
+        self._needed = [self._reflectors[each.resource.path] for each in followed if not each.resource.optional]
+
+    def start(self) -> None:
+        for reflector in self._reflectors.values():
+            reflector.start()
+
+    def stop(self) -> None:
+        for reflector in self._reflectors.values():
+            reflector.stop()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the cluster is not known yet, or not as it is now; None where all is well."""
+        return self._unknown() or next((each.problem for each in self._needed if each.problem), None)
+
+    def arrivals(self) -> Arrivals:
+        """At once, however many pods there are."""
+        return self._model.arrivals()
+
+    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
+        """One consistent look, without the pending pods of these keys, which are served already. Raises Unavailable
+        before all has been listed once; after that it is what was known last, also while `problem` says why it is not
+        newer."""
+        unknown = self._unknown()
+        if unknown:
+            raise Unavailable(unknown)
+        return self._model.state(without)
+
+    def ready_instances(self) -> AbstractSet[str]:
+        """Provider ids of the nodes that are Ready. Raises Unavailable before nodes have been listed once."""
+        nodes = self._reflectors[NODES]
+        if not nodes.synced:
+            raise Unavailable(_still_to_come(nodes))
+        return self._model.ready_instances()
+
+    def pod_of(self, uid: str) -> PodRef | None:
+        """A pod that waits."""
+        return self._model.pod_of(uid)
+
+    def _unknown(self) -> str | None:
+        for reflector in self._needed:
+            if not reflector.synced:
+                return _still_to_come(reflector)
+        # Minimum counts matter from the first plan on; a kind that cannot be listed is done without.
+        for reflector in self._reflectors.values():
+            if not (reflector.synced or reflector.problem):
+                return _still_to_come(reflector)
+        return None
+
+
+def _still_to_come(reflector: Reflector[Any]) -> str:
+    return reflector.problem or f"the list of {reflector.name} is still to come"

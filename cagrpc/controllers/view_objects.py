@@ -1,0 +1,162 @@
+"""What the cluster view keeps of single objects: v1.Pod and v1.Node bytes to small values. What they add up to is in
+`view_classes` and `view_nodes`; what planning reads of a spec is decided in `cagrpc.wire`."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Generic, Protocol, TypeVar
+
+from cagrpc.controllers.settings import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, START_UP_TAINT
+from cagrpc.controllers.state import PodRef
+from cagrpc.wire.gen import kubernetes_pb2
+from cagrpc.wire.messages import parse, plain
+from cagrpc.wire.nodes import NodeFacts, facts_of_document
+from cagrpc.wire.pods import Pod, PodDecoder, UnreadablePod, unread
+
+V = TypeVar("V")
+
+DEFAULT_SCHEDULER = "default-scheduler"
+_EXPENDABLE_BELOW = -10
+"""CA's --expendable-pods-priority-cutoff: nothing is scaled up for pods of less priority."""
+_MIRROR = "kubernetes.io/config.mirror"
+
+
+class Stage(Enum):
+    """What a pod is to planning."""
+
+    WAITING = auto()
+    """Pending, and to be planned."""
+    HELD_BACK = auto()
+    """Pending, and not to be planned yet: it has scheduling gates."""
+    MOVABLE = auto()
+    """On a node, and to go elsewhere if the node goes."""
+    FIXED = auto()
+    """On a node and of it: a DaemonSet's (also one that is still to be bound to its node), a mirror pod; or going."""
+    SUCCEEDED = auto()
+    """On no node any more. Its gang has been served with it."""
+
+
+class Keyed(Protocol):
+    """What has a place in a table."""
+
+    @property
+    def key(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    key: str
+    ref: PodRef
+    pod: Pod
+    priority_class: str
+    """Only where its value is not in `pod.priority`."""
+    stage: Stage | None
+    """None: it is no concern of planning."""
+    node: str
+    warning: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    key: str
+    facts: NodeFacts
+    """Without our start-up taint."""
+    provider_id: str
+    ready: bool
+    held: bool
+    scale_down_disabled: str
+    scale_down_disabled_by_us: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Generic[V]):
+    """Any other object: its name, and what is kept of it."""
+
+    key: str
+    value: V
+
+
+class PodReader:
+    """Not for several threads."""
+
+    def __init__(self, gang_label: str, schedulers: AbstractSet[str]) -> None:
+        """Pods for other schedulers than these are never planned."""
+        self._gang_label = gang_label
+        self._schedulers = schedulers
+        self._decoder = PodDecoder(gang_label)
+
+    def read(self, data: bytes) -> SeenPod:
+        """Raises InvalidInput for bytes that are no v1.Pod."""
+        message = parse(kubernetes_pb2.Pod, data)
+        metadata, spec = message.metadata, message.spec
+        daemon = any(owner.controller and owner.kind == "DaemonSet" for owner in metadata.ownerReferences)
+        node = spec.nodeName or (_meant_for(spec) if daemon else "")
+        bindable = not (spec.resourceClaims or spec.schedulingGates) and _default(spec) and not _to_be_bound(spec)
+        priority_class = spec.priorityClassName if spec.priority == 0 else ""
+        stage = self._stage(message, node, daemon=daemon)
+        if daemon and spec.affinity.HasField("nodeAffinity"):
+            spec.affinity.ClearField("nodeAffinity")  # it names the pod's node: one spec for each
+            if not spec.affinity.ListFields():
+                spec.ClearField("affinity")
+        warning = ""
+        try:
+            pod = self._decoder.read(message)
+        except UnreadablePod as error:
+            pod, warning = unread(data, self._gang_label), str(error)
+            stage = None if stage is Stage.WAITING else stage
+        if pod.placeholder:
+            stage = None
+        namespace = metadata.namespace
+        ref = PodRef(metadata.uid, namespace, metadata.name, pod.created_at_seconds, bindable)
+        return SeenPod(pod.key, ref, pod, priority_class, stage, node, warning or pod.warning)
+
+    def _stage(self, message: kubernetes_pb2.Pod, node: str, *, daemon: bool) -> Stage | None:
+        metadata, spec, phase = message.metadata, message.spec, message.status.phase
+        if phase in ("Succeeded", "Failed"):
+            return Stage.SUCCEEDED if phase == "Succeeded" else None
+        going = metadata.HasField("deletionTimestamp")
+        if node:
+            return Stage.FIXED if daemon or going or _MIRROR in metadata.annotations else Stage.MOVABLE
+        scheduled_by_us = (spec.schedulerName or DEFAULT_SCHEDULER) in self._schedulers
+        if going or daemon or not scheduled_by_us or spec.priority < _EXPENDABLE_BELOW:
+            return None
+        return Stage.HELD_BACK if spec.schedulingGates else Stage.WAITING
+
+
+def _default(spec: kubernetes_pb2.PodSpec) -> bool:
+    return spec.schedulerName in ("", DEFAULT_SCHEDULER)
+
+
+def _to_be_bound(spec: kubernetes_pb2.PodSpec) -> bool:
+    sources = (volume.volumeSource for volume in spec.volumes)
+    return any(each.HasField("persistentVolumeClaim") or each.HasField("ephemeral") for each in sources)
+
+
+def _meant_for(spec: kubernetes_pb2.PodSpec) -> str:
+    """The node that the DaemonSet controller has made the pod for."""
+    required = spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
+    for term in required.nodeSelectorTerms:
+        for condition in term.matchFields:
+            if condition.key == "metadata.name" and len(condition.values) == 1:
+                return condition.values[0]
+    return ""
+
+
+def read_node(data: bytes) -> SeenNode:
+    """Raises InvalidInput for bytes that are no v1.Node; what of it cannot be meant is left out."""
+    message = parse(kubernetes_pb2.Node, data)
+    metadata = message.metadata
+    facts = facts_of_document(plain(message), "", [])
+    taints = tuple(taint for taint in facts.taints if taint.key != START_UP_TAINT)
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in message.status.conditions)
+    return SeenNode(
+        key=metadata.name,
+        facts=NodeFacts(facts.name, facts.labels, taints, facts.allocatable),
+        provider_id=message.spec.providerID,
+        ready=ready and not metadata.HasField("deletionTimestamp"),
+        held=len(taints) < len(facts.taints),
+        scale_down_disabled=metadata.annotations.get(SCALE_DOWN_DISABLED, ""),
+        scale_down_disabled_by_us=SCALE_DOWN_DISABLED_BY_US in metadata.annotations,
+    )
