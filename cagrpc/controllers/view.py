@@ -5,7 +5,7 @@ many there are. Lists and watches are `cagrpc.kube`'s, what they feed is `view_m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -69,6 +69,14 @@ class ClusterView:
         if not nodes.synced:
             raise Unavailable(_still_to_come(nodes))
         return self._model.ready_instances()
+
+    def held_nodes(self) -> Mapping[str, str]:
+        """Provider ids and names of the nodes with our start-up taint. Raises Unavailable before all has been listed
+        once: who lets nodes go must know their pods too."""
+        unknown = self._unknown()
+        if unknown:
+            raise Unavailable(unknown)
+        return self._model.held_nodes()
 
     def pod_of(self, uid: str) -> PodRef | None:
         """A pod that waits."""

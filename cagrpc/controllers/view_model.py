@@ -4,7 +4,7 @@ them. Thread-safe; no I/O: the objects come from `view`'s reflectors, or from an
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from threading import Lock
@@ -133,6 +133,10 @@ class ClusterModel:
     def ready_instances(self) -> AbstractSet[str]:
         with self._lock:
             return self._nodes.ready()
+
+    def held_nodes(self) -> Mapping[str, str]:
+        with self._lock:
+            return self._nodes.held()
 
     def state(self, without: AbstractSet[str]) -> ClusterState:
         with self._lock:

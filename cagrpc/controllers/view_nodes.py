@@ -93,6 +93,7 @@ class Nodes:
         self._uses: dict[str, NodeUse] = {}
         self._order: list[NodeUse] | None = None
         self._ready: frozenset[str] | None = None
+        self._held: dict[str, str] | None = None
 
     def keys(self) -> Iterable[str]:
         return [use.name for use in self._uses.values() if use.seen]
@@ -104,14 +105,14 @@ class Nodes:
         if use.seen is None:
             self._order = None
         use.know(seen)
-        self._ready = None
+        self._ready = self._held = None
 
     def drop(self, name: str) -> None:
         use = self._uses.get(name)
         if use is None or use.seen is None:
             return
         use.know(None)
-        self._order = self._ready = None
+        self._order = self._ready = self._held = None
         self.forget(use)
 
     def use(self, name: str) -> NodeUse:
@@ -131,6 +132,13 @@ class Nodes:
             seen = (use.seen for use in self._uses.values())
             self._ready = frozenset(each.provider_id for each in seen if each and each.ready and each.provider_id)
         return self._ready
+
+    def held(self) -> Mapping[str, str]:
+        """Provider ids and names of those with our start-up taint."""
+        if self._held is None:
+            seen = (use.seen for use in self._uses.values())
+            self._held = {each.provider_id: each.key for each in seen if each and each.held and each.provider_id}
+        return self._held
 
     def shown(self, by: Seen, sight: Sight) -> tuple[ClusterNode, ...]:
         """All nodes, by name."""

@@ -152,11 +152,14 @@ def test_nodes_are_told_as_they_are_but_for_our_taint() -> None:
     assert (second.held, second.ready, second.scale_down_disabled) == (False, False, "")
     assert [taint.key for taint in second.node.taints] == ["node.kubernetes.io/unschedulable"]
     assert fed.model.ready_instances() == {"id-n1"}
+    assert fed.model.held_nodes() == {"id-n1": "n1"}
     held.metadata.annotations[SCALE_DOWN_DISABLED_BY_US] = "why"
     held.metadata.deletionTimestamp.seconds = 5
     fed.nodes(held, node("n2"))
     assert fed.state().nodes[0].scale_down_disabled_by_us
     assert fed.model.ready_instances() == {"id-n2"}
+    fed.nodes(node("n1"), node("n2", taints=[ours]))
+    assert fed.model.held_nodes() == {"id-n2": "n2"}
 
 
 def test_movable_are_all_pods_but_those_that_belong_to_the_node() -> None:
