@@ -28,8 +28,9 @@ def check(problem: Problem, plan: Plan) -> None:
         raise PlanRejectedError(faults)
 
 
-def faults_of(problem: Problem, plan: Plan) -> Iterator[str]:
-    """One sentence per broken constraint; nothing for a valid plan."""
+def faults_of(problem: Problem, plan: Plan, *, between_pods: bool = True) -> Iterator[str]:
+    """One sentence per broken constraint; nothing for a valid plan. Without `between_pods` affinity, spread and
+    preferences are passed over."""
     groups = {group.id: group for group in problem.node_groups}
     unknown = [*_unknown(problem, plan, groups)]
     if unknown:  # what does not exist cannot be judged
@@ -38,7 +39,8 @@ def faults_of(problem: Problem, plan: Plan) -> Iterator[str]:
     places = Places(problem, plan)
     yield from _classes(problem, plan, places)
     yield from faults_on_nodes(problem, places)
-    yield from faults_between_pods(problem, plan, places)
+    if between_pods:
+        yield from faults_between_pods(problem, plan, places)
     yield from _sizes(plan, groups)
     yield from _limits(problem, plan, groups)
     yield from _gangs(plan)

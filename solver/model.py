@@ -249,6 +249,9 @@ class Node:
     labels: Labels = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     running: tuple[RunningPods, ...] = ()
+    allocatable: Resources = field(default_factory=dict)
+    """What it has in all, by which the kube-scheduler scores it; where empty, what is free is taken. A plan does not
+    depend on it, its realisation does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ the nodes opened. `fluid` bounds the stages, `master` minimises them, the plan r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -112,3 +113,8 @@ def hopeless_value(stage: Stage, reduced: Reduced) -> int:
         return reduced.changed or 0
     lost = {d.index: d.count for d in reduced.demands if d.index in reduced.hopeless}
     return value(stage, reduced, lost, [0] * len(reduced.kinds))
+
+
+def dollars(parts: Iterable[float]) -> float:
+    """A sum without the dust of binary fractions."""
+    return round(math.fsum(parts), 9)

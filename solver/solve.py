@@ -6,7 +6,6 @@ plan out in people's terms (`writeout`, `reasons`), and let the independent chec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from solver import reasons, writeout
 from solver.budgeting import Meter
 from solver.check import check
 from solver.model import Budget, Certificate, Increment, Plan, PodSet, Problem, Status, TierCost
-from solver.objectives import Goal, Stage, breaks_ties
+from solver.objectives import Goal, Stage, breaks_ties, dollars
 from solver.reduce import MICROS, Demand
 from solver.reduction import reduce
 from solver.search import Outcome, optimise
@@ -66,8 +65,8 @@ def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
     increments = writeout.increments(planned)
     missing = writeout.unserved_demands(reduced, outcome.selection)
     tiers = tuple(reversed(list(_tiers(outcome, increments))))
-    cost = _dollars(tier.cost_usd_per_hour for tier in tiers)
-    bound = _dollars(tier.lower_bound_usd_per_hour for tier in tiers)
+    cost = dollars(tier.cost_usd_per_hour for tier in tiers)
+    bound = dollars(tier.lower_bound_usd_per_hour for tier in tiers)
     certificate = Certificate(
         _status(outcome, missing),
         cost,
@@ -97,7 +96,7 @@ def _tiers(outcome: Outcome, increments: Sequence[Increment]) -> Iterator[TierCo
     for stage in outcome.values:
         if stage.goal is Goal.COST:
             mine = [i for i in increments if groups[i.node_group].weight == stage.key]
-            cost = _dollars(groups[i.node_group].price_usd_per_hour * i.delta for i in mine)
+            cost = dollars(groups[i.node_group].price_usd_per_hour * i.delta for i in mine)
             # A stage that is proven is proven in dollars too.
             proven = outcome.bounds[stage] == outcome.values[stage]
             yield TierCost(stage.key, cost, cost if proven else min(cost, outcome.bounds[stage] / MICROS))
@@ -106,11 +105,6 @@ def _tiers(outcome: Outcome, increments: Sequence[Increment]) -> Iterator[TierCo
 def _told(order: Iterable[Stage], numbers: Mapping[Stage, int]) -> tuple[float, ...]:
     """The stages' numbers, costs in $/h."""
     return tuple(numbers[s] / MICROS if s.goal is Goal.COST else float(numbers[s]) for s in order)
-
-
-def _dollars(parts: Iterable[float]) -> float:
-    """A sum without the dust of binary fractions."""
-    return round(math.fsum(parts), 9)
 
 
 def _status(outcome: Outcome, missing: Mapping[Demand, int]) -> Status:

@@ -315,7 +315,7 @@ class _Reader:
         self._report(document, here)
         pods = self.running_on.get(facts.name, ())
         left = free(facts.allocatable, (dict(spec.requests) for spec, _ in pods))
-        return Node(facts.name, left, facts.labels, facts.taints, seen.running(pods))
+        return Node(facts.name, left, facts.labels, facts.taints, seen.running(pods), facts.allocatable)
 
     def _report(self, document: Document, problems: Iterable[str]) -> None:
         self.problems.extend(f"{document.place}: {problem}" for problem in problems)

@@ -1,0 +1,128 @@
+"""The new nodes of a plan while it is being realised: how many of which group, in which wave they are let go, and which
+pods are bound to them before. Values only; `realise` changes them, `scheduler` simulates them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.model import Increment, NodeGroup, Plan
+from solver.objectives import dollars
+from solver.reduce import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """Nodes that no simulation can tell apart."""
+
+    group: int
+    """Its index among the problem's groups."""
+    late: bool = False
+    """Whether it is let go last, for the pods that are left over."""
+    bound: tuple[tuple[int, int], ...] = ()
+    """(class, pods) per node that are bound to it before the scheduler sees it."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """How many nodes of each slot there are, all at least 1."""
+
+    nodes: Mapping[Slot, int]
+
+    def changed(self, slot: Slot, by: int) -> Fleet:
+        nodes = {**self.nodes, slot: self.nodes.get(slot, 0) + by}
+        return Fleet({each: count for each, count in sorted(nodes.items()) if count})
+
+    def more(self, increments: Iterable[Increment], number: Mapping[str, int], *, late: bool) -> Fleet:
+        fleet = self
+        for increment in increments:
+            fleet = fleet.changed(Slot(number[increment.node_group], late), increment.delta)
+        return fleet
+
+    def deltas(self) -> Counter[int]:
+        """Group -> new nodes."""
+        total: Counter[int] = Counter()
+        for slot, count in self.nodes.items():
+            total[slot.group] += count
+        return total
+
+    def groups(self) -> Ints:
+        """The group of each node, slot by slot."""
+        return np.repeat(np.array([slot.group for slot in self.nodes], dtype=np.int64), self._counts)
+
+    def waves(self, wave_of: Mapping[Slot, int]) -> Ints:
+        return np.repeat(np.array([wave_of[slot] for slot in self.nodes], dtype=np.int64), self._counts)
+
+    def bound(self, first: int) -> Ints:
+        """Rows (class, node, pods); new nodes are numbered from `first` on."""
+        slots = (slot for slot, count in self.nodes.items() for _ in range(count))
+        rows = [(who, node, pods) for node, slot in enumerate(slots, first) for who, pods in slot.bound]
+        return np.array(rows, dtype=np.int64).reshape(len(rows), 3)
+
+    def cost(self, groups: Sequence[NodeGroup]) -> tuple[float, ...]:
+        """Per tier, from the lowest weight to the highest: fleets are compared by it."""
+        weights = sorted({group.weight for group in groups})
+        deltas = self.deltas()
+        return tuple(
+            dollars(groups[g].price_usd_per_hour * count for g, count in deltas.items() if groups[g].weight == weight)
+            for weight in weights
+        )
+
+    @property
+    def _counts(self) -> list[int]:
+        return list(self.nodes.values())
+
+
+def fleet_of(plan: Plan, number: Mapping[str, int], may_bind: Mapping[int, int]) -> Fleet:
+    """A plan's new nodes. `may_bind`: class -> pods that are bound to the nodes they are planned for, in the plan's
+    order."""
+    left = Counter(may_bind)
+    found: Counter[Slot] = Counter()
+    for nodes in plan.nodes:
+        for bound, count in _bindings(nodes.pods, nodes.count, left):
+            found[Slot(number[nodes.node_group], bound=bound)] += count
+    return Fleet(dict(sorted(found.items())))
+
+
+def _bindings(
+    pods: Mapping[int, int], count: int, left: Counter[int]
+) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:  # fmt: skip
+    """What is bound to each of `count` equal nodes, as (pods of a node, nodes); takes it from `left`."""
+    while count:
+        bound = tuple((who, min(asked, left[who])) for who, asked in sorted(pods.items()) if left[who] > 0)
+        times = min([count, *(left[who] // taken for who, taken in bound)])
+        for who, taken in bound:
+            left[who] -= taken * times
+        yield bound, times
+        count -= times
+
+
+def waves_of(fleet: Fleet, holds: Bools, most: int) -> dict[Slot, int]:
+    """In which wave each slot is let go, at most so many, without gaps. Nodes that only some pods fit go before those
+    that these and others fit, so that the latter keep their room for the others. What is late comes after all that is
+    not.
+
+    `holds`: groups x classes, whether a pod fits."""
+    late = any(slot.late for slot in fleet.nodes)
+    rooms = {True: most // 2, False: most - most // 2 if late else most}
+    waves: dict[Slot, tuple[int, int]] = {}
+    for lateness, room in rooms.items():
+        mine = [slot for slot in fleet.nodes if slot.late is lateness]
+        layer = _layers({slot.group for slot in mine}, holds)
+        merged = max(layer.values(), default=0) + 1 - room
+        waves.update((slot, (lateness and room > 0, max(0, layer[slot.group] - merged))) for slot in mine)
+    numbers = {wave: number for number, wave in enumerate(sorted(set(waves.values())))}
+    return {slot: numbers[waves[slot]] for slot in fleet.nodes}
+
+
+def _layers(groups: Iterable[int], holds: Bools) -> dict[int, int]:
+    """Group -> how many others there are, one within the next, whose pods it holds and more."""
+    layer: dict[int, int] = {}
+    for group in sorted(groups, key=lambda g: (int(holds[g].sum()), g)):
+        within = (g for g in layer if (holds[g] <= holds[group]).all() and (holds[g] != holds[group]).any())
+        layer[group] = max((layer[g] + 1 for g in within), default=0)
+    return layer

@@ -1,0 +1,137 @@
+"""What a plan is repaired with: new nodes for pods that would stay pending, planned like any others, and then whatever
+turns out not to be needed taken away again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from solver.budgeting import Meter
+from solver.model import Increment, Limit, Node, NodeGroup, PodSet, Problem, RunningPods
+from solver.realise_fleet import Fleet, Slot
+from solver.reduce import Ints, obliged
+from solver.rehearsal import NOMINAL, Rehearsal, group_numbers
+from solver.solve import solve
+
+_PLANNING_SHARE = 0.1
+"""Of the time that is left, for planning one repair."""
+_PATIENCE = 2
+"""Repairs, times the scenarios, after which as many pods are missing as before, until these are given up."""
+_PART = 4
+"""Nodes of a slot are taken away in parts of at most a quarter."""
+
+
+def mend(rehearsal: Rehearsal, fleet: Fleet, meter: Meter, *, late: bool) -> Fleet:
+    """Adds nodes until everything claimed lands. What no repair makes land, or none within the budget, is given up.
+
+    With `late` the new nodes are let go last."""
+    number = group_numbers(rehearsal.problem)
+    tries: Counter[int] = Counter()
+    since: dict[int, Fleet] = {}
+    """Pods missing -> how often, and the fleet when it was seen first: fewer and fewer is progress, in any scenario."""
+    while True:
+        missing = rehearsal.first_missing(fleet)
+        pods = int(missing.sum())
+        if not pods:
+            return fleet
+        tries[pods] += 1
+        since.setdefault(pods, fleet)
+        hopeless = tries[pods] > _PATIENCE * len(rehearsal.scenarios) or meter.left_seconds() <= 0
+        increments = () if hopeless else _planned(rehearsal, fleet, missing, meter)
+        if increments:
+            fleet = fleet.more(increments, number, late=late)
+        else:
+            rehearsal.give_up(missing)
+            fleet = since[pods] if meter.left_seconds() > 0 else fleet  # what came since was of no use
+            tries.clear()
+            since.clear()
+
+
+def _planned(rehearsal: Rehearsal, fleet: Fleet, missing: Ints, meter: Meter) -> tuple[Increment, ...]:
+    """What the missing pods need, beside the fleet."""
+    left = meter.left_seconds(1.0) * _PLANNING_SHARE
+    budget = replace(meter.budget, seconds=left, deterministic_seconds=left if meter.deterministic else None)
+    plan = solve(_rest(rehearsal, fleet, missing), budget)
+    meter.charge(left)
+    return plan.increments
+
+
+def _rest(rehearsal: Rehearsal, fleet: Fleet, missing: Ints) -> Problem:
+    """The problem once the fleet is there, of the missing pods only. Nodes are full; they are told for their pods'
+    sake, where pods ask for the company of others."""
+    problem, classes = rehearsal.problem, rehearsal.plan.pod_classes
+    deltas = fleet.deltas()
+    groups = tuple(
+        replace(group, target_size=group.target_size + deltas[number])
+        for number, group in enumerate(problem.node_groups)
+    )
+    sets = tuple(
+        PodSet(cls.example, cls.spec, int(missing[cls.index]), cls.priority, 0, cls.gang, cls.placeholder)
+        for cls in classes
+        if missing[cls.index]
+    )
+    limits = tuple(_used(limit, problem, deltas) for limit in problem.limits)
+    social = any(
+        spec.pod_affinity or spec.pod_anti_affinity or spec.topology_spread or spec.preferred_pods
+        for spec in (cls.spec for cls in classes)
+    )
+    nodes = tuple(_full(rehearsal, fleet)) if social else ()
+    return replace(problem, pod_sets=sets, node_groups=groups, nodes=nodes, limits=limits, previous=None)
+
+
+def _used(limit: Limit, problem: Problem, deltas: Mapping[int, int]) -> Limit:
+    used = Counter(limit.used)
+    for number, count in deltas.items():
+        group = problem.node_groups[number]
+        if limit.node_groups is None or group.id in limit.node_groups:
+            used.update({name: amount * count for name, amount in group.counted_capacity.items()})
+    return replace(limit, used=dict(used))
+
+
+def _full(rehearsal: Rehearsal, fleet: Fleet) -> Iterator[Node]:
+    problem, classes = rehearsal.problem, rehearsal.plan.pod_classes
+    held = rehearsal.outcome(fleet, NOMINAL).pods()
+    for number, node in enumerate(problem.nodes):
+        pods = tuple(RunningPods(classes[who].spec, count) for who, count in held.get(number, {}).items())
+        yield replace(node, free={}, running=(*node.running, *pods))
+    for number, group in enumerate(fleet.groups().tolist(), len(problem.nodes)):
+        of = problem.node_groups[group]
+        pods = tuple(RunningPods(classes[who].spec, count) for who, count in held.get(number, {}).items())
+        yield Node(f"new/{number}", {}, of.labels, of.taints, pods)  # no name of a node has a slash
+
+
+def trim(rehearsal: Rehearsal, fleet: Fleet, has_time: Callable[[], bool]) -> Fleet:
+    """Takes nodes away while all that is claimed still lands: idle ones, then of the lowest tier first and the dearest
+    first."""
+    if has_time():
+        idle = rehearsal.idle(fleet)
+        smaller = fleet
+        for slot, count in idle.items():
+            smaller = smaller.changed(slot, -min(count, _spare(rehearsal, smaller, slot)))
+        if rehearsal.lands(smaller):
+            fleet = smaller
+    groups = rehearsal.problem.node_groups
+    for slot in sorted(fleet.nodes, key=lambda s: _worth(groups[s.group], s)):
+        step = max(1, fleet.nodes[slot] // _PART)
+        while step and has_time():
+            step = min(step, _spare(rehearsal, fleet, slot))
+            smaller = fleet.changed(slot, -step)
+            if step and rehearsal.lands(smaller):
+                fleet = smaller
+            else:
+                step //= 2
+    return fleet
+
+
+def _worth(group: NodeGroup, slot: Slot) -> tuple[int, float, Slot]:
+    return group.weight, -group.price_usd_per_hour, slot
+
+
+def _spare(rehearsal: Rehearsal, fleet: Fleet, slot: Slot) -> int:
+    """Nodes of the slot that may go: none with bound pods, none that their group's minimum size asks for."""
+    if slot.bound:
+        return 0
+    group = rehearsal.problem.node_groups[slot.group]
+    return max(0, min(fleet.nodes.get(slot, 0), fleet.deltas()[slot.group] - obliged(group)))
