@@ -1,0 +1,244 @@
+"""One writer in a cluster: a Lease (coordination.k8s.io/v1), taken, renewed and given back as client-go does it.
+
+Nobody's wall clock is trusted. A candidate waits until the Lease has not changed for its whole duration on the
+candidate's own monotonic clock; a leader stops counting itself one well before that, whatever the API server says. What
+a leader does is not here. A process that was paused in the middle of a write may still believe for a moment that it
+leads: the journal's root is what keeps it from writing (`journal_root`).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from cagrpc import errors
+from cagrpc.kube.client import Client
+
+_log = logging.getLogger(__name__)
+
+LEASE = "cagrpc"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds. A standby leads at most `duration` and two waits after the last renewal of a leader that was killed."""
+
+    duration: int = 10
+    """How long a Lease that is not renewed keeps others away."""
+    renew: float = 2.0
+    retry: float = 1.0
+    """Between two tries of a standby, or of a leader that could not renew."""
+    give_up: float = 7.0
+    """A leader that has not renewed for so long leads no more; less than `duration`, since clocks drift."""
+
+
+def monotonic() -> float:
+    """Seconds that also pass while the machine sleeps, where there is such a clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def new_identity() -> str:
+    """Of this process and no other: the host's name (in a cluster the pod's) and something random."""
+    return f"{socket.gethostname()}_{secrets.token_hex(4)}"
+
+
+class LeaderElection:
+    """One candidate. `acquire` blocks until it leads, `keep` blocks as long as it does; `is_leader` and `check` may be
+    asked by any thread and wait for nobody. Leadership that was lost does not come back: the process is to end, since
+    others may have written, and its supervisor starts a new candidate.
+
+        if election.acquire(stop):
+            …                                       # read the journal, serve
+            threading.Thread(target=election.keep, args=(stop,), name="lease", daemon=True).start()
+            while election.is_leader and not stop.wait(1.0): …
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        *,
+        identity: str | None = None,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = monotonic,
+        wall_clock: Callable[[], float] = time.time,
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+    ) -> None:
+        self.identity = identity or new_identity()
+        self._client = client
+        self._namespace = namespace
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._seen: dict[str, Any] | None = None
+        self._seen_changed_at = 0.0
+        self._renewed_at: float | None = None
+        self._lost = False
+        self._problem = ""
+
+    @property
+    def is_leader(self) -> bool:
+        """False for good once it was not renewed in time, or somebody else holds the Lease."""
+        with self._lock:
+            if self._renewed_at is None or self._lost:
+                return False
+            if self._clock() - self._renewed_at >= self._pace.give_up:
+                self._lost = True
+            return not self._lost
+
+    @property
+    def lost(self) -> bool:
+        """Whether it led and leads no more."""
+        return not self.is_leader and self._lost
+
+    @property
+    def problem(self) -> str:
+        """For people: why it does not lead. Empty where it does."""
+        if self.is_leader:
+            return ""
+        if self._lost:
+            return f"{self._name}: lost by {self.identity}"
+        return self._problem or f"{self._name}: not asked for yet"
+
+    def check(self) -> None:
+        """Raises `errors.Unavailable` where this is not the leader. To be asked before every write."""
+        if not self.is_leader:
+            raise errors.Unavailable(f"not the one writer: {self.problem}")
+
+    def acquire(self, stop: threading.Event) -> bool:
+        """Blocks until it leads (True) or `stop` is set (False). Raises what only a person can put right: `NotFound`
+        for a namespace that does not exist, `InvalidInput`."""
+        while not stop.is_set():
+            if self._try():
+                return True
+            self._wait(stop, self._pace.retry)
+        return False
+
+    def keep(self, stop: threading.Event) -> None:
+        """Renews until `stop` is set, and gives the Lease back then; or until it is lost."""
+        pause = self._pace.renew
+        while not self._wait(stop, pause):
+            renewed = self.is_leader and self._try()
+            if not self.is_leader:
+                _log.error("%s; this process must not write any more", self.problem)
+                return
+            pause = self._pace.renew if renewed else self._pace.retry
+        self.release()
+
+    def release(self) -> None:
+        """Gives the Lease back, so that a standby need not wait. Leads no more. May be repeated."""
+        led = self.is_leader
+        with self._lock:
+            self._lost = True
+            seen = self._seen
+        if led and seen is not None:
+            try:
+                self._client.replace(self._path, self._body(seen, holder=""))
+            except errors.CagrpcError as error:
+                _log.warning("%s: not given back, others take it when it expires: %s", self._name, error)
+
+    def step(self) -> bool:
+        """One try to take or renew the Lease: whether it is held now. Raises what the API server says."""
+        asked_at = self._clock()
+        try:
+            seen = self._look()
+            holder = "" if seen is None else str(seen["spec"].get("holderIdentity") or "")
+            if self._renewed_at is not None and not self._may_renew(holder, asked_at):
+                return False
+            if seen is None:
+                lease = self._client.create(self._collection, self._body(None, self.identity))
+            elif holder in ("", self.identity) or asked_at >= self._seen_changed_at + self._duration(seen):
+                lease = self._client.replace(self._path, self._body(seen, self.identity))
+            else:
+                self._stand_by(holder)
+                return False
+        except errors.Conflict:  # somebody was faster; the next try sees who
+            return False
+        with self._lock:
+            if self._renewed_at is None:
+                _log.info("%s: taken by us, %s", self._name, self.identity)
+            self._seen, self._seen_changed_at = lease, asked_at
+            self._renewed_at = asked_at  # as the time of asking: others count from a later one
+        return True
+
+    def _may_renew(self, holder: str, now: float) -> bool:
+        """A leader renews only what is its own still and could not have been another's in between."""
+        with self._lock:
+            renewed_at = self._renewed_at
+            self._lost = (
+                self._lost or holder != self.identity or renewed_at is None or now - renewed_at >= self._pace.give_up
+            )
+            return not self._lost
+
+    def _try(self) -> bool:
+        """`step`, with an API server that is out of reach told once."""
+        try:
+            held = self.step()
+        except errors.CagrpcError as error:
+            if self._renewed_at is None and not isinstance(error, errors.Unavailable):
+                raise
+            if str(error) != self._problem:
+                _log.warning("%s: %s", self._name, error)
+            self._problem = str(error)
+            return False
+        if held:
+            self._problem = ""
+        return held
+
+    def _look(self) -> dict[str, Any] | None:
+        try:
+            found = self._client.get(self._path)
+        except errors.NotFound:
+            return None
+        if self._seen is None or _version(found) != _version(self._seen):
+            self._seen, self._seen_changed_at = found, self._clock()
+        return found
+
+    def _stand_by(self, holder: str) -> None:
+        problem = f"{self._name}: held by {holder}"
+        if problem != self._problem:
+            _log.info("standing by; %s", problem)
+        self._problem = problem
+
+    def _body(self, seen: dict[str, Any] | None, holder: str) -> dict[str, Any]:
+        now = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        before = {} if seen is None else seen["spec"]
+        same = bool(holder) and before.get("holderIdentity") == holder
+        spec = {
+            **before,
+            "holderIdentity": holder,
+            "leaseDurationSeconds": self._pace.duration,
+            "renewTime": now,
+            "acquireTime": before.get("acquireTime", now) if same else now,
+            "leaseTransitions": before.get("leaseTransitions", 0) + (0 if same or seen is None or not holder else 1),
+        }
+        metadata = {"name": LEASE, "namespace": self._namespace} if seen is None else seen["metadata"]
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+    def _duration(self, lease: dict[str, Any]) -> float:
+        return float(lease["spec"].get("leaseDurationSeconds") or self._pace.duration)
+
+    @property
+    def _collection(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
+
+    @property
+    def _path(self) -> str:
+        return f"{self._collection}/{LEASE}"
+
+    @property
+    def _name(self) -> str:
+        return f"Lease {self._namespace}/{LEASE}"
+
+
+def _version(lease: dict[str, Any]) -> str:
+    return str(lease["metadata"]["resourceVersion"])

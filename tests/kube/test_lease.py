@@ -1,0 +1,216 @@
+"""One leader at a time, whatever the API server, the clocks and the other candidate do; and a quick change of hands."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cagrpc import errors
+from cagrpc.kube.lease import LeaderElection
+from tests.fleet.support import FakeClock
+from tests.kube.object_store import Fault, ObjectStore, object_store
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/cagrpc/leases"
+LEASE = f"{LEASES}/cagrpc"
+
+
+@pytest.fixture
+def store() -> Iterator[ObjectStore]:
+    with object_store(LEASES) as made:
+        yield made
+
+
+def _candidate(store: ObjectStore, name: str, clock: Callable[[], float], *, ahead: float = 0.0) -> LeaderElection:
+    """`ahead`: by so much its clocks are ahead of the others'."""
+    return LeaderElection(
+        store.client(),
+        "cagrpc",
+        identity=name,
+        clock=lambda: clock() + ahead,
+        wall_clock=lambda: 1_800_000_000 + clock() + 3600 * ahead,
+        wait=lambda stop, seconds: stop.is_set(),
+    )
+
+
+def _tried(candidate: LeaderElection) -> bool:
+    try:
+        return candidate.step()
+    except errors.Unavailable:
+        return False
+
+
+def test_one_of_two_leads_and_the_other_is_told_who(store: ObjectStore) -> None:
+    clock = FakeClock()
+    first, second = _candidate(store, "first", clock), _candidate(store, "second", clock)
+    assert first.step()
+    assert not second.step()
+    assert (first.is_leader, second.is_leader) == (True, False)
+    first.check()
+    with pytest.raises(errors.Unavailable, match="Lease cagrpc/cagrpc: held by first"):
+        second.check()
+    spec = store.objects[LEASE]["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("first", 10, 0)
+
+
+def test_what_is_given_back_is_taken_at_once(store: ObjectStore) -> None:
+    clock = FakeClock()
+    first, second = _candidate(store, "first", clock), _candidate(store, "second", clock)
+    stop = threading.Event()
+    assert first.acquire(stop)
+    assert not second.step()
+    stop.set()
+    first.keep(stop)
+    assert not first.is_leader
+    assert second.step()
+    assert second.is_leader
+    assert store.objects[LEASE]["spec"]["leaseTransitions"] == 1
+    first.release()
+    assert store.objects[LEASE]["spec"]["holderIdentity"] == "second"
+
+
+@pytest.mark.parametrize("ahead", [0.0, 100.0, -100.0])
+@pytest.mark.parametrize("phase", [0.0, 0.3, 0.9])
+def test_a_killed_leader_is_followed_after_its_lease_and_within_15_seconds(
+    store: ObjectStore, ahead: float, phase: float
+) -> None:
+    clock = FakeClock()
+    first, second = _candidate(store, "first", clock), _candidate(store, "second", clock, ahead=ahead)
+    assert first.step()
+    clock.advance(phase)
+    for _ in range(7):  # a standby for a while, with a leader that renews
+        assert not second.step()
+        clock.advance(1.0)
+        if _ % 2:
+            assert first.step()
+            killed_at = clock()
+    while not second.step():
+        clock.advance(1.0)
+    assert 10.0 <= clock() - killed_at <= 15.0
+
+
+@pytest.mark.parametrize(("away_seconds", "kept"), [(5.0, True), (20.0, False)])
+def test_an_api_server_that_is_away(store: ObjectStore, away_seconds: float, kept: bool) -> None:
+    clock = FakeClock()
+    first, second = _candidate(store, "first", clock), _candidate(store, "second", clock)
+    assert first.step()
+    assert not second.step()
+    store.fault = lambda _: Fault.CUT
+    back_at = clock() + away_seconds
+    while clock() < back_at:
+        clock.advance(1.0)
+        assert not _tried(first)
+        assert not _tried(second)
+    store.fault = lambda _: Fault.NONE
+    assert first.step() is kept
+    assert first.is_leader is kept
+    assert first.lost is not kept
+    assert second.step() is not kept
+
+
+def test_leadership_ends_by_the_clock_before_others_may_lead(store: ObjectStore) -> None:
+    clock = FakeClock()
+    first = _candidate(store, "first", clock)
+    assert first.step()
+    clock.advance(6.9)
+    first.check()
+    clock.advance(0.2)
+    with pytest.raises(errors.Unavailable, match="lost by first"):
+        first.check()
+    assert not first.step()
+    assert not first.is_leader
+
+
+def test_a_paused_leader_does_not_take_back_what_another_had(store: ObjectStore) -> None:
+    clock = FakeClock()
+    first, second = _candidate(store, "first", clock), _candidate(store, "second", clock)
+    assert first.step()
+    assert not second.step()
+    clock.advance(10.0)
+    assert second.step()
+    clock.advance(60.0)  # the second is gone as well, and nobody asked the first whether it leads
+    assert not first.step()
+    assert first.lost
+
+
+def test_a_renewal_that_was_slow_counts_from_its_beginning(store: ObjectStore) -> None:
+    clock = FakeClock()
+    first = _candidate(store, "first", clock)
+    assert first.step()
+    clock.advance(5.0)
+    store.before = lambda _: clock.advance(3.0)
+    assert first.step()
+    store.before = lambda _: None
+    assert first.is_leader
+    clock.advance(1.0)
+    assert not first.is_leader
+
+
+def test_a_lost_answer_leaves_the_lease_ours(store: ObjectStore) -> None:
+    first = _candidate(store, "first", FakeClock())
+    store.fault = lambda request: Fault.LOST if request.method == "POST" else Fault.NONE
+    assert not _tried(first)
+    assert first.step()
+    assert first.is_leader
+
+
+@pytest.mark.parametrize("holder", ["", "another"])
+def test_somebody_who_takes_the_lease_away_is_believed(store: ObjectStore, holder: str) -> None:
+    first = _candidate(store, "first", FakeClock())
+    stop = threading.Event()
+    assert first.acquire(stop)
+    found = store.objects[LEASE]
+    store.put(LEASE, {**found, "spec": {**found["spec"], "holderIdentity": holder}})
+    first.keep(stop)  # returns: it is lost
+    assert first.lost
+    assert store.objects[LEASE]["spec"]["holderIdentity"] == holder
+
+
+def test_a_deleted_lease_is_lost(store: ObjectStore) -> None:
+    first = _candidate(store, "first", FakeClock())
+    assert first.step()
+    del store.objects[LEASE]
+    assert not first.step()
+    assert first.lost
+
+
+def test_a_missing_namespace_is_told(store: ObjectStore) -> None:
+    store.kinds.clear()
+    with pytest.raises(errors.NotFound, match="leases"):
+        _candidate(store, "first", FakeClock()).acquire(threading.Event())
+
+
+def test_a_stop_ends_the_waiting(store: ObjectStore) -> None:
+    assert _candidate(store, "first", FakeClock()).step()
+    stop = threading.Event()
+    second = _candidate(store, "second", FakeClock())
+    second._wait = lambda stop, seconds: stop.set() or True  # type: ignore[func-returns-value]
+    assert not second.acquire(stop)
+
+
+_ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["first", "second", "pass", "cut", "lost", "late", "well"]), st.floats(0.0, 6.0)),
+    max_size=40,
+)
+
+
+@given(actions=_ACTIONS, ahead=st.floats(-1000, 1000))
+@settings(max_examples=150, deadline=None)
+def test_never_two_leaders(actions: list[tuple[str, float]], ahead: float) -> None:
+    with object_store(LEASES) as store:
+        clock = FakeClock(10_000.0)
+        candidates = {
+            "first": _candidate(store, "first", clock),
+            "second": _candidate(store, "second", clock, ahead=ahead),
+        }
+        faults = {"cut": Fault.CUT, "lost": Fault.LOST, "late": Fault.LATE, "well": Fault.NONE}
+        for what, seconds in actions:
+            clock.advance(seconds)
+            if what in faults:
+                store.fault = lambda request, fault=faults[what]: fault if request.method != "GET" else Fault.NONE  # type: ignore[misc]
+            elif what in candidates:
+                _tried(candidates[what])
+            assert sum(candidate.is_leader for candidate in candidates.values()) <= 1
