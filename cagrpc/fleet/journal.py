@@ -1,6 +1,7 @@
 """The journal: the fleet's memory of what it set out to do, written before anything is asked of a backend.
 
-Here are the protocol, small enough for a custom resource to stand behind it, and its SQLite implementation. What the
+Here are the protocol, small enough for custom resources to stand behind it (`cagrpc.kube.journal`), and its SQLite
+implementation. What the
 records mean is told in `records`, what follows from them in `increments`.
 """
 
@@ -37,7 +38,9 @@ class Journal(Protocol):
 
     def commit(self, changes: Changes) -> None:
         """Writes all of the changes, durably, or raises `errors.Unavailable` and has written none of them. An
-        implementation that is not told whether a write arrived has to find out before it answers."""
+        implementation that is not told whether a write arrived has to find out before it answers; one that cannot is
+        closed from then on. Raises `errors.InvalidInput`, also with nothing written, for a new increment that is too
+        large to be kept. What a known increment asks for never changes."""
         ...
 
     def probe(self) -> None:

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +24,11 @@ from cagrpc.fleet.records import (
     Member,
     MemberState,
 )
+from cagrpc.kube.journal import ClusterJournal
+from cagrpc.kube.journal_objects import FLEET_RECORDS, INCREMENTS
 from solver.model import Taint, TaintEffect
 from tests.fleet.support import MemoryJournal, group
+from tests.kube.object_store import object_store
 
 Opener = Callable[[], Journal]
 
@@ -39,11 +42,14 @@ def _memory(tmp_path: Path) -> Opener:
     return lambda: MemoryJournal(shelf)
 
 
-@pytest.fixture(params=[pytest.param(_sqlite, id="sqlite"), pytest.param(_memory, id="memory")])
-def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+@pytest.fixture(params=["sqlite", "memory", "cluster"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
     """Opens the same journal each time."""
-    made: Opener = request.param(tmp_path)
-    return made
+    if request.param == "cluster":
+        with object_store(INCREMENTS, FLEET_RECORDS) as store:
+            yield lambda: ClusterJournal(store.client(), "test")
+    else:
+        yield {"sqlite": _sqlite, "memory": _memory}[request.param](tmp_path)
 
 
 def _record(key: str, **more: object) -> IncrementRecord:
