@@ -116,6 +116,7 @@ class IncrementStatus:
     """Why it was rolled back, or what it waits for."""
     created_at_seconds: float = 0.0
     deadline_at_seconds: float = 0.0
+    finished_at_seconds: float | None = None
     short_groups: tuple[str, ...] = ()
     """Of one that failed: the node groups that could not be had."""
     held: tuple[HeldNode, ...] = ()

@@ -95,6 +95,7 @@ class IncrementRecord:
             message=self.message if message is None else message,
             created_at_seconds=self.created_at_seconds,
             deadline_at_seconds=self.deadline_at_seconds,
+            finished_at_seconds=self.finished_at_seconds,
             short_groups=self.short_groups,
             held=held,
         )

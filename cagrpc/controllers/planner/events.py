@@ -1,5 +1,5 @@
-"""Events on pods (events.k8s.io/v1): what the planner does for them, or why it does not. A queue with its own thread,
-which never holds up planning: what there is no time for is left out, and losing Events is no error.
+"""Events on pods (events.k8s.io/v1): what the planner does for them, or why it does not. A queue that another thread
+writes from, so that planning is never held up: what there is no time for is left out, and losing Events is no error.
 
 The same note on the same pod is told at most once in five minutes, and then as one more in the series of the first. At
 most so many Events a second are written as `Rate` says, however many pods wait.
@@ -25,7 +25,6 @@ CONTROLLER = "cagrpc.io/planner"
 REPEAT_SECONDS = 300.0
 _REMEMBERED = 20_000
 _LONGEST_NOTE = 1024  # bytes; upstream's validation
-_POLL_SECONDS = 0.5
 
 
 class Writer(Protocol):
@@ -72,7 +71,7 @@ class _Told:
 
 
 class Events:
-    """Thread-safe. `say` and `dropped` never wait; `drain` writes, and is called by the thread that `start` makes."""
+    """Thread-safe. `say` never waits; `drain` writes, and is for one thread of its own, about twice a second."""
 
     def __init__(
         self,
@@ -97,8 +96,6 @@ class Events:
         self._queue: OrderedDict[tuple[str, str], Note] = OrderedDict()
         self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
         self._problem = ""
         self.dropped = 0
         """Notes that found the queue full."""
@@ -115,19 +112,9 @@ class Events:
                 return
             self._queue[key] = note
 
-    def start(self) -> None:
-        """Begins to write."""
-        self._thread = threading.Thread(target=self._run, name="planner-events", daemon=True)
-        self._thread.start()
-
-    def stop(self, wait_seconds: float = 2.0) -> None:
-        """Ends; what is queued is lost."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(wait_seconds)
-
     def drain(self) -> int:
-        """Writes what the rate allows now. How many Events were written."""
+        """Writes what the rate allows now; how many Events that were. What cannot be written is lost, and no error;
+        the same trouble is logged once."""
         written = 0
         while (note := self._next()) is not None:
             try:
@@ -143,17 +130,13 @@ class Events:
             written += 1
         return written
 
-    def _run(self) -> None:
-        while not self._stopping.wait(_POLL_SECONDS):
-            self.drain()
-
     def _next(self) -> Note | None:
         """The next note that still holds, for which a token is taken."""
         now = self._clock()
         gained = max(0.0, now - self._filled_at) * self._rate.per_second
         self._tokens = min(self._rate.burst, self._tokens + gained)
         self._filled_at = now
-        while self._tokens >= 1 and not self._stopping.is_set():
+        while self._tokens >= 1:
             with self._lock:
                 if not self._queue:
                     return None

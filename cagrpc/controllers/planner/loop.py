@@ -22,7 +22,7 @@ from cagrpc.controllers.planner.events import Note
 from cagrpc.controllers.planner.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
 from cagrpc.controllers.planner.plans import LeftOut, Ordered, PlanRecord, Rounds
 from cagrpc.controllers.planner.problem import question
-from cagrpc.controllers.planner.serving import Serving, Settling
+from cagrpc.controllers.planner.serving import Serving, serving
 from cagrpc.controllers.planner.shortages import Shortages, offering
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.controllers.state import Arrivals, ClusterState, PodRef
@@ -113,10 +113,11 @@ class PlannerLoop:
         self._clock = clock
         self._budget = budget or Budget(settings.budget_seconds)
         self._shortages = Shortages(settings.shortage_seconds, clock)
-        self._settling = Settling(clock)
         self._memory = batching.Memory()
         self._previous: Plan | None = None
         self._unexplained: _Unexplained | None = None
+        self._explained: tuple[dict[int, LeftOut], dict[int, LeftOut]] = ({}, {})
+        """What was explained last, and how."""
         self._rounds = Rounds()
         self._waits_for = "starting"
         self._pause_until = float("-inf")
@@ -184,7 +185,7 @@ class PlannerLoop:
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = frozenset(each.offering for each in self._shortages.active())
-        return _Look(snapshot, self._settling.look(snapshot), short)
+        return _Look(snapshot, serving(snapshot, self._clock()), short)
 
     def _round(self, look: _Look, why: str) -> None:
         at, state = self._clock(), self._cluster.state()
@@ -291,9 +292,13 @@ class PlannerLoop:
 
     def _explain(self, waiting: _Unexplained) -> None:
         """What would serve pods that are not placed, while there is nothing else to do."""
-        seconds = min(EXPLAIN_SECONDS, self._budget.seconds)
-        explanation = explain(waiting.problem, waiting.plan, replace(self._budget, seconds=seconds))
-        self._unexplained = replace(waiting, unplaced=reasons.explained(waiting.unplaced, explanation))
+        known, found = self._explained
+        if known != waiting.unplaced:
+            seconds = min(EXPLAIN_SECONDS, self._budget.seconds)
+            explanation = explain(waiting.problem, waiting.plan, replace(self._budget, seconds=seconds))
+            found = reasons.explained(waiting.unplaced, explanation)
+            self._explained = (waiting.unplaced, found)
+        self._unexplained = replace(waiting, unplaced=found)
 
     def _tell_unplaced(self) -> None:
         told_of, self._unexplained = self._unexplained, None

@@ -1,19 +1,16 @@
-"""Which pods are served already, and on which nodes: those of increments in flight, and for a while those of
-increments that were let go, until the scheduler has bound them. So nothing is opened twice for them. What is planned
-beside them is `problem`'s.
+"""Which pods are served already, and where: those of increments in flight, and for a while those of increments that
+were let go, until the scheduler has bound them. So nothing is opened twice for them. Pure; what is planned beside them
+is `problem`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, Phase
-
-SETTLE_SECONDS = 30.0
-"""So long after its increment was let go a pod that still waits is left to the scheduler, which tries it again at most
-10 s after a node has changed. Then it is planned again, first of all onto the nodes that there are."""
+from cagrpc.controllers.settling import SETTLE_SECONDS
+from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, Phase, Placement
 
 _ON_ITS_WAY = (Phase.PLANNED, Phase.CREATING)
 
@@ -30,63 +27,46 @@ class ComingNode:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One look."""
+    """What the fleet's increments are for, at one time."""
 
-    coming: tuple[ComingNode, ...]
-    held: Mapping[str, HeldNode]
-    """By instance: nodes of increments that are ready, or were just let go, and the pods planned for them."""
-    unfinished: frozenset[str]
-    """Instances of those that are not let go yet."""
     increments: frozenset[str]
     """Those that serve pods."""
     pods: frozenset[str]
-    """All pods that are planned for a node of these."""
+    """UIDs of pods that are planned for a node of an increment in flight."""
+    coming: tuple[ComingNode, ...]
+    held: Mapping[str, HeldNode]
+    """By instance: nodes of increments that are ready and not let go yet, and the pods planned for them."""
+    settling: tuple[Placement, ...]
+    """Of increments that were let go a moment ago: the scheduler may still be at it. Which node it takes is its own
+    business."""
 
 
-class Settling:
-    """Remembers increments from when they are let go. Not for several threads."""
+def serving(snapshot: FleetSnapshot, now: float) -> Serving:
+    """`now` in seconds since the epoch."""
+    increments: set[str] = set()
+    pods: set[str] = set()
+    coming: list[ComingNode] = []
+    held: dict[str, HeldNode] = {}
+    settling: list[Placement] = []
+    for status in snapshot.increments:
+        placements = status.increment.placements
+        if status.phase in _ON_ITS_WAY:
+            coming.extend(_coming(status, snapshot.in_flight_pods))
+        elif status.phase is Phase.READY:
+            held.update((each.instance_id, each) for each in status.held)
+        elif _settles(status, now):
+            settling.extend(placements)
+        else:
+            continue
+        increments.add(status.id)
+        if status.phase.in_flight:
+            pods.update(pod for each in placements for pod in each.pods if pod in snapshot.in_flight_pods)
+    return Serving(frozenset(increments), frozenset(pods), tuple(coming), held, tuple(settling))
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds since the epoch, as the fleet's does."""
-        self._clock = clock
-        self._held: dict[str, tuple[HeldNode, ...]] = {}
-        self._done_at: dict[str, float] = {}
 
-    def look(self, snapshot: FleetSnapshot) -> Serving:
-        now = self._clock()
-        coming: list[ComingNode] = []
-        held: list[HeldNode] = []
-        unfinished: set[str] = set()
-        serving: set[str] = set()
-        pods: set[str] = set()
-        for status in snapshot.increments:
-            if status.phase in _ON_ITS_WAY:
-                coming.extend(_coming(status, snapshot.in_flight_pods))
-            elif status.phase is Phase.READY:
-                self._held[status.id] = status.held
-                held.extend(status.held)
-                unfinished.update(each.instance_id for each in status.held)
-            elif status.phase is Phase.DONE and now < self._let_go(status) + SETTLE_SECONDS:
-                # Not known after a restart: then the room of its pods is not kept for them.
-                held.extend(self._held.get(status.id, ()))
-            else:
-                continue
-            serving.add(status.id)
-            planned = {pod for placement in status.increment.placements for pod in placement.pods}
-            pods |= planned if status.phase is Phase.DONE else planned & snapshot.in_flight_pods
-        self._held = {key: nodes for key, nodes in self._held.items() if key in serving}
-        known = {status.id for status in snapshot.increments}
-        self._done_at = {key: at for key, at in self._done_at.items() if key in known}
-        return Serving(
-            coming=tuple(coming),
-            held={each.instance_id: each for each in held},
-            unfinished=frozenset(unfinished),
-            increments=frozenset(serving),
-            pods=frozenset(pods),
-        )
-
-    def _let_go(self, status: IncrementStatus) -> float:
-        return self._done_at.setdefault(status.id, self._clock())
+def _settles(status: IncrementStatus, now: float) -> bool:
+    finished_at = status.finished_at_seconds
+    return status.phase is Phase.DONE and finished_at is not None and now < finished_at + SETTLE_SECONDS
 
 
 def _coming(status: IncrementStatus, in_flight: AbstractSet[str]) -> Iterator[ComingNode]:

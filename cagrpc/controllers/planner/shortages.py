@@ -44,6 +44,8 @@ def offering(group: NodeGroup) -> str:
 def worsened(before: Shortage | None, name: str, at: float, asked_at: float, cause: str, base: float) -> Shortage:
     """The shortage after a failure. One more failure in a row doubles the time, unless it was asked for before the
     last one was known: then it says nothing new."""
+    if before is not None and _forgotten(before, at, base):
+        before = None
     if before is not None and asked_at <= before.since_seconds:
         failures = before.failures
     else:
@@ -51,6 +53,14 @@ def worsened(before: Shortage | None, name: str, at: float, asked_at: float, cau
     length = base * min(2 ** (failures - 1), MOST_TIMES)
     since = at if before is None else max(at, before.since_seconds)
     return Shortage(name, failures, since, since + length, cause)
+
+
+def _forgotten(shortage: Shortage, now: float, base: float) -> bool:
+    return now >= shortage.until_seconds + MOST_TIMES * base
+
+
+def _ended_at(status: IncrementStatus, now: float) -> float:
+    return now if status.finished_at_seconds is None else status.finished_at_seconds
 
 
 class Shortages:
@@ -64,21 +74,20 @@ class Shortages:
         self._counted: frozenset[str] = frozenset()
 
     def learn(self, snapshot: FleetSnapshot) -> None:
-        """Counts each increment that ended since the last call, once."""
+        """Counts each increment that ended since the last call, once. After a restart that is all that the journal
+        tells of, each at its time."""
+        now = self._clock()
         ended = [status for status in snapshot.increments if status.phase in (*_FAILED, *_SUCCEEDED)]
-        for status in ended:
-            if status.id in self._counted:
-                continue
+        new = [(_ended_at(status, now), status) for status in ended if status.id not in self._counted]
+        for at, status in sorted(new, key=lambda each: each[0]):
             groups = [snapshot.groups[name].group for name in status.increment.deltas if name in snapshot.groups]
             if status.phase in _SUCCEEDED:
                 self._forget(groups, status)
             else:
                 short = [group for group in groups if group.id in status.short_groups]
-                self.note(short, status.message, at=self._clock(), asked_at=status.created_at_seconds)
+                self.note(short, status.message, at=at, asked_at=status.created_at_seconds)
         self._counted = frozenset(status.id for status in ended)
-        now = self._clock()
-        longest = MOST_TIMES * self._base
-        self._known = {name: each for name, each in self._known.items() if now < each.until_seconds + longest}
+        self._known = {name: each for name, each in self._known.items() if not _forgotten(each, now, self._base)}
 
     def note(self, groups: Iterable[NodeGroup], cause: str, *, at: float, asked_at: float) -> None:
         """One failure of the groups' offerings, which were asked for at `asked_at`."""

@@ -1,0 +1,151 @@
+"""Events on pods: what is written, how often, and that nobody waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from cagrpc import errors
+from cagrpc.controllers.planner.events import NOT_PLANNED, PLANNED, Events, Note, Rate
+from cagrpc.controllers.state import PodRef
+from tests.fleet.support import FakeClock
+
+
+class Writer:
+    """An API server that keeps Events."""
+
+    def __init__(self) -> None:
+        self.events: dict[str, dict[str, Any]] = {}
+        self.calls: list[str] = []
+        self.trouble: errors.CagrpcError | None = None
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        self._call(f"POST {path}")
+        self.events[f"{path}/{body['metadata']['name']}"] = dict(body)
+        return dict(body)
+
+    def patch(self, path: str, body: Any) -> dict[str, Any]:
+        self._call(f"PATCH {path}")
+        if path not in self.events:
+            raise errors.NotFound(path)
+        self.events[path].update(body)
+        return self.events[path]
+
+    def _call(self, call: str) -> None:
+        self.calls.append(call)
+        if self.trouble is not None:
+            raise self.trouble
+
+
+def _pod(number: int) -> PodRef:
+    return PodRef(f"uid-{number}", "shop", f"web-{number}")
+
+
+@pytest.fixture
+def writer() -> Writer:
+    return Writer()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(1_700_000_000.25)
+
+
+def test_an_event_says_which_pod_and_why(writer: Writer, clock: FakeClock) -> None:
+    events = Events(writer, clock=clock, instance="cagrpc-0")
+    events.say(Note(_pod(1), NOT_PLANNED, "no node group fits"))
+    assert events.drain() == 1
+    ((path, event),) = writer.events.items()
+    assert path.startswith("/apis/events.k8s.io/v1/namespaces/shop/events/web-1.")
+    del event["metadata"]
+    assert event == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "eventTime": "2023-11-14T22:13:20.250000Z",
+        "type": "Warning",
+        "reason": "NotPlanned",
+        "action": "Planning",
+        "note": "no node group fits",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "web-1", "uid": "uid-1"},
+        "reportingController": "cagrpc.io/planner",
+        "reportingInstance": "cagrpc-0",
+    }
+
+
+def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(writer: Writer, clock: FakeClock) -> None:
+    events = Events(writer, clock=clock)
+    for _ in range(60):
+        events.say(Note(_pod(1), NOT_PLANNED, "no room"))
+        events.drain()
+        clock.advance(10)
+    assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH"]
+    (event,) = writer.events.values()
+    assert event["series"] == {"count": 2, "lastObservedTime": "2023-11-14T22:18:20.250000Z"}
+
+
+def test_an_event_that_has_expired_is_made_anew(writer: Writer, clock: FakeClock) -> None:
+    events = Events(writer, clock=clock)
+    events.say(Note(_pod(1), NOT_PLANNED, "no room"))
+    events.drain()
+    writer.events.clear()
+    clock.advance(4000)
+    events.say(Note(_pod(1), NOT_PLANNED, "no room"))
+    events.drain()
+    assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH", "POST"]
+
+
+def test_news_about_a_pod_replaces_what_was_not_yet_told(writer: Writer, clock: FakeClock) -> None:
+    events = Events(writer, clock=clock)
+    events.say(Note(_pod(1), NOT_PLANNED, "no room"))
+    events.say(Note(_pod(1), NOT_PLANNED, "a limit"))
+    events.say(Note(_pod(1), PLANNED, "increment x"))
+    events.drain()
+    assert [event["note"] for event in writer.events.values()] == ["a limit", "increment x"]
+
+
+def test_many_pods_are_told_of_at_a_measured_rate(writer: Writer, clock: FakeClock) -> None:
+    events = Events(writer, clock=clock, rate=Rate(per_second=10, burst=20), most_queued=1000)
+    for number in range(10_000):
+        events.say(Note(_pod(number), NOT_PLANNED, "no room"))
+    assert events.dropped == 9000
+    assert events.drain() == 20
+    for _ in range(10):
+        clock.advance(1)
+        assert events.drain() == 10
+    clock.advance(3600)
+    assert events.drain() == 20
+
+
+def test_a_warning_that_no_longer_holds_is_not_told(writer: Writer, clock: FakeClock) -> None:
+    events = Events(writer, clock=clock, still_waits=lambda pod: pod.uid == "uid-2", rate=Rate(1, 1))
+    for number in (1, 2):
+        events.say(Note(_pod(number), NOT_PLANNED, "no room"))
+    assert events.drain() == 1
+    assert [event["regarding"]["uid"] for event in writer.events.values()] == ["uid-2"]
+
+
+def test_an_api_server_out_of_reach_is_no_error_and_told_once(
+    writer: Writer, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    events = Events(writer, clock=clock)
+    writer.trouble = errors.Unavailable("the API server does not answer")
+    for number in range(5):
+        events.say(Note(_pod(number), NOT_PLANNED, "no room"))
+        assert events.drain() == 0
+    assert len(caplog.records) == 1
+    writer.trouble = None
+    events.say(Note(_pod(9), NOT_PLANNED, "no room"))
+    assert events.drain() == 1
+
+
+def test_long_notes_and_names_fit_what_the_api_server_takes(writer: Writer, clock: FakeClock) -> None:
+    events = Events(writer, clock=clock)
+    events.say(Note(PodRef("uid", "shop", "x" * 229 + "-" + "y" * 20), NOT_PLANNED, "é" * 2000))
+    events.drain()
+    (event,) = writer.events.values()
+    assert len(event["note"].encode()) <= 1024
+    name = event["metadata"]["name"]
+    assert len(name) <= 253
+    assert "-." not in name
