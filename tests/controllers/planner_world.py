@@ -74,9 +74,11 @@ class FakeCluster:
         seen = [pod.seen_at for pod in self.pending()]
         return Arrivals(len(seen), min(seen, default=None), max(seen, default=None), self.to_come)
 
-    def state(self) -> ClusterState:
+    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
         sets: defaultdict[Any, list[SimPod]] = defaultdict(list)
         for pod in self.pending():
+            if pod.ref.uid in without:
+                continue
             sets[pod.spec, pod.priority, pod.gang].append(pod)
         waiting = []
         for (spec, priority, gang), pods in sets.items():
@@ -220,6 +222,7 @@ class World:
             why_not=lambda: self.why_not,
             say=self.notes.append,
             clock=self.clock,
+            now=self.clock,
             budget=Budget(deterministic_seconds=1.0),
         )
 

@@ -21,7 +21,8 @@ from cagrpc.controllers.planner import batching, reasons
 from cagrpc.controllers.planner.events import Note
 from cagrpc.controllers.planner.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
 from cagrpc.controllers.planner.plans import LeftOut, Ordered, PlanRecord, Rounds
-from cagrpc.controllers.planner.problem import question
+from cagrpc.controllers.planner.problem import groups_as_planned, question
+from cagrpc.controllers.planner.room import Room
 from cagrpc.controllers.planner.serving import Serving, serving
 from cagrpc.controllers.planner.shortages import Shortages, offering
 from cagrpc.controllers.settings import PlannerSettings
@@ -48,7 +49,7 @@ class Cluster(Protocol):
 
     def arrivals(self) -> Arrivals: ...
 
-    def state(self) -> ClusterState: ...
+    def state(self, *, without: AbstractSet[str] = ...) -> ClusterState: ...
 
     def pod_of(self, uid: str) -> PodRef | None: ...
 
@@ -99,20 +100,21 @@ class PlannerLoop:
         *,
         why_not: Callable[[], str | None] = lambda: None,
         say: Callable[[Note], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
         budget: Budget | None = None,
     ) -> None:
         """`why_not` says why this process must not plan (it is not the leader); `say` takes what is to be told on pods
-        (`Events.say`). `clock` gives seconds since the epoch, and is the clock of the fleet and of `Arrivals` too.
-        `budget` is of one round, the settings' by default."""
+        (`Events.say`). `clock` gives seconds that only grow, the same as `Arrivals` has; `now` those since the epoch,
+        as the fleet's does. `budget` is of one round, the settings' by default."""
         self._fleet = fleet
         self._cluster = cluster
         self._settings = settings
         self._why_not = why_not
         self._say = say
-        self._clock = clock
+        self._clock, self._now = clock, now
         self._budget = budget or Budget(settings.budget_seconds)
-        self._shortages = Shortages(settings.shortage_seconds, clock)
+        self._shortages = Shortages(settings.shortage_seconds, now)
         self._memory = batching.Memory()
         self._previous: Plan | None = None
         self._unexplained: _Unexplained | None = None
@@ -185,11 +187,14 @@ class PlannerLoop:
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = frozenset(each.offering for each in self._shortages.active())
-        return _Look(snapshot, serving(snapshot, self._clock()), short)
+        return _Look(snapshot, serving(snapshot, self._now()), short)
 
     def _round(self, look: _Look, why: str) -> None:
-        at, state = self._clock(), self._cluster.state()
-        asked = question(state, look.snapshot, look.serving, look.short, self._previous)
+        at, state = self._now(), self._cluster.state()
+        room = Room(state, look.snapshot, look.serving, groups_as_planned(look.snapshot))
+        if room.served:  # asked for again, since what is left of a gang is the view's to say
+            state = self._cluster.state(without=room.served)
+        asked = question(state, look.snapshot, room, look.short, self._previous)
         if not asked.pods:
             return
         record_id = secrets.token_hex(4)
@@ -268,7 +273,7 @@ class PlannerLoop:
                 break
             except errors.OutOfCapacity as error:
                 short = [groups[name] for name in error.node_groups or asked.deltas if name in groups]
-                self._shortages.note(short, str(error), at=self._clock(), asked_at=self._clock())
+                self._shortages.note(short, str(error), at=self._now(), asked_at=self._now())
                 ordered.append(_refused(asked, error))
                 news = True
             except errors.CagrpcError as error:  # sizes or limits: where these changed, that is news already

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from cagrpc.controllers.planner.room import Room, Waiting
-from cagrpc.controllers.planner.serving import Serving
+from cagrpc.controllers.planner.room import Room
 from cagrpc.controllers.planner.shortages import offering
 from cagrpc.controllers.state import ClusterState, PodRef
-from cagrpc.fleet.model import FleetSnapshot, GroupState
+from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.wire.nodes import group_labels
 from solver.model import NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem
 
@@ -41,27 +40,29 @@ def class_key(pods: PodSet | PodClass) -> ClassKey:
     return pods.spec, pods.priority, pods.gang, pods.placeholder
 
 
+def groups_as_planned(snapshot: FleetSnapshot) -> tuple[NodeGroup, ...]:
+    """With labels as their Nodes will have them; what their minimum needs the fleet orders itself."""
+    return tuple(
+        replace(state.group, target_size=state.target_size, labels=group_labels(state.group), min_size=0)
+        for state in snapshot.groups.values()
+    )
+
+
 def question(
     state: ClusterState,
     snapshot: FleetSnapshot,
-    serving: Serving,
+    room: Room,
     short: AbstractSet[str] = frozenset(),
     previous: Plan | None = None,
 ) -> Question:
-    """`short` are offerings to leave out; `previous` is the plan of the last round, wherever it got to."""
-    specs: Waiting = {pod.uid: each.pod_set.spec for each in state.waiting for pod in each.pods}
-    groups = tuple(_as_planned(each) for each in snapshot.groups.values())
-    room = Room(state, snapshot, serving, groups, specs)
-    served = serving.pods | room.settling
-    waiting = []
+    """`state` is without the pods that are served; `short` are offerings to leave out; `previous` is the plan of the
+    last round, wherever it got to."""
     pods: defaultdict[ClassKey, list[PodRef]] = defaultdict(list)
     for each in state.waiting:
-        left = [pod for pod in each.pods if pod.uid not in served]
-        if left:
-            waiting.append(replace(each.pod_set, count=len(left)))
-            pods[class_key(each.pod_set)].extend(left)
+        pods[class_key(each.pod_set)].extend(each.pods)
+    groups = groups_as_planned(snapshot)
     problem = Problem(
-        pod_sets=tuple(waiting),
+        pod_sets=tuple(each.pod_set for each in state.waiting),
         node_groups=tuple(group for group in groups if offering(group) not in short),
         nodes=room.nodes,
         limits=snapshot.limits,
@@ -78,11 +79,6 @@ def question(
 
 def _age(pod: PodRef) -> tuple[int, str, str]:
     return pod.created_at_seconds, pod.namespace, pod.name
-
-
-def _as_planned(state: GroupState) -> NodeGroup:
-    """With labels as its Nodes will have them; what its minimum needs the fleet orders itself."""
-    return replace(state.group, target_size=state.target_size, labels=group_labels(state.group), min_size=0)
 
 
 def _not_to_come(plan: Plan) -> Plan:

@@ -14,29 +14,26 @@ from cagrpc.wire.nodes import HOSTNAME
 from solver.explain_question import after_daemons
 from solver.model import PODS, Node, NodeGroup, PodSpec, Problem, Resources, RunningPods
 
-Waiting = Mapping[str, PodSpec]
+_Waiting = Mapping[str, PodSpec]
 """Specs of all pods that wait, served or not, by UID. Others are bound, and counted where they run, or gone."""
 
 
 class Room:
     """`nodes` have what is free on them, less what is kept for pods that are served; `coming` names those of them that
-    the scheduler does not see yet; `settling` are pods whose increment was let go and that still have room."""
+    the scheduler does not see yet; `served` are those pods: planned for increments in flight, or for one that was let
+    go, and still with room there."""
 
     def __init__(
-        self,
-        state: ClusterState,
-        snapshot: FleetSnapshot,
-        serving: Serving,
-        groups: Sequence[NodeGroup],
-        waiting: Waiting,
+        self, state: ClusterState, snapshot: FleetSnapshot, serving: Serving, groups: Sequence[NodeGroup]
     ) -> None:
-        """`groups` have labels as their Nodes have them."""
-        self._waiting = waiting
+        """`state` is with all pods, `groups` have labels as their Nodes have them."""
+        self._waiting = waiting = {pod.uid: each.pod_set.spec for each in state.waiting for pod in each.pods}
         self._templates = _Templates(Problem((), tuple(groups), daemon_sets=state.daemon_sets))
         standing = list(self._standing(state, snapshot, serving))
         coming = list(self._coming(state, serving))
         placed = _settle(standing, snapshot, serving.settling, waiting)
-        self.settling = frozenset(pod for pods in placed.values() for pod in pods)
+        settling = (pod for pods in placed.values() for pod in pods)
+        self.served = (serving.pods & waiting.keys()).union(settling)
         kept = [_holding(node, placed.get(provider_id, ()), waiting) for provider_id, node in standing]
         self.nodes = (*kept, *coming)
         self.coming = frozenset(node.name for node in coming)
@@ -97,7 +94,7 @@ class _Templates:
 
 
 def _settle(
-    standing: Iterable[tuple[str, Node]], snapshot: FleetSnapshot, placements: Iterable[Placement], waiting: Waiting
+    standing: Iterable[tuple[str, Node]], snapshot: FleetSnapshot, placements: Iterable[Placement], waiting: _Waiting
 ) -> Mapping[str, tuple[str, ...]]:
     """Instance -> pods of placements that still wait and that fit there together. Whose placement fits no node of its
     group any more has lost its room to others, and is planned again."""
@@ -130,7 +127,7 @@ def _sum(specs: Iterable[PodSpec]) -> dict[str, int]:
     return dict(total)
 
 
-def _holding(node: Node, pods: Iterable[str], waiting: Waiting) -> Node:
+def _holding(node: Node, pods: Iterable[str], waiting: _Waiting) -> Node:
     """The node with the room kept for those of the pods that still wait."""
     kept = Counter(waiting[uid] for uid in pods if uid in waiting)
     if not kept:
