@@ -8,14 +8,11 @@ from collections.abc import Set as AbstractSet
 from threading import Lock
 from typing import Protocol
 
+from cagrpc.controllers.planner.serving import SETTLE_SECONDS
+from cagrpc.controllers.scale_down_room import fits
 from cagrpc.controllers.state import ClusterNode, ClusterState, PodRef
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, Increment, Phase
-from solver.eligibility import why_not_eligible
-from solver.model import PODS, PodSpec
-
-SETTLE_SECONDS = 30.0
-"""More than the scheduler takes for thousands of pods, and for its back-off (10 s) of those that did not fit before."""
 
 
 class SeesCluster(Protocol):
@@ -69,15 +66,7 @@ def _with_room(state: ClusterState, snapshot: FleetSnapshot, groups: dict[str, s
         for pod in waiting.pods:
             for group in groups.get(pod.uid, ()):
                 if group not in room:
-                    room[group] = any(_fits(waiting.pod_set.spec, node) for node in nodes.get(group, ()))
+                    room[group] = any(fits(waiting.pod_set.spec, node.node) for node in nodes.get(group, ()))
                 if room[group]:
                     yield pod.uid
                     break
-
-
-def _fits(spec: PodSpec, node: ClusterNode) -> bool:
-    free = node.node.free
-    wanted = {PODS: 1, **dict(spec.requests)}
-    if any(free.get(resource, 0) < amount for resource, amount in wanted.items()):
-        return False
-    return not why_not_eligible(spec, node.node.labels, node.node.taints, node.node.name)
