@@ -161,7 +161,8 @@ class NodeLife:
         """Whatever is missing of a Node: it, its readiness, its Lease, what its pods wait for."""
         if node is None:
             self._register(name, instance)
-            return None  # its change is news of its own
+            self.leases.keep(name)
+            return None  # the rest once it is clear what controllers have done
         if not node.ready:
             with suppress(NotFound):
                 self._learned(

@@ -245,7 +245,8 @@ class ControlPlane:
             self.stop_scheduler()
             self.start_scheduler(before)
 
-    def start_controller_manager(self) -> None:
+    def start_controller_manager(self, *flags: str) -> None:
+        """`flags` are more of them."""
         port = free_port()
         process = self._start(
             "kube-controller-manager",
@@ -261,6 +262,7 @@ class ControlPlane:
             "--kube-api-burst=2000",
             f"--feature-gates={GATES}",
             "--v=2",
+            *flags,
         )
         self._wait_until_healthy(process, port)
         account = "/api/v1/namespaces/default/serviceaccounts/default"
@@ -268,6 +270,17 @@ class ControlPlane:
 
     def stop_controller_manager(self) -> None:
         self._processes["kube-controller-manager"].stop()
+
+    @contextmanager
+    def controller_manager(self, *flags: str) -> Iterator[None]:
+        """With more flags for a while."""
+        self.stop_controller_manager()
+        self.start_controller_manager(*flags)
+        try:
+            yield
+        finally:
+            self.stop_controller_manager()
+            self.start_controller_manager()
 
     def _wait_until_healthy(self, process: Process, port: int) -> None:
         with urllib3.PoolManager(ca_certs=str(self.directory / "ca.crt"), retries=False, timeout=5) as pool:

@@ -1,0 +1,221 @@
+"""Simulated instances as Nodes of a real cluster: the real scheduler, controllers and API server take them for such."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cagrpc.backends.simulated import ID_PREFIX, SimulatedBackend
+from cagrpc.backends.simulated_behaviour import EVERYWHERE, Behaviour
+from cagrpc.cli.loops import Loop
+from cagrpc.controllers.node_life import NodeLife
+from cagrpc.controllers.settings import START_UP_TAINT, Realise
+from cagrpc.controllers.startup import StartUp
+from cagrpc.controllers.view import ClusterView
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.journal import SqliteJournal
+from cagrpc.fleet.model import Increment, Phase, Placement
+from solver.model import NodeGroup
+from tests.controlplane.cluster import LEASES_OF_NODES, NODES, Cluster
+from tests.controlplane.processes import wait_for
+
+_SMALL = NodeGroup("small", {"cpu": 2000, "memory": 4 * 2**30}, 0.1, max_size=100, instance_type="small", zone="a")
+_EVERY_SECONDS = 0.1
+_GRACE = ("--node-monitor-grace-period=10s", "--node-monitor-period=1s")
+
+
+class Live:
+    """A fleet of simulated instances in a cluster, with all that makes them Nodes; letting go of them is another loop,
+    which begins with `let_go`."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self.cluster = cluster
+        self.client = cluster.plane.client()
+        self.view = ClusterView(self.client)
+        self.backend = SimulatedBackend(directory / "simulated.sqlite")
+        self.backend.set_behaviour(EVERYWHERE, Behaviour(boot_seconds=0.2, delete_seconds=0.2))
+        self.fleet = Fleet([_SMALL], [], self.backend, SqliteJournal(directory / "journal.sqlite"), nodes=self.view)
+        self.loops: list[Loop] = []
+        self.lives: list[NodeLife] = []
+        self.view.start()
+        self.loop("fleet", self.fleet.reconcile)
+        self.live()
+
+    def loop(self, name: str, step: Any) -> Loop:
+        loop = Loop(name, step, _EVERY_SECONDS)
+        self.loops.append(loop)
+        loop.start()
+        return loop
+
+    def live(self, lease_seconds: float = 40.0) -> None:
+        """In place of the one before, which ends as in a crash."""
+        for life in self.lives:
+            life.stop()
+        life = NodeLife(self.client, self.backend, lambda: self.fleet.snapshot, lease_seconds=lease_seconds)
+        self.lives.append(life)
+        life.start()
+        self.loop("nodes", life.step)
+
+    def let_go(self, realise: Realise = Realise.SIMULATE) -> None:
+        self.loop("start-up", StartUp(self.client, self.fleet, self.view, realise=realise).step)
+
+    def stop(self) -> None:
+        for loop in self.loops:
+            loop.end()
+        for loop in self.loops:
+            loop.join(10)
+        for life in self.lives:
+            life.stop()
+        self.view.stop()
+        self.fleet.close()
+        self.backend.close()
+        self.client.close()
+
+    def order(self, count: int, *planned: tuple[str, ...]) -> str:
+        """An increment of so many nodes, for pods of these UIDs."""
+        placements = tuple(Placement(_SMALL.id, pods) for pods in planned)
+        return self.fleet.apply(Increment({_SMALL.id: count}, placements=placements)).id
+
+    def names(self) -> list[str]:
+        return [i.id.removeprefix(ID_PREFIX) for i in self.fleet.snapshot.groups[_SMALL.id].instances]
+
+    def delete(self, name: str) -> None:
+        self.fleet.delete_instances(_SMALL.id, [ID_PREFIX + name])
+
+    def ready(self) -> list[str]:
+        """Names of nodes that are Ready and carry no taint but ours."""
+        return sorted(
+            node["metadata"]["name"]
+            for node in self.cluster.nodes()
+            if condition(node, "Ready") == "True" and {*taints(node)} <= {START_UP_TAINT}
+        )
+
+    def leases(self) -> dict[str, str]:
+        """When each Node's was renewed."""
+        leases = self.cluster.admin.items(LEASES_OF_NODES)
+        return {lease["metadata"]["name"]: lease["spec"]["renewTime"] for lease in leases}
+
+    def wait_for_nodes(self, count: int) -> list[str]:
+        wait_for(lambda: len(self.ready()) == count == len(self.cluster.nodes()), f"{count} nodes are ready")
+        return self.ready()
+
+    def running(self) -> dict[str, str]:
+        """Nodes of pods that run."""
+        return {
+            pod["metadata"]["name"]: pod["spec"]["nodeName"]
+            for pod in self.cluster.pods()
+            if pod["status"]["phase"] == "Running" and condition(pod, "Ready") == "True"
+        }
+
+
+def condition(document: Mapping[str, Any], kind: str) -> str | None:
+    return next((c["status"] for c in document["status"].get("conditions", ()) if c["type"] == kind), None)
+
+
+def taints(node: Mapping[str, Any]) -> list[str]:
+    return [taint["key"] for taint in node["spec"].get("taints", ())]
+
+
+@pytest.fixture
+def live(cluster: Cluster, tmp_path: Path) -> Iterator[Live]:
+    live = Live(cluster, tmp_path)
+    yield live
+    live.stop()
+
+
+def test_nodes_come_and_the_scheduler_uses_them_only_once_they_are_let_go(cluster: Cluster, live: Live) -> None:
+    cluster.create_pod("waiting", {"cpu": "1"})
+    increment = live.order(1)
+    (name,) = live.wait_for_nodes(1)
+    wait_for(lambda: live.fleet.increment(increment).phase is Phase.READY, "the increment is ready")
+
+    def refused() -> bool:
+        (pod,) = cluster.pods()
+        told = [c.get("message", "") for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
+        return any("1 node(s) had untolerated taint" in message for message in told)
+
+    wait_for(refused, "the scheduler finds nothing but the held node")
+    live.let_go()
+    wait_for(lambda: live.running() == {"waiting": name}, "the pod runs")
+    assert live.fleet.increment(increment).phase is Phase.DONE
+    assert taints(cluster.nodes()[0]) == []
+
+
+def test_pods_are_bound_as_planned_against_the_schedulers_taste(cluster: Cluster, live: Live) -> None:
+    pods = [cluster.create_pod(f"pod-{number}", {"cpu": "500m"})["metadata"]["uid"] for number in range(3)]
+    wait_for(lambda: live.view.arrivals().waiting == 3, "the view knows the pods")
+    live.order(3, tuple(pods))
+    live.let_go(Realise.BIND)
+    wait_for(lambda: len(live.running()) == 3, "the pods run")
+    assert len(live.wait_for_nodes(3)) == 3
+    assert len(set(live.running().values())) == 1
+
+
+def test_with_an_instance_its_node_goes_and_its_pods_come_again_elsewhere(cluster: Cluster, live: Live) -> None:
+    live.let_go()
+    live.order(2)
+    live.wait_for_nodes(2)
+    cluster.create_deployment("web", 2, {"cpu": "1500m"})
+    wait_for(lambda: len(set(live.running().values())) == 2, "a pod runs on each node")
+    before = live.running()
+    lost = next(iter(before.values()))
+    live.order(1)
+    live.delete(lost)
+    wait_for(lambda: len(live.running()) == 2 and lost not in live.running().values(), "both run elsewhere")
+    assert {name for name, node in before.items() if node != lost} < set(live.running())
+    wait_for(lambda: lost not in {node["metadata"]["name"] for node in cluster.nodes()}, "the node is gone")
+    wait_for(lambda: sorted(live.leases()) == live.ready(), "nodes have Leases, and only those")
+
+
+def test_deleted_pods_go_also_those_that_jobs_hold(cluster: Cluster, live: Live) -> None:
+    live.let_go()
+    live.order(1)
+    live.wait_for_nodes(1)
+    work = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/none"}]}
+    job = {"metadata": {"name": "job"}, "spec": {"parallelism": 2, "completions": 2, "template": {"spec": work}}}
+    jobs = cluster.path("jobs", api="apis/batch/v1")
+    cluster.admin.create(jobs, job)
+    cluster.create_pod("plain", {"cpu": "100m"})
+    wait_for(lambda: len(live.running()) == 3, "all run")
+    cluster.admin.delete(cluster.path("pods", "plain"))
+    cluster.admin.delete(f"{jobs}/job", propagationPolicy="Background")
+    wait_for(lambda: not cluster.pods(), "all are gone")
+
+
+def test_nodes_stay_ready_as_long_as_somebody_lives_for_them(cluster: Cluster, live: Live) -> None:
+    with cluster.plane.controller_manager(*_GRACE):
+        live.live(lease_seconds=5)
+        live.let_go()
+        live.order(2)
+        names = live.wait_for_nodes(2)
+        renewals: set[tuple[str, str]] = set()
+
+        def renewed() -> bool:
+            assert live.ready() == names
+            renewals.update(live.leases().items())
+            return min(Counter(name for name, _ in renewals).values(), default=0) >= 7
+
+        wait_for(renewed, "each Lease is renewed six times, for longer than the grace")
+        for life in live.lives:
+            life.stop()
+        wait_for(lambda: not live.ready(), "the nodes are given up")
+        live.live(lease_seconds=5)
+        assert live.wait_for_nodes(2) == names
+
+
+def test_a_restart_of_the_api_server_changes_nothing(cluster: Cluster, live: Live) -> None:
+    live.let_go()
+    live.order(2)
+    live.wait_for_nodes(2)
+    cluster.plane.stop_apiserver()
+    live.order(2)
+    live.delete(live.names()[0])
+    cluster.plane.start_apiserver()
+    cluster.create_deployment("web", 3, {"cpu": "1500m"})
+    wait_for(lambda: len(set(live.running().values())) == 3, "a pod runs on each node")
+    assert live.wait_for_nodes(3) == sorted(live.names())
+    assert set(taints(cluster.admin.get(f"{NODES}/{live.names()[0]}"))) == set()
