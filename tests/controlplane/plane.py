@@ -85,7 +85,7 @@ class ControlPlane:
     def server(self) -> str:
         return f"https://127.0.0.1:{self._port}"
 
-    def api(self, user: User) -> Api:
+    def api(self, user: User = User.ADMIN) -> Api:
         return Api(self.server, self.directory / "ca.crt", self._tokens[user])
 
     def client(self, user: User = User.ADMIN) -> Client:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from tests.controlplane.binaries import CannotBuild, build, lacking, required
 from tests.controlplane.cluster import Cluster
+from tests.controlplane.live import Live
 from tests.controlplane.plane import ControlPlane
 
 LEFT_OUT = "no control plane here: "
@@ -65,3 +67,11 @@ def cluster(control_plane: ControlPlane) -> Iterator[Cluster]:
     yield cluster
     control_plane.restore()
     cluster.tidy()
+
+
+@pytest.fixture
+def live(cluster: Cluster, tmp_path: Path) -> Iterator[Live]:
+    """`cagrpc serve` in the cluster; its last process is killed before the cluster is tidied."""
+    live = Live(cluster, tmp_path)
+    yield live
+    live.close()

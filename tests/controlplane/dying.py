@@ -1,0 +1,83 @@
+"""`cagrpc` that dies by SIGKILL at a step of what it changes: `python -m tests.controlplane.dying STEP ARGUMENT...`.
+
+Steps are told on standard error, one a line, after `step: `: just before and just after each commit of the journal,
+each order and deletion of the backend, and each write of a pod or Node. `STEP#3` is the third one of its name.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from threading import Lock
+from typing import Any
+
+from cagrpc.backends.simulated import SimulatedBackend
+from cagrpc.cli.main import main
+from cagrpc.fleet.journal import SqliteJournal
+from cagrpc.fleet.records import Changes
+from cagrpc.kube.client import Client
+
+NEVER = "never"
+
+
+class Steps:
+    def __init__(self, fatal: str) -> None:
+        name, _, number = fatal.partition("#")
+        self._fatal = (name, int(number or 1))
+        self._seen: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def __call__(self, name: str) -> None:
+        with self._lock:
+            self._seen[name] += 1
+            print(f"step: {name}", file=sys.stderr, flush=True)
+            if (name, self._seen[name]) == self._fatal:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(self, owner: type, method: str, describe: Callable[..., str]) -> None:
+        """Every call of it is two steps, unless `describe` has no name for it."""
+        original = getattr(owner, method)
+
+        @wraps(original)
+        def watched(each: Any, *arguments: Any, **more: Any) -> Any:
+            name = describe(*arguments, **more)
+            if not name:
+                return original(each, *arguments, **more)
+            self(f"before {name}")
+            result = original(each, *arguments, **more)
+            self(f"after {name}")
+            return result
+
+        setattr(owner, method, watched)
+
+
+def commit(changes: Changes) -> str:
+    phases = sorted({record.phase.value for record in changes.increments})
+    return f"commit {','.join(phases)}" if phases else ""
+
+
+def write(path: str, *_: Any, **__: Any) -> str:
+    """Of the cluster, for `create` and `patch`."""
+    if path.endswith("/binding"):
+        return "bind"
+    if path == "/api/v1/nodes":
+        return "register"
+    return "change node" if path.startswith("/api/v1/nodes/") and not path.endswith("/status") else ""
+
+
+def run(arguments: list[str]) -> int:
+    step = Steps(arguments[0])
+    step.watch(SqliteJournal, "commit", commit)
+    step.watch(SimulatedBackend, "order", lambda orders: "order")
+    step.watch(SimulatedBackend, "delete", lambda instance_ids: "delete")
+    step.watch(Client, "create", write)
+    step.watch(Client, "patch", write)
+    return main(arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

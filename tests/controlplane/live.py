@@ -1,0 +1,138 @@
+"""`cagrpc serve` with `drive: plan` beside the control plane: its configuration, its process, and what can be asked of
+both. The tests of the whole are in `test_live_*`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from cagrpc.controllers.settings import START_UP_TAINT
+from tests.cli.conftest import Serving, configuration, serve
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.processes import wait_for
+
+SIMULATED = "cagrpc.io/simulated"
+GPU = "nvidia.com/gpu"
+FINISHED = ("done", "rolled-back")
+PATIENCE_SECONDS = 180.0
+
+
+def group(name: str, cpu: str, memory: str, price: float, *, gpus: int = 0, **more: Any) -> dict[str, Any]:
+    """A node group of the configuration; what stands in `labels` names it as its pool."""
+    allocatable: dict[str, Any] = {"cpu": cpu, "memory": memory, "pods": 110, **({GPU: gpus} if gpus else {})}
+    labels = {"pool": name, **more.pop("labels", {})}
+    return {"id": name, "allocatable": allocatable, "price_usd_per_hour": price, "labels": labels, **more}
+
+
+class Live:
+    """One configuration, served by one process after the other; state and cluster go on."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self.cluster = cluster
+        self.directory = directory
+        self._serving: Serving | None = None
+        self._configuration = directory / "cagrpc.yaml"
+
+    def configure(
+        self,
+        provisioners: list[dict[str, Any]],
+        behaviours: Mapping[str, Mapping[str, Any]] | None = None,
+        planner: Mapping[str, Any] | None = None,
+        **kubernetes: Any,
+    ) -> None:
+        configuration(
+            self._configuration,
+            provisioners,
+            behaviours,
+            drive="plan",
+            kubernetes={"kubeconfig": str(self.cluster.plane.kubeconfig()), "journal": "sqlite", **kubernetes},
+            planner={"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 4, **(planner or {})},
+        )
+
+    def start(self, **more: Any) -> Serving:
+        """`more` is for `tests.cli.conftest.serve`."""
+        self._serving = serve(self.directory / "state", "--config", self._configuration, **more)
+        return self._serving
+
+    @property
+    def serving(self) -> Serving:
+        assert self._serving, "nothing was started"
+        return self._serving
+
+    def kill(self) -> None:
+        """As a machine that loses power."""
+        self.serving.process.kill()
+        self.serving.process.wait()
+
+    def close(self) -> None:
+        if self._serving is not None and self._serving.process.poll() is None:
+            self.kill()
+
+    # ---- what the server says
+
+    def increments(self) -> list[dict[str, Any]]:
+        return list(self.serving.get("/increments"))
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Planning rounds that ordered something."""
+        return [plan for plan in self.serving.get("/plans") if plan["increments"]]
+
+    def phases(self) -> list[str]:
+        return [increment["phase"] for increment in self.increments()]
+
+    def behave(self, behaviours: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Change what the simulated cloud does from now on."""
+        url = f"http://{self.serving.endpoints['http']}/simulation"
+        request = urllib.request.Request(url, data=json.dumps(behaviours).encode(), method="PUT")
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert answer.status == 200
+
+    # ---- what is true
+
+    def ordered(self) -> int:
+        """How many instances were ever ordered of the cloud, whatever became of them."""
+        with closing(sqlite3.connect(self.directory / "state" / "simulated.sqlite")) as connection:
+            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'instances'").fetchone()
+        return int(row[0]) if row else 0
+
+    def pools(self) -> Counter[str]:
+        """Simulated Nodes by the group that they are of."""
+        return Counter(node["metadata"]["labels"]["pool"] for node in self.nodes())
+
+    def nodes(self) -> list[Any]:
+        return self.cluster.admin.items("/api/v1/nodes", labelSelector=f"{SIMULATED}=true")
+
+    def running(self) -> int:
+        return sum(pod["status"]["phase"] == "Running" for pod in self.cluster.pods())
+
+    def wait_for_running(self, count: int, seconds: float = PATIENCE_SECONDS) -> None:
+        wait_for(lambda: self._alive() and self.running() == count, f"{count} pods run", seconds=seconds)
+
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+        wait_for(lambda: self._alive() and bool(condition()), what, seconds=seconds)
+
+    def _alive(self) -> bool:
+        assert self.serving.process.poll() is None, f"it has ended:\n{self.serving.log()[-4000:]}"
+        return True
+
+    def wait_until_settled(self) -> None:
+        """Nothing is in flight any more, and no node is held."""
+        self.wait_for(lambda: set(self.phases()) <= set(FINISHED), "every increment is finished")
+        self.wait_for(lambda: not self.held(), "every node is let go")
+
+    def held(self) -> list[str]:
+        """Names of nodes that carry the start-up taint."""
+        tainted = (n for n in self.nodes() if START_UP_TAINT in (t["key"] for t in n["spec"].get("taints", ())))
+        return [node["metadata"]["name"] for node in tainted]
+
+    def assert_nothing_wasted(self, nodes: int) -> None:
+        """So many nodes were ever ordered, all of them are there, and each has pods."""
+        found = {node["metadata"]["name"] for node in self.nodes()}
+        assert (self.ordered(), len(found)) == (nodes, nodes)
+        assert {pod["spec"].get("nodeName") for pod in self.cluster.pods()} == found
