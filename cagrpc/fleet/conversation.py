@@ -37,6 +37,10 @@ class Silence:
             self._asked_at = None
 
     @property
+    def under_way(self) -> bool:
+        return self._asked_at is not None
+
+    @property
     def seconds(self) -> float:
         """0 where no call is under way."""
         asked_at = self._asked_at

@@ -2,7 +2,7 @@
 
 What follows from what is decided by pure functions elsewhere: `admission` (may a request be done), `increments` (what
 comes next), `view` (what is to be seen), `minimum` (groups below their minimum). `sight` is what a look finds, `ledger`
-the records in force. Here are only the order of things (first the journal, then the backend), locks and errors.
+the records in force, `errands` what is asked of the backend. Here is what requests and steps are made of.
 
 Two locks. `_ledger.changing` is held by whoever changes records, for a journal write at most, never while the backend
 is called; so requests do not wait for a slow cloud. `_backend.turn` lets one thread at a time talk to the backend.
@@ -17,18 +17,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 from functools import partial
 
 from cagrpc import errors
 from cagrpc.fleet import admission, increments, minimum
-from cagrpc.fleet.backend import Backend, Order, ReadyNodes
+from cagrpc.fleet.backend import Backend, ReadyNodes
 from cagrpc.fleet.conversation import Conversation, Shared, Submit
+from cagrpc.fleet.errands import Errands, Waiter
 from cagrpc.fleet.groups import check, served, to_journal
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.ledger import Ledger
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase
-from cagrpc.fleet.records import Changes, IncrementRecord, MemberState
+from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus
+from cagrpc.fleet.records import Changes, IncrementRecord
 from cagrpc.fleet.sight import Cluster, Sight
 from cagrpc.fleet.view import Shown, View, snapshot, status, view
 from solver.model import Limit, NodeGroup
@@ -54,14 +54,6 @@ def _in_thread(work: Callable[[], None]) -> object:
 def _show_all(groups: Sequence[NodeGroup], targets: Mapping[str, int]) -> Sequence[str]:
     del targets
     return [group.id for group in groups]
-
-
-@dataclass(slots=True)
-class _Waiter:
-    """Somebody in `apply` who waits for the backend's first answer."""
-
-    answered: threading.Event = field(default_factory=threading.Event)
-    refusal: errors.CagrpcError | None = None
 
 
 class Fleet:
@@ -101,16 +93,17 @@ class Fleet:
         self._clock = clock
         self._times = increments.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
         self._submit = submit
-        self._waiters: dict[str, _Waiter] = {}
         self._sight: Sight | None = None
         self._backend_problem: str | None = None
         self._minimum_problems: dict[str, str] = {}
-        self._unreached: dict[str, str] = {}
         self._told_of: set[str] = set()
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
         self._ledger = Ledger(journal, clock)
         self._ledger.commit(to_journal(groups, limits, self._ledger.contents.groups))
         self._served = served({group.id: group for group in groups}, limits, self._ledger.contents.groups)
+        self._errands = Errands(
+            self._backend, self._ledger, lambda group_id: self._served.groups[group_id], self._publish, clock
+        )
         self._publish()
         try:
             self.refresh(wait_seconds=_FIRST_LOOK_SECONDS)
@@ -140,7 +133,7 @@ class Fleet:
         took longer than `answer_within_seconds`, after which nobody waits for the answer: nothing of it is ordered.
         """
         asked_at = self._clock()
-        waiter = _Waiter()
+        waiter: Waiter | None = None
         with self._ledger.changing(wait_seconds=_TURN_SECONDS):
             record = self._plan(increment)
             seconds = self._clock() - asked_at
@@ -151,14 +144,10 @@ class Fleet:
                 raise errors.DeadlineExpired(f"{late}; nothing was ordered")
             self._publish()
             if refusal_wait_seconds > 0:
-                self._waiters[record.id] = waiter
-        if refusal_wait_seconds > 0:
-            self._submit(lambda: self._order_now(record.id))
-            waiter.answered.wait(refusal_wait_seconds)
-            with self._ledger.changing():  # From here on a refusal is a failure like any later one.
-                self._waiters.pop(record.id, None)
-            if waiter.refusal is not None:
-                raise waiter.refusal
+                waiter = self._errands.expect(record.id)
+        if waiter is not None:
+            self._submit(partial(self._errands.order_now, record.id))
+            self._errands.wait(record.id, waiter, refusal_wait_seconds)
         return self.increment(record.id)
 
     def delete_instances(self, node_group_id: str, instance_ids: Sequence[str]) -> None:
@@ -205,7 +194,7 @@ class Fleet:
         try:
             self._step.wait(wait_seconds)
         except TimeoutError:
-            slow = self._ledger.silence if self._ledger.silence.seconds else self._backend.silence
+            slow = self._ledger.silence if self._ledger.silence.under_way else self._backend.silence
             raise errors.Unavailable(slow.told(wait_seconds)) from None
 
     def reconcile(self) -> None:
@@ -219,13 +208,9 @@ class Fleet:
             self._ledger.check_open()
             unreached: dict[str, str] = {}
             for _ in range(_LOOKS_PER_STEP):
-                self._look()
-                if not self._act(unreached):
+                if not self._errands.run(self._look(), unreached):
                     break
-            for what, reason in unreached.items():
-                if self._unreached.get(what) != reason:  # once, not every second
-                    _log.warning("%s: asked for again, the backend was not reached: %s", what, reason)
-            self._unreached = unreached
+            self._errands.tell(unreached)
 
     def increment(self, increment_id: str) -> IncrementStatus:
         """Raises `NotFound` for one that never was, or that finished more than a day ago."""
@@ -236,7 +221,7 @@ class Fleet:
         finds as after a crash; the backend is asked for nothing more. May be repeated."""
         self._ledger.close()
 
-    def _look(self) -> None:
+    def _look(self) -> Sight:
         """Reads the backend's list, and what the cluster says of it, and stores what follows, one phase at a time."""
         try:
             listing = self._backend.list_instances()
@@ -260,93 +245,7 @@ class Fleet:
                 self._ledger.probe(only_when_due=True)
             finally:
                 self._publish()
-
-    def _act(self, unreached: dict[str, str]) -> bool:
-        """Asks the backend for all that is due, each on its own. Whether there was anything. What the backend was not
-        reached for is put into `unreached`, with why, and what is there already is passed over."""
-        contents = self._ledger.contents
-        doomed = increments.to_delete(contents, self._sight or self._cluster.nothing_seen())
-        due = [record.id for record in contents.increments.values() if increments.to_order(record)]
-        calls: dict[str, Callable[[], str | None]] = {
-            **{f"deletes in node group {key}": partial(self._delete, ids) for key, ids in doomed.items()},
-            **{f"order of increment {key}": partial(self._order, key) for key in due},
-        }
-        asked = [what for what in calls if what not in unreached]
-        for what in asked:
-            self._ledger.check()  # A journal that was lost may be another's by now, and what was meant too.
-            reason = calls[what]()
-            if reason is not None:
-                unreached[what] = reason
-        return bool(asked)
-
-    def _delete(self, instance_ids: Sequence[str]) -> str | None:
-        """Why the backend was not reached, where it was not."""
-        _log.info("deleting %d instances: %s", len(instance_ids), ", ".join(instance_ids))
-        try:
-            self._backend.delete(instance_ids)
-        except errors.Unavailable as error:
-            return str(error)
-        return None
-
-    def _order_now(self, increment_id: str) -> None:
-        """What `apply` waits for. Whatever goes wrong here is tried again by the next step."""
-        try:
-            with self._backend.turn:
-                reason = self._order(increment_id)
-            if reason is not None:
-                _log.warning("increment %s: not ordered yet: %s", increment_id, reason)
-            with self._ledger.changing():
-                self._publish()
-        except errors.Unavailable as error:
-            _log.warning("increment %s: not ordered yet: %s", increment_id, error)
-        finally:
-            self._answer(increment_id)
-
-    def _order(self, increment_id: str) -> str | None:
-        """Journals that the increment is being created, orders all of it in one call, and journals the answer. Why the
-        backend was not reached, where it was not. Whoever calls publishes: a taken order changes no target. An order
-        that is repeated is preceded by a write, too: the journal may be another's by now."""
-        with self._ledger.changing():
-            record = self._ledger.contents.increments.get(increment_id)
-            tokens = () if record is None else increments.to_order(record)
-            if record is None or not tokens:
-                return None
-            if record.phase is Phase.PLANNED:
-                record = replace(record, phase=Phase.CREATING)
-                self._ledger.commit(Changes(increments=(record,)))
-            else:
-                self._ledger.probe()
-            wanted = set(tokens)
-            orders = [Order(m.token, self._served.groups[m.node_group]) for m in record.members if m.token in wanted]
-        try:
-            self._backend.order(orders)
-        except errors.Unavailable as error:
-            return str(error)
-        except errors.CagrpcError as refusal:
-            self._refuse(increment_id, refusal)
-        else:
-            with self._ledger.changing():
-                # CA may have deleted members, and even have closed the increment, while the order was under way.
-                record = self._known(increment_id)
-                still_planned = {m.token for m in record.members if m.state is MemberState.PLANNED} & wanted
-                changed = record.with_members(dict.fromkeys(still_planned, MemberState.ORDERED))
-                self._ledger.commit(Changes(increments=(changed,)))
-        self._answer(increment_id)
-        return None
-
-    def _refuse(self, increment_id: str, refusal: errors.CagrpcError) -> None:
-        with self._ledger.changing():
-            waiter = self._waiters.get(increment_id)
-            changed = increments.refused(self._known(increment_id), refusal, self._clock(), answered=waiter is not None)
-            self._ledger.commit(Changes(increments=(changed,)))
-            self._publish()
-            if waiter is not None:
-                waiter.refusal = refusal
-
-    def _answer(self, increment_id: str) -> None:
-        waiter = self._waiters.get(increment_id)
-        if waiter is not None:
-            waiter.answered.set()
+        return sight
 
     def _plan(self, increment: Increment) -> IncrementRecord:
         record = admission.admit_increment(

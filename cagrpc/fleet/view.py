@@ -114,6 +114,9 @@ def _held_instances(contents: Contents, sight: Sight) -> Iterator[str]:
         place = contents.by_token.get(machine.token)
         if place is not None and (place.record.phase.in_flight or place.record.failing):
             yield machine.id
+    for record in contents.increments.values():
+        if record.failing:
+            yield from (member.listed_id for member in record.members if member.state is MemberState.FAILED)
 
 
 def _in_flight_pods(contents: Contents, sight: Sight) -> Iterator[str]:

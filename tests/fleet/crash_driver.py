@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance, Order
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
-from cagrpc.fleet.model import Increment, Instance, InstanceError, InstanceState, Origin
+from cagrpc.fleet.model import Increment, Instance, InstanceError, InstanceState, Origin, Phase
 from cagrpc.fleet.records import Changes, Contents
 from solver.model import NodeGroup
 
@@ -104,6 +105,11 @@ class StubClient:
     def delete(self, instance_ids: Sequence[str]) -> None:
         self.call("delete", ids=list(instance_ids))
 
+    def ready_instances(self) -> AbstractSet[str]:
+        """The same outside as a cluster: a Node is Ready, late, from its instance's fourth listing on."""
+        found = self.call("look")
+        return {instance["id"] for instance in found if instance["state"] == "running" and instance["listings"] > 3}
+
 
 def _instances(fleet: Fleet) -> list[Instance]:
     return [instance for state in fleet.snapshot.groups.values() for instance in state.instances]
@@ -158,6 +164,42 @@ def _deletes_in_flight(fleet: Fleet) -> None:
     _until_quiet(fleet)
 
 
+def _let_go(fleet: Fleet, directory: Path) -> None:
+    """What the controllers of a cluster do: each ready increment is let go, and each time it is told what was held."""
+    for status in fleet.snapshot.increments:
+        if status.phase is Phase.READY:
+            with (directory / "held").open("a") as told:
+                told.write(json.dumps(sorted(node.instance_id for node in status.held)) + "\n")
+            fleet.release(status.id)
+
+
+def _held(fleet: Fleet, directory: Path) -> None:
+    _grow(fleet, Increment({"a": 2, "b": 1}))
+    for _ in range(_ROUNDS):
+        fleet.reconcile()
+        _let_go(fleet, directory)
+        if not any(status.phase.in_flight for status in fleet.snapshot.increments):
+            break
+    _until_quiet(fleet)
+
+
+def _deletes_while_held(fleet: Fleet, directory: Path) -> None:
+    _grow(fleet, Increment({"a": 3}, Origin.AUTOSCALER))
+    for _ in range(_ROUNDS):
+        fleet.reconcile()
+        if fleet.snapshot.increments[0].phase in (Phase.READY, Phase.DONE):
+            break
+    if fleet.snapshot.groups["a"].target_size == 3:
+        fleet.delete_instances("a", [_instances(fleet)[0].id])
+    _let_go(fleet, directory)
+    _until_quiet(fleet)
+
+
+SCENARIOS_WITH_A_CLUSTER: dict[str, Callable[[Fleet, Path], None]] = {
+    "held": _held,
+    "deletes while held": _deletes_while_held,
+}
+
 SCENARIOS: dict[str, Callable[[Fleet], None]] = {
     "across groups": _across_groups,
     "asked by ca": _asked_by_ca,
@@ -170,8 +212,13 @@ def run(job: dict[str, Any], port: int) -> None:
     directory = Path(job["directory"])
     step = Steps(job["fatal"], directory / "trace")
     journal = KillingJournal(SqliteJournal(directory / "journal.db"), step)
-    fleet = Fleet(GROUPS, [], StubClient(port, job["world"], step), journal, submit=lambda work: work())
-    SCENARIOS[job["scenario"]](fleet)
+    backend = StubClient(port, job["world"], step)
+    held = SCENARIOS_WITH_A_CLUSTER.get(job["scenario"])
+    fleet = Fleet(GROUPS, [], backend, journal, nodes=backend if held else None, submit=lambda work: work())
+    if held is not None:
+        held(fleet, directory)
+    else:
+        SCENARIOS[job["scenario"]](fleet)
     result = {
         "targets": {key: state.target_size for key, state in fleet.snapshot.groups.items() if state.target_size},
         "instances": sorted(instance.id for instance in _instances(fleet)),

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,8 @@ class Story:
     """Commits that the story must have, so that none is missed because it was never reached."""
     refuse: bool = False
     fail_from: int | None = None
+    held: AbstractSet[int] = frozenset()
+    """How many nodes were held whenever the increment was let go."""
 
 
 _LIFE = {"planned", "creating", "ready", "done"}
@@ -111,6 +114,12 @@ STORIES = [
         Story("deletes in flight", 3, 1, {"a": 2}, "done", frozenset({*_LIFE, "creating,delete"})),
         id="deletes in flight",
     ),
+    pytest.param(Story("held", 3, 0, {"a": 2, "b": 1}, "done", frozenset(_LIFE), held={3}), id="held"),
+    pytest.param(
+        Story("deletes while held", 3, 1, {"a": 2}, "done", frozenset({*_LIFE, "ready,delete"}), held={2}),
+        id="deletes while held",
+    ),
+    pytest.param(Story("held", 3, 3, {}, "rolled-back", frozenset(_FALL), fail_from=2), id="late failure with nodes"),
 ]
 
 
@@ -124,6 +133,10 @@ def _check_end(processes: Processes, story: Story, world: str, directory: Path, 
     assert result["phases"] == [story.phase], at
     assert result["instances"] == processes.standing(world), at
     assert len(result["instances"]) == sum(story.targets.values()), at
+    told = directory / "held"
+    held = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
+    assert {len(instances) for instances in held} == story.held, at
+    assert all(set(instances) <= set(processes.standing(world)) for instances in held), at
 
 
 def _directory(tmp_path: Path, name: str) -> Path:

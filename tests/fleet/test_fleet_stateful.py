@@ -1,4 +1,5 @@
-"""The fleet against a simple model, under random requests, faults, time and restarts from the same file.
+"""The fleet against a simple model, under random requests, faults, time and restarts from the same file; alone, and
+with a cluster that registers nodes late, loses them and is not always known.
 
 The model knows of each increment only how many nodes of each group it still counts for, and why it might fail. It takes
 the phases from the fleet, but checks that each was allowed to come, and that the targets follow from them.
@@ -16,16 +17,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cagrpc import errors
+from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.minimum import REASON
 from cagrpc.fleet.model import Increment, IncrementStatus, InstanceState, Origin, Phase
 from cagrpc.fleet.records import Changes
+from cagrpc.fleet.sight import UNKNOWN_GRACE_SECONDS
 from solver.model import Limit
-from tests.fleet.support import World, group, states
+from tests.fleet.support import ScriptedNodes, World, group, states
 
 GROUPS = {"a": group("a", min_size=1, max_size=4), "b": group("b", max_size=4), "c": group("c", max_size=6)}
 LIMITS = [Limit("provisioner", {"nodes": 6}, node_groups=frozenset({"a", "b"})), Limit("cluster", {"nodes": 10})]
 FAILING = (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+WHOLE = (Phase.READY, Phase.DONE)
 DEADLINE_SECONDS = FAILED_LISTING_SECONDS = 600.0
 
 
@@ -78,6 +82,7 @@ class FleetMachine(RuleBasedStateMachine):
             options={
                 "increment_deadline_seconds": DEADLINE_SECONDS,
                 "failed_listing_seconds": FAILED_LISTING_SECONDS,
+                **self._more_options(),
             },
         )
         self.backend = self.world.backend
@@ -89,6 +94,9 @@ class FleetMachine(RuleBasedStateMachine):
         self.applied = 0
         self.fleet = self.world.fleet()
         self._learn(looked=True)
+
+    def _more_options(self) -> dict[str, object]:
+        return {}
 
     def teardown(self) -> None:
         if hasattr(self, "fleet"):
@@ -303,7 +311,7 @@ class FleetMachine(RuleBasedStateMachine):
             if self.world.clock() >= known.give_up_at:
                 known.counted.clear()
         for instance_id in tuple(self.vanished):
-            if self._known_of(instance_id).phase is Phase.DONE:
+            if self._known_of(instance_id).phase in WHOLE:
                 self._drop(instance_id, self.tokens[instance_id].split("-")[1])
                 self.vanished.discard(instance_id)
         expected = sum((known.counted for known in self.known.values()), Counter[str]())
@@ -326,6 +334,7 @@ class FleetMachine(RuleBasedStateMachine):
             else:
                 known.give_up_at = self.world.clock() + FAILED_LISTING_SECONDS
         assert known.phase is not Phase.DONE or status.phase is Phase.DONE
+        assert known.phase is not Phase.READY or status.phase in WHOLE
         assert known.phase not in FAILING or status.phase in FAILING
         known.phase = status.phase
 
@@ -340,6 +349,7 @@ class FleetMachine(RuleBasedStateMachine):
             self.fleet.reconcile()
             self._learn(looked=True)
             self.backend.boot_all()
+            self._let_go()
             self.backend.finish_deletes()
             self.time_passes(601.0)
         self.fleet.reconcile()
@@ -349,8 +359,94 @@ class FleetMachine(RuleBasedStateMachine):
             assert set(states(self.fleet.snapshot, key)) <= {"running"}
             assert self._targets()[key] == len(self.backend.ids(key)) >= node_group.min_size
 
+    def _let_go(self) -> None:
+        """What a cluster and its controllers do in the end."""
 
-FleetMachine.TestCase.settings = settings(
+
+class ClusterFleetMachine(FleetMachine):
+    """The same with a cluster, whose increments are held until they are let go."""
+
+    def _more_options(self) -> dict[str, object]:
+        self.nodes = ScriptedNodes()
+        self.unknown_from = float("inf")
+        return {"nodes": self.nodes}
+
+    @rule()
+    def all_nodes_register(self) -> None:
+        self.nodes.ready.update(self.backend.ids())
+
+    @precondition(lambda self: self.backend.ids())
+    @rule(data=st.data())
+    def one_node_changes(self, data: st.DataObject) -> None:
+        self.nodes.ready ^= {data.draw(st.sampled_from(self.backend.ids()))}
+
+    @rule()
+    def toggle_cluster(self) -> None:
+        self.nodes.unknown = not self.nodes.unknown
+        if self.nodes.unknown:
+            self.unknown_from = min(self.unknown_from, self.world.clock())
+
+    @precondition(lambda self: self.fleet.snapshot.increments)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        status = data.draw(st.sampled_from(self.fleet.snapshot.increments))
+        before = self._targets()
+        raised = _raising(lambda: self.fleet.release(status.id))
+        after = self.fleet.increment(status.id)
+        if raised is None:
+            assert status.phase in WHOLE
+            assert after.phase is Phase.DONE
+        else:
+            assert raised is errors.Unavailable or status.phase not in WHOLE
+            assert after.phase is status.phase
+        assert self._targets() == before
+        self._learn(looked=False)
+
+    def _take_over(self, status: IncrementStatus) -> None:
+        was = self.known[status.id].phase if status.id in self.known else Phase.PLANNED
+        super()._take_over(status)
+        known = self.known[status.id]
+        if known.phase in WHOLE and was not in WHOLE and known.counted.total():
+            # It has become ready at the last look: all that is still a part of it has come.
+            assert not self.nodes.unknown
+            parts = [i for i in self._machines_of(status.id) if i.id not in known.dropped]
+            assert len(parts) == known.counted.total()
+            assert all(i.state is InstanceState.RUNNING and i.id in self.nodes.ready for i in parts)
+        if known.phase in FAILING and was not in FAILING and "the cluster is not known" in status.message:
+            assert self.world.clock() >= self.unknown_from + UNKNOWN_GRACE_SECONDS
+        assert known.phase in FAILING or not status.short_groups
+        assert set(status.short_groups) <= set(status.increment.deltas)
+
+    def _learn(self, *, looked: bool) -> None:
+        super()._learn(looked=looked)
+        if looked and not self.nodes.unknown:
+            self.unknown_from = float("inf")
+        snapshot = self.fleet.snapshot
+        listed = [i for i in self.backend.instances.values() if i.id in snapshot.group_of_instance]
+        done = {i.id for i in listed if self._known_of(i.id).phase is Phase.DONE}
+        assert snapshot.held_instances & {i.id for i in listed} == {i.id for i in listed} - done
+        for status in snapshot.increments:
+            dropped = self.known[status.id].dropped
+            parts = {i.id for i in self._machines_of(status.id) if i.id not in dropped}
+            assert {node.instance_id for node in status.held} <= parts or not looked
+            if looked and status.phase is Phase.READY:
+                assert {node.instance_id for node in status.held} == parts != set()
+
+    def _machines_of(self, increment_id: str) -> list[BackendInstance]:
+        return [i for i in self.backend.instances.values() if i.token.split("-")[0] == increment_id]
+
+    def _let_go(self) -> None:
+        self.nodes.unknown = False
+        self.all_nodes_register()
+        for status in self.fleet.snapshot.increments:
+            if status.phase is Phase.READY:
+                self.fleet.release(status.id)
+
+
+_SETTINGS = settings(
     max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+FleetMachine.TestCase.settings = _SETTINGS
+ClusterFleetMachine.TestCase.settings = _SETTINGS
 TestFleet = FleetMachine.TestCase
+TestFleetWithCluster = ClusterFleetMachine.TestCase

@@ -1,0 +1,186 @@
+"""A journal that answers late, or is another's by now: readers do not wait for it, callers wait no longer than they
+said, and the backend is asked for nothing that the journal has not taken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from cagrpc import errors
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import Increment, Origin, Phase
+from cagrpc.fleet.records import Changes
+from cagrpc.services import provider
+from tests.fleet.support import FakeClock, MemoryJournal, World, group, targets
+from tests.services.support import serving
+
+
+class SlowJournal(MemoryJournal):
+    """Its commits take `seconds` of the clock, or wait for `answer` while `hang` is set; after `commits_left` more it
+    is lost."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.seconds = 0.0
+        self.hang = False
+        self.commits_left = 1000
+        self.entered, self.answer = threading.Event(), threading.Event()
+
+    def commit(self, changes: Changes) -> None:
+        if self.hang:
+            self.entered.set()
+            assert self.answer.wait(10)
+        self.clock.advance(self.seconds)
+        self.broken = self.broken or self.commits_left == 0
+        super().commit(changes)
+        self.commits_left -= 1
+
+
+class SlowWorld(World):
+    def __init__(self) -> None:
+        super().__init__(groups=[group("a"), group("b")])
+        self.journal = self.slow = SlowJournal(self.clock)
+
+    def threaded(self) -> Fleet:
+        return Fleet(self.groups, self.limits, self.backend, self.journal, clock=self.clock)
+
+    def hanging(self, fleet: Fleet) -> threading.Thread:
+        """An `apply` that waits for the journal."""
+        self.slow.hang = True
+        thread = threading.Thread(target=lambda: fleet.apply(Increment({"a": 1})), daemon=True)
+        thread.start()
+        assert self.slow.entered.wait(10)
+        return thread
+
+    def end(self, fleet: Fleet, thread: threading.Thread) -> None:
+        self.slow.hang = False
+        self.slow.answer.set()
+        thread.join(10)
+        fleet.refresh(wait_seconds=10)
+        fleet.close()
+
+
+@pytest.fixture
+def world() -> Iterator[SlowWorld]:
+    world = SlowWorld()
+    yield world
+    world.slow.answer.set()
+
+
+def test_what_is_read_does_not_wait_for_a_commit(world: SlowWorld) -> None:
+    fleet = world.threaded()
+    key = fleet.apply(Increment({"b": 1})).id
+    thread = world.hanging(fleet)
+    with serving(provider.SERVICE, provider.Provider(fleet).methods(), threads=2) as client:
+        assert client.code("NodeGroups", timeout=5)[0] == "OK"
+        code, details = client.code("Refresh", timeout=0.4)
+        assert (code, "the journal has not answered for" in details) == ("UNAVAILABLE", True)
+        assert client.code("NodeGroups", timeout=5)[0] == "OK"
+    assert fleet.increment(key).phase is Phase.PLANNED
+    assert targets(fleet.snapshot) == {"b": 1}
+    world.end(fleet, thread)
+    assert targets(fleet.snapshot) == {"a": 1, "b": 1}
+
+
+def test_a_request_waits_for_its_turn_for_a_limited_time_and_the_silence_is_told(
+    world: SlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cagrpc.fleet.fleet._TURN_SECONDS", 0.01)
+    fleet = world.threaded()
+    thread = world.hanging(fleet)
+    for change in (
+        lambda: fleet.apply(Increment({"b": 1}), refusal_wait_seconds=1.0),
+        lambda: fleet.delete_instances("a", ["x"]),
+        lambda: fleet.decrease_target("a", -1),
+        lambda: fleet.release("x"),
+    ):
+        with pytest.raises(errors.Unavailable, match=r"the journal has not answered for 0\.01 s"):
+            change()
+    assert fleet.problem is None
+    world.clock.advance(7)
+    assert fleet.problem == "the journal has not answered for 7 s"
+    world.end(fleet, thread)
+    assert fleet.problem is None
+    assert targets(fleet.snapshot) == {"a": 1}
+
+
+def test_what_was_journalled_too_late_to_be_answered_is_taken_back_before_it_is_ordered(world: SlowWorld) -> None:
+    fleet = world.fleet()
+    world.slow.seconds = 4.0
+    asked = Increment({"a": 2}, Origin.AUTOSCALER)
+    with pytest.raises(errors.DeadlineExpired, match="the journal took 4 s, the answer was due after 3 s"):
+        fleet.apply(asked, refusal_wait_seconds=2.0, answer_within_seconds=3.0)
+    assert targets(fleet.snapshot) == {}
+    fleet.reconcile()
+    assert world.backend.order_calls == []
+    (status,) = fleet.snapshot.increments
+    assert (status.phase, status.short_groups) == (Phase.ROLLED_BACK, ())
+    assert fleet.apply(asked, answer_within_seconds=4.0).phase is Phase.PLANNED
+
+
+# Lost, as with its Lease.
+
+
+def test_a_journal_that_is_lost_in_the_middle_of_a_step_stops_it(world: SlowWorld) -> None:
+    fleet = world.fleet()
+    for key in ("a", "b"):
+        fleet.apply(Increment({key: 1}))
+    world.slow.commits_left = 1  # The first order is journalled, and carried out; its answer is not taken any more.
+    with pytest.raises(errors.Unavailable, match="journal: out of reach"):
+        fleet.reconcile()
+    assert len(world.backend.order_calls) == 1
+    for _ in range(3):
+        with pytest.raises(errors.Unavailable):
+            fleet.reconcile()
+    assert len(world.backend.order_calls) == 1
+    assert fleet.problem == "journal: out of reach"
+    world.slow.broken, world.slow.commits_left = False, 1000
+    fleet.reconcile()
+    assert sorted(len(call) for call in world.backend.order_calls) == [1, 1]
+    assert len(world.backend.executed_orders) == 2
+
+
+def test_an_order_is_not_repeated_without_the_journal(world: SlowWorld) -> None:
+    fleet = world.fleet()
+    world.backend.lose_answers = world.backend.hide_new = True
+    fleet.apply(Increment({"a": 1}))
+    fleet.reconcile()
+    asked = len(world.backend.order_calls)
+    world.slow.broken = True  # Nobody knows it yet: the last write was a moment ago.
+    with pytest.raises(errors.Unavailable):
+        fleet.reconcile()
+    assert len(world.backend.order_calls) == asked
+
+
+def test_nothing_is_deleted_once_the_journal_is_known_to_be_lost(world: SlowWorld) -> None:
+    fleet = world.fleet()
+    fleet.apply(Increment({"a": 1}))
+    fleet.reconcile()
+    world.backend.boot_all()
+    fleet.reconcile()
+    world.backend.unreachable_groups = {"a"}
+    fleet.delete_instances("a", world.backend.ids())
+    world.slow.broken = True
+    with pytest.raises(errors.Unavailable):
+        fleet.apply(Increment({"b": 1}))
+    world.backend.unreachable_groups = set()
+    with pytest.raises(errors.Unavailable):
+        fleet.reconcile()
+    assert world.backend.executed_deletes == []
+    world.slow.broken = False
+    fleet.reconcile()
+    assert len(world.backend.executed_deletes) == 1
+
+
+def test_a_closed_fleet_asks_the_backend_for_nothing(world: SlowWorld) -> None:
+    fleet = world.fleet()
+    fleet.apply(Increment({"a": 1}))
+    fleet.close()
+    for step in (fleet.reconcile, fleet.refresh):
+        with pytest.raises(errors.Unavailable, match="closed"):
+            step()
+    assert world.backend.order_calls == []
+    assert targets(fleet.snapshot) == {"a": 1}  # What was seen last can still be read.
