@@ -16,10 +16,10 @@ from functools import cached_property
 from math import inf
 
 from cagrpc.controllers.scale_down_crowd import Crowd
-from cagrpc.controllers.scale_down_room import Pods, Room, required
+from cagrpc.controllers.scale_down_room import Pods, Room, looks_at_others, required
 from cagrpc.controllers.state import ClusterNode, ClusterState
 from cagrpc.fleet.model import FleetSnapshot, InstanceState
-from solver.model import CPU, MEMORY, Budget, NodeGroup, PodSet, PodSpec
+from solver.model import CPU, MEMORY, Budget, Node, NodeGroup, PodSet, PodSpec
 
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 """CA's taint on a node that it drains (upstream: utils/taints)."""
@@ -113,7 +113,7 @@ class _Round:
             each.node.name for each in cluster.nodes if each.held or each.provider_id in fleet.held_instances
         } - self._leaving
         away = self._leaving | self._held
-        self._room = Room(each.node for each in cluster.nodes if each.node.name not in away)
+        self._room = Room(node for node in _as_pods_see_them(cluster) if node.name not in away)
         self._crowd = Crowd(self._room.nodes)
         self._spare = _spare(fleet)
         for name in self._leaving & self._ours.keys():
@@ -222,6 +222,14 @@ class _Round:
                 self._room.put(placed)
                 return True
         return False
+
+
+def _as_pods_see_them(cluster: ClusterState) -> Iterable[Node]:
+    """The nodes with what pods that move can see of those that run. `Node.running` has only what pods that wait see."""
+    specs = {pods.spec for each in cluster.nodes for pods in each.movable}
+    if not any(each.host_ports or looks_at_others(each) for each in specs):
+        return (replace(each.node, running=()) if not cluster.waiting else each.node for each in cluster.nodes)
+    return (replace(each.node, running=each.movable) for each in cluster.nodes)
 
 
 def _ours(nodes: Iterable[ClusterNode], fleet: FleetSnapshot) -> dict[str, _Ours]:

@@ -38,7 +38,8 @@ def required(spec: PodSpec) -> PodSpec:
 
 
 @lru_cache(maxsize=10_000)
-def _looks_at_others(spec: PodSpec) -> bool:
+def looks_at_others(spec: PodSpec) -> bool:
+    """Whether it asks anything of other pods."""
     return bool(spec.pod_affinity or spec.pod_anti_affinity or spec.topology_spread)
 
 
@@ -114,7 +115,7 @@ class Room:
 
     def _targets(self, pods: Pods, onto: Sequence[str]) -> list[str]:
         names = [name for name in onto if name in self._nodes]
-        if any(_looks_at_others(spec) for spec in pods):
+        if any(looks_at_others(spec) for spec in pods):
             return names  # what is on all of them counts
         found: list[str] = []
         for name in names:

@@ -8,11 +8,14 @@ from collections.abc import Set as AbstractSet
 from threading import Lock
 from typing import Protocol
 
-from cagrpc.controllers.planner.serving import SETTLE_SECONDS
 from cagrpc.controllers.scale_down_room import fits
 from cagrpc.controllers.state import ClusterNode, ClusterState, PodRef
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, Increment, Phase
+
+SETTLE_SECONDS = 30.0
+"""So long after its increment was let go a pod that still waits is left to the scheduler, which tries it again at most
+10 s after a node has changed."""
 
 
 class SeesCluster(Protocol):

@@ -51,8 +51,8 @@ class Played:
             for resource, amount in (*each.requests, ("pods", 1)):
                 free[resource] = free.get(resource, 0) - amount * count
         labels = {**(self.group.labels if self.group else {}), "kubernetes.io/hostname": self.name}
-        running = tuple(RunningPods(replace(each, requests=()), count) for each, count in self.pods.items())
-        return Node(self.name, free, labels, self.taints, running)  # type: ignore[arg-type]
+        # What nobody who waits looks at, the view leaves out of `running`.
+        return Node(self.name, free, labels, self.taints)  # type: ignore[arg-type]
 
     @property
     def used(self) -> float:

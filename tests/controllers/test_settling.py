@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from cagrpc.controllers.planner.serving import SETTLE_SECONDS
-from cagrpc.controllers.settling import Settling
+from cagrpc.controllers.settling import SETTLE_SECONDS, Settling
 from cagrpc.controllers.state import ClusterNode, ClusterState, PodRef, WaitingPods
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase
