@@ -6,14 +6,20 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 
 from cagrpc.backends.simulated import SimulatedBackend
 from cagrpc.cli import simulation
+from cagrpc.cli.cluster import Cluster, Controllers
 from cagrpc.cli.loops import Loop
 from cagrpc.config.load import Settings
+from cagrpc.controllers.settings import Drive
+from cagrpc.controllers.settling import Settling
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
+from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services import expander, provider
 from cagrpc.services.decisions import Decisions
 from solver.rank import rank
@@ -28,7 +34,9 @@ STOP_SECONDS = 5.0
 class Leader:
     """The parts that change the world. Built, it answers calls; it moves on by itself from `start` to `stop`."""
 
-    def __init__(self, settings: Settings, journal: Journal, decisions: Decisions) -> None:
+    def __init__(
+        self, settings: Settings, journal: Journal, decisions: Decisions, cluster: Cluster | None = None
+    ) -> None:
         """Takes the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable."""
         with ExitStack() as undo:
             undo.callback(journal.close)
@@ -42,9 +50,17 @@ class Leader:
                 journal,
                 shown=settings.shown,
                 increment_deadline_seconds=settings.increment_deadline_seconds,
+                nodes=cluster.view if cluster is not None else None,
+                autoscaler_may_grow=settings.drive is not Drive.PLAN,
             )
             self.expander = expander.Expander(
-                self.fleet, rank, decisions, clock=time.time, timing=_timing(settings.expander_budget_seconds)
+                self.fleet,
+                rank,
+                decisions,
+                clock=time.time,
+                timing=_timing(settings.expander_budget_seconds),
+                planner_drives=settings.drive is Drive.PLAN,
+                settling=_settling(cluster),
             )
             undo.callback(self.expander.close)
             self.provider = provider.Provider(
@@ -53,7 +69,11 @@ class Leader:
                 gpu_label=settings.gpu_label,
                 take_choice=decisions.take_choice,
             )
+            self.controllers = Controllers(settings, cluster, self.fleet, backend) if cluster is not None else None
             self._loops = [Loop("a step of the fleet", self.fleet.reconcile, RECONCILE_SECONDS)]
+            if self.controllers is not None:
+                undo.callback(self.controllers.stop)
+                self._loops += self.controllers.loops
             self._undo = undo.pop_all()
 
     @property
@@ -62,6 +82,8 @@ class Leader:
         return self.fleet.problem or ""
 
     def start(self) -> None:
+        if self.controllers is not None:
+            self.controllers.start()
         for loop in self._loops:
             loop.start()
 
@@ -86,3 +108,7 @@ def _timing(budget_seconds: float) -> expander.Timing:
     return expander.Timing(
         answer_seconds=budget_seconds, decode_seconds=0.4 * budget_seconds, rank_seconds=0.6 * budget_seconds
     )
+
+
+def _settling(cluster: Cluster | None) -> Callable[[FleetSnapshot], AbstractSet[str]]:
+    return Settling(cluster.view, time.monotonic) if cluster is not None else lambda _: frozenset()

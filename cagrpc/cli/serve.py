@@ -28,6 +28,7 @@ from cagrpc.cli.server import Endpoints, Server, in_state_directory
 from cagrpc.config.load import Address, Settings, load_default_settings, load_settings, parse_address
 from cagrpc.errors import CagrpcError, InvalidInput
 
+EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
 SETTLE_SECONDS = 30.0
 ENDPOINTS = "endpoints.json"
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     stopping, signals = threading.Event(), list[int]()
     with _signals(stopping, signals):
         try:
-            server = Server(settings, recorder)
+            server = Server(settings, recorder, stopping.set)
         except CagrpcError as error:  # also a port or a state directory that another process holds
             print("\n".join(f"cagrpc: {line}" for line in str(error).splitlines()), file=sys.stderr)
             return EXIT_WRONG_INPUT
@@ -63,6 +64,9 @@ def run(options: argparse.Namespace) -> int:
             if recorder is not None:
                 recorder.close()
             (settings.state_directory / ENDPOINTS).unlink(missing_ok=True)
+    if server.failure:
+        print(f"cagrpc: {server.failure}", file=sys.stderr)
+        return EXIT_FAILED
     if signals:
         return 128 + signals[0] if signals[0] == signal.SIGINT else 0
     return code if options.once else 0

@@ -7,16 +7,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cagrpc.cli import certificates
+from cagrpc.cli.cluster import Cluster, Controllers
 from cagrpc.cli.leader import Leader
 from cagrpc.cli.recorder import Recorder
 from cagrpc.config.load import Address, Settings, TlsFiles
 from cagrpc.errors import InvalidInput
-from cagrpc.fleet.journal import SqliteJournal
+from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services import expander, provider
 from cagrpc.services.decisions import Decisions
@@ -29,6 +32,9 @@ from solver.pricing import warm_up
 log = logging.getLogger(__name__)
 
 _NOTHING = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
+
+STOP_SECONDS = 5.0
+SERVICES = (provider.SERVICE, expander.SERVICE)
 
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
@@ -43,50 +49,56 @@ class Endpoints:
 
 
 class Server:
-    """Everything that `cagrpc serve` runs. Built, it listens; it serves from `start` to `stop`."""
+    """Everything that `cagrpc serve` runs. Built, it listens; it serves from `start` to `stop`. With a journal in a
+    cluster it begins as a standby, and `failure` says why it must end where it has lost the Lease."""
 
-    def __init__(self, settings: Settings, recorder: Recorder | None = None) -> None:
-        """Raises InvalidInput or Unavailable where a part cannot be had; then nothing is left open."""
-        self._stopping = threading.Event()
+    def __init__(
+        self, settings: Settings, recorder: Recorder | None = None, on_failure: Callable[[], None] = lambda: None
+    ) -> None:
+        """`on_failure` is called, once, when `failure` is set. Raises InvalidInput or Unavailable where a part
+        cannot be had; then nothing is left open."""
+        self.failure = ""
+        self._settings = settings
+        self._on_failure = on_failure
+        self._stopping, self._stopped = threading.Event(), threading.Event()
         self._leader: Leader | None = None
-        metrics = Metrics(self._snapshot)
-        decisions = Decisions(time.time, observe=metrics.observe_decision)
+        self._metrics = Metrics(self._snapshot)
+        self._decisions = Decisions(time.time, observe=self._metrics.observe_decision)
+        # Daemons: an API server that does not answer must not keep the process from ending.
+        self._threads = [threading.Thread(target=warm_up, name="warm-up", daemon=True)]
         with ExitStack() as undo:
             _make_directory(settings.state_directory)
             tls = load_tls(settings)
-            # First the journal: whoever holds it is the one server of this state directory.
-            leader = Leader(settings, SqliteJournal(settings.state_directory / "journal.sqlite"), decisions)
-            undo.callback(leader.stop)
-            # CA's expander client has no certificate to show.
-            tls_of = {provider.SERVICE: tls, expander.SERVICE: tls and Tls(tls.certificate, tls.key)}
-            address_of = {provider.SERVICE: settings.provider, expander.SERVICE: settings.expander}
-            self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in tls_of}
-            self._rpc_servers = tuple(
-                RpcServer(
-                    name,
-                    recorder.recorded(gate.methods()) if recorder is not None else gate.methods(),
-                    str(address_of[name]),
-                    tls=tls_of[name],
-                    observe=metrics.observe_call,
-                    why_not_ready=self._why_not_ready,
-                )
-                for name, gate in self._gates.items()
+            self._cluster = Cluster(settings.cluster) if settings.cluster is not None else None
+            if self._cluster is not None:
+                undo.callback(self._cluster.stop)
+            self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
+            # Before all else: whoever holds the journal is the one server of its state directory.
+            self._lead(SqliteJournal(settings.state_directory / "journal.sqlite"))
+            undo.callback(self._stop_leading)
+            self._rpc_servers = self._listen(tls, recorder, undo)
+            site = Site(
+                self._snapshot,
+                self._decisions,
+                self._metrics,
+                self._why_not_ready,
+                lambda: self._leader.switches if self._leader is not None else None,
+                self._plans,
+                self._about,
             )
-            for server in self._rpc_servers:
-                undo.callback(server.stop, 0.0)
-            site = Site(self._snapshot, decisions, metrics, self._why_not_ready, lambda: leader.switches)
             self._http = HttpServer(settings.http.host, settings.http.port, site)
-            self._lead(leader)
             undo.pop_all()
         ports = (*(server.port for server in self._rpc_servers), self._http.port)
         addresses = (settings.provider, settings.expander, settings.http)
         self.endpoints = Endpoints(*(_reached(a, port) for a, port in zip(addresses, ports, strict=True)))
 
     def start(self) -> None:
-        # The planner's compiled parts, beside everything else: small requests do not need them.
-        threading.Thread(target=warm_up, name="warm-up", daemon=True).start()
+        if self._cluster is not None:
+            self._cluster.start()
         if self._leader is not None:
             self._leader.start()
+        for thread in self._threads:
+            thread.start()
         for server in self._rpc_servers:
             server.start()
         self._http.start()
@@ -97,21 +109,67 @@ class Server:
         self._http.stop()
         for server in self._rpc_servers:
             server.stop()
-        if self._leader is not None:
-            self._leader.stop()
+        self._stop_leading()
+        self._stopped.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(STOP_SECONDS)
+        if self._cluster is not None:
+            self._cluster.stop()
 
-    def _lead(self, leader: Leader) -> None:
+    def _listen(self, tls: Tls | None, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
+        # CA's expander client has no certificate to show.
+        tls_of = {provider.SERVICE: tls, expander.SERVICE: tls and Tls(tls.certificate, tls.key)}
+        address_of = {provider.SERVICE: self._settings.provider, expander.SERVICE: self._settings.expander}
+        servers = []
+        for name, gate in self._gates.items():
+            server = RpcServer(
+                name,
+                recorder.recorded(gate.methods()) if recorder is not None else gate.methods(),
+                str(address_of[name]),
+                tls=tls_of[name],
+                observe=self._metrics.observe_call,
+                why_not_ready=self._why_not_ready,
+            )
+            undo.callback(server.stop, 0.0)
+            servers.append(server)
+        return tuple(servers)
+
+    def _lead(self, journal: Journal) -> Leader:
+        leader = Leader(self._settings, journal, self._decisions, self._cluster)
         self._leader = leader
         self._gates[provider.SERVICE].open(leader.provider.methods())
         self._gates[expander.SERVICE].open(leader.expander.methods())
+        return leader
+
+    def _stop_leading(self) -> None:
+        if self._leader is not None:
+            self._leader.stop()
 
     def _snapshot(self) -> FleetSnapshot:
         return self._leader.fleet.snapshot if self._leader is not None else _NOTHING
 
+    def _controllers(self) -> Controllers | None:
+        return self._leader.controllers if self._leader is not None else None
+
+    def _plans(self) -> Sequence[Mapping[str, Any]]:
+        controllers = self._controllers()
+        return controllers.plans() if controllers is not None else ()
+
+    def _about(self) -> Mapping[str, Any]:
+        controllers = self._controllers()
+        return {
+            "drive": self._settings.drive.value,
+            **(self._cluster.about() if self._cluster is not None else {}),
+            **(controllers.about() if controllers is not None else {}),
+        }
+
     def _why_not_ready(self) -> str:
         if self._stopping.is_set():
             return "stopping"
-        return self._leader.problem if self._leader is not None else "not the one writer yet"
+        if self._leader is not None:
+            return self.failure or self._leader.problem
+        return "starting"
 
 
 def load_tls(settings: Settings) -> Tls | None:

@@ -1,0 +1,97 @@
+"""The cluster's side of a server: what exists in a standby too (the client, the view), and
+the controllers of the one writer. What each does is its own module's; here they are put together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from cagrpc.cli.loops import Loop
+from cagrpc.config.load import Settings
+from cagrpc.controllers.node_life import NodeLife
+from cagrpc.controllers.planner.events import Events
+from cagrpc.controllers.planner.loop import PlannerLoop
+from cagrpc.controllers.settings import ClusterSettings, Drive, Realise
+from cagrpc.controllers.startup import StartUp
+from cagrpc.controllers.view import ClusterView
+from cagrpc.fleet.backend import Backend
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.kube.client import Client
+
+START_UP_SECONDS = 0.5
+PLANNER_SECONDS = 0.25
+NODE_LIFE_SECONDS = 0.5
+
+
+class Cluster:
+    """Access to the cluster and what is known of it."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        """Asks nothing of the API server yet. Raises InvalidInput for a kubeconfig that cannot be read."""
+        self.settings = settings
+        self.client = Client.connect(settings.kubeconfig, settings.context, pool_size=32)
+        self.view = ClusterView(self.client, gang_label=settings.gang_label, clock=time.time)
+
+    def start(self) -> None:
+        self.view.start()
+
+    def stop(self) -> None:
+        self.view.stop()
+        self.client.close()
+
+    def about(self) -> Mapping[str, Any]:
+        """For `/status`."""
+        if self.view.problem:
+            return {"cluster": self.view.problem}
+        arrivals = self.view.arrivals()
+        return {"cluster": self.client.server, "waiting_pods": arrivals.waiting, "pods_to_come": arrivals.to_come}
+
+
+class Controllers:
+    """The controllers of the one writer, with the loops that drive them."""
+
+    def __init__(self, settings: Settings, cluster: Cluster, fleet: Fleet, backend: Backend) -> None:
+        self._parts = ExitStack()
+        self._starts: list[Callable[[], None]] = []
+        view, client = cluster.view, cluster.client
+        # Only the planner knows which pod goes where.
+        realise = settings.planner.realise if settings.drive is Drive.PLAN else Realise.SIMULATE
+        startup = StartUp(client, fleet, view, realise=realise)
+        self.loops = [Loop("letting go of nodes", startup.step, START_UP_SECONDS)]
+        if cluster.settings.simulated_nodes:
+            life = NodeLife(client, backend, lambda: fleet.snapshot)
+            self._add(life.start, life.stop)
+            self.loops.append(Loop("the life of simulated nodes", life.step, NODE_LIFE_SECONDS))
+        self.planner = self._planner(settings, cluster, fleet) if settings.drive is Drive.PLAN else None
+
+    def _planner(self, settings: Settings, cluster: Cluster, fleet: Fleet) -> PlannerLoop:
+        view = cluster.view
+        events = Events(cluster.client, clock=time.time, still_waits=lambda pod: view.pod_of(pod.uid) is not None)
+        self._add(events.start, events.stop)
+        planner = PlannerLoop(fleet, view, settings.planner, say=events.say)
+        self.loops.append(Loop("the planner loop", planner.step, PLANNER_SECONDS))
+        self._parts.callback(planner.stop)
+        return planner
+
+    def plans(self) -> Sequence[Mapping[str, Any]]:
+        """For `/plans`."""
+        return [record.as_json() for record in self.planner.plans()] if self.planner is not None else []
+
+    def about(self) -> Mapping[str, Any]:
+        """For `/status`."""
+        return {"planner": self.planner.waits_for} if self.planner is not None else {}
+
+    def start(self) -> None:
+        for start in self._starts:
+            start()
+
+    def stop(self) -> None:
+        """The cluster stays as it is; the loops are the caller's to stop."""
+        self._parts.close()
+
+    def _add(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
+        self._starts.append(start)
+        self._parts.callback(stop)
