@@ -24,6 +24,7 @@ from cagrpc.kube.client import Client
 START_UP_SECONDS = 0.5
 PLANNER_SECONDS = 0.25
 NODE_LIFE_SECONDS = 0.5
+EVENTS_SECONDS = 0.5
 
 
 class Cluster:
@@ -70,9 +71,9 @@ class Controllers:
     def _planner(self, settings: Settings, cluster: Cluster, fleet: Fleet) -> PlannerLoop:
         view = cluster.view
         events = Events(cluster.client, clock=time.time, still_waits=lambda pod: view.pod_of(pod.uid) is not None)
-        self._add(events.start, events.stop)
         planner = PlannerLoop(fleet, view, settings.planner, say=events.say)
         self.loops.append(Loop("the planner loop", planner.step, PLANNER_SECONDS))
+        self.loops.append(Loop("writing Events", events.drain, EVENTS_SECONDS))
         self._parts.callback(planner.stop)
         return planner
 
