@@ -1,8 +1,7 @@
 """The journal: the fleet's memory of what it set out to do, written before anything is asked of a backend.
 
 Here are the protocol, small enough for custom resources to stand behind it (`cagrpc.kube.journal`), and its SQLite
-implementation. What the
-records mean is told in `records`, what follows from them in `increments`.
+implementation. What the records mean is told in `records`, what follows from them in `increments`.
 """
 
 from __future__ import annotations

@@ -14,11 +14,13 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from cagrpc import errors
+from cagrpc.fleet.model import Increment
 from cagrpc.fleet.records import (
     Contents,
     DeletionRecord,
@@ -111,7 +113,7 @@ def room(record: IncrementRecord) -> int:
 
 def moving(record: IncrementRecord) -> dict[str, Any]:
     """All of a record that is not the increment itself: what a commit to a known increment changes."""
-    value: dict[str, Any] = json.loads(increment_to_json(record))
+    value: dict[str, Any] = json.loads(increment_to_json(replace(record, increment=Increment({}))))
     del value["increment"]
     return value
 

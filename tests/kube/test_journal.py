@@ -288,7 +288,7 @@ def test_damaged_objects_are_named(store: ObjectStore, path: str, content: str) 
 
 def test_a_large_increment_comes_back(store: ObjectStore) -> None:
     """10,000 nodes, each with 3 pods planned for it."""
-    made = _large("big", nodes=10_000, pods=3)
+    made = large("big", nodes=10_000, pods=3)
     journal = opened(store)
     journal.commit(Changes(increments=(made,)))
     running = replace(
@@ -308,7 +308,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(store: ObjectSt
     journal = opened(store)
     journal.commit(BEFORE)
     with pytest.raises(errors.InvalidInput, match=r"with 100000 pods would take \d+ bytes, more than the 1500000"):
-        journal.commit(Changes(increments=(_large("big", nodes=1_000, pods=100),)))
+        journal.commit(Changes(increments=(large("big", nodes=1_000, pods=100),)))
     assert f"{INCREMENTS}/big" not in store.objects
     assert "big" not in opened(store).read().increments
 
@@ -320,7 +320,7 @@ def test_what_an_increment_asks_for_does_not_change(store: ObjectStore) -> None:
         journal.commit(Changes(increments=(record("old", increment=Increment({"a": 7})),)))
 
 
-def _large(key: str, *, nodes: int, pods: int) -> IncrementRecord:
+def large(key: str, *, nodes: int, pods: int) -> IncrementRecord:
     uids = [
         [f"{(node * 1000 + pod) * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}" for pod in range(pods)]
         for node in range(nodes)

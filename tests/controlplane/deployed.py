@@ -1,0 +1,64 @@
+"""What deploy/ has, put into the control plane as `kubectl apply --server-side` would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.controlplane.api import Api
+from tests.controlplane.processes import wait_for
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+JOURNAL = ("/apis/cagrpc.io/v1alpha1/increments", "/apis/cagrpc.io/v1alpha1/fleetrecords")
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    """Of one file of deploy/."""
+    return [document for document in yaml.safe_load_all((DEPLOY / name).read_text()) if document]
+
+
+def apply(admin: Api, document: dict[str, Any]) -> Any:
+    """Server-side, so that unknown fields are refused."""
+    path = _path(admin, document)
+    options = {"fieldManager": "deploy", "force": "true", "fieldValidation": "Strict"}
+    # Server-side apply takes YAML, of which JSON is a part.
+    return admin.ask(
+        "PATCH", path, json.loads(json.dumps(document)), kind="application/apply-patch+yaml", query=options
+    )
+
+
+def install_crds(admin: Api) -> None:
+    """Served when this returns."""
+    for document in documents("crds.yaml"):
+        apply(admin, document)
+        name = document["metadata"]["name"]
+        wait_for(lambda name=name: _established(admin, name), f"{name} is served")  # type: ignore[misc]
+
+
+def remove_crds(admin: Api) -> None:
+    """Gone when this returns, with all objects."""
+    for document in documents("crds.yaml"):
+        admin.delete(f"{CRDS}/{document['metadata']['name']}")
+    wait_for(lambda: not any("cagrpc.io" in found["metadata"]["name"] for found in admin.items(CRDS)), "they are gone")
+
+
+def clear_journal(admin: Api) -> None:
+    for path in JOURNAL:
+        admin.delete(path)
+
+
+def _established(admin: Api, name: str) -> bool:
+    conditions = admin.get(f"{CRDS}/{name}").get("status", {}).get("conditions") or ()
+    return any(found["type"] == "Established" and found["status"] == "True" for found in conditions)
+
+
+def _path(admin: Api, document: dict[str, Any]) -> str:
+    version, metadata = document["apiVersion"], document["metadata"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    (found,) = [r for r in admin.get(root)["resources"] if r["kind"] == document["kind"] and "/" not in r["name"]]
+    where = f"/namespaces/{metadata['namespace']}" if found["namespaced"] else ""
+    return f"{root}{where}/{found['name']}/{metadata['name']}"
