@@ -34,7 +34,7 @@ class Cluster:
         """Asks nothing of the API server yet. Raises InvalidInput for a kubeconfig that cannot be read."""
         self.settings = settings
         self.client = Client.connect(settings.kubeconfig, settings.context, pool_size=32)
-        self.view = ClusterView(self.client, gang_label=settings.gang_label, clock=time.time)
+        self.view = ClusterView(self.client, gang_label=settings.gang_label)
 
     def start(self) -> None:
         self.view.start()

@@ -20,7 +20,8 @@ from tests.controlplane.processes import wait_for
 SIMULATED = "cagrpc.io/simulated"
 GPU = "nvidia.com/gpu"
 FINISHED = ("done", "rolled-back")
-PATIENCE_SECONDS = 180.0
+PATIENCE_SECONDS = 120.0
+LOG_LINES_SHOWN = 30
 
 
 def group(name: str, cpu: str, memory: str, price: float, *, gpus: int = 0, **more: Any) -> dict[str, Any]:
@@ -112,14 +113,24 @@ class Live:
         return sum(pod["status"]["phase"] == "Running" for pod in self.cluster.pods())
 
     def wait_for_running(self, count: int, seconds: float = PATIENCE_SECONDS) -> None:
-        wait_for(lambda: self._alive() and self.running() == count, f"{count} pods run", seconds=seconds)
+        self.wait_for(lambda: self.running() == count, f"{count} pods run", seconds=seconds)
 
     def wait_for(self, condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-        wait_for(lambda: self._alive() and bool(condition()), what, seconds=seconds)
+        try:
+            wait_for(lambda: self._alive() and bool(condition()), what, seconds=seconds)
+        except AssertionError as error:
+            error.add_note(self._what_it_says())
+            raise
 
     def _alive(self) -> bool:
-        assert self.serving.process.poll() is None, f"it has ended:\n{self.serving.log()[-4000:]}"
+        assert self.serving.process.poll() is None, "it has ended"
         return True
+
+    def _what_it_says(self) -> str:
+        lines = [f"pools {self.pools()}, held {self.held()}", *self.serving.log().splitlines()[-LOG_LINES_SHOWN:]]
+        if self.serving.process.poll() is None:
+            lines += [f"{page}: {self.serving.get(page)}" for page in ("/status", "/increments", "/plans")]
+        return "\n".join(lines)
 
     def wait_until_settled(self) -> None:
         """Nothing is in flight any more, and no node is held."""
