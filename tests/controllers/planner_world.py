@@ -65,6 +65,8 @@ class FakeCluster:
     running_since: dict[str, float] = field(default_factory=dict)
     to_come: int = 0
     scheduling: bool = True
+    daemons_come: bool = True
+    """Whether DaemonSets' pods run on nodes from the start; otherwise they are always late."""
     after_state: Callable[[], object] | None = None
     """Called once after the next look: what happens while a round is planned."""
 
@@ -114,7 +116,8 @@ class FakeCluster:
                 running[machine.id] = self.running_since.get(machine.id, now)
                 group = self.groups[machine.node_group]
                 name = machine.id.removeprefix("simulated://")
-                free = _less(group.allocatable, [spec for spec in self.daemon_sets if _eligible(spec, group)])
+                daemons = [spec for spec in self.daemon_sets if self.daemons_come and _eligible(spec, group)]
+                free = _less(group.allocatable, daemons)
                 node = Node(name, free, {**group_labels(group), HOSTNAME: name}, group.taints)
                 ready = now >= running[machine.id] + REGISTER_SECONDS
                 found.append(ClusterNode(self._with_pods(node), machine.id, ready, held=machine.id in self.held))
@@ -202,6 +205,8 @@ class World:
         self.journal: Journal = MemoryJournal()
         self.notes: list[Note] = []
         self.why_not: str | None = None
+        self.lets_go = True
+        """Whether the start-up controller works."""
         self.made = 0
         self._start()
 
@@ -272,7 +277,7 @@ class World:
         known = snapshot.group_of_instance
         self.cluster.held = {m.id for m in self.backend.list_instances() if m.id not in known} | snapshot.held_instances
         for status in snapshot.increments:
-            if status.phase is Phase.READY:
+            if status.phase is Phase.READY and self.lets_go:
                 if self.bind:
                     self._bind(status)
                 self.cluster.held -= {held.instance_id for held in status.held}

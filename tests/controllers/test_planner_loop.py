@@ -97,6 +97,31 @@ def test_daemon_sets_take_their_part_of_coming_nodes(make: Make) -> None:
     assert not world.pending()
 
 
+def test_daemon_sets_pods_that_are_late_keep_their_room_on_held_nodes(make: Make) -> None:
+    world = make(group("a", cpu=4000), daemon_sets=[PodSpec((("cpu", 500),))])
+    world.cluster.daemons_come = False
+    world.cluster.scheduling = False
+    world.lets_go = False
+    world.add(3)
+    world.run(2 * BOOT_SECONDS)
+    assert [each.phase for each in world.increments()] == [Phase.READY]
+    world.add(1)
+    world.run(SOON)
+    assert world.targets() == {"a": 2}
+
+
+def test_a_node_that_is_ready_before_its_increment_is_counted_once(make: Make) -> None:
+    world = make(gpu_group("gpu"), group("plain", price=0.1, cpu=4000))
+    world.backend.set_behaviour("gpu", Behaviour(boot_seconds=10 * BOOT_SECONDS))
+    _gang(world, "train", plain=1, gpus=1)
+    world.run(2 * BOOT_SECONDS)
+    assert [node.held for node in world.cluster.nodes() if node.ready] == [True]
+    assert [each.phase for each in world.increments()] == [Phase.CREATING]
+    world.add(1, cpu=4000)
+    world.run(SOON)
+    assert world.targets() == {"gpu": 1, "plain": 2}
+
+
 def test_the_replacement_of_a_pod_whose_node_boots_uses_that_node(make: Make) -> None:
     world = make(group("a", cpu=4000))
     (first,) = world.add(1, cpu=4000)
