@@ -17,12 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from bench.table import machine, machine_line
 from cagrpc.backends.simulated import SimulatedBackend
 from cagrpc.backends.simulated_behaviour import EVERYWHERE, Behaviour
 from cagrpc.controllers.node_life import NodeLife
+from cagrpc.controllers.node_life_leases import LEASES
 from cagrpc.controllers.node_life_pods import Stage
 from cagrpc.errors import NotFound
 from cagrpc.fleet.backend import Order
@@ -62,9 +64,11 @@ class Bench:
         making.join()
         end = time.monotonic() + seconds
         yield self._row("nodes stay", self._nodes, lambda: time.monotonic() > end)
+        staying = f"{self._ready():,} nodes were ready then, the oldest Lease {self._oldest_lease_seconds():.0f} s old."
         self._backend.delete([instance.id for instance in self._backend.list_instances()])
         yield self._row("nodes and pods go", self._nodes, lambda: not self.life.nodes.names())
-        yield f"\nPeak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB."
+        yield f"\n{staying}"
+        yield f"Peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB."
         self.life.stop()
 
     def _row(self, what: str, count: int, done: Callable[[], bool]) -> str:
@@ -79,6 +83,10 @@ class Bench:
         """Nodes that could take pods but for the start-up taint."""
         nodes = (self.life.nodes.get(name) for name in self.life.nodes.names())
         return sum(node is not None and node.ready and len(node.taint_keys) == 1 for node in nodes)
+
+    def _oldest_lease_seconds(self) -> float:
+        leases = self._client.get(LEASES)["items"]
+        return time.time() - min(datetime.fromisoformat(lease["spec"]["renewTime"]).timestamp() for lease in leases)
 
     def _running(self, names: list[str]) -> int:
         return sum(pod.stage is Stage.STARTED for name in names for pod in self.life.pods.on(name))
@@ -111,7 +119,7 @@ def cluster(kubeconfig: Path | None, directory: Path) -> Iterator[Client]:
             plane = ControlPlane(directory)
             undo.callback(plane.close)
             kubeconfig = plane.kubeconfig()
-        client = Client.connect(kubeconfig, pool_size=32)
+        client = Client.connect(kubeconfig, pool_size=64)
         undo.callback(client.close)
         client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         undo.callback(client.delete, f"/api/v1/namespaces/{NAMESPACE}")

@@ -23,7 +23,7 @@ from cagrpc.kube.client import Client
 
 START_UP_SECONDS = 0.5
 PLANNER_SECONDS = 0.25
-NODE_LIFE_SECONDS = 0.5
+NODE_LIFE_SECONDS = 1.0
 EVENTS_SECONDS = 0.5
 
 
@@ -33,7 +33,7 @@ class Cluster:
     def __init__(self, settings: ClusterSettings) -> None:
         """Asks nothing of the API server yet. Raises InvalidInput for a kubeconfig that cannot be read."""
         self.settings = settings
-        self.client = Client.connect(settings.kubeconfig, settings.context, pool_size=32)
+        self.client = Client.connect(settings.kubeconfig, settings.context, pool_size=64)
         self.view = ClusterView(self.client, gang_label=settings.gang_label)
 
     def start(self) -> None:

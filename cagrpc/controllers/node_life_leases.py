@@ -18,7 +18,8 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 _RENEWED_AFTER = 0.55
 """Of the duration: one renewal may fail, and the next is still in time."""
-_WORKERS = 2
+_WORKERS = 16
+"""Enough for 5,000 nodes with an API server that takes 70 ms for each."""
 
 
 class NodeLeases:
