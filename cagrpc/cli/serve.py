@@ -96,7 +96,6 @@ def _address(text: str | None, otherwise: Address) -> Address:
 def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
     """Where it serves and how to point a cluster-autoscaler at it; writes cloud-config.yaml and endpoints.json."""
     state = settings.state_directory.resolve()
-    (state / ENDPOINTS).write_text(json.dumps({**asdict(endpoints), "pid": os.getpid()}) + "\n")
     cloud_config = _cloud_config(settings, endpoints)
     (state / CLOUD_CONFIG).write_text(cloud_config)
     flags = [
@@ -116,6 +115,8 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
     out.print("\n".join(f"  {line}" for line in cloud_config.splitlines()), soft_wrap=True)
     out.print()
     sys.stdout.flush()
+    # Last: whoever waits for it finds everything else done.
+    (state / ENDPOINTS).write_text(json.dumps({**asdict(endpoints), "pid": os.getpid()}) + "\n")
 
 
 def _cloud_config(settings: Settings, endpoints: Endpoints) -> str:
