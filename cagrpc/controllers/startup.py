@@ -1,5 +1,5 @@
 """What happens to the nodes of an increment once all of them are ready, with any backend: with `realise: bind` its pods
-are bound to them while nobody else may; then the start-up taint is lifted from all of them, and the fleet is told.
+are bound to them while nobody else may; then the start-up taint is lifted, when `waves` says so, and the fleet is told.
 Nodes that carry the taint and that no increment in flight holds are let go too.
 
 Every step can be repeated, so a crash at any point costs nothing: bound pods stay bound, lifted taints stay lifted, and
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,9 +18,10 @@ from cagrpc.controllers.parallel import in_parallel
 from cagrpc.controllers.settings import START_UP_TAINT, Realise
 from cagrpc.controllers.state import PodRef
 from cagrpc.controllers.taints import NODES, lift
+from cagrpc.controllers.waves import Waves
 from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, InstanceState, Phase
+from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, InstanceState, Phase
 from cagrpc.kube.client import Client
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class StartUp:
         self._fleet = fleet
         self._view = view
         self._binds = realise is Realise.BIND
+        self._waves = Waves(clock, lambda uid: view.pod_of(uid) is not None, binding=self._binds)
         self._clock = clock
         self._lifted: dict[str, float] = {}
         """Names of nodes that the view may not have seen lifted yet, and when that was."""
@@ -97,18 +99,21 @@ class StartUp:
         snapshot = self._fleet.snapshot
         ready = [status for status in snapshot.increments if status.phase is Phase.READY and status.held]
         self._stuck = {status.id: self._stuck[status.id] for status in ready if status.id in self._stuck}
+        due = self._waves.due(snapshot, held.keys())
         problem: CagrpcError | None = None
         for status in ready:
             try:
-                self._let_go(status, held)
+                if status.id in due:
+                    self._let_go(status, due[status.id], held)
             except (Unavailable, Conflict) as error:  # others may do better
                 problem = problem or error
         self._lift(name for provider_id, name in held.items() if provider_id in _held_by_nobody(snapshot, held))
         if problem is not None:
             raise problem
 
-    def _let_go(self, status: IncrementStatus, held: Mapping[str, str]) -> None:
-        """Binds, lifts and releases, in this order: no taint goes before the last pod is bound."""
+    def _let_go(self, status: IncrementStatus, due: Sequence[HeldNode], held: Mapping[str, str]) -> None:
+        """Binds, lifts and releases, in this order: no taint goes before the last pod is bound. `due` are the nodes
+        whose turn it is; the increment is released with the last of them."""
         started = self._clock()
         bindings = [
             _Binding(pod, held[node.instance_id])
@@ -118,17 +123,20 @@ class StartUp:
             if pod is not None
         ]
         left = self._bind(status.id, bindings) if bindings else []
-        lifted = self._lift(held[node.instance_id] for node in status.held if node.instance_id in held)
-        self._fleet.release(status.id)
-        _log.info(
-            "increment %s: %d pods bound, %d left to the scheduler%s; %d nodes let go in %.1f s",
-            status.id,
-            len(bindings) - len(left),
-            len(left),
-            _told(left),
-            lifted,
-            self._clock() - started,
-        )
+        lifted = self._lift(held[node.instance_id] for node in due if node.instance_id in held)
+        whole = len(due) == len(status.held)
+        if whole:
+            self._fleet.release(status.id)
+        if whole or lifted:
+            _log.info(
+                "increment %s: %d pods bound, %d left to the scheduler%s; %d nodes let go in %.1f s",
+                status.id,
+                len(bindings) - len(left),
+                len(left),
+                _told(left),
+                lifted,
+                self._clock() - started,
+            )
 
     def _bind(self, increment_id: str, bindings: list[_Binding]) -> list[_Left]:
         """Those that were not bound. Raises Unavailable where binding makes no progress, unless that has lasted for a

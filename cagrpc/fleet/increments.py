@@ -144,9 +144,11 @@ def held(record: IncrementRecord, sight: Sight) -> tuple[HeldNode, ...]:
     that vanished, or that CA has deleted, is let go of."""
     if record.phase is not Phase.READY:
         return ()
-    pods = record.planned_pods()
+    planned = record.planned()
     return tuple(
-        HeldNode(sight.machines[member.token].id, member.node_group, pods[member.token])
+        HeldNode(
+            sight.machines[member.token].id, member.node_group, planned[member.token].pods, planned[member.token].wave
+        )
         for member in record.remaining
         if sight.is_there(member.token)
     )

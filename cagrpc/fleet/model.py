@@ -74,6 +74,8 @@ class Placement:
 
     node_group: str
     pods: tuple[str, ...]
+    wave: int = 0
+    """Nodes of a plan are let go wave after wave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class HeldNode:
     node_group: str
     pods: tuple[str, ...] = ()
     """Keys of the pods planned for it."""
+    wave: int = 0
+    """Of its plan's nodes, those of lower waves are let go before it."""
 
 
 @dataclass(frozen=True, slots=True)

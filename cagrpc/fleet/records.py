@@ -79,12 +79,15 @@ class IncrementRecord:
         """Members that are still part of it."""
         return tuple(member for member in self.members if member.state is not MemberState.RELEASED)
 
-    def planned_pods(self) -> Mapping[str, tuple[str, ...]]:
-        """The pods that each member is planned for, by token: a group's k-th placement is its k-th member's."""
-        placements: dict[str, list[tuple[str, ...]]] = {}
+    def planned(self) -> Mapping[str, Placement]:
+        """What each member is planned for, by token: a group's k-th placement is its k-th member's."""
+        placements: dict[str, list[Placement]] = {}
         for placement in reversed(self.increment.placements):
-            placements.setdefault(placement.node_group, []).append(placement.pods)
-        return {m.token: placements[m.node_group].pop() if placements.get(m.node_group) else () for m in self.members}
+            placements.setdefault(placement.node_group, []).append(placement)
+        return {
+            m.token: placements[m.node_group].pop() if placements.get(m.node_group) else Placement(m.node_group, ())
+            for m in self.members
+        }
 
     def status(self, message: str | None = None, held: tuple[HeldNode, ...] = ()) -> IncrementStatus:
         """What people and readers of the snapshot see of it."""
@@ -232,7 +235,9 @@ def increment_from_json(text: str) -> IncrementRecord:
             pods=frozenset(increment["pods"]),
             reason=increment["reason"],
             plan=increment.get("plan", ""),
-            placements=tuple(Placement(p["node_group"], tuple(p["pods"])) for p in increment.get("placements", ())),
+            placements=tuple(
+                Placement(p["node_group"], tuple(p["pods"]), p.get("wave", 0)) for p in increment.get("placements", ())
+            ),
             cost_usd_per_hour=increment.get("cost_usd_per_hour"),
             gap=increment.get("gap"),
         ),

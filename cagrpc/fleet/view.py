@@ -125,13 +125,13 @@ def _in_flight_pods(contents: Contents, sight: Sight) -> Iterator[str]:
     for record in contents.increments.values():
         if not record.phase.in_flight or record.phase is Phase.ROLLING_BACK:
             continue
-        pods = record.planned_pods() if record.increment.placements else {}
+        planned = record.planned() if record.increment.placements else {}
         lost = {
             pod
             for member in record.members
             if member.state is MemberState.RELEASED
             or (record.phase is Phase.READY and not sight.is_there(member.token))
-            for pod in pods.get(member.token, ())
+            for pod in (planned[member.token].pods if planned else ())
         }
         yield from record.increment.pods - lost
 

@@ -1,0 +1,100 @@
+"""When the nodes of ready increments are let go: those of one plan together, and wave after wave, since a plan is made
+true by the scheduler only as it was rehearsed (`solver.realise`). Pure but for what it remembers; `startup` acts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, Phase
+
+TOGETHER_SECONDS = 60.0
+"""How long the first increments of a plan wait for its others: one slow group must not keep all pods waiting."""
+SETTLED_SECONDS = 3.0
+"""A wave has had its effect once no pod of the plan was bound for so long. The scheduler tries pods again at once while
+it has nothing better to do (SchedulerPopFromBackoffQ)."""
+LONGEST_WAVE_SECONDS = 60.0
+"""A wave after which pods come and go all the time ends all the same."""
+
+_ON_ITS_WAY = (Phase.PLANNED, Phase.CREATING)
+
+
+@dataclass(slots=True)
+class _Course:
+    """How far a plan has come. Times are seconds of the clock."""
+
+    ready_at: float
+    """When its first increment was seen ready."""
+    wave: int | None = None
+    """Up to which nodes are let go; None before the first."""
+    since: float = 0.0
+    """When that wave began."""
+    waiting: int = -1
+    """Pods that waited at the last look."""
+    changed_at: float = 0.0
+    """When that changed last."""
+
+
+class Waves:
+    """For one thread. `clock` counts seconds; `waits` says of a pod's key whether it is pending still. With `binding`
+    pods are in their places before the scheduler sees a node, so that a plan of one wave need not wait for its rest."""
+
+    def __init__(self, clock: Callable[[], float], waits: Callable[[str], bool], *, binding: bool = False) -> None:
+        self._clock = clock
+        self._waits = waits
+        self._binding = binding
+        self._courses: dict[str, _Course] = {}
+
+    def due(self, snapshot: FleetSnapshot, held: AbstractSet[str]) -> Mapping[str, Sequence[HeldNode]]:
+        """Increment that is ready -> those of its nodes that may be let go now, or are already. `held` are the
+        instances whose Nodes are not let go yet."""
+        plans: defaultdict[str, list[IncrementStatus]] = defaultdict(list)
+        for status in snapshot.increments:
+            if status.phase in _ON_ITS_WAY or (status.phase is Phase.READY and status.held):
+                plans[status.increment.plan or status.id].append(status)
+        ready = {
+            plan: [status for status in statuses if status.phase is Phase.READY] for plan, statuses in plans.items()
+        }
+        self._courses = {plan: course for plan, course in self._courses.items() if ready.get(plan)}
+        found = {}
+        for plan, statuses in ready.items():
+            wave = self._wave(plan, plans[plan], statuses, held) if statuses else None
+            if wave is not None:
+                found.update({each.id: [node for node in each.held if node.wave <= wave] for each in statuses})
+        return found
+
+    def _wave(
+        self, plan: str, all_of_it: Sequence[IncrementStatus], ready: Sequence[IncrementStatus], held: AbstractSet[str]
+    ) -> int | None:
+        """Up to which wave of the plan nodes may be let go."""
+        now = self._clock()
+        course = self._courses.setdefault(plan, _Course(ready_at=now))
+        if not self._may_begin(course, all_of_it, ready, now):
+            return None
+        waiting = sum(map(self._waits, {pod for status in all_of_it for pod in status.increment.pods}))
+        if waiting != course.waiting:
+            course.waiting, course.changed_at = waiting, now
+        left = [node.wave for status in ready for node in status.held if node.instance_id in held]
+        if course.wave is None:
+            return _begun(course, min(left, default=0), now)
+        over = now - course.changed_at >= SETTLED_SECONDS or now - course.since >= LONGEST_WAVE_SECONDS
+        if left and min(left) > course.wave and (over or not waiting):
+            # With nobody left to wait for there is nothing to put in order.
+            return _begun(course, min(left) if waiting else max(left), now)
+        return course.wave
+
+    def _may_begin(
+        self, course: _Course, all_of_it: Iterable[IncrementStatus], ready: Sequence[IncrementStatus], now: float
+    ) -> bool:
+        if course.wave is not None or now - course.ready_at >= TOGETHER_SECONDS:
+            return True
+        at_once = self._binding and not any(node.wave for status in ready for node in status.held)
+        return at_once or not any(status.phase in _ON_ITS_WAY for status in all_of_it)
+
+
+def _begun(course: _Course, wave: int, now: float) -> int:
+    course.wave, course.since, course.changed_at = wave, now, now
+    return wave

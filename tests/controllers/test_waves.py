@@ -1,0 +1,105 @@
+"""When nodes are let go: a plan's together, wave after wave, and no slow group keeps the others for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cagrpc.controllers.waves import LONGEST_WAVE_SECONDS, SETTLED_SECONDS, TOGETHER_SECONDS, Waves
+from cagrpc.fleet.model import FleetSnapshot, HeldNode, Increment, IncrementStatus, Phase
+
+
+def increment(key: str, plan: str, phase: Phase, *waves: int) -> IncrementStatus:
+    """Of one node in each of the waves, with one pod for each."""
+    held = tuple(HeldNode(f"{key}{n}", "g", (f"pod-{key}{n}",), wave) for n, wave in enumerate(waves))
+    pods = frozenset(f"pod-{key}{n}" for n in range(len(waves)))
+    return IncrementStatus(
+        key, Increment({"g": len(waves)}, pods=pods, plan=plan), phase, held=held if phase is Phase.READY else ()
+    )
+
+
+@dataclass
+class Stage:
+    increments: list[IncrementStatus]
+    binding: bool = False
+    now: float = 0.0
+    waiting: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.waiting = {pod for status in self.increments for pod in status.increment.pods}
+        self.waves = Waves(lambda: self.now, self.waiting.__contains__, binding=self.binding)
+
+    def look(self) -> set[str]:
+        """Lets go of what is due; every node that is let go by now."""
+        snapshot = FleetSnapshot(1, {}, (), {}, tuple(self.increments))
+        held = {node.instance_id for status in self.increments for node in status.held} - self.gone
+        due = self.waves.due(snapshot, held)
+        self.gone |= {node.instance_id for nodes in due.values() for node in nodes}
+        return self.gone
+
+
+def test_an_increment_without_a_plan_is_let_go_at_once() -> None:
+    assert Stage([increment("a", "", Phase.READY, 0, 0), increment("b", "", Phase.CREATING, 0)]).look() == {"a0", "a1"}
+
+
+def test_a_plans_increments_wait_for_one_another_but_not_for_ever() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0), increment("b", "p", Phase.CREATING, 0)])
+    assert stage.look() == set()
+    stage.now = TOGETHER_SECONDS - 1
+    assert stage.look() == set()
+    stage.increments[1] = increment("b", "p", Phase.READY, 0)
+    assert stage.look() == {"a0", "b0"}
+    late = Stage([increment("a", "p", Phase.READY, 0), increment("b", "p", Phase.CREATING, 0)])
+    late.look()
+    late.now = TOGETHER_SECONDS
+    assert late.look() == {"a0"}
+
+
+def test_one_that_is_taken_back_is_not_waited_for() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0), increment("b", "p", Phase.ROLLING_BACK, 0)])
+    assert stage.look() == {"a0"}
+
+
+def test_pods_that_are_bound_need_no_company() -> None:
+    others = [increment("b", "p", Phase.CREATING, 0)]
+    assert Stage([increment("a", "p", Phase.READY, 0), *others], binding=True).look() == {"a0"}
+    assert Stage([increment("a", "p", Phase.READY, 0, 1), *others], binding=True).look() == set()
+
+
+def test_the_next_wave_begins_once_nothing_lands_any_more() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0, 1), increment("b", "p", Phase.READY, 2)])
+    assert stage.look() == {"a0"}
+    stage.now = SETTLED_SECONDS - 0.1
+    stage.waiting.remove("pod-b0")
+    assert stage.look() == {"a0"}
+    stage.now += SETTLED_SECONDS - 0.1
+    assert stage.look() == {"a0"}
+    stage.now += 0.2
+    assert stage.look() == {"a0", "a1"}
+    stage.now += SETTLED_SECONDS
+    assert stage.look() == {"a0", "a1", "b0"}
+
+
+def test_with_no_pod_left_the_rest_is_let_go() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0, 1, 2)])
+    assert stage.look() == {"a0"}
+    stage.waiting.clear()
+    assert stage.look() == {"a0", "a1", "a2"}
+
+
+def test_a_wave_in_which_pods_come_and_go_ends_too() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0, 1)])
+    stage.look()
+    while stage.now < LONGEST_WAVE_SECONDS - SETTLED_SECONDS:
+        stage.now += SETTLED_SECONDS / 2
+        stage.waiting ^= {"pod-a1"}
+        assert stage.look() == {"a0"}
+    stage.now = LONGEST_WAVE_SECONDS
+    stage.waiting.add("pod-a1")
+    assert stage.look() == {"a0", "a1"}
+
+
+def test_a_new_process_goes_on_with_the_lowest_wave_that_is_held() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0, 1, 2)])
+    stage.gone = {"a0"}
+    assert stage.look() == {"a0", "a1"}
