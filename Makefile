@@ -43,6 +43,7 @@ format: $(DEVELOPMENT) ## let ruff mend what it can
 bench: $(DEVELOPMENT) $(PROTOS) ## the benchmarks; BENCH_ARGS="--markdown docs/performance.md" rewrites the table there
 	$(BIN)/python -m bench.planner --json build/bench.json $(BENCH_ARGS)
 	$(BIN)/python -m bench.best_options
+	$(BIN)/python -m bench.cluster_view
 
 # Hashes of every published file, so one lock serves every supported Python and platform; no index or path of the
 # machine that made it. The build's requirements are in it, so that installing the project itself fetches nothing.

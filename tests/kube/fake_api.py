@@ -80,6 +80,7 @@ def fake_api(*answers: Answer) -> Iterator[FakeApi]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for an acknowledgement
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         pass

@@ -1,0 +1,88 @@
+"""`cagrpc.controllers.view` against a real API server, scheduler and controllers: pods come, are bound and go, and
+whatever happens to the watches, the view ends as one that begins only then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cagrpc.controllers.view import ClusterView
+from cagrpc.kube.client import Client
+from tests.controllers.view_build import comparable
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.processes import wait_for
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Client]:
+    client = cluster.plane.client()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def view(client: Client) -> Iterator[ClusterView]:
+    view = _started(client)
+    yield view
+    view.stop()
+
+
+def _started(client: Client) -> ClusterView:
+    view = ClusterView(client, now=lambda: 0.0)
+    view.start()
+    wait_for(lambda: view.problem is None, "the view knows the cluster")
+    return view
+
+
+def _waiting(view: ClusterView) -> list[int]:
+    return [each.pod_set.count for each in view.state().waiting]
+
+
+def _cpus(view: ClusterView) -> dict[str, int]:
+    return {each.node.name: each.node.free["cpu"] for each in view.state().nodes}
+
+
+def _shut_down(cluster: Cluster, deployment: str) -> None:
+    """Without kubelets, pods on nodes go only when told to go at once."""
+    cluster.admin.merge(cluster.path("deployments", deployment, api="apis/apps/v1"), {"spec": {"replicas": 0}})
+
+    def gone() -> bool:
+        left = [pod["metadata"] for pod in cluster.pods() if pod["metadata"]["labels"]["app"] == deployment]
+        for metadata in left:
+            if "deletionTimestamp" in metadata:
+                cluster.admin.delete(cluster.path("pods", metadata["name"]), gracePeriodSeconds=0)
+        return not left
+
+    wait_for(gone, f"the pods of {deployment} are gone")
+
+
+def test_pods_wait_and_then_take_from_their_nodes(cluster: Cluster, view: ClusterView) -> None:
+    cluster.create_deployment("web", 6, {"cpu": "900m"})
+    wait_for(lambda: _waiting(view) == [6], "all six are one set")
+    wait_for(lambda: view.arrivals().to_come == 0, "none is still to be created")
+    assert all(ref.bindable for ref in view.state().waiting[0].pods)
+    cluster.create_node("n1", {"cpu": "4", "memory": "8Gi"})
+    wait_for(lambda: _cpus(view) == {"n1": 400}, "four are on the node")
+    assert _waiting(view) == [2]
+    (shown,) = view.state().nodes
+    assert (shown.ready, shown.held, [each.count for each in shown.movable]) == (True, False, [4])
+    _shut_down(cluster, "web")
+    wait_for(lambda: _cpus(view) == {"n1": 4000} and not _waiting(view), "they are gone")
+
+
+def test_whatever_happens_to_the_watches_the_view_is_right_in_the_end(
+    cluster: Cluster, client: Client, view: ClusterView
+) -> None:
+    cluster.create_node("n1", {"cpu": "4", "memory": "8Gi"})
+    cluster.create_deployment("web", 6, {"cpu": "900m"})
+    wait_for(lambda: _cpus(view) == {"n1": 400}, "four are on the node")
+    cluster.plane.forget()
+    cluster.create_deployment("db", 3, {"cpu": "100m"})
+    cluster.plane.restart_apiserver()
+    _shut_down(cluster, "web")
+    wait_for(lambda: _cpus(view) == {"n1": 3700} and not _waiting(view), "the view is as the cluster is")
+    wait_for(lambda: view.problem is None, "all is followed again")
+    anew = _started(client)
+    assert comparable(view.state()) == comparable(anew.state())
+    anew.stop()
