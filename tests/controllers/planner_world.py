@@ -67,6 +67,7 @@ class FakeCluster:
     scheduling: bool = True
     daemons_come: bool = True
     """Whether DaemonSets' pods run on nodes from the start; otherwise they are always late."""
+    looks: int = 0
     after_state: Callable[[], object] | None = None
     """Called once after the next look: what happens while a round is planned."""
 
@@ -88,6 +89,7 @@ class FakeCluster:
             waited = int(self.clock() - pods[0].seen_at)
             pod_set = PodSet(f"ns/{pods[0].ref.name}", spec, len(pods), priority, waited, gang)
             waiting.append(WaitingPods(pod_set, tuple(pod.ref for pod in pods)))
+        self.looks += 1
         state = ClusterState(tuple(waiting), tuple(self.nodes()), self.daemon_sets)
         happens, self.after_state = self.after_state, None
         if happens is not None:

@@ -122,6 +122,28 @@ def test_a_node_that_is_ready_before_its_increment_is_counted_once(make: Make) -
     assert world.targets() == {"gpu": 1, "plain": 2}
 
 
+def test_a_held_node_that_is_not_ready_for_a_moment_is_still_coming(make: Make) -> None:
+    world = make(group("a", cpu=4000))
+    world.lets_go = False
+    world.add(3)
+    world.run(2 * BOOT_SECONDS)
+    assert [each.phase for each in world.increments()] == [Phase.READY]
+    world.cluster.running_since = dict.fromkeys(world.cluster.running_since, world.clock() + 1000)
+    world.add(1)
+    world.run(SOON)
+    assert world.targets() == {"a": 1}
+    assert {note.text for note in world.notes if note.pod.uid == "uid-4"} == {"there is room on a node that is coming"}
+
+
+def test_what_a_round_orders_is_no_news_to_the_next(make: Make) -> None:
+    world = make(group("a"))
+    world.add(3)
+    world.run(3)
+    assert world.cluster.looks == 1
+    world.run(SOON)
+    assert world.cluster.looks == 1
+
+
 def test_the_replacement_of_a_pod_whose_node_boots_uses_that_node(make: Make) -> None:
     world = make(group("a", cpu=4000))
     (first,) = world.add(1, cpu=4000)
@@ -314,6 +336,24 @@ def test_a_size_that_changes_while_planning_is_planned_with_at_once(make: Make) 
     assert ["maximum" in each.message for each in refused] == [True]
     world.run(LONG)
     assert not world.pending()
+
+
+def test_what_is_found_short_while_planning_is_not_asked_for(make: Make) -> None:
+    world = make(group("cheap"), group("dear", price=0.3))
+    world.backend.set_behaviour("cheap", Behaviour(late_shortage=0, fail_after_seconds=10.0))
+    world.add(1, cpu=4000)
+    world.run(3)
+    world.add(1, cpu=4000)
+
+    def meanwhile() -> None:
+        world.clock.advance(10)
+        world.fleet.reconcile()
+
+    world.cluster.after_state = meanwhile
+    world.run(LONG)
+    assert not world.pending()
+    assert len(world.increments(Phase.ROLLED_BACK)) == 1
+    assert world.targets() == {"dear": 2}
 
 
 def test_limits_are_kept_and_what_they_leave_out_is_told(make: Make) -> None:

@@ -11,7 +11,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -206,6 +206,7 @@ class PlannerLoop:
         shortages = self._shortages.active()
         unplaced = reasons.left_out(plan, asked, shortages)
         outcome = self._apply(handed, look, record_id, certificate.gap)
+        self._tell(reasons.has_room(handed, asked.coming))
         self._rounds.add(
             PlanRecord(
                 id=record_id,
@@ -289,8 +290,7 @@ class PlannerLoop:
 
     def _order(self, asked: Increment, nodes: Sequence[NewNode]) -> Ordered:
         status = self._fleet.apply(asked)
-        for note in reasons.planned(status, (pod for node in nodes for pod in node.pods)):
-            self._say(note)
+        self._tell(reasons.planned(status, (pod for node in nodes for pod in node.pods)))
         return Ordered(
             asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, status.id, status.phase.value, status.message
         )
@@ -309,8 +309,11 @@ class PlannerLoop:
         told_of, self._unexplained = self._unexplained, None
         if told_of is not None:
             self._rounds.explain(told_of.record_id, tuple(told_of.unplaced.values()))
-            for note in reasons.not_planned(told_of.unplaced, told_of.handed):
-                self._say(note)
+            self._tell(reasons.not_planned(told_of.unplaced, told_of.handed))
+
+    def _tell(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self._say(note)
 
 
 def _sound(problem: Problem) -> bool:

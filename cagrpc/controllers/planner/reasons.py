@@ -4,6 +4,7 @@ shortage, and, where there is time, from the explanations. Pure; `events` writes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -78,6 +79,13 @@ def not_planned(unplaced: Mapping[int, LeftOut], handed: HandedOut) -> Iterator[
         rows.append([Note(pod, NOT_PLANNED, text) for pod in handed.unplaced.get(index, ())])
     for row in zip_longest(*rows):
         yield from (note for note in row if note is not None)
+
+
+def has_room(handed: HandedOut, coming: AbstractSet[str]) -> Iterator[Note]:
+    """Of pods for which nothing is opened."""
+    for node, pods in handed.existing.items():
+        where = "a node that is coming" if node in coming else "a node that stands, for the scheduler to find"
+        yield from (Note(pod, PLANNED, f"there is room on {where}") for pod in pods)
 
 
 def planned(status: IncrementStatus, pods: Iterable[PodRef]) -> Iterator[Note]:
