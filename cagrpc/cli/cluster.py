@@ -1,4 +1,4 @@
-"""The cluster's side of a server: what exists in a standby too (the client, the view), and
+"""The cluster's side of a server: what exists in a standby too (the client, the view, the candidacy for the Lease), and
 the controllers of the one writer. What each does is its own module's; here they are put together.
 """
 
@@ -14,12 +14,13 @@ from cagrpc.config.load import Settings
 from cagrpc.controllers.node_life import NodeLife
 from cagrpc.controllers.planner.events import Events
 from cagrpc.controllers.planner.loop import PlannerLoop
-from cagrpc.controllers.settings import ClusterSettings, Drive, Realise
+from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, Realise
 from cagrpc.controllers.startup import StartUp
 from cagrpc.controllers.view import ClusterView
 from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.client import Client
+from cagrpc.kube.lease import LeaderElection
 
 START_UP_SECONDS = 0.5
 PLANNER_SECONDS = 0.25
@@ -35,6 +36,9 @@ class Cluster:
         self.settings = settings
         self.client = Client.connect(settings.kubeconfig, settings.context, pool_size=64)
         self.view = ClusterView(self.client, gang_label=settings.gang_label)
+        self.election = (
+            LeaderElection(self.client, settings.namespace) if settings.journal is JournalKind.CLUSTER else None
+        )
 
     def start(self) -> None:
         self.view.start()

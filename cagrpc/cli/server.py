@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from cagrpc.cli.cluster import Cluster, Controllers
 from cagrpc.cli.leader import Leader
 from cagrpc.cli.recorder import Recorder
 from cagrpc.config.load import Address, Settings, TlsFiles
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.kube.journal import ClusterJournal
+from cagrpc.kube.lease import LeaderElection
 from cagrpc.services import expander, provider
 from cagrpc.services.decisions import Decisions
 from cagrpc.services.gate import Gate
@@ -33,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _NOTHING = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
 
+ELECTION_SECONDS = 0.5
 STOP_SECONDS = 5.0
 SERVICES = (provider.SERVICE, expander.SERVICE)
 
@@ -73,8 +77,12 @@ class Server:
             if self._cluster is not None:
                 undo.callback(self._cluster.stop)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
-            # Before all else: whoever holds the journal is the one server of its state directory.
-            self._lead(SqliteJournal(settings.state_directory / "journal.sqlite"))
+            if self._cluster is not None and self._cluster.election is not None:
+                stand = partial(self._stand, self._cluster, self._cluster.election)
+                self._threads.append(threading.Thread(target=stand, name="standby", daemon=True))
+            else:
+                # Before all else: whoever holds the journal is the one server of its state directory.
+                self._lead(SqliteJournal(settings.state_directory / "journal.sqlite"))
             undo.callback(self._stop_leading)
             self._rpc_servers = self._listen(tls, recorder, undo)
             site = Site(
@@ -135,6 +143,24 @@ class Server:
             servers.append(server)
         return tuple(servers)
 
+    def _stand(self, cluster: Cluster, election: LeaderElection) -> None:
+        """A candidate's life: a standby, then the one writer, until it is stopped or has lost the Lease."""
+        keeping = threading.Thread(target=election.keep, args=(self._stopped,), name="lease", daemon=True)
+        try:
+            if not election.acquire(self._stopping):
+                return
+            keeping.start()
+            self._lead(ClusterJournal(cluster.client, election.identity, check=election.check)).start()
+            while election.is_leader and not self._stopping.wait(ELECTION_SECONDS):
+                pass
+            self.failure = "" if self._stopping.is_set() else election.problem
+        except CagrpcError as error:
+            self.failure = str(error)
+        if self.failure:
+            self._on_failure()
+        if keeping.is_alive():
+            keeping.join()  # gives the Lease back once all is closed
+
     def _lead(self, journal: Journal) -> Leader:
         leader = Leader(self._settings, journal, self._decisions, self._cluster)
         self._leader = leader
@@ -169,7 +195,8 @@ class Server:
             return "stopping"
         if self._leader is not None:
             return self.failure or self._leader.problem
-        return "starting"
+        election = self._cluster.election if self._cluster is not None else None
+        return election.problem if election is not None else "starting"
 
 
 def load_tls(settings: Settings) -> Tls | None:
