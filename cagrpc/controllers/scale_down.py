@@ -8,6 +8,7 @@ touched. Without cagrpc the annotations stay as they are: fewer nodes go down, n
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
@@ -71,9 +72,15 @@ class ScaleDown:
         self._clock = clock
         self._rules = rules or Rules()
         self._writes_a_step = writes_a_step
-        self._before: AbstractSet[str] | None = None
+        self._verdicts: Verdicts | None = None
         self._lately: AbstractSet[str] = frozenset()
         self._told: dict[str, str] = {}  # node -> the reason that was written, where that is known
+
+    def about(self) -> Mapping[str, int]:
+        """For people: how many nodes may go, and how many stay for which reason, as it was seen last."""
+        if self._verdicts is None:
+            return {}
+        return {"may go": len(self._verdicts.go), **Counter(self._verdicts.stay.values())}
 
     def step(self) -> None:
         """Look, and tell at most so many nodes what is new to them. Raises Unavailable where the cluster is not known
@@ -81,11 +88,12 @@ class ScaleDown:
         snapshot = self._fleet.snapshot
         state = self._cluster.state(without=snapshot.in_flight_pods)
         # After a start those that may go are those that nobody has told otherwise.
-        before = self._before
-        if before is None:
-            before = {each.node.name for each in state.nodes if not each.scale_down_disabled}
-        verdicts = choose(state, snapshot, before, self._lately, self._rules, self._clock)
-        self._before = frozenset(verdicts.go)
+        before = (
+            {each.node.name for each in state.nodes if not each.scale_down_disabled}
+            if self._verdicts is None
+            else frozenset(self._verdicts.go)
+        )
+        verdicts = self._verdicts = choose(state, snapshot, before, self._lately, self._rules, self._clock)
         self._lately = frozenset() if verdicts.swept else verdicts.refused
         nodes = {each.node.name: each for each in state.nodes}
         self._told = {name: reason for name, reason in self._told.items() if name in nodes}

@@ -88,7 +88,9 @@ def _world() -> _World:
 def test_what_must_stay_is_marked_once_and_cleared_when_it_may_go() -> None:
     world = _world()
     controller = world.controller()
+    assert controller.about() == {}
     controller.step()
+    assert controller.about() == {"may go": 1, no_room(100): 1}
     assert world.api.annotations == {"h": {SCALE_DOWN_DISABLED: "true", OURS: no_room(100)}, "l": {}}
     controller.step()
     assert world.api.patched == ["h"]

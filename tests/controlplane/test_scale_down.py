@@ -1,0 +1,168 @@
+"""Scale-down's annotations on a real API server, with real Deployments and the real scheduler: three tiers, from which
+somebody plays the autoscaler and takes what may go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from cagrpc.controllers.scale_down import OURS, SCALE_DOWN_DISABLED, ScaleDown
+from cagrpc.controllers.scale_down_choice import IN_USE, no_room
+from cagrpc.controllers.view import ClusterView
+from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
+from cagrpc.kube.client import Client, PatchKind
+from solver.model import NodeGroup
+from tests.controllers.scale_down_play import GIB, QUICK
+from tests.controlplane.cluster import NODES, Cluster
+from tests.controlplane.processes import wait_for
+
+_WEIGHTS = {"high": 100, "middle": 50, "low": 10}
+_PODS = 5
+_SIZE = {"cpu": "4", "memory": "16Gi"}
+
+
+@dataclass
+class _Fleet:
+    """One group a tier; what is named after it is of it."""
+
+    cluster: Cluster
+
+    @property
+    def snapshot(self) -> FleetSnapshot:
+        names = [node["metadata"]["name"] for node in self.cluster.nodes()]
+        resources = {"cpu": 4000, "memory": 16 * GIB, "pods": 110}
+        groups, of_instance = {}, {}
+        for group_id, weight in _WEIGHTS.items():
+            ids = [f"test://{name}" for name in names if name.startswith(group_id)]
+            of_instance.update(dict.fromkeys(ids, group_id))
+            listed = tuple(Instance(each, group_id, InstanceState.RUNNING) for each in ids)
+            groups[group_id] = GroupState(NodeGroup(group_id, resources, 1.0, weight=weight), len(ids), listed)
+        return FleetSnapshot(1, groups, (), of_instance)
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Client]:
+    client = cluster.plane.client()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def view(client: Client) -> Iterator[ClusterView]:
+    view = ClusterView(client)
+    view.start()
+    wait_for(lambda: view.problem is None, "the view knows the cluster")
+    yield view
+    view.stop()
+
+
+def _node(cluster: Cluster, name: str) -> None:
+    cluster.create_node(name, _SIZE)
+    cluster.admin.merge(f"{NODES}/{name}", {"spec": {"providerID": f"test://{name}"}})
+
+
+def _places(cluster: Cluster) -> list[str | None]:
+    return [pod["spec"].get("nodeName") for pod in cluster.pods()]
+
+
+def _marks(cluster: Cluster) -> dict[str, str]:
+    """The reasons by node; with ours there is always the autoscaler's."""
+    found = {}
+    for node in cluster.nodes():
+        annotations = node["metadata"].get("annotations", {})
+        if OURS in annotations:
+            assert annotations[SCALE_DOWN_DISABLED] == "true"
+            found[node["metadata"]["name"]] = annotations[OURS]
+    return found
+
+
+def _seen(cluster: Cluster, view: ClusterView) -> None:
+    """The view has caught up: it knows all nodes, where pods are, and what is annotated."""
+    pods = len(cluster.pods())
+    marks = set(_marks(cluster))
+
+    def caught_up() -> bool:
+        nodes = view.state().nodes
+        on_nodes = sum(each.count for node in nodes for each in node.movable)
+        return (len(nodes), on_nodes) == (len(cluster.nodes()), pods) and marks == {
+            node.node.name for node in nodes if node.scale_down_disabled_by_us
+        }
+
+    wait_for(caught_up, "the view has caught up")
+
+
+def _take(cluster: Cluster, name: str) -> None:
+    """As the autoscaler does it: cordoned, its pods evicted, and gone once they are on other nodes."""
+    cluster.admin.merge(f"{NODES}/{name}", {"spec": {"unschedulable": True}})
+    for pod in cluster.pods():
+        if pod["spec"].get("nodeName") == name:
+            cluster.admin.delete(cluster.path("pods", pod["metadata"]["name"]), gracePeriodSeconds=0)
+    wait_for(
+        lambda: len(places := _places(cluster)) == _PODS and not {None, name} & set(places),
+        f"all pods of {name} are on other nodes",
+    )
+    cluster.admin.delete(f"{NODES}/{name}")
+
+
+def test_tiers_go_from_below_and_every_pod_finds_a_place(cluster: Cluster, view: ClusterView, client: Client) -> None:
+    ours = ["low-0", "middle-0", "high-0", "high-1"]
+    for name in (*ours, "low-1"):
+        _node(cluster, name)
+    theirs = {SCALE_DOWN_DISABLED: "false"}
+    cluster.admin.merge(f"{NODES}/low-1", {"metadata": {"annotations": theirs}})
+    cluster.create_deployment("web", _PODS, {"cpu": "1"})
+    wait_for(lambda: len(set(_places(cluster)) - {None}) == 5, "the scheduler has put one on each node")
+    controller = ScaleDown(view, _Fleet(cluster), client, clock=time.monotonic, rules=QUICK)
+    taken: list[str] = []
+    for _ in range(20):
+        _seen(cluster, view)
+        controller.step()
+        marks = _marks(cluster)
+        places = _places(cluster)
+        low = [name for name in ours if name not in (*taken, *marks) and places.count(name) < 2]
+        if not low:
+            break
+        taken.append(low[0])
+        _take(cluster, low[0])
+    assert taken[0] == "low-0"
+    assert len(taken) >= 2
+    assert set(marks) == set(ours) - set(taken)
+    assert set(marks.values()) <= {IN_USE, no_room(100), no_room(50)}
+    kept = cluster.admin.get(f"{NODES}/low-1")["metadata"]["annotations"]
+    assert kept[SCALE_DOWN_DISABLED] == "false"
+    assert OURS not in kept
+
+
+def test_a_write_that_another_one_overtakes_is_done_again(cluster: Cluster, view: ClusterView, client: Client) -> None:
+    _node(cluster, "high-0")
+    cluster.create_pod("alone", {"cpu": "1"})
+    wait_for(lambda: _places(cluster) == ["high-0"], "the pod is bound")
+    _seen(cluster, view)
+    meddling = _Meddling(cluster, client)
+    ScaleDown(view, _Fleet(cluster), meddling, clock=time.monotonic, rules=QUICK).step()
+    assert _marks(cluster) == {"high-0": no_room(100)}
+    assert meddling.reads == 2
+    assert cluster.admin.get(f"{NODES}/high-0")["metadata"]["labels"]["meddled"] == "1"
+
+
+@dataclass
+class _Meddling:
+    """A client after whose first read somebody changes the node."""
+
+    cluster: Cluster
+    client: Client
+    reads: int = 0
+
+    def get(self, path: str) -> dict[str, Any]:
+        found = self.client.get(path)
+        self.reads += 1
+        if self.reads == 1:
+            self.cluster.admin.merge(path, {"metadata": {"labels": {"meddled": "1"}}})
+        return found
+
+    def patch(self, path: str, body: Any, kind: PatchKind) -> dict[str, Any]:
+        return self.client.patch(path, body, kind)
