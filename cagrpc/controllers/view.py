@@ -15,7 +15,7 @@ from cagrpc.controllers.view_objects import DEFAULT_SCHEDULER
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client import Client
 from cagrpc.kube.reflector import Reflector
-from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangCount
 
 
 class ClusterView:
@@ -81,6 +81,10 @@ class ClusterView:
     def pod_of(self, uid: str) -> PodRef | None:
         """A pod that waits."""
         return self._model.pod_of(uid)
+
+    def gang(self, name: str) -> GangCount | None:
+        """All pods of a gang, by its name; None where there are none, or not all has been listed once."""
+        return None if self._unknown() else self._model.gang(name)
 
     def _unknown(self) -> str | None:
         for reflector in self._needed:

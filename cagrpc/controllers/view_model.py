@@ -26,6 +26,7 @@ from cagrpc.controllers.view_workloads import (
 )
 from cagrpc.kube.envelopes import Encoding
 from cagrpc.kube.reflector import Resource, Sink
+from cagrpc.wire.gangs import GangCount
 from solver.model import PodSpec
 
 K = TypeVar("K", bound=Keyed)
@@ -130,6 +131,19 @@ class ClusterModel:
             known = self._pods.waiting.get(uid)
             return known[1] if known else None
 
+    def gang(self, name: str) -> GangCount | None:
+        with self._lock:
+            found = self._pods.classes.gangs.get(name)
+            if found is None:
+                return None
+            said = self._min_counts().get(name)
+            return GangCount(
+                pending=sum(len(each.waiting) for each in found.classes),
+                bound=found.bound,
+                held_back=found.held_back,
+                min_count=found.annotated() if said is None else said,
+            )
+
     def ready_instances(self) -> AbstractSet[str]:
         with self._lock:
             return self._nodes.ready()
@@ -146,7 +160,7 @@ class ClusterModel:
                 classes,
                 seen,
                 self._priorities.of,
-                ChainMap(*(table.of for table in self._pod_groups)),
+                self._min_counts(),
                 now_seconds=self._now(),
                 without=without,
             )
@@ -157,6 +171,10 @@ class ClusterModel:
                 incomplete_gangs=waiting.incomplete,
                 warnings=self._warnings(),
             )
+
+    def _min_counts(self) -> Mapping[str, int | None]:
+        """Of the PodGroups, by the name of their gang."""
+        return ChainMap(*(table.of for table in self._pod_groups))
 
     def _warnings(self) -> tuple[str, ...]:
         found = sorted(self._pods.warnings.values())

@@ -9,7 +9,7 @@ import pytest
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, START_UP_TAINT
 from cagrpc.controllers.state import PodRef
 from cagrpc.controllers.view_model import NODES
-from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, MIN_COUNT
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, GangCount
 from cagrpc.wire.gen import kubernetes_pb2
 from solver.model import PODS, PodSpec, RunningPods, Taint, TaintEffect
 from tests.controllers.view_build import (
@@ -422,3 +422,14 @@ def test_a_state_is_made_anew_only_where_something_changed() -> None:
     after = fed.state()
     assert after.nodes[0] is before.nodes[0]
     assert after.nodes[1] is not before.nodes[1]
+
+
+def test_a_gang_in_numbers() -> None:
+    fed = Fed()
+    assert fed.model.gang(GANG) is None
+    gates = [kubernetes_pb2.PodSchedulingGate(name="g")]
+    fed.put(_of_gang("a", annotations={MIN_COUNT: "2"}), _of_gang("b", cpu="2"), _of_gang("c", schedulingGates=gates))
+    assert fed.model.gang(GANG) == GangCount(pending=2, held_back=1, min_count=2)
+    fed.put(_pod_group(3), path=POD_GROUPS)
+    fed.put(_of_gang("a", node="n1"), _of_gang("d", phase="Succeeded"))
+    assert fed.model.gang(GANG) == GangCount(pending=1, bound=2, held_back=1, min_count=3)
