@@ -14,6 +14,9 @@ from cagrpc.config.load import Settings
 from cagrpc.controllers.node_life import NodeLife
 from cagrpc.controllers.planner.events import Events
 from cagrpc.controllers.planner.loop import PlannerLoop
+from cagrpc.controllers.scale_down import STEP_SECONDS as SCALE_DOWN_SECONDS
+from cagrpc.controllers.scale_down import ScaleDown
+from cagrpc.controllers.scale_down_choice import Rules
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, Realise
 from cagrpc.controllers.startup import StartUp
 from cagrpc.controllers.view import ClusterView
@@ -71,6 +74,8 @@ class Controllers:
             self._add(life.start, life.stop)
             self.loops.append(Loop("the life of simulated nodes", life.step, NODE_LIFE_SECONDS))
         self.planner = self._planner(settings, cluster, fleet) if settings.drive is Drive.PLAN else None
+        self.scale_down = ScaleDown(view, fleet, client, clock=time.monotonic, rules=_scale_down_rules(settings))
+        self.loops.append(Loop("what the autoscaler may scale down", self.scale_down.step, SCALE_DOWN_SECONDS))
 
     def _planner(self, settings: Settings, cluster: Cluster, fleet: Fleet) -> PlannerLoop:
         view = cluster.view
@@ -87,7 +92,8 @@ class Controllers:
 
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
-        return {"planner": self.planner.waits_for} if self.planner is not None else {}
+        planner = {"planner": self.planner.waits_for} if self.planner is not None else {}
+        return {**planner, "scale_down": self.scale_down.about()}
 
     def start(self) -> None:
         for start in self._starts:
@@ -100,3 +106,9 @@ class Controllers:
     def _add(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
         self._starts.append(start)
         self._parts.callback(stop)
+
+
+def _scale_down_rules(settings: Settings) -> Rules:
+    """Looking at every node that CA may find too little used, by the highest threshold that a group is given."""
+    shares = (each.scale_down_utilization_threshold or 0.0 for each in settings.options.values())
+    return Rules(utilisation=max([Rules().utilisation, *shares]))

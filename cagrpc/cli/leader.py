@@ -22,6 +22,7 @@ from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services import expander, provider
 from cagrpc.services.decisions import Decisions
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 from solver.rank import rank
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ class Leader:
                 clock=time.time,
                 timing=_timing(settings.expander_budget_seconds),
                 planner_drives=settings.drive is Drive.PLAN,
+                gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
+                gangs=cluster.view if cluster is not None else None,
                 settling=_settling(cluster),
             )
             undo.callback(self.expander.close)

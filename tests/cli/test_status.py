@@ -23,6 +23,11 @@ def test_a_server_with_nothing_to_do_says_so() -> None:
     assert printed(READY, [], []) == "ready\ndrive: plan\nwaiting pods: 4\nno increment is in flight\n"
 
 
+def test_counts_by_name_are_told_one_after_the_other() -> None:
+    text = printed({**READY, "scale_down": {"may go": 2, "in use": 3}, "nothing": {}}, [], [])
+    assert "scale down: may go: 2, in use: 3\nno increment" in text
+
+
 def test_why_it_is_not_ready_and_what_is_in_flight() -> None:
     status = {**READY, "ready": False, "why_not_ready": "the API server is out of reach"}
     done = {**INCREMENT, "id": "cd34", "phase": "done", "message": ""}
