@@ -79,9 +79,16 @@ class Client:
     reach, overloaded, rights missing). A server that asks for time (Retry-After) gets up to 10 s within the call.
     """
 
-    def __init__(self, access: Access, wait: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self,
+        access: Access,
+        wait: Callable[[float], object] = time.sleep,
+        *,
+        answer_seconds: float = _ANSWER_SECONDS,
+    ) -> None:
         self._access = access
         self._wait = wait
+        self._answer_seconds = answer_seconds
 
     @classmethod
     def connect(cls, kubeconfig: Path | None, context: str = "", *, pool_size: int = 16) -> Self:
@@ -90,6 +97,10 @@ class Client:
         InvalidInput for a kubeconfig that cannot be read."""
         load = in_cluster() if kubeconfig is None else from_kubeconfig(kubeconfig, context)
         return cls(Access(load, pool_size))
+
+    def hurried(self, answer_seconds: float) -> Client:
+        """The same, over the same connections, for requests whose answers are worth nothing later than that."""
+        return Client(self._access, self._wait, answer_seconds=answer_seconds)
 
     @property
     def server(self) -> str:
@@ -174,7 +185,8 @@ class Client:
         waited = 0.0
         while True:
             session = self._access.session
-            response = _exchange(session, method, target, data, headers, streamed=streamed)
+            silence = _SILENCE_SECONDS if streamed else self._answer_seconds
+            response = _exchange(session, method, target, data, headers, silence, streamed=streamed)
             if response.status < 400:
                 return response
             status = status_of(response.data)
@@ -188,16 +200,22 @@ class Client:
 
 
 def _exchange(
-    session: Session, method: str, target: str, data: bytes | None, headers: Mapping[str, str], *, streamed: bool
+    session: Session,
+    method: str,
+    target: str,
+    data: bytes | None,
+    headers: Mapping[str, str],
+    silence: float,
+    *,
+    streamed: bool,
 ) -> BaseHTTPResponse:
-    silence = _SILENCE_SECONDS if streamed else _ANSWER_SECONDS
     try:
         return session.pool.request(
             method,
             session.url + target,
             body=data,
             headers={**headers, **session.authorization()},
-            timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=silence),
+            timeout=urllib3.Timeout(connect=min(_CONNECT_SECONDS, silence), read=silence),
             retries=False,
             redirect=False,
             preload_content=not streamed,

@@ -35,6 +35,8 @@ class Pace:
     renew: float = 2.0
     retry: float = 1.0
     """Between two tries of a standby, or of a leader that could not renew."""
+    answer: float = 2.5
+    """For an answer: a renewal that hangs leaves time for another one over a new connection."""
     give_up: float = 7.0
     """A leader that has not renewed for so long leads no more; less than `duration`, since clocks drift."""
 
@@ -72,9 +74,9 @@ class LeaderElection:
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         self.identity = identity or new_identity()
-        self._client = client
-        self._namespace = namespace
         self._pace = pace or Pace()
+        self._client = client.hurried(self._pace.answer)
+        self._namespace = namespace
         self._clock = clock
         self._wall_clock = wall_clock
         self._wait = wait

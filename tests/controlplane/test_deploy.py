@@ -1,0 +1,178 @@
+"""deploy/ as it is: a real API server and kube-scheduler take it, and cagrpc can do all of its work with those rights
+and nothing beside it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cagrpc.config.load import load_settings
+from cagrpc.controllers.settings import JournalKind
+from cagrpc.errors import Unavailable
+from cagrpc.kube.client import Client
+from cagrpc.kube.journal import ClusterJournal
+from cagrpc.kube.lease import LeaderElection
+from tests.controlplane.binaries import build
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents, install_crds
+from tests.controlplane.live import Live, group
+from tests.controlplane.plane import User
+from tests.kube.test_journal import BEFORE, CHANGES, told
+
+OPTIONAL = ("rbac-bind.yaml", "rbac-simulated-nodes.yaml")
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture
+def deployed(cluster: Cluster) -> Iterator[Cluster]:
+    """The definitions and the rights that every installation has."""
+    install_crds(cluster.admin)
+    for document in documents("rbac.yaml"):
+        apply(cluster.admin, document)
+    yield cluster
+    clear_journal(cluster.admin)
+    for name in ("rbac.yaml", *OPTIONAL):
+        for document in documents(name):
+            kind, metadata = document["kind"], document["metadata"]
+            if kind.startswith("Cluster"):
+                cluster.admin.delete(f"{RBAC}/{kind.lower()}s/{metadata['name']}")
+            elif kind in ("Role", "RoleBinding"):
+                cluster.admin.delete(f"{RBAC}/namespaces/{metadata['namespace']}/{kind.lower()}s/{metadata['name']}")
+
+
+@pytest.fixture
+def client(deployed: Cluster) -> Iterator[Client]:
+    """Of the ServiceAccount that the Deployment runs as."""
+    client = Client.connect(deployed.plane.kubeconfig_of_service_account("cagrpc", "cagrpc"))
+    yield client
+    client.close()
+
+
+def test_the_api_server_takes_every_object(deployed: Cluster) -> None:
+    for name in (*OPTIONAL, "cagrpc.yaml"):
+        for document in documents(name):
+            apply(deployed.admin, document)
+    (deployment,) = [found for found in documents("cagrpc.yaml") if found["kind"] == "Deployment"]
+    pod = {"metadata": {"name": "as-deployed", "namespace": "cagrpc"}, "spec": deployment["spec"]["template"]["spec"]}
+    # What the strictest of the Pod Security Standards finds in it would be told here.
+    deployed.admin.merge(
+        "/api/v1/namespaces/cagrpc", {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    )
+    deployed.admin.ask("POST", "/api/v1/namespaces/cagrpc/pods", pod, query={"dryRun": "All"})
+
+
+def test_the_configuration_is_one(tmp_path: Path) -> None:
+    (written,) = [found for found in documents("cagrpc.yaml") if found["kind"] == "ConfigMap"]
+    path = tmp_path / "cagrpc.yaml"
+    path.write_text(written["data"]["cagrpc.yaml"])
+    settings = load_settings(path)
+    assert settings.cluster is not None
+    assert (settings.cluster.journal, settings.cluster.namespace) == (JournalKind.CLUSTER, "cagrpc")
+
+
+def test_the_scheduler_takes_its_configuration(cluster: Cluster, tmp_path: Path) -> None:
+    (document,) = documents("scheduler-most-allocated.yaml")
+    document["clientConnection"]["kubeconfig"] = str(cluster.plane.kubeconfig(User.SCHEDULER))
+    path, written = tmp_path / "scheduler.yaml", tmp_path / "as-read.yaml"
+    path.write_text(yaml.safe_dump(document))
+    command = [str(build() / "kube-scheduler"), f"--config={path}", f"--write-config-to={written}"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    read = yaml.safe_load(written.read_text())
+    (fit,) = [found["args"] for found in read["profiles"][0]["pluginConfig"] if found["name"] == "NodeResourcesFit"]
+    assert fit["scoringStrategy"]["type"] == "MostAllocated"
+
+
+def _may(client: Client, verb: str, resource: str, *, api_group: str = "", namespace: str = "", name: str = "") -> bool:
+    what, _, subresource = resource.partition("/")
+    attributes = {
+        "verb": verb,
+        "resource": what,
+        "subresource": subresource,
+        "group": api_group,
+        "namespace": namespace,
+        "name": name,
+    }
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    return bool(client.create(path, {**review, "spec": {"resourceAttributes": attributes}})["status"]["allowed"])
+
+
+def test_it_may_do_nothing_else(client: Client) -> None:
+    leases = {"api_group": "coordination.k8s.io"}
+    assert _may(client, "update", "leases", namespace="cagrpc", name="cagrpc", **leases)
+    assert not _may(client, "update", "leases", namespace="cagrpc", name="another", **leases)
+    assert not _may(client, "update", "leases", namespace="kube-system", name="cagrpc", **leases)
+    assert not _may(client, "patch", "leases", namespace="kube-node-lease", **leases)
+    for resource in ("pods/binding", "nodes", "pods"):
+        assert not _may(client, "create", resource, namespace="default")
+        assert not _may(client, "delete", resource, namespace="default")
+    for resource in ("nodes/status", "pods/status", "pods"):
+        assert not _may(client, "patch", resource, namespace="default")
+    assert not _may(client, "get", "secrets", namespace="cagrpc")
+    assert not _may(client, "delete", "fleetrecords", api_group="cagrpc.io")
+
+
+def test_the_journal_and_the_lease_need_no_more(client: Client) -> None:
+    election = LeaderElection(client, "cagrpc", identity="one")
+    assert election.step()
+    assert election.step()
+    journal = ClusterJournal(client, "one", check=election.check)
+    journal.commit(BEFORE)
+    journal.commit(CHANGES)
+    journal.probe()
+    again = ClusterJournal(client, "two", check=election.check)
+    assert set(again.read().increments) == {"old", "new"}
+    assert told(again.read()) == told(again.read())
+    election.release()
+    assert LeaderElection(client, "cagrpc", identity="two").step()
+
+
+def test_a_right_that_is_missing_is_named(deployed: Cluster) -> None:
+    nobody = deployed.plane.client(User.NOBODY)
+    with pytest.raises(
+        Unavailable, match=r"the right to get fleetrecords\.cagrpc\.io is missing; the roles in deploy/"
+    ):
+        ClusterJournal(nobody, "nobody").read()
+    nobody.close()
+
+
+@pytest.mark.parametrize("realise", ["simulate", "bind"])
+def test_a_server_with_these_rights_gets_pods_running(deployed: Cluster, tmp_path: Path, realise: str) -> None:
+    for name in OPTIONAL if realise == "bind" else OPTIONAL[1:]:
+        for document in documents(name):
+            apply(deployed.admin, document)
+    live = Live(deployed, tmp_path)
+    live.configure(
+        [{"name": "all", "weight": 1, "node_groups": [group("small", "2", "4Gi", 0.1)]}],
+        {"*": {"boot_seconds": 0.2, "delete_seconds": 0.2}},
+        {"realise": realise},
+        kubeconfig=str(deployed.plane.kubeconfig_of_service_account("cagrpc", "cagrpc")),
+        journal="cluster",
+    )
+    try:
+        live.start()
+        deployed.create_deployment("web", 3, {"cpu": "900m"})
+        deployed.create_deployment("huge", 1, {"cpu": "900"})  # nobody can have it: an Event says so
+        live.wait_for_running(3)
+        live.wait_until_settled()
+        events = deployed.path("events", api="apis/events.k8s.io/v1")
+        live.wait_for(
+            lambda: any(e.get("reportingController", "").startswith("cagrpc") for e in deployed.admin.items(events)),
+            "an Event tells why",
+        )
+        found = deployed.admin.items("/apis/cagrpc.io/v1alpha1/increments")
+        assert {item["status"]["phase"] for item in found} == {"done"}
+        assert "the right to" not in live.serving.log()
+    finally:
+        live.close()
+
+
+def test_the_readme_of_the_deployment_names_files_that_there_are() -> None:
+    text = (DEPLOY / "cagrpc.yaml").read_text()
+    for name in ("crds.yaml", "rbac.yaml", "rbac-simulated-nodes.yaml"):
+        assert f"deploy/{name}" in text
+        assert (DEPLOY / name).is_file()
