@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -28,16 +28,13 @@ PATIENCE_SECONDS = 60.0
 FAST: Mapping[str, Any] = {"boot_seconds": 0.1, "delete_seconds": 0.1, "fail_after_seconds": 0.1}
 
 
-PROGRAM = (sys.executable, "-m", "cagrpc.cli")
-
-
 def cagrpc(*arguments: object, timeout: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
     return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def command(*arguments: object) -> list[str]:
-    return [*PROGRAM, *map(str, arguments)]
+    return [sys.executable, "-m", "cagrpc.cli", *map(str, arguments)]
 
 
 def configuration(
@@ -101,12 +98,12 @@ class Serving:
         return self.output.with_suffix(".err").read_text()
 
 
-def serve(state: Path, *arguments: object, program: Sequence[str] = PROGRAM) -> Serving:
-    """Start a server and wait until it says where it is. `program` is what takes the arguments of `cagrpc`."""
+def serve(state: Path, *arguments: object) -> Serving:
+    """Start a server and wait until it says where it is."""
     output = state.parent / f"{state.name}.out"
     endpoints = state / "endpoints.json"
     with output.open("ab") as out, output.with_suffix(".err").open("ab") as err:
-        started = [*program, "serve", "--ephemeral-ports", "--state-dir", str(state), *map(str, arguments)]
+        started = command("serve", "--ephemeral-ports", "--state-dir", state, *arguments)
         process = subprocess.Popen(started, stdout=out, stderr=err)
     serving = Serving(process, state, output)
     give_up = time.monotonic() + PATIENCE_SECONDS

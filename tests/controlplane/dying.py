@@ -21,8 +21,6 @@ from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.records import Changes
 from cagrpc.kube.client import Client
 
-NEVER = "never"
-
 
 class Steps:
     def __init__(self, fatal: str) -> None:

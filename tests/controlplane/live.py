@@ -4,7 +4,10 @@ both. The tests of the whole are in `test_live_*`."""
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
+import subprocess
+import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -56,10 +59,21 @@ class Live:
             planner={"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 4, **(planner or {})},
         )
 
-    def start(self, **more: Any) -> Serving:
-        """`more` is for `tests.cli.conftest.serve`."""
-        self._serving = serve(self.directory / "state", "--config", self._configuration, **more)
+    def start(self) -> Serving:
+        self._serving = serve(self.directory / "state", "--config", self._configuration)
         return self._serving
+
+    def serve_until(self, step: str, seconds: float = PATIENCE_SECONDS) -> None:
+        """Start a process that dies at this step (`dying`), and wait until it has, which may be while it starts."""
+        command = [sys.executable, "-m", "tests.controlplane.dying", step, "serve", "--ephemeral-ports"]
+        command += ["--state-dir", str(self.directory / "state"), "--config", str(self._configuration)]
+        with (self.directory / "dying.log").open("w+") as log:
+            try:
+                code = subprocess.run(command, stdout=log, stderr=log, timeout=seconds, check=False).returncode
+            except subprocess.TimeoutExpired:
+                code = None
+            log.seek(0)
+            assert code == -signal.SIGKILL, f"it did not come to the step {step!r} (exit code {code}):\n{log.read()}"
 
     @property
     def serving(self) -> Serving:

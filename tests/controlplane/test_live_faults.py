@@ -1,0 +1,115 @@
+"""What goes wrong around a running server: the API server restarts, its past is forgotten, others write the same
+objects. It converges: every pod runs, nothing is ordered twice, nothing is left over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.controlplane.api import Refused
+from tests.controlplane.live import Live, group
+from tests.controlplane.plane import ControlPlane
+
+PODS = 8
+GROUP = group("only", "4", "8Gi", 0.2)
+SLOW = {"*": {"boot_seconds": 4.0}}
+FAULTS: dict[str, Callable[[ControlPlane], None]] = {
+    "the API server restarts": ControlPlane.restart_apiserver,
+    "the past is forgotten": ControlPlane.forget,
+}
+
+
+def start_increment(live: Live, realise: str) -> None:
+    """Two pods a node; machines take their time."""
+    live.configure([{"name": "all", "node_groups": [GROUP]}], SLOW, planner={"realise": realise})
+    live.start()
+    live.cluster.create_deployment("web", PODS, {"cpu": "1500m", "memory": "1Gi"})
+
+
+def assert_converged(live: Live) -> None:
+    live.wait_for_running(PODS)
+    live.wait_until_settled()
+    assert live.phases() == ["done"]
+    live.assert_nothing_wasted(nodes=PODS // 2)
+
+
+@pytest.mark.parametrize("phase", ["creating", "nodes register"])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_in_the_middle_of_an_increment(live: Live, fault: Callable[[ControlPlane], None], phase: str) -> None:
+    start_increment(live, "bind")
+    if phase == "creating":
+        live.wait_for(lambda: "creating" in live.phases(), "machines are ordered")
+    else:
+        live.wait_for(live.nodes, "the first node registers")
+    fault(live.cluster.plane)
+    assert_converged(live)
+
+
+def test_a_cluster_that_is_away_for_long_changes_nothing(live: Live) -> None:
+    """Nodes that nobody can see are not taken for lost, and pods that nobody can see are not planned again."""
+    start_increment(live, "simulate")
+    assert_converged(live)
+    live.cluster.plane.stop_apiserver()
+    live.wait_for(lambda: live.serving.get("/status")["cluster"] != live.cluster.plane.server, "it is noticed")
+    live.cluster.plane.start_apiserver()
+    live.wait_for(lambda: live.serving.get("/status")["cluster"] == live.cluster.plane.server, "it is back")
+    assert_converged(live)
+    live.cluster.create_deployment("more", 2, {"cpu": "1500m", "memory": "1Gi"})
+    live.wait_for_running(PODS + 2)
+
+
+@contextmanager
+def meddling(live: Live) -> Iterator[None]:
+    """Somebody else changes every node and pod all the time, so that whoever has read one has read an old one."""
+    stop = threading.Event()
+    paths = ("/api/v1/nodes", live.cluster.path("pods"))
+
+    def meddle() -> None:
+        admin, number = live.cluster.plane.api(), 0
+        while not stop.wait(0.01):
+            number += 1
+            for path in paths:
+                for each in admin.items(path):
+                    name = each["metadata"]["name"]
+                    try:
+                        admin.merge(f"{path}/{name}", {"metadata": {"annotations": {"example.com/n": str(number)}}})
+                    except Refused as refused:
+                        if refused.status != 404:
+                            raise
+        admin.close()
+
+    thread = threading.Thread(target=meddle, name="meddler", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("realise", ["bind", "simulate"])
+def test_others_write_the_same_objects(live: Live, realise: str) -> None:
+    with meddling(live):
+        start_increment(live, realise)
+        assert_converged(live)
+
+
+def test_a_pod_that_somebody_else_binds_first_stays_there(live: Live) -> None:
+    """While the nodes are held, another scheduler takes one of the pods: cagrpc's own binding finds it taken."""
+    live.cluster.create_node("foreign", {"cpu": "2", "memory": "4Gi"})
+    live.cluster.admin.merge(
+        "/api/v1/nodes/foreign", {"spec": {"taints": [{"key": "foreign", "effect": "NoSchedule"}]}}
+    )
+    start_increment(live, "bind")
+    live.wait_for(lambda: "creating" in live.phases(), "machines are ordered")
+    taken = live.cluster.pods()[0]["metadata"]["name"]
+    binding = {"metadata": {"name": taken}, "target": {"apiVersion": "v1", "kind": "Node", "name": "foreign"}}
+    live.cluster.admin.create(live.cluster.path("pods", taken) + "/binding", binding)
+    live.wait_for_running(PODS - 1)  # nobody plays a kubelet for the foreign node
+    live.wait_until_settled()
+    where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in live.cluster.pods()}
+    assert where[taken] == "foreign"
+    assert live.ordered() == PODS // 2

@@ -1,0 +1,59 @@
+"""The process killed at every step of an increment, one process after the other: the next one goes on where the last
+one was. Nothing is ordered twice, nothing is left over, no gang is bound in part."""
+
+from __future__ import annotations
+
+from tests.controlplane.live import Live, group
+from tests.controlplane.test_live_gangs import EACH, A, B, bound, create_gang
+
+PODS = 8
+GROUP = group("only", "4", "8Gi", 0.2)
+TO_DONE = (
+    "before commit planned",
+    "after commit planned",
+    "after commit creating",
+    "before order",
+    "after order",
+    "after register#2",
+    "before commit ready",
+    "after commit ready",
+    "after bind#3",
+    "after change node",
+    "before commit done",
+    "after commit done",
+)
+TO_ROLLED_BACK = (
+    "after commit planned",
+    "before commit rolling-back",
+    "after commit rolling-back",
+    "before delete",
+    "after delete",
+    "before commit rolled-back",
+    "after commit rolled-back",
+)
+
+
+def test_on_the_way_to_done(live: Live) -> None:
+    live.configure([{"name": "all", "node_groups": [GROUP]}], planner={"realise": "bind"})
+    live.cluster.create_deployment("web", PODS, {"cpu": "1500m", "memory": "1Gi"})
+    for step in TO_DONE:
+        live.serve_until(step)
+    live.start()
+    live.wait_for_running(PODS)
+    live.wait_until_settled()
+    live.assert_nothing_wasted(nodes=PODS // 2)
+
+
+def test_on_the_way_back(live: Live) -> None:
+    live.configure(
+        [{"name": "all", "node_groups": [A, B]}], {"b": {"late_shortage": 1}}, planner={"shortage_seconds": 600}
+    )
+    create_gang(live)
+    pods = set(bound(live))
+    for step in TO_ROLLED_BACK:
+        live.serve_until(step)
+    live.start()
+    live.wait_until_settled()
+    live.wait_for(lambda: not live.nodes(), "its nodes are gone")
+    assert bound(live) == dict.fromkeys(pods)
+    assert live.ordered() == 2 * EACH
