@@ -14,14 +14,12 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from cagrpc.controllers.scale_down_choice import Rules, Verdicts, choose
+from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
+from cagrpc.controllers.settings import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.controllers.state import ClusterNode, ClusterState
 from cagrpc.errors import Conflict, NotFound
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client import PatchKind
-
-SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-"""CA leaves a node alone while this is `true` (upstream: core/scaledown/eligibility)."""
-OURS = "cagrpc.io/scale-down-disabled"
 
 STEP_SECONDS = 20.0
 """How often to step. A node is not needed for 10 minutes before CA removes it."""

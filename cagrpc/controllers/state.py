@@ -45,7 +45,8 @@ class ClusterNode:
     held: bool
     """Whether it carries our start-up taint."""
     movable: tuple[RunningPods, ...] = ()
-    """Those of its pods that would have to go elsewhere if it went: all but DaemonSets', mirror and finished pods."""
+    """Those of its pods that would have to go elsewhere if it went: all but DaemonSets', mirror and finished pods.
+    Their specs have all that the constraints of any pod can see; `node.running` has what pods that wait see."""
     scale_down_disabled: str = ""
     """The value of the scale-down-disabled annotation; empty where there is none."""
     scale_down_disabled_by_us: bool = False

@@ -199,6 +199,17 @@ def test_labels_are_seen_by_whoever_selects_them_only() -> None:
     assert comparable(fed.state()) == comparable(before)
 
 
+def test_movable_pods_show_what_any_pod_can_see() -> None:
+    fed = Fed()
+    fed.nodes(node(), node("n2"))
+    fed.put(pod("web", node="n1", labels={"app": "web"}))
+    assert [each.spec.labels for each in fed.state().nodes[0].movable] == [()]
+    fed.put(pod("beside", node="n2", **spread("web")))
+    shown = fed.state().nodes[0]
+    assert [each.spec.labels for each in shown.movable] == [(("app", "web"),)]
+    assert shown.node.running == ()
+
+
 def test_running_pods_that_keep_others_away_are_seen_by_these() -> None:
     fed = Fed()
     fed.nodes(node(), node("n2"))

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from cagrpc.controllers.scale_down import OURS, SCALE_DOWN_DISABLED, ScaleDown
+from cagrpc.controllers.scale_down import ScaleDown
 from cagrpc.controllers.scale_down_choice import IN_USE, no_room
+from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
+from cagrpc.controllers.settings import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.controllers.view import ClusterView
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from cagrpc.kube.client import Client, PatchKind
