@@ -115,6 +115,46 @@ def test_a_lower_tier_only_as_far_as_the_higher_cannot_serve(
     assert {each["instance_type"]: each["delta"] for each in plan["increments"]} == {"m7i.large": 2, "m7i.xlarge": 1}
 
 
+JOBS = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 15
+  template:
+    metadata:
+      labels: {example.com/gang: train}
+      annotations: {cagrpc.io/gang-min-count: "MINIMUM"}
+    spec:
+      containers: [{name: main, resources: {requests: {cpu: 900m, memory: 1Gi}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("minimum", "flag", "unplaced"),
+    [
+        pytest.param(14, [], 2, id="pods of no gang are served one by one"),
+        pytest.param(10, ["--gang-label", "example.com/gang"], 2, id="the minimum, and others as room allows"),
+        pytest.param(14, ["--gang-label", "example.com/gang"], 14, id="too little room for the minimum"),
+        pytest.param(16, ["--gang-label", "example.com/gang"], None, id="an incomplete gang is not planned"),
+    ],
+)
+def test_a_gang_with_a_minimum(
+    inputs: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    minimum: int,
+    flag: list[str],
+    unplaced: int | None,
+) -> None:
+    """There is room for 13 of 15 pods."""
+    (tmp_path / "pods.yaml").write_text(JOBS.replace("MINIMUM", str(minimum)))
+    answer = run_json(capsys, "plan", "--pods", str(tmp_path / "pods.yaml"), *inputs[2:], *flag)
+    pods = sum(each["count"] for each in answer["pod_classes"])
+    assert pods == (0 if unplaced is None else 15)
+    assert sum(each["count"] for each in answer["unplaced"]) == (unplaced or 0)
+
+
 def test_explain_says_where_and_why_not(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     explained = run_json(capsys, "explain", *inputs)
     web, huge = sorted(explained["classes"], key=lambda each: -each["count"])
