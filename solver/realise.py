@@ -23,7 +23,7 @@ from solver.rehearsal import NOMINAL, Rehearsal, group_numbers
 from solver.scheduler import Profile
 from solver.validate import validate
 
-WAVES = 6
+WAVES = 12
 """So many waves at most, where the nodes may be let go one wave after the other."""
 _FIRST_SHARE = 0.5
 """Of the budget, for repairs of the first kind,"""
@@ -100,6 +100,7 @@ def realise(
     stranded = int(Rehearsal(problem, plan, profile, 1, meter).missing(planned, NOMINAL).sum())
     rehearsal = Rehearsal(problem, plan, profile, max(1, waves), meter)
     fleet = _repaired(rehearsal, planned, meter, late=waves > 1)
+    rehearsal.need_fewer_waves(fleet)
     held = whole_gangs(plan.pod_classes, rehearsal.outcome(fleet, NOMINAL))
     realised = realised_plan(problem, plan, fleet, held, meter.elapsed_seconds())
     placements = tuple(_placements(rehearsal, fleet, held))
@@ -166,11 +167,10 @@ def _placements(
     rehearsal: Rehearsal, fleet: Fleet, held: Mapping[int, Mapping[int, int]]
 ) -> list[Placement]:  # fmt: skip
     groups, first = rehearsal.problem.node_groups, len(rehearsal.problem.nodes)
-    wave_of = rehearsal.waves(fleet)
     slots = (slot for slot, count in fleet.nodes.items() for _ in range(count))
     found = [
-        Placement(groups[slot.group].id, wave_of[slot], dict(sorted(held.get(node, {}).items())), dict(slot.bound))
-        for node, slot in enumerate(slots, first)
+        Placement(groups[slot.group].id, wave, dict(sorted(held.get(node, {}).items())), dict(slot.bound))
+        for node, (slot, wave) in enumerate(zip(slots, rehearsal.waves(fleet).tolist(), strict=True), first)
     ]
     return sorted(found, key=lambda placement: placement.wave)
 

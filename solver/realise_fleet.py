@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -54,9 +55,6 @@ class Fleet:
         """The group of each node, slot by slot."""
         return np.repeat(np.array([slot.group for slot in self.nodes], dtype=np.int64), self._counts)
 
-    def waves(self, wave_of: Mapping[Slot, int]) -> Ints:
-        return np.repeat(np.array([wave_of[slot] for slot in self.nodes], dtype=np.int64), self._counts)
-
     def bound(self, first: int) -> Ints:
         """Rows (class, node, pods); new nodes are numbered from `first` on."""
         slots = (slot for slot, count in self.nodes.items() for _ in range(count))
@@ -101,22 +99,36 @@ def _bindings(
         count -= times
 
 
-def waves_of(fleet: Fleet, holds: Bools, most: int) -> dict[Slot, int]:
-    """In which wave each slot is let go, at most so many, without gaps. Nodes that only some pods fit go before those
-    that these and others fit, so that the latter keep their room for the others. What is late comes after all that is
-    not.
+def waves_of(fleet: Fleet, holds: Bools, most: int) -> Ints:
+    """In which wave each node is let go (slot by slot), at most so many, without gaps.
+
+    Nodes that only some pods fit go before those that these and others fit, so that the latter keep their room for the
+    others; what is late comes after all that is not. Waves that are left are shared out to those with most nodes: of
+    fewer nodes at a time more are filled to the brim, rather than all of them a little.
 
     `holds`: groups x classes, whether a pod fits."""
-    late = any(slot.late for slot in fleet.nodes)
-    rooms = {True: most // 2, False: most - most // 2 if late else most}
-    waves: dict[Slot, tuple[int, int]] = {}
-    for lateness, room in rooms.items():
-        mine = [slot for slot in fleet.nodes if slot.late is lateness]
-        layer = _layers({slot.group for slot in mine}, holds)
-        merged = max(layer.values(), default=0) + 1 - room
-        waves.update((slot, (lateness and room > 0, max(0, layer[slot.group] - merged))) for slot in mine)
-    numbers = {wave: number for number, wave in enumerate(sorted(set(waves.values())))}
-    return {slot: numbers[waves[slot]] for slot in fleet.nodes}
+    layer = {(False, g): n for g, n in _layers({s.group for s in fleet.nodes if not s.late}, holds).items()}
+    deepest = max(layer.values(), default=-1) + 1
+    for group, number in _layers({slot.group for slot in fleet.nodes if slot.late}, holds).items():
+        layer[True, group] = deepest + number
+    merged = max(0, max(layer.values(), default=0) + 1 - most)
+    of_slot = [max(0, layer[slot.late, slot.group] - merged) for slot in fleet.nodes]
+    nodes = Counter[int]()
+    for number, count in zip(of_slot, fleet.nodes.values(), strict=True):
+        nodes[number] += count
+    waves = dict.fromkeys(sorted(nodes), 1)
+    for _ in range(most - len(waves) if nodes else 0):
+        fullest = max(waves, key=lambda number: nodes[number] / waves[number])
+        waves[fullest] += nodes[fullest] > waves[fullest]
+    first = dict(zip(waves, accumulate(waves.values(), initial=0), strict=False))
+    return np.array(
+        [
+            first[number] + position * waves[number] // count
+            for number, count in zip(of_slot, fleet.nodes.values(), strict=True)
+            for position in range(count)
+        ],
+        dtype=np.int64,
+    )
 
 
 def _layers(groups: Iterable[int], holds: Bools) -> dict[int, int]:

@@ -17,8 +17,8 @@ from solver.solve import solve
 
 _PLANNING_SHARE = 0.1
 """Of the time that is left, for planning one repair."""
-_PATIENCE = 2
-"""Repairs, times the scenarios, after which as many pods are missing as before, until these are given up."""
+_PATIENCE = 3
+"""Repairs in a row that leave more than half of the pods pending that they were made for, until these are given up."""
 _PART = 4
 """Nodes of a slot are taken away in parts of at most a quarter."""
 
@@ -28,25 +28,25 @@ def mend(rehearsal: Rehearsal, fleet: Fleet, meter: Meter, *, late: bool) -> Fle
 
     With `late` the new nodes are let go last."""
     number = group_numbers(rehearsal.problem)
-    tries: Counter[int] = Counter()
-    since: dict[int, Fleet] = {}
-    """Pods missing -> how often, and the fleet when it was seen first: fewer and fewer is progress, in any scenario."""
+    strikes, last, before = 0, (NOMINAL, 0), fleet
     while True:
         missing = rehearsal.first_missing(fleet)
         pods = int(missing.sum())
         if not pods:
             return fleet
-        tries[pods] += 1
-        since.setdefault(pods, fleet)
-        hopeless = tries[pods] > _PATIENCE * len(rehearsal.scenarios) or meter.left_seconds() <= 0
-        increments = () if hopeless else _planned(rehearsal, fleet, missing, meter)
+        scenario, asked = rehearsal.scenarios[0], last
+        if scenario == asked[0] and pods * 2 > asked[1] > 0:
+            strikes += 1
+        else:
+            strikes, before = 0, fleet
+        last = scenario, pods
+        in_time = meter.left_seconds() > 0
+        increments = _planned(rehearsal, fleet, missing, meter) if in_time and strikes < _PATIENCE else ()
         if increments:
             fleet = fleet.more(increments, number, late=late)
         else:
             rehearsal.give_up(missing)
-            fleet = since[pods] if meter.left_seconds() > 0 else fleet  # what came since was of no use
-            tries.clear()
-            since.clear()
+            strikes, last, fleet = 0, (NOMINAL, 0), before if in_time else fleet
 
 
 def _planned(rehearsal: Rehearsal, fleet: Fleet, missing: Ints, meter: Meter) -> tuple[Increment, ...]:

@@ -43,18 +43,19 @@ class Rehearsal:
             self.scenarios.append(self.fresh())
 
     def fresh(self) -> Scenario:
-        """One that was not there before. At once and gradually in turn, by age and in any order."""
+        """One that was not there before: in turn pods of equal age mixed and class by class, nodes at once and one by
+        one, ages as they are told and less sure."""
         seed = self._next_seed
         self._next_seed += 1
-        return Scenario(seed, by_age=seed % 4 < 2, gradual=seed % 2 == 1)
+        return Scenario(seed, in_blocks=seed % 2 == 1, gradual=seed % 4 > 1, jitter_seconds=seed % 8 // 4)
 
     def outcome(self, fleet: Fleet, scenario: Scenario) -> Outcome:
         standing = len(self.problem.nodes)
-        groups, waves = fleet.groups(), fleet.waves(self.waves(fleet))
+        groups, waves = fleet.groups(), self.waves(fleet)
         self._meter.charge(_SECONDS_PER_PAIR * float(self.claim.sum()) * (standing + len(groups)))
         return self._scheduler.run(groups, waves, fleet.bound(standing), scenario)
 
-    def waves(self, fleet: Fleet) -> dict[Slot, int]:
+    def waves(self, fleet: Fleet) -> Ints:
         return waves_of(fleet, self.holds, self._waves)
 
     @property
@@ -80,6 +81,14 @@ class Rehearsal:
     def lands(self, fleet: Fleet) -> bool:
         """Whether all that is claimed does, always."""
         return not self.first_missing(fleet).any()
+
+    def need_fewer_waves(self, fleet: Fleet) -> None:
+        """As few waves as everything claimed lands with: each of them takes time."""
+        most = self._waves
+        for self._waves in range(1, most):
+            if self.lands(fleet):
+                return
+        self._waves = most
 
     def idle(self, fleet: Fleet) -> dict[Slot, int]:
         """Per slot how many of its nodes hold nothing, whatever the scenario."""

@@ -24,6 +24,9 @@ _WAVE_SHARE = 1.0
 _APART = 2**40
 """Attempts between waves: more than there can be, so that a wave comes when nothing is left to do."""
 
+_ATTEMPTS_A_NODE = 2
+"""So many pods are tried while one node is let go: about what a scheduler and an API server of the same speed do."""
+
 
 class Scoring(StrEnum):
     """The kube-scheduler's scoringStrategy of NodeResourcesFit."""
@@ -46,12 +49,13 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is left to chance, by a seed: the order of nodes, and of pods that came at the same time, and ties."""
+    """What is left to chance, by a seed: the order of nodes, of pods that came at the same time, and of ties."""
 
     seed: int = 0
-    by_age: bool = True
-    """Whether the pods that wait longest are tried first. The scheduler counts from the last attempt, so that it may be
-    any order once pods have been tried before."""
+    jitter_seconds: int = 0
+    """By how much pods may have come earlier or later than they say: ages are whole seconds, and of the oldest pod."""
+    in_blocks: bool = False
+    """Whether pods of one class come one after the other, as those of one Deployment do, rather than all mixed."""
     gradual: bool = False
     """Whether the new nodes of a wave come one after the other while pods are tried, rather than all before."""
 
@@ -124,8 +128,10 @@ class Scheduler:
         put_running(tables.running(places), terms, counts)
         put_bound(bound, nodes, tables.classes, terms, counts)
         arrives = np.zeros(len(places), dtype=np.int64)
-        comes = random.permutation(len(new)) * len(queue) // max(1, len(new)) if scenario.gradual else 0
-        arrives[len(self._standing) :] = waves * _APART + comes
+        arrives[len(self._standing) :] = waves * _APART
+        if scenario.gradual:
+            mixed = random.permutation(len(new))
+            arrives[len(self._standing) + mixed] += _nth_of_its_kind(waves[mixed]) * _ATTEMPTS_A_NODE
         placed = schedule(
             queue, order, arrives, scenario.seed, profile.scoring is Scoring.MOST_ALLOCATED,
             profile.percentage_of_nodes_to_score, nodes, tables.classes, terms, counts, np.zeros_like(counts),
@@ -148,7 +154,9 @@ class Scheduler:
     def _queue(self, scenario: Scenario, bound: Ints, random: np.random.Generator) -> Ints:
         """Priority, then time in queue, then chance; those that are bound are left out, the oldest first."""
         chance = random.permutation(len(self._pods))
-        age = -self._age if scenario.by_age else np.zeros_like(self._age)
+        if scenario.in_blocks:
+            chance = random.permutation(self._classes)[self._pods]
+        age = -self._age + random.integers(0, scenario.jitter_seconds, len(self._age), endpoint=True)
         queue = self._pods[np.lexsort((chance, age, self._rank, self._last))]
         taken = np.zeros(self._classes, dtype=np.int64)
         np.add.at(taken, bound[:, 0], bound[:, 2])

@@ -298,15 +298,16 @@ def _arrive(node: int, here: Bools, hard: Ints, terms: Terms, present: Ints) -> 
 
 
 @compiled
-def schedule(  # noqa: C901 - one loop, flat for speed
+def schedule(  # noqa: C901, PLR0912, PLR0915 - one loop, flat for speed
     queue: Ints, order: Ints, arrives: Ints, seed: int, most: bool, percentage: int,
     nodes: Nodes, classes: Classes, terms: Terms, counts: Ints, present: Ints, asked: Asked, waits: Bools,
 ) -> Ints:  # fmt: skip
     """The node of each pod of `queue` (classes in order), -1 for those that stay pending. `nodes` and `counts` are
     those before, and are changed.
 
-    `arrives` says per node after how many attempts it is there; whoever was turned away by then is tried again, behind
-    those that were not. `waits` are the classes for which a pod on another node can make the difference.
+    `arrives` says per node after how many attempts it is there. A pod is tried once a node has come that it fits when
+    empty, and again when another one comes, behind those that were not tried meanwhile: that is what the scheduler's
+    queueing hints make of its queue. `waits` are the classes for which a pod on another node can make the difference.
     """
     np.random.seed(seed)  # noqa: NPY002
     number = len(order)
@@ -316,16 +317,21 @@ def schedule(  # noqa: C901 - one loop, flat for speed
     arrived, attempts, start, now = 0, 0, 0, 1
     found, scores = np.empty(number, np.int64), np.zeros(number, np.int64)
     stamps = np.zeros(terms[2].max() + 1 if len(terms[2]) else 1, np.int64)
-    full = np.zeros(len(classes[0]), np.bool_)
+    hopes, full = np.zeros(len(classes[0]), np.bool_), np.zeros(len(classes[0]), np.bool_)
+    again = np.empty_like(pending)
     while len(pending) > 0:
-        kept = 0
+        kept, turned_away, before = 0, 0, arrived
         for at in range(len(pending)):
             pod = pending[at]
             pod_class = queue[pod]
             while arrived < number and arrives[coming[arrived]] <= attempts:
                 _arrive(coming[arrived], here, asked[3][1], terms, present)
-                full[:] = False
+                _hope(coming[arrived], nodes, classes, hopes, full)
                 arrived += 1
+            if not hopes[pod_class]:
+                pending[kept] = pod
+                kept += 1
+                continue
             attempts += 1
             size = 0
             if not full[pod_class]:
@@ -335,8 +341,8 @@ def schedule(  # noqa: C901 - one loop, flat for speed
                 start = (start + looked) % max(1, number)
             if size == 0:
                 full[pod_class] = not waits[pod_class]
-                pending[kept] = pod
-                kept += 1
+                again[turned_away] = pod
+                turned_away += 1
                 continue
             among = found[:size]
             if size > 1:
@@ -353,9 +359,26 @@ def schedule(  # noqa: C901 - one loop, flat for speed
             else:
                 placed[pod] = among[0]
             put(pod_class, placed[pod], 1, nodes, classes, terms, counts)
-        if kept == len(pending):
+        landed = len(pending) - kept - turned_away
+        pending[kept : kept + turned_away] = again[:turned_away]
+        pending = pending[: kept + turned_away]
+        for pod_class in range(len(hopes)):
+            hopes[pod_class] &= not full[pod_class]
+        if landed == 0 and arrived == before:
             if arrived == number:
                 break
             attempts = max(attempts, arrives[coming[arrived]])
-        pending = pending[:kept]
     return placed
+
+
+@compiled
+def _hope(node: int, nodes: Nodes, classes: Classes, hopes: Bools, full: Bools) -> None:
+    """Classes that the node has room for as it comes are tried again."""
+    for pod_class in range(len(hopes)):
+        if classes[3][pod_class, nodes[0][node]] and (full[pod_class] or not hopes[pod_class]):
+            room = True
+            for r in range(nodes[1].shape[1]):
+                if classes[0][pod_class, r] > nodes[1][node, r] and classes[0][pod_class, r] > 0:
+                    room = False
+            if room:
+                hopes[pod_class], full[pod_class] = True, False
