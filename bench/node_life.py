@@ -63,12 +63,12 @@ class Bench:
         yield self._row("bound pods run", self._pods, lambda: self._running(names) == self._pods)
         making.join()
         end = time.monotonic() + seconds
-        yield self._row("nodes stay", self._nodes, lambda: time.monotonic() > end)
-        staying = f"{self._ready():,} nodes were ready then, the oldest Lease {self._oldest_lease_seconds():.0f} s old."
+        row = self._row("nodes stay", self._nodes, lambda: time.monotonic() > end)
+        found = f"{self._ready():,} still ready, the oldest Lease {self._oldest_lease_seconds():.0f} s old"
+        yield row.replace("nodes stay", f"nodes stay: {found}")
         self._backend.delete([instance.id for instance in self._backend.list_instances()])
         yield self._row("nodes and pods go", self._nodes, lambda: not self.life.nodes.names())
-        yield f"\n{staying}"
-        yield f"Peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB."
+        yield f"\nPeak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB."
         self.life.stop()
 
     def _row(self, what: str, count: int, done: Callable[[], bool]) -> str:

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 NODE_RESOURCE = Resource(NODES, node_life_nodes.decode, query={"labelSelector": f"{SIMULATED}=true"})
 POD_RESOURCE = Resource("/api/v1/pods", node_life_pods.decode, query={"fieldSelector": "spec.nodeName!="})
 
-_WORKERS = 8
+_WORKERS = 16
 _LONGEST_PAUSE_SECONDS = 10.0
 _PODS_GO_SECONDS = 0.2
 _NEWS_SECONDS = 0.5

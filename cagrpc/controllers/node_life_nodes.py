@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cagrpc.backends.simulated import ID_PREFIX
 from cagrpc.controllers.settings import START_UP_TAINT
 from cagrpc.controllers.taints import taint_keys
 from cagrpc.wire.gen import kubernetes_pb2
@@ -19,7 +20,7 @@ from cagrpc.wire.times import timestamp
 from solver.model import NodeGroup, Taint, TaintEffect
 
 SIMULATED = "cagrpc.io/simulated"
-"""The label of Nodes that are ours to change and to remove; its value is "true"."""
+"""The label of Nodes that are ours to change and to remove; its value is "true". Their providerID says so too."""
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 """What admission puts on every new Node; the node lifecycle controller, where there is one, takes it off too."""
 
@@ -38,6 +39,11 @@ class SimulatedNode:
     ready: bool
     cordoned: bool
     taint_keys: tuple[str, ...]
+
+    @property
+    def is_ours(self) -> bool:
+        """The label alone is easily copied."""
+        return self.provider_id == f"{ID_PREFIX}{self.name}"
 
 
 def registration(group: NodeGroup, name: str, provider_id: str, now_seconds: float) -> dict[str, Any]:
@@ -123,7 +129,7 @@ class SimulatedNodes:
             return set(self._nodes)
 
     def replaced(self, objects: Iterable[SimulatedNode]) -> None:
-        listed = {node.name: node for node in objects}
+        listed = {node.name: node for node in objects if node.is_ours}
         with self._lock:
             before = self._nodes
             self._nodes = {name: _newer(before.get(name), node) for name, node in listed.items()}
@@ -133,6 +139,8 @@ class SimulatedNodes:
             self._changed(name)
 
     def applied(self, obj: SimulatedNode) -> None:
+        if not obj.is_ours:
+            return
         with self._lock:
             known = self._nodes.get(obj.name)
             if _newer(known, obj) is known:

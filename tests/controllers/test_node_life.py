@@ -301,6 +301,17 @@ def test_nodes_of_others_are_never_touched(world: World, caplog: pytest.LogCaptu
     assert caplog.text.count(told) == 1
 
 
+def test_a_node_with_our_label_alone_is_not_ours(world: World) -> None:
+    path = f"{NODES}/real"
+    labels = {"cagrpc.io/simulated": "true"}
+    world.cluster.write(path, {"metadata": {"labels": labels}, "spec": {"providerID": "aws:///zone/i-1"}})
+    before = world.cluster.objects[path]
+    world.pass_seconds(5)
+    world.start()
+    world.pass_seconds(5)
+    assert world.cluster.objects[path] == before
+
+
 def test_an_instance_of_an_unknown_group_has_no_node_until_it_is_known(world: World) -> None:
     world.groups = []
     world.instance("one")
