@@ -27,7 +27,8 @@ Query = Mapping[str, str]
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 _SILENCE_SECONDS = 150.0
-"""A watch without a byte for so long is dead: the API server sends a bookmark about every minute."""
+"""A watch without a byte for so long may be dead: the API server sends a bookmark about every minute, unless nothing
+of that kind has ever changed since it started."""
 _PATIENCE_SECONDS = 10.0
 """How long one call may wait in all where the server asks for it (Retry-After)."""
 _BUSY = 429
@@ -49,11 +50,16 @@ class Stream:
         self._name = name
         self._lock = Lock()
         self._closed = False
+        self.fell_silent = False
+        """Whether it ended because nothing came for too long: nothing may have happened, or nobody may be there."""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Ends when the server ends the answer or `close` is called. Raises Unavailable where it breaks off."""
+        """Ends when the server ends the answer, when nothing comes for too long or `close` is called. Raises
+        Unavailable where it breaks off."""
         try:
             yield from self._response.stream(amt=None)
+        except urllib3.exceptions.ReadTimeoutError:
+            self.fell_silent = True
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
             # the last two come of closing while it is read
             if not self._closed:

@@ -143,8 +143,10 @@ class Reflector(Generic[T]):
                 self._list()
             if self._watch():
                 self._failures = 0
-                return 0.0
-            self._failures += 1  # begun and ended without a word: not to be asked at once again and again
+                if self._silent_watches < _SILENT_WATCHES:
+                    return 0.0
+            else:
+                self._failures += 1  # begun and ended without a word: not to be asked at once again and again
         except Expired as expired:
             _log.info("%s: listing again: %s", self.name, expired)
             self._version = ""
@@ -226,7 +228,7 @@ class Reflector(Generic[T]):
             _log.warning("%s: an object was passed over: %s", self.name, error)
 
     def _watch(self) -> bool:
-        """Whether the watch brought anything before it ended."""
+        """Whether the watch brought anything before it ended, or was open for long without."""
         least, most = _WATCH_SECONDS
         query = {
             **self._resource.query,
@@ -246,7 +248,7 @@ class Reflector(Generic[T]):
                 self._silent_watches = self._failures = 0
         finally:
             self._stream = None
-        return not self._silent_watches
+        return stream.fell_silent or not self._silent_watches
 
     def _opened(self, stream: Stream) -> bool:
         with self._lock:

@@ -218,6 +218,22 @@ def test_watches_that_bring_nothing_end_in_a_new_list() -> None:
     assert all(pauses)
 
 
+def test_a_quiet_kind_is_watched_on_without_a_pause_and_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cagrpc.kube.client._SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr("cagrpc.kube.reflector._SILENT_WATCHES", 2)
+    end = Event()
+    quiet = Answer(chunks=(), until=end)
+    with fake_api(listed(version="1"), quiet, quiet, listed(pod("a", "5"), version="5")) as api:
+        kept, _, pauses = _follow(api)
+        end.set()
+    assert _watches(api) == ["1", "1", "5"]
+    assert kept.objects == {"a": "5"}  # listed again: the server may not have known the version
+    assert pauses[0] < 0.5
+    assert "timed out" not in caplog.text
+
+
 def test_objects_that_cannot_be_read_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     with fake_api(listed(pod("unreadable"), pod("a"), version="1")) as api:
         kept, *_ = _follow(api)
