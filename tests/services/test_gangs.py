@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cagrpc.fleet.model import FleetSnapshot, Increment, Origin
@@ -175,6 +175,7 @@ def test_the_planner_ranks_the_minimum_as_a_gang_and_the_others_as_ordinary_pods
     assert _ranked([incomplete], []) == []
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sets(st.integers(0, 5), min_size=1), min_size=1, max_size=4),
     st.none() | st.integers(1, 8),
