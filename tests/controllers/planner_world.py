@@ -23,7 +23,7 @@ from cagrpc import errors
 from cagrpc.backends.simulated import SimulatedBackend
 from cagrpc.backends.simulated_behaviour import Behaviour
 from cagrpc.controllers.planner import Note, PlannerLoop
-from cagrpc.controllers.settings import PlannerSettings
+from cagrpc.controllers.settings import PlannerSettings, Realise
 from cagrpc.controllers.state import Arrivals, ClusterNode, ClusterState, PodRef, WaitingPods
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
@@ -202,7 +202,8 @@ class World:
         self.groups, self.limits = groups, limits
         self.cluster = FakeCluster(self.clock, self.backend, {each.id: each for each in groups})
         self.cluster.daemon_sets = tuple(daemon_sets)
-        self.settings = settings or PlannerSettings()
+        how = Realise.BIND if bind else Realise.SIMULATE
+        self.settings = replace(settings or PlannerSettings(), realise=how)
         self.bind = bind
         self.journal: Journal = MemoryJournal()
         self.notes: list[Note] = []

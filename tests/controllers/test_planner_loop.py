@@ -14,7 +14,7 @@ from cagrpc.backends.simulated_behaviour import Behaviour
 from cagrpc.controllers.planner.events import NOT_PLANNED, PLANNED
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.model import Increment, Phase
-from solver.model import Limit, PodSpec
+from solver.model import Limit, PodSpec, Taint, TaintEffect, Toleration
 from tests.controllers.planner_world import BOOT_SECONDS, World
 from tests.fleet.support import MemoryJournal, group
 
@@ -39,7 +39,7 @@ def make() -> Iterator[Make]:
 
 
 def gpu_group(name: str, **more: Any) -> Any:
-    made = group(name, price=1.0, **more)
+    made = group(name, price=1.0, taints=(Taint(GPU, TaintEffect.NO_SCHEDULE),), **more)
     return replace(made, allocatable={**made.allocatable, GPU: 1})
 
 
@@ -55,6 +55,34 @@ def test_a_burst_of_pods_is_one_round_and_all_of_them_run(make: Make) -> None:
     assert world.targets() == {"a": 1, "b": 2}
     assert [each.phase for each in record.increments] == ["done", "done"]
     assert world.loop.waits_for == "no pod waits"
+
+
+def test_with_bind_the_plan_comes_true_at_the_planned_cost(make: Make) -> None:
+    world = make(group("a", cpu=4000), group("b", cpu=10000, price=0.24), bind=True)
+    world.add(7, cpu=3000)
+    world.add(4, cpu=1000)
+    world.run(LONG)
+    (record,) = world.loop.plans()
+    assert not world.pending()
+    assert record.realised_cost_per_hour == record.planned_cost_per_hour == record.lower_bound_per_hour
+    assert not record.repairs
+    for status in world.increments():
+        for placement in status.increment.placements:
+            assert len({world.cluster.pods[uid].node for uid in placement.pods}) == 1
+
+
+def test_what_the_scheduler_would_leave_over_is_repaired_before_it_is_ordered(make: Make) -> None:
+    # no taint keeps plain pods away
+    gpu = replace(group("gpu", cpu=4000, price=1.0), allocatable={"cpu": 4000, "pods": 110, GPU: 4})
+    world = make(group("plain", cpu=4000), gpu)
+    for uid in world.add(4):
+        world.cluster.pods[uid].spec = PodSpec((("cpu", 1000), (GPU, 1)))
+    world.add(4, priority=10)
+    world.run(LONG)
+    record = world.loop.plans()[0]
+    assert record.planned_cost_per_hour < record.realised_cost_per_hour
+    assert record.repairs
+    assert sum(world.targets().values()) == record.nodes
 
 
 def test_pods_are_told_what_is_planned_for_them(make: Make) -> None:
@@ -228,16 +256,20 @@ def test_late_shortages_take_down_their_own_group_only(make: Make) -> None:
     world = make(gpu_group("gpu"), group("plain", price=0.1))
     world.backend.set_behaviour("gpu", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=0))
     world.add(4)
-    world.cluster.pods[world.add(1)[0]].spec = PodSpec(((("cpu", 1000)), (GPU, 1)))
+    world.cluster.pods[world.add(1)[0]].spec = _with_gpu(1000)
     world.run(LONG)
     assert world.targets() == {"plain": 1}
     assert len(world.pending()) == 1
 
 
+def _with_gpu(cpu: int) -> PodSpec:
+    return PodSpec((("cpu", cpu), (GPU, 1)), tolerations=(Toleration(GPU, "Exists"),))
+
+
 def _gang(world: World, name: str, plain: int, gpus: int) -> None:
     uids = world.add(plain + gpus, cpu=4000, gang=name)
     for uid in uids[:gpus]:
-        world.cluster.pods[uid].spec = PodSpec((("cpu", 4000), (GPU, 1)))
+        world.cluster.pods[uid].spec = _with_gpu(4000)
 
 
 @pytest.mark.parametrize("behaviour", [GONE, Behaviour(late_shortage=1, boot_seconds=BOOT_SECONDS)])

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cagrpc.controllers.planner.problem import Question, class_key
+from cagrpc.controllers.planner.realising import Course
 from cagrpc.controllers.state import PodRef
 from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Origin, Placement
-from solver.model import NodeGroup, Plan
+from solver.model import NodeGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class NewNode:
     pods: tuple[PodRef, ...]
     gangs: Mapping[str, tuple[PodRef, ...]] = field(default_factory=dict)
     """Those of the pods that belong to gangs."""
+    wave: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +39,56 @@ class HandedOut:
     """By class of the plan."""
 
 
-def hand_out(plan: Plan, asked: Question) -> HandedOut:
-    """Each class's pods, oldest first: to nodes that stand, to those that are coming, to new ones; the rest wait."""
-    queues = {each.index: _Queue(asked.pods.get(class_key(each), ())) for each in plan.pod_classes}
-    gangs = {each.index: each.gang for each in plan.pod_classes if each.gang is not None}
+def hand_out(carried: Course, asked: Question) -> HandedOut:
+    """Each class's pods, oldest first: to nodes that stand, to those that are coming, to new ones; the youngest wait.
+    Those to be bound to new nodes are pods that may be bound."""
+    plan = carried.plan
+    positions: Counter[int] = Counter()
+    bound: Counter[int] = Counter()
+    for pods in (*(placed.pods for placed in plan.existing), *(slot.pods for slot in carried.slots)):
+        positions.update(pods)
+    for slot in carried.slots:
+        bound.update(slot.bound)
+    queues = {
+        each.index: _Queue(asked.pods[class_key(each)], positions[each.index], bound[each.index])
+        for each in plan.pod_classes
+    }
     standing_first = sorted(plan.existing, key=lambda each: each.node in asked.coming)
-    existing = {placed.node: _all(_take(queues, placed.pods)) for placed in standing_first}
+    existing = {placed.node: _all(_take(queues, placed.pods, {})) for placed in standing_first}
+    gangs = {each.index: each.gang for each in plan.pod_classes if each.gang is not None}
     new = []
-    for nodes in plan.nodes:
-        for _ in range(nodes.count):
-            taken = _take(queues, nodes.pods)
-            tied: defaultdict[str, tuple[PodRef, ...]] = defaultdict(tuple)
-            for index, pods in taken.items():
-                if pods and index in gangs:
-                    tied[gangs[index]] += pods
-            new.append(NewNode(nodes.node_group, _all(taken), dict(tied)))
-    unplaced = {index: left for index, queue in queues.items() if (left := queue.rest())}
+    for slot in carried.slots:
+        taken = _take(queues, slot.pods, slot.bound)
+        tied: defaultdict[str, tuple[PodRef, ...]] = defaultdict(tuple)
+        for index, mine in taken.items():
+            if mine and index in gangs:
+                tied[gangs[index]] += mine
+        new.append(NewNode(slot.node_group, _all(taken), dict(tied), slot.wave))
+    unplaced = {index: queue.waiting for index, queue in queues.items() if queue.waiting}
     return HandedOut(tuple(new), existing, unplaced)
 
 
 class _Queue:
-    def __init__(self, pods: tuple[PodRef, ...]) -> None:
-        self._pods = pods
-        self._next = 0
+    """The pods of a class, oldest first: so many have a place, and of these so many are bound to it."""
 
-    def take(self, count: int) -> tuple[PodRef, ...]:
-        taken = self._pods[self._next : self._next + count]
-        self._next += count
-        return taken
+    def __init__(self, pods: tuple[PodRef, ...], places: int, bound: int) -> None:
+        served, self.waiting = pods[:places], pods[places:]
+        may = [pod for pod in served if pod.bindable]
+        self._to_bind = may[len(may) - bound :] if bound else []
+        kept = set(self._to_bind)
+        self._others = [pod for pod in served if pod not in kept]
 
-    def rest(self) -> tuple[PodRef, ...]:
-        return self._pods[self._next :]
+    def take(self, count: int, *, bound: int) -> tuple[PodRef, ...]:
+        first, self._to_bind = self._to_bind[:bound], self._to_bind[bound:]
+        left = count - len(first)
+        rest, self._others = self._others[:left], self._others[left:]
+        return (*first, *rest)
 
 
-def _take(queues: Mapping[int, _Queue], pods: Mapping[int, int]) -> dict[int, tuple[PodRef, ...]]:
-    return {index: queues[index].take(count) for index, count in sorted(pods.items())}
+def _take(
+    queues: Mapping[int, _Queue], pods: Mapping[int, int], bound: Mapping[int, int]
+) -> dict[int, tuple[PodRef, ...]]:
+    return {index: queues[index].take(count, bound=bound.get(index, 0)) for index, count in sorted(pods.items())}
 
 
 def _all(taken: Mapping[int, tuple[PodRef, ...]]) -> tuple[PodRef, ...]:
@@ -114,12 +131,13 @@ def _tied(nodes: Sequence[NewNode]) -> list[list[NewNode]]:
     return list(found.values())
 
 
-def still_wanted(part: Sequence[NewNode], waits: Callable[[PodRef], bool]) -> tuple[NewNode, ...] | None:
-    """The part without nodes whose pods have all gone or been bound since it was planned. None where a gang has lost
-    some of its pods: it has to be planned anew."""
+def still_wanted(part: tuple[NewNode, ...], waits: Callable[[PodRef], bool]) -> tuple[NewNode, ...] | None:
+    """The part without nodes whose pods have all gone or been bound since it was planned; spare ones, without pods of
+    their own, go as soon as any other does. None where a gang has lost some of its pods: it has to be planned anew."""
     if any(not waits(pod) for node in part for pods in node.gangs.values() for pod in pods):
         return None
-    return tuple(node for node in part if any(map(waits, node.pods)))
+    wanted = tuple(node for node in part if any(map(waits, node.pods)))
+    return part if len(wanted) == sum(bool(node.pods) for node in part) else wanted
 
 
 def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id: str, gap: float) -> Increment:
@@ -130,9 +148,9 @@ def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id:
         deltas=dict(deltas),
         origin=Origin.CAGRPC,
         pods=frozenset(pod.uid for pod in pods),
-        reason=f"{len(pods)} pods, {pods[0].namespace}/{pods[0].name} among them" if pods else "",
+        reason=f"{len(pods)} pods, {pods[0].namespace}/{pods[0].name} among them" if pods else "spare nodes",
         plan=plan_id,
-        placements=tuple(Placement(node.node_group, tuple(pod.uid for pod in node.pods)) for node in part),
+        placements=tuple(Placement(node.node_group, tuple(pod.uid for pod in node.pods), node.wave) for node in part),
         cost_usd_per_hour=round(sum(groups[name].price_usd_per_hour * count for name, count in deltas.items()), 9),
         gap=gap,
     )

@@ -22,6 +22,7 @@ from cagrpc.controllers.planner.events import Note
 from cagrpc.controllers.planner.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
 from cagrpc.controllers.planner.plans import LeftOut, Ordered, PlanRecord, Rounds
 from cagrpc.controllers.planner.problem import groups_as_planned, question
+from cagrpc.controllers.planner.realising import course, shares
 from cagrpc.controllers.planner.room import Room
 from cagrpc.controllers.planner.serving import Serving, serving
 from cagrpc.controllers.planner.shortages import Shortages, offering
@@ -113,7 +114,7 @@ class PlannerLoop:
         self._why_not = why_not
         self._say = say
         self._clock, self._now = clock, now
-        self._budget = budget or Budget(settings.budget_seconds)
+        self._budget, self._realising_budget = shares(budget or Budget(settings.budget_seconds), settings)
         self._shortages = Shortages(settings.shortage_seconds, now)
         self._memory = batching.Memory()
         self._previous: Plan | None = None
@@ -201,8 +202,10 @@ class PlannerLoop:
         pods = sum(map(len, asked.pods.values()))
         log.info("round %s: planning %d pods: %s", record_id, pods, why)
         problem, plan = self._solve(asked.problem)
-        self._previous = plan
-        handed, certificate = hand_out(plan, asked), plan.certificate
+        self._previous, certificate = plan, plan.certificate
+        carried = course(asked, problem, plan, self._settings, self._realising_budget)
+        plan = carried.plan
+        handed = hand_out(carried, asked)
         shortages = self._shortages.active()
         unplaced = reasons.left_out(plan, asked, shortages)
         outcome = self._apply(handed, look, record_id, certificate.gap)
@@ -215,14 +218,15 @@ class PlannerLoop:
                 pods=pods,
                 classes=len(plan.pod_classes),
                 status=certificate.status.value,
-                planned_cost_per_hour=certificate.cost_usd_per_hour,
-                realised_cost_per_hour=certificate.cost_usd_per_hour,
+                planned_cost_per_hour=carried.planned_cost_per_hour,
+                realised_cost_per_hour=plan.certificate.cost_usd_per_hour,
                 lower_bound_per_hour=certificate.lower_bound_usd_per_hour,
                 gap=certificate.gap,
                 price_of_priority_per_hour=certificate.price_of_priority_usd_per_hour,
                 elapsed_seconds=plan.elapsed_seconds,
                 nodes=len(handed.new),
                 on_existing=sum(map(len, handed.existing.values())),
+                repairs=carried.repairs,
                 increments=outcome.ordered,
                 unplaced=tuple(unplaced.values()),
                 shortages=shortages,
