@@ -144,16 +144,17 @@ class Server:
         return tuple(servers)
 
     def _stand(self, cluster: Cluster, election: LeaderElection) -> None:
-        """A candidate's life: a standby, then the one writer, until it is stopped or has lost the Lease."""
+        """A candidate's life: a standby, then the one writer, until it is stopped, or has lost the Lease or journal."""
         keeping = threading.Thread(target=election.keep, args=(self._stopped,), name="lease", daemon=True)
         try:
             if not election.acquire(self._stopping):
                 return
             keeping.start()
-            self._lead(ClusterJournal(cluster.client, election.identity, check=election.check)).start()
-            while election.is_leader and not self._stopping.wait(ELECTION_SECONDS):
+            journal = ClusterJournal(cluster.client, election.identity, check=election.check)
+            self._lead(journal).start()
+            while election.is_leader and not journal.closed_because and not self._stopping.wait(ELECTION_SECONDS):
                 pass
-            self.failure = "" if self._stopping.is_set() else election.problem
+            self.failure = "" if self._stopping.is_set() else election.problem or journal.closed_because
         except CagrpcError as error:
             self.failure = str(error)
         if self.failure:
@@ -196,7 +197,7 @@ class Server:
         if self._leader is not None:
             return self.failure or self._leader.problem
         election = self._cluster.election if self._cluster is not None else None
-        return election.problem if election is not None else "starting"
+        return (election.problem if election is not None else "") or "starting"  # it leads, and reads the journal yet
 
 
 def load_tls(settings: Settings) -> Tls | None:
