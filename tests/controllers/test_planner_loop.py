@@ -12,7 +12,7 @@ import pytest
 from cagrpc import errors
 from cagrpc.backends.simulated_behaviour import Behaviour
 from cagrpc.controllers.planner.events import NOT_PLANNED, PLANNED
-from cagrpc.controllers.settings import PlannerSettings
+from cagrpc.controllers.settings import PlannerSettings, Scoring
 from cagrpc.fleet.model import Increment, Phase
 from solver.model import Limit, PodSpec, Taint, TaintEffect, Toleration
 from tests.controllers.planner_world import BOOT_SECONDS, World
@@ -72,17 +72,16 @@ def test_with_bind_the_plan_comes_true_at_the_planned_cost(make: Make) -> None:
 
 
 def test_what_the_scheduler_would_leave_over_is_repaired_before_it_is_ordered(make: Make) -> None:
-    # no taint keeps plain pods away
-    gpu = replace(group("gpu", cpu=4000, price=1.0), allocatable={"cpu": 4000, "pods": 110, GPU: 4})
-    world = make(group("plain", cpu=4000), gpu)
-    for uid in world.add(4):
-        world.cluster.pods[uid].spec = PodSpec((("cpu", 1000), (GPU, 1)))
-    world.add(4, priority=10)
+    world = make(group("a", cpu=10_000), settings=PlannerSettings(scoring=Scoring.MOST_ALLOCATED))
+    world.add(4, cpu=8000)
+    world.add(8, cpu=1000, priority=10)  # fill one node, where two of them should go to each
     world.run(LONG)
-    record = world.loop.plans()[0]
-    assert record.planned_cost_per_hour < record.realised_cost_per_hour
-    assert record.repairs
-    assert sum(world.targets().values()) == record.nodes
+    (record,) = world.loop.plans()
+    assert (record.planned_cost_per_hour, record.realised_cost_per_hour) == (0.4, 0.5)
+    assert len(record.repairs) == 1
+    assert record.repairs[0].startswith("+1 x a (+0.1000 $/h): ")
+    assert world.targets() == {"a": 5}
+    assert not world.pending()
 
 
 def test_pods_are_told_what_is_planned_for_them(make: Make) -> None:
