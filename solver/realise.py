@@ -100,7 +100,6 @@ def realise(
     stranded = int(Rehearsal(problem, plan, profile, 1, meter).missing(planned, NOMINAL).sum())
     rehearsal = Rehearsal(problem, plan, profile, max(1, waves), meter)
     fleet = _repaired(rehearsal, planned, meter, late=waves > 1)
-    rehearsal.need_fewer_waves(fleet)
     held = whole_gangs(plan.pod_classes, rehearsal.outcome(fleet, NOMINAL))
     realised = realised_plan(problem, plan, fleet, held, meter.elapsed_seconds())
     placements = tuple(_placements(rehearsal, fleet, held))
@@ -123,7 +122,8 @@ def _repaired(rehearsal: Rehearsal, planned: Fleet, meter: Meter, *, late: bool)
     lands = rehearsal.lands(planned)
     rehearsal.more_scenarios(before - meter.left_seconds())
     if lands and rehearsal.lands(planned):
-        return planned
+        rehearsal.need_fewer_waves(planned)
+        return _reviewed(rehearsal, planned, meter, late=late)
 
     def has_time(share: float) -> bool:
         return meter.left_seconds(share) > 0
@@ -136,6 +136,7 @@ def _repaired(rehearsal: Rehearsal, planned: Fleet, meter: Meter, *, late: bool)
         if rehearsal.claim is claim and other.cost(groups) < fleet.cost(groups):
             fleet = other
         rehearsal.claim = claim
+    rehearsal.need_fewer_waves(fleet)
     return _reviewed(rehearsal, fleet, meter, late=late)
 
 

@@ -40,13 +40,16 @@ def mend(rehearsal: Rehearsal, fleet: Fleet, meter: Meter, *, late: bool) -> Fle
         else:
             strikes, before = 0, fleet
         last = scenario, pods
-        in_time = meter.left_seconds() > 0
-        increments = _planned(rehearsal, fleet, missing, meter) if in_time and strikes < _PATIENCE else ()
+        if meter.left_seconds() <= 0:
+            for scenario in rehearsal.scenarios:
+                rehearsal.give_up(rehearsal.missing(fleet, scenario))
+            return fleet
+        increments = _planned(rehearsal, fleet, missing, meter) if strikes < _PATIENCE else ()
         if increments:
             fleet = fleet.more(increments, number, late=late)
         else:
             rehearsal.give_up(missing)
-            strikes, last, fleet = 0, (NOMINAL, 0), before if in_time else fleet
+            strikes, last, fleet = 0, (NOMINAL, 0), before
 
 
 def _planned(rehearsal: Rehearsal, fleet: Fleet, missing: Ints, meter: Meter) -> tuple[Increment, ...]:

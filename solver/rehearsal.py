@@ -86,6 +86,8 @@ class Rehearsal:
         """As few waves as everything claimed lands with: each of them takes time."""
         most = self._waves
         for self._waves in range(1, most):
+            if self._meter.left_seconds() <= 0:
+                break
             if self.lands(fleet):
                 return
         self._waves = most
