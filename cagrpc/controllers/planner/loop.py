@@ -117,6 +117,7 @@ class PlannerLoop:
         self._budget, self._realising_budget = shares(budget or Budget(settings.budget_seconds), settings)
         self._shortages = Shortages(settings.shortage_seconds, now)
         self._memory = batching.Memory()
+        self._last: _Look | None = None
         self._previous: Plan | None = None
         self._unexplained: _Unexplained | None = None
         self._explained: tuple[dict[int, LeftOut], dict[int, LeftOut]] = ({}, {})
@@ -188,7 +189,14 @@ class PlannerLoop:
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = frozenset(each.offering for each in self._shortages.active())
-        return _Look(snapshot, serving(snapshot, self._now()), short)
+        last = self._last
+        # Most steps find the same snapshot; who is served then changes with time only while pods settle.
+        if last is not None and last.snapshot is snapshot and not last.serving.settling:
+            served = last.serving
+        else:
+            served = serving(snapshot, self._now())
+        self._last = _Look(snapshot, served, short)
+        return self._last
 
     def _round(self, look: _Look, why: str) -> None:
         at, state = self._now(), self._cluster.state()
