@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -276,3 +277,13 @@ def test_as_many_connections_are_kept_as_were_asked_for() -> None:
     session = Access(load, pool_size=5).session
     assert session.url == "http://127.0.0.1:9"
     assert session.pool.connection_pool_kw["maxsize"] == 5
+
+
+def test_who_is_in_a_hurry_does_not_wait_for_a_late_answer() -> None:
+    never = Event()
+    with fake_api(Answer(chunks=(), until=never)) as api:
+        client = api.client()
+        with pytest.raises(Unavailable, match="timed out"):
+            client.hurried(0.05).get(POD)
+        never.set()
+        client.close()
