@@ -31,6 +31,10 @@ class Api:
     def items(self, path: str, **query: str) -> list[Any]:
         return list(self.get(path, **query)["items"])
 
+    def any(self, path: str, **query: str) -> bool:
+        """Whether the collection has anything, however much that is."""
+        return bool(self.items(path, limit="1", **query))
+
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
         return self.ask("POST", path, body)
 

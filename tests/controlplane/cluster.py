@@ -64,7 +64,8 @@ class Cluster:
         self.admin.delete(self.path("pods"), gracePeriodSeconds=0)
         self.admin.delete(NODES)
         self.admin.delete(LEASES_OF_NODES)
-        wait_for(lambda: not self.pods() and not self.nodes(), "the test's pods and nodes are gone")
+        for path in (self.path("pods"), NODES):
+            wait_for(lambda path=path: not self.admin.any(path), f"nothing is left of {path}")  # type: ignore[misc]
 
 
 def pod_spec(requests: Mapping[str, str], **more: Any) -> dict[str, Any]:

@@ -61,13 +61,19 @@ class Process:
 def wait_for(
     condition: Callable[[], bool], what: str, *, seconds: float = 60.0, process: Process | None = None
 ) -> None:
-    """Until the condition holds. Fails, naming `what` was waited for, after `seconds` or when `process` has ended."""
+    """Until the condition holds. Fails, naming `what` was waited for, after `seconds` or when `process` has ended.
+
+    What takes long to find out is asked less often, so that waiting does not keep the machine from what is waited for.
+    """
     deadline = time.monotonic() + seconds
-    while not condition():
+    while True:
+        asked = time.monotonic()
+        if condition():
+            return
         words = f"\n{process.last_words()}" if process else ""
         assert process is None or process.running, f"{process.name} ended before {what}{words}"
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}{words}"
-        time.sleep(0.05)
+        time.sleep(max(0.05, 9 * (time.monotonic() - asked)))
 
 
 def free_port() -> int:
