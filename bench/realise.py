@@ -112,7 +112,7 @@ def _unseen(problem: Problem, plan: Plan, profile: Profile, realised: Realised) 
     waves = np.array([each.wave for each in realised.placements], dtype=np.int64)
     none = np.zeros((0, 3), dtype=np.int64)
     scenarios = [
-        Scenario(_FIRST_UNSEEN + n, in_blocks=n % 2 > 0, gradual=n % 4 > 1, jitter_seconds=n % 8 // 4)
+        Scenario(_FIRST_UNSEEN + n, n % 8 // 4, in_blocks=n % 2 > 0, attempts_a_node=4 * (n % 4 // 2))
         for n in range(_UNSEEN)
     ]
     pending = max(int((scheduler.run(new, waves, none, each).placed < 0).sum()) for each in scenarios)

@@ -29,7 +29,7 @@ _FIRST_SHARE = 0.5
 """Of the budget, for repairs of the first kind,"""
 _TRIM_SHARE = 0.8
 """and for all of them; the rest is for making sure."""
-_ENOUGH_PASSED = 8
+_ENOUGH_PASSED = 16
 """Scenarios in a row that need no further repair."""
 
 

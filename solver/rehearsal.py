@@ -18,6 +18,8 @@ NOMINAL = Scenario(0)
 """The one that a realised plan tells."""
 _SECONDS_PER_PAIR = 1e-8
 """What a simulation is charged under a deterministic budget, per pod and node."""
+_PACES = (0, 2, 6, 20)
+"""How many pods are tried while one node is let go."""
 _MOST_SCENARIOS = 8
 _ROUNDS = 40
 """Simulations of each scenario that there should be time for."""
@@ -47,7 +49,7 @@ class Rehearsal:
         one, ages as they are told and less sure."""
         seed = self._next_seed
         self._next_seed += 1
-        return Scenario(seed, in_blocks=seed % 2 == 1, gradual=seed % 4 > 1, jitter_seconds=seed % 8 // 4)
+        return Scenario(seed, seed % 8 // 4, seed % 2 == 1, _PACES[seed // 2 % len(_PACES)])
 
     def outcome(self, fleet: Fleet, scenario: Scenario) -> Outcome:
         standing = len(self.problem.nodes)

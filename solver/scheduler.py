@@ -24,9 +24,6 @@ _WAVE_SHARE = 1.0
 _APART = 2**40
 """Attempts between waves: more than there can be, so that a wave comes when nothing is left to do."""
 
-_ATTEMPTS_A_NODE = 2
-"""So many pods are tried while one node is let go: about what a scheduler and an API server of the same speed do."""
-
 
 class Scoring(StrEnum):
     """The kube-scheduler's scoringStrategy of NodeResourcesFit."""
@@ -56,8 +53,9 @@ class Scenario:
     """By how much pods may have come earlier or later than they say: ages are whole seconds, and of the oldest pod."""
     in_blocks: bool = False
     """Whether pods of one class come one after the other, as those of one Deployment do, rather than all mixed."""
-    gradual: bool = False
-    """Whether the new nodes of a wave come one after the other while pods are tried, rather than all before."""
+    attempts_a_node: int = 0
+    """So many pods are tried from one new node of a wave to the next, as they are let go one after the other; 0 where
+    all come before. Where the API server is as fast as the scheduler it is about 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +127,8 @@ class Scheduler:
         put_bound(bound, nodes, tables.classes, terms, counts)
         arrives = np.zeros(len(places), dtype=np.int64)
         arrives[len(self._standing) :] = waves * _APART
-        if scenario.gradual:
-            mixed = random.permutation(len(new))
-            arrives[len(self._standing) + mixed] += _nth_of_its_kind(waves[mixed]) * _ATTEMPTS_A_NODE
+        mixed = random.permutation(len(new))
+        arrives[len(self._standing) + mixed] += _nth_of_its_kind(waves[mixed]) * scenario.attempts_a_node
         placed = schedule(
             queue, order, arrives, scenario.seed, profile.scoring is Scoring.MOST_ALLOCATED,
             profile.percentage_of_nodes_to_score, nodes, tables.classes, terms, counts, np.zeros_like(counts),

@@ -68,7 +68,7 @@ def test_repairs_until_all_pods_land(scoring: Scoring) -> None:
     assert realised.realised_cost_usd_per_hour == pytest.approx(realised.planned_cost_usd_per_hour + told)
     assert realised.realised_cost_usd_per_hour < 1.3 * realised.planned_cost_usd_per_hour
     for seed in range(100, 106):
-        assert left_pending(problem, realised, Scenario(seed, gradual=seed % 2 == 0), profile) == 0
+        assert left_pending(problem, realised, Scenario(seed, attempts_a_node=2 * (seed % 2)), profile) == 0
 
 
 def test_whole_node_pods_wait_for_a_wave_of_their_own() -> None:
