@@ -53,7 +53,8 @@ class Waves:
         instances whose Nodes are not let go yet."""
         plans: defaultdict[str, list[IncrementStatus]] = defaultdict(list)
         for status in snapshot.increments:
-            if status.phase in _ON_ITS_WAY or (status.phase is Phase.READY and status.held):
+            # Those that are done count for who waits: the scheduler may still be at their pods.
+            if status.phase in (*_ON_ITS_WAY, Phase.DONE) or (status.phase is Phase.READY and status.held):
                 plans[status.increment.plan or status.id].append(status)
         ready = {
             plan: [status for status in statuses if status.phase is Phase.READY] for plan, statuses in plans.items()

@@ -103,3 +103,15 @@ def test_a_new_process_goes_on_with_the_lowest_wave_that_is_held() -> None:
     stage = Stage([increment("a", "p", Phase.READY, 0, 1, 2)])
     stage.gone = {"a0"}
     assert stage.look() == {"a0", "a1"}
+
+
+def test_pods_of_increments_that_are_done_keep_the_next_wave_waiting() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0, 0, 0), increment("b", "p", Phase.READY, 1)])
+    assert stage.look() == {"a0", "a1", "a2"}
+    stage.increments[0] = increment("a", "p", Phase.DONE, 0, 0, 0)
+    for number in range(3):
+        stage.now += SETTLED_SECONDS - 0.1
+        stage.waiting.remove(f"pod-a{number}")
+        assert stage.look() == {"a0", "a1", "a2"}
+    stage.now += SETTLED_SECONDS
+    assert stage.look() == {"a0", "a1", "a2", "b0"}

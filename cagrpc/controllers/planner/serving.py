@@ -32,7 +32,7 @@ class Serving:
     increments: frozenset[str]
     """Those that serve pods."""
     pods: frozenset[str]
-    """UIDs of pods that are planned for a node of an increment in flight."""
+    """UIDs of pods that are planned for a node of an increment in flight, or of a plan whose nodes are still let go."""
     coming: tuple[ComingNode, ...]
     held: Mapping[str, HeldNode]
     """By instance: nodes of increments that are ready and not let go yet, and the pods planned for them."""
@@ -48,12 +48,17 @@ def serving(snapshot: FleetSnapshot, now: float) -> Serving:
     coming: list[ComingNode] = []
     held: dict[str, HeldNode] = {}
     settling: list[Placement] = []
+    under_way = {status.increment.plan for status in snapshot.increments if status.phase is Phase.READY} - {""}
     for status in snapshot.increments:
         placements = status.increment.placements
         if status.phase in _ON_ITS_WAY:
             coming.extend(_coming(status, snapshot.in_flight_pods))
         elif status.phase is Phase.READY:
             held.update((each.instance_id, each) for each in status.held)
+        elif status.phase is Phase.DONE and status.increment.plan in under_way:
+            # Others may have taken its nodes, and these pods are for the plan's later waves.
+            pods.update(status.increment.pods)
+            settling.extend(placements)
         elif _settles(status, now):
             settling.extend(placements)
         else:
