@@ -64,9 +64,10 @@ class ClusterView:
         return self._model.state(without)
 
     def ready_instances(self) -> AbstractSet[str]:
-        """Provider ids of the nodes that are Ready. Raises Unavailable before nodes have been listed once."""
+        """Provider ids of the nodes that are Ready. Raises Unavailable before nodes have been listed once, and while
+        changes are not learnt of: a node that is not seen to be Ready then may be so all the same."""
         nodes = self._reflectors[NODES]
-        if not nodes.synced:
+        if nodes.problem or not nodes.synced:
             raise Unavailable(_still_to_come(nodes))
         return self._model.ready_instances()
 

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 UNKNOWN_GRACE_SECONDS = 300.0
 """So long a cluster that is not known keeps deadlines from passing: its nodes are not late, they cannot be seen. With
 the default deadline both end with the 15 minutes after which CA gives a node up. A start begins anew."""
+KNOWN_AGAIN_SECONDS = 60.0
+"""So long, and no longer than it was unknown, deadlines wait once it is known again: nodes register only now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Sight:
     asks_cluster: bool = False
     """Whether there is a cluster to ask: instances come with their Nodes, and increments wait to be let go."""
     deadlines_wait: bool = False
-    """Whether the cluster has been unknown for less than its grace."""
+    """Whether the cluster has been unknown for less than its grace, or is known again only just now."""
     machines: Mapping[str, BackendInstance] = field(init=False, repr=False, compare=False)
     """What the backend lists, by token."""
 
@@ -60,6 +62,8 @@ class Cluster:
         self._nodes = nodes
         self._clock = clock
         self._unknown_since: float | None = None
+        self._late_from = float("-inf")
+        """When deadlines count again."""
         self._reason: str | None = None
 
     @property
@@ -71,16 +75,20 @@ class Cluster:
         """The backend's list beside what the cluster says now."""
         if self._nodes is None:
             return Sight(tuple(listing))
+        now = self._clock()
         try:
             ready = self._nodes.ready_instances()
         except errors.Unavailable as error:
             self._tell(f"the cluster is not known: {error}")
-            now = self._clock()
             since = self._unknown_since = now if self._unknown_since is None else min(now, self._unknown_since)
             return Sight(tuple(listing), asks_cluster=True, deadlines_wait=now < since + UNKNOWN_GRACE_SECONDS)
         self._tell(None)
-        self._unknown_since = None
-        return Sight(tuple(listing), ready, asks_cluster=True)
+        if self._unknown_since is not None:
+            self._late_from = now + min(KNOWN_AGAIN_SECONDS, now - self._unknown_since)
+            self._unknown_since = None
+        # A clock that was put back must not make it longer.
+        waits = self._late_from - KNOWN_AGAIN_SECONDS <= now < self._late_from
+        return Sight(tuple(listing), ready, asks_cluster=True, deadlines_wait=waits)
 
     def nothing_seen(self) -> Sight:
         """What is known before the first look."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cagrpc.controllers.view import ClusterView
+from cagrpc.controllers.view_model import NODES
 from cagrpc.errors import Unavailable
 from tests.kube.fake_api import fake_api
 
@@ -20,4 +21,17 @@ def test_what_is_not_known_yet_is_not_guessed() -> None:
         assert view.arrivals().waiting == 0
         assert view.pod_of("p") is None
         view.stop()
+        client.close()
+
+
+def test_what_is_not_followed_is_not_late() -> None:
+    with fake_api() as api:
+        client = api.client()
+        view = ClusterView(client)
+        (nodes,) = (each for path, each in view._reflectors.items() if path == NODES)
+        nodes.synced = True
+        assert view.ready_instances() == frozenset()
+        nodes.problem = "it cannot be reached"
+        with pytest.raises(Unavailable, match="it cannot be reached"):
+            view.ready_instances()
         client.close()

@@ -9,7 +9,7 @@ import pytest
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import HeldNode, Increment, Origin, Phase, Placement
-from cagrpc.fleet.sight import UNKNOWN_GRACE_SECONDS
+from cagrpc.fleet.sight import KNOWN_AGAIN_SECONDS, UNKNOWN_GRACE_SECONDS
 from tests.fleet.support import MemoryJournal, ScriptedNodes, World, group, states, targets
 
 PODS = frozenset({"p1", "p2", "p3"})
@@ -264,6 +264,32 @@ def test_of_an_unknown_cluster_nothing_is_taken_for_ready_or_late(
     world.register_all()
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.READY
+
+
+def test_after_an_outage_late_nodes_have_as_long_to_come_but_a_minute_at_most(world: ClusterWorld) -> None:
+    fleet, key = world.creating()
+    world.backend.boot_all()
+    world.clock.advance(580)
+    world.nodes.unknown = True
+    fleet.reconcile()
+    world.clock.advance(40)
+    fleet.reconcile()
+    world.nodes.unknown = False  # what could not register yet does so now
+    fleet.reconcile()
+    world.clock.advance(39)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    world.nodes.unknown = True
+    fleet.reconcile()
+    world.clock.advance(200)
+    world.nodes.unknown = False
+    fleet.reconcile()
+    world.clock.advance(KNOWN_AGAIN_SECONDS - 1)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    world.clock.advance(1)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.ROLLING_BACK
 
 
 def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(world: ClusterWorld) -> None:
