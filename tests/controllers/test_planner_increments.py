@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +110,14 @@ def test_a_very_large_group_is_asked_for_in_parts_that_tear_no_gang_apart(monkey
     assert max(map(len, found)) <= 10
     gangs = [{gang for node in part for gang in node.gangs} for part in found]
     assert sum(map(len, gangs)) == len(set().union(*gangs)) == 25
+
+
+def test_very_many_pods_are_served_in_parts_that_the_journal_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner_increments, "MOST_PODS", 10)
+    nodes = [_node("a", *range(4 * n, 4 * n + 4)) for n in range(7)]
+    assert [len(part) for part in parts(nodes)] == [2, 2, 2, 1]
+    gang = [_node("a", *range(4 * n, 4 * n + 4), gangs={"g": (4 * n,)}) for n in range(7)]
+    assert [len(part) for part in parts(gang)] == [7]
 
 
 def parts_of_at_most(size: int, nodes: list[NewNode], monkeypatch: object) -> list[tuple[NewNode, ...]]:

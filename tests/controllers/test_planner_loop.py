@@ -11,10 +11,14 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.backends.simulated_behaviour import Behaviour
+from cagrpc.controllers.planner import realising
 from cagrpc.controllers.planner.events import NOT_PLANNED, PLANNED
+from cagrpc.controllers.planner.serving import serving
 from cagrpc.controllers.settings import PlannerSettings, Scoring
-from cagrpc.fleet.model import Increment, Phase
+from cagrpc.controllers.settling import SETTLE_SECONDS
+from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase, Placement
 from solver.model import Limit, PodSpec, Taint, TaintEffect, Toleration
+from solver.realise import Realised
 from tests.controllers.planner_world import BOOT_SECONDS, World
 from tests.fleet.support import MemoryJournal, group
 
@@ -82,6 +86,16 @@ def test_what_the_scheduler_would_leave_over_is_repaired_before_it_is_ordered(ma
     assert record.repairs[0].startswith("+1 x a (+0.1000 $/h): ")
     assert world.targets() == {"a": 5}
     assert not world.pending()
+
+
+def test_a_plan_that_cannot_be_realised_is_carried_out_as_it_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(realising, "realise", lambda *_, **__: dict[str, Realised]()["nobody"])
+    world = make(group("a", cpu=4000))
+    world.add(4)
+    world.run(60)
+    assert not world.pending()
+    (record,) = world.loop.plans()
+    assert record.repairs == ("not realised: KeyError('nobody')",)
 
 
 def test_pods_are_told_what_is_planned_for_them(make: Make) -> None:
@@ -210,6 +224,19 @@ def test_pods_of_an_increment_that_was_let_go_are_the_schedulers_for_a_while(mak
     world.cluster.scheduling = True
     world.run(1)
     assert not world.pending()
+
+
+def test_while_a_plans_nodes_are_let_go_its_pods_are_the_schedulers() -> None:
+    def at(later: Phase) -> frozenset[str]:
+        let_go = Increment({"a": 1}, pods=frozenset({"p"}), plan="one", placements=(Placement("a", ("p",)),))
+        held = Increment({"b": 1}, plan="one")
+        done = IncrementStatus("first", let_go, Phase.DONE, finished_at_seconds=0.0)
+        return serving(
+            FleetSnapshot(1, {}, (), {}, (done, IncrementStatus("second", held, later))), 2 * SETTLE_SECONDS
+        ).pods
+
+    assert at(Phase.READY) == {"p"}  # a later wave has room for it
+    assert at(Phase.CREATING) == at(Phase.DONE) == frozenset()
 
 
 def test_what_is_short_is_left_out_and_the_pods_go_elsewhere(make: Make) -> None:

@@ -16,6 +16,9 @@ from cagrpc.controllers.state import PodRef
 from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Origin, Placement
 from solver.model import NodeGroup
 
+MOST_PODS = 20_000
+"""Of one increment, where no gang wants more: in a cluster it is one object, which has room for 48,000 UIDs."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewNode:
@@ -97,17 +100,22 @@ def _all(taken: Mapping[int, tuple[PodRef, ...]]) -> tuple[PodRef, ...]:
 
 def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
     """The smallest sets of nodes that must come whole: those tied together by gangs over several groups, and per group
-    all others, in parts of at most `LARGEST_INCREMENT` that tear no gang apart."""
+    all others, in parts of at most `LARGEST_INCREMENT` nodes and `MOST_PODS` pods that tear no gang apart."""
     alone: defaultdict[str, list[NewNode]] = defaultdict(list)
+    pods: Counter[str] = Counter()
     for tied in _tied(list(nodes)):
         groups = {node.node_group for node in tied}
         if len(groups) > 1:
             yield tuple(tied)
             continue
         (group_id,) = groups
-        if alone[group_id] and len(alone[group_id]) + len(tied) > LARGEST_INCREMENT:
+        more = sum(len(node.pods) for node in tied)
+        full = len(alone[group_id]) + len(tied) > LARGEST_INCREMENT or pods[group_id] + more > MOST_PODS
+        if alone[group_id] and full:
             yield tuple(alone.pop(group_id))
+            pods[group_id] = 0
         alone[group_id].extend(tied)
+        pods[group_id] += more
     yield from map(tuple, alone.values())
 
 

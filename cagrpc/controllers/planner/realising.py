@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from cagrpc.controllers.planner.problem import Question, class_key
 from cagrpc.controllers.settings import PlannerSettings, Realise
-from solver.errors import PlanRejectedError
 from solver.model import Budget, Plan, Problem
 from solver.realise import WAVES, realise
 from solver.scheduler import Profile, Scoring
@@ -74,9 +73,9 @@ def course(asked: Question, problem: Problem, plan: Plan, settings: PlannerSetti
     profile = Profile(Scoring(settings.scoring.value))
     try:
         found = realise(problem, plan, budget, profile, may_bind=bindable, waves=1 if binds else WAVES)
-    except PlanRejectedError as error:
+    except Exception as error:  # or nothing would be ordered, in this round and the next
         log.exception("the plan is carried out as it is, for its realisation failed")
-        return replace(_as_planned(plan, binds=binds), repairs=(f"not realised: {error}",))
+        return replace(_as_planned(plan, binds=binds), repairs=(f"not realised: {error!r:.500}",))
     return Course(
         found.plan,
         tuple(Slot(each.node_group, each.pods, each.bound, each.wave) for each in found.placements),
