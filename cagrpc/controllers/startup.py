@@ -90,8 +90,8 @@ class StartUp:
 
     def step(self) -> None:
         """Lets go of every increment that is ready, and of nodes that nobody holds. Raises Unavailable where the
-        cluster or the journal is out of reach, Conflict where others write a node all the time; increments stay held
-        until a later step."""
+        cluster or the journal is out of reach, Conflict where others write a node all the time, or what else the API
+        server says of a node; increments stay held until a later step."""
         now = self._clock()
         held = self._view.held_nodes()
         names = set(held.values())
@@ -105,7 +105,7 @@ class StartUp:
             try:
                 if status.id in due:
                     self._let_go(status, due[status.id], held)
-            except (Unavailable, Conflict) as error:  # others may do better
+            except CagrpcError as error:  # others may do better
                 problem = problem or error
         self._lift(name for provider_id, name in held.items() if provider_id in _held_by_nobody(snapshot, held))
         if problem is not None:

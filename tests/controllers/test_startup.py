@@ -10,7 +10,7 @@ import pytest
 from cagrpc.controllers.settings import START_UP_TAINT, Realise
 from cagrpc.controllers.startup import StartUp
 from cagrpc.controllers.state import PodRef
-from cagrpc.errors import CagrpcError, Conflict, Unavailable
+from cagrpc.errors import CagrpcError, Conflict, InvalidInput, Unavailable
 from cagrpc.fleet.model import Increment, Phase, Placement
 from tests.controllers.fake_cluster import FakeCluster, Refusal, fake_cluster
 from tests.fleet.support import MemoryJournal, ScriptedNodes, World, group
@@ -389,6 +389,21 @@ def test_one_increment_in_trouble_does_not_hold_the_others(scene: Scene) -> None
 
     scene.cluster.before = away
     with pytest.raises(Unavailable, match="this one is away"):
+        scene.startup.step()
+    assert scene.fleet.increment(later).phase is Phase.DONE
+    assert scene.phase() is Phase.READY
+
+
+def test_a_node_that_a_policy_keeps_as_it_is_does_not_hold_other_increments(scene: Scene) -> None:
+    kept = scene.nodes()[0]
+    later = scene.apply(Increment({"b": 1}))
+
+    def forbid(request: str) -> None:
+        if request == f"PATCH /api/v1/nodes/{kept}":
+            raise Refusal(422, "a policy says no")
+
+    scene.cluster.before = forbid
+    with pytest.raises(InvalidInput, match="a policy says no"):
         scene.startup.step()
     assert scene.fleet.increment(later).phase is Phase.DONE
     assert scene.phase() is Phase.READY
