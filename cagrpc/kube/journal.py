@@ -215,6 +215,7 @@ class ClusterJournal:
 
     def _discard(self, name: str) -> None:
         path = f"{INCREMENTS}/{name}"
+        self._versions.pop(path, None)
         try:
             found = self._client.get(path)
         except errors.NotFound:

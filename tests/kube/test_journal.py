@@ -342,3 +342,11 @@ def large(key: str, *, nodes: int, pods: int) -> IncrementRecord:
         created_at_seconds=1.0,
         deadline_at_seconds=601.0,
     )
+
+
+def test_of_forgotten_increments_nothing_is_kept(store: ObjectStore) -> None:
+    journal = opened(store)
+    for number in range(3):
+        journal.commit(Changes(increments=(record(f"i{number}"),)))
+        journal.commit(Changes(forgotten_increments=(f"i{number}",)))
+    assert [path for path in journal._versions if path.startswith(INCREMENTS)] == []
