@@ -45,5 +45,7 @@ class Loop:
                 if str(error) != last_problem:  # once, not every second
                     log.warning("%s cannot be done: %s", self._name, error)
                 last_problem = str(error)
-            except Exception:
-                log.exception("%s failed unexpectedly; the next one is tried", self._name)
+            except Exception as error:
+                if repr(error) != last_problem:
+                    log.exception("%s failed unexpectedly; the next one is tried", self._name)
+                last_problem = repr(error)

@@ -157,6 +157,9 @@ class Server:
             self.failure = "" if self._stopping.is_set() else election.problem or journal.closed_because
         except CagrpcError as error:
             self.failure = str(error)
+        except Exception as error:  # or it would hold the Lease for ever, and nobody lead
+            log.exception("leading failed unexpectedly")
+            self.failure = f"leading failed unexpectedly: {error!r:.200}"
         if self.failure:
             self._on_failure()
         if keeping.is_alive():
