@@ -13,7 +13,15 @@ from pathlib import Path
 from solver.model import NodeGroup
 
 FOLDER = Path(__file__).parent / "data" / "recordings"
-CONVERSATIONS = ("three-deployments", "stockout", "rollback-and-startup-taint", "openb-1165-pods-best-options")
+CONVERSATIONS = (
+    "three-deployments",
+    "stockout",
+    "rollback-and-startup-taint",
+    "openb-1165-pods-best-options",
+    # With cagrpc itself, `serve --record`, and access to the cluster.
+    "gang-planned",
+    "gang-assisted",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,22 @@ creation; the backend plays what the recorded one did."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import pytest
 
+from cagrpc.fleet.model import Increment
 from cagrpc.wire.gen import expander_pb2
 from cagrpc.wire.gen import externalgrpc_pb2 as pb
 from solver.model import NodeGroup
 from tests.fleet.support import ScriptedBackend, World
 from tests.recordings import Rpc, conversation, node_groups
 from tests.services.support import House
+
+_VETOED = re.compile("increment in flight|needs drive: plan|the planner loop decides")
 
 
 class _Backend(ScriptedBackend):
@@ -59,11 +64,14 @@ class _Recorded:
 
 
 class _Replay:
-    def __init__(self, name: str, groups: Sequence[NodeGroup], refused: set[str]) -> None:
+    def __init__(
+        self, name: str, groups: Sequence[NodeGroup], refused: AbstractSet[str] = frozenset(), *, planned: bool = False
+    ) -> None:
+        self.planned = planned
         self.rpcs = conversation(name)
         self.recorded = _Recorded.of(self.rpcs)
         self.backend = _Backend()
-        self.backend.refused_groups = refused
+        self.backend.refused_groups = set(refused)
         self.world = World(groups=groups, backend=self.backend)
         self.choices: list[str] = []
 
@@ -88,6 +96,8 @@ class _Replay:
                 house.fleet.reconcile()
 
     def _before(self, house: House, rpc: Rpc) -> None:
+        if rpc.method == "NodeGroupTargetSize" and self.planned:
+            self._plan(house, rpc)
         if rpc.method == "Refresh":
             running = {self.ours(recorded) for recorded in self.recorded.ran}
             for instance in tuple(self.backend.instances.values()):
@@ -101,6 +111,15 @@ class _Replay:
             for instance in tuple(self.backend.instances.values()):
                 if instance.node_group == group_id and instance.state == "creating" and not instance.error:
                     self.backend.fail(instance.id)
+            house.fleet.reconcile()
+
+    def _plan(self, house: House, rpc: Rpc) -> None:
+        """What the recorded planner loop ordered behind the autoscaler's back, seen by what a target grew by."""
+        group_id = pb.NodeGroupTargetSizeRequest.FromString(rpc.request).id
+        recorded = pb.NodeGroupTargetSizeResponse.FromString(rpc.response).targetSize
+        more = recorded - house.fleet.snapshot.groups[group_id].target_size
+        if more > 0:
+            house.fleet.apply(Increment({group_id: more}))
             house.fleet.reconcile()
 
     def _request(self, rpc: Rpc) -> bytes:
@@ -128,7 +147,7 @@ class _Replay:
                 answered = expander_pb2.BestOptionsResponse.FromString(response).options
                 decision = house.decisions.latest()[-1]
                 assert [o.nodeGroupId for o in answered] == ([decision.chosen] if decision.chosen else [])
-                assert decision.chosen in {o.nodeGroupId for o in asked} or "increment in flight" in decision.reason
+                assert decision.chosen in {o.nodeGroupId for o in asked} or _VETOED.search(decision.reason)
                 self.choices.append(decision.chosen)
             case "NodeGroupForNode":
                 got = pb.NodeGroupForNodeResponse.FromString(response).nodeGroup.id
@@ -164,3 +183,32 @@ def test_a_recorded_conversation_is_answered_as_recorded(name: str, refused: set
         assert standing == left
         assert replay.choices[0]
         assert len(house.decisions.latest()) == len(replay.choices)
+
+
+def test_with_a_planner_the_autoscaler_is_vetoed_and_takes_the_nodes_as_they_come() -> None:
+    """Recorded with `drive: plan` in a cluster: nine pods, two larger ones, and a gang over two groups of which no
+    option of the autoscaler's has all."""
+    replay = _Replay("gang-planned", node_groups("gang-planned"), planned=True)
+    with House(replay.world, expander_options={"planner_drives": True}) as house:
+        replay.run(house)
+        replay.backend.finish_deletes()
+        house.fleet.reconcile()
+        assert {g: len(created) for g, created in replay.backend.created.items()} == {
+            "m7i.4xlarge": 2,
+            "g4dn.xlarge": 3,
+            "m7i.large": 2,
+        }
+        assert not any(state.instances for state in house.fleet.snapshot.groups.values())
+        assert set(replay.choices) == {""}
+
+
+def test_an_autoscaler_alone_is_kept_from_half_a_gang() -> None:
+    """The same pods with `drive: assist`: ordinary pods are served, the gang is not."""
+    replay = _Replay("gang-assisted", node_groups("gang-assisted"))
+    with House(replay.world) as house:
+        replay.run(house)
+        replay.backend.finish_deletes()
+        house.fleet.reconcile()
+        assert {g: len(created) for g, created in replay.backend.created.items()} == {"m7i.large": 5}
+        assert set(replay.choices) == {"m7i.large", ""}
+        assert "needs drive: plan" in house.decisions.latest()[-1].reason
