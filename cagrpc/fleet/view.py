@@ -153,6 +153,7 @@ def snapshot(
     }
     in_flight = [record for record in contents.increments.values() if record.phase.in_flight]
     finished = [record for record in contents.increments.values() if not record.phase.in_flight]
+    finished.sort(key=lambda record: record.finished_at_seconds or 0.0)  # one asked for long ago may end as the last
     told = {record.id for record in (*in_flight, *finished[-_FINISHED_KEPT:])}
     picked = {*shown(tuple(groups.values()), seen.targets), *seen.targets}
     result = FleetSnapshot(

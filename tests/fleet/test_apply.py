@@ -486,6 +486,25 @@ def test_finished_increments_are_shown_for_a_while_and_forgotten_after_a_day() -
     assert not world.journal.shelf[0].increments
 
 
+def test_what_was_asked_for_long_ago_and_ended_as_the_last_is_among_the_most_recent() -> None:
+    world = World(groups=[group("a", max_size=1000), group("b")], options={"submit": run_inline})
+    fleet = world.fleet()
+    slow = fleet.apply(Increment({"b": 1})).id
+    fleet.reconcile()
+    for _ in range(105):
+        fleet.apply(Increment({"a": 1}))
+        fleet.reconcile()
+        for instance_id in world.backend.ids("a"):
+            world.backend.boot(instance_id)
+        fleet.reconcile()
+    world.clock.advance(600)
+    fleet.reconcile()
+    world.backend.finish_deletes()
+    fleet.reconcile()
+    (told,) = [status for status in fleet.snapshot.increments if status.id == slow]
+    assert (told.phase, told.short_groups) == (Phase.ROLLED_BACK, ("b",))
+
+
 def test_a_member_knows_its_instance_once_it_is_listed() -> None:
     world = _world()
     fleet = world.fleet()
