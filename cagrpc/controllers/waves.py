@@ -81,10 +81,13 @@ class Waves:
         left = [node.wave for status in ready for node in status.held if node.instance_id in held]
         if course.wave is None:
             return _begun(course, min(left, default=0), now)
-        over = now - course.changed_at >= SETTLED_SECONDS or now - course.since >= LONGEST_WAVE_SECONDS
-        if left and min(left) > course.wave and (over or not waiting):
+        later = [wave for wave in left if wave > course.wave]
+        settled = len(later) == len(left) and now - course.changed_at >= SETTLED_SECONDS
+        # A node that cannot be let go does not hold all after it.
+        over = settled or now - course.since >= LONGEST_WAVE_SECONDS
+        if later and (over or not waiting):
             # With nobody left to wait for there is nothing to put in order.
-            return _begun(course, min(left) if waiting else max(left), now)
+            return _begun(course, min(later) if waiting else max(later), now)
         return course.wave
 
     def _may_begin(

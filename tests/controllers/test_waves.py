@@ -115,3 +115,15 @@ def test_pods_of_increments_that_are_done_keep_the_next_wave_waiting() -> None:
         assert stage.look() == {"a0", "a1", "a2"}
     stage.now += SETTLED_SECONDS
     assert stage.look() == {"a0", "a1", "a2", "b0"}
+
+
+def test_a_node_that_cannot_be_let_go_does_not_hold_later_waves_for_ever() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0, 0, 1)])
+    stage.look()
+    while stage.now < LONGEST_WAVE_SECONDS - SETTLED_SECONDS:
+        stage.now += SETTLED_SECONDS
+        stage.gone.discard("a0")
+        assert stage.look() == {"a0", "a1"}
+    stage.now = LONGEST_WAVE_SECONDS
+    stage.gone.discard("a0")
+    assert stage.look() == {"a0", "a1", "a2"}
