@@ -63,7 +63,14 @@ class NodeUse:
                     running[spec] = running.get(spec, 0) + count
         self._made_with = by, sight
         self._made = ClusterNode(
-            node=Node(facts.name, left(facts.allocatable, self.used), facts.labels, facts.taints, _as_pods(running)),
+            node=Node(
+                facts.name,
+                left(facts.allocatable, self.used),
+                facts.labels,
+                facts.taints,
+                _as_pods(running),
+                facts.allocatable,
+            ),
             provider_id=seen.provider_id,
             ready=seen.ready,
             held=seen.held,

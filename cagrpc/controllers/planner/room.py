@@ -90,7 +90,8 @@ class _Templates:
         group = self._groups.get(group_id)
         if group is None:
             return None
-        return Node(name, self.free(group_id), {**group.labels, HOSTNAME: name}, group.taints)
+        labels = {**group.labels, HOSTNAME: name}
+        return Node(name, self.free(group_id), labels, group.taints, allocatable=group.allocatable)
 
 
 def _settle(
