@@ -30,14 +30,14 @@ LEASE = "cagrpc"
 class Pace:
     """Seconds. A standby leads at most `duration` and two waits after the last renewal of a leader that was killed."""
 
-    duration: int = 10
+    duration: int = 12
     """How long a Lease that is not renewed keeps others away."""
     renew: float = 2.0
     retry: float = 1.0
     """Between two tries of a standby, or of a leader that could not renew."""
-    answer: float = 2.5
+    answer: float = 3.5
     """For an answer: a renewal that hangs leaves time for another one over a new connection."""
-    give_up: float = 7.0
+    give_up: float = 10.0
     """A leader that has not renewed for so long leads no more; less than `duration`, since clocks drift."""
 
 
