@@ -120,6 +120,10 @@ class Live:
         """Simulated Nodes by the group that they are of."""
         return Counter(node["metadata"]["labels"]["pool"] for node in self.nodes())
 
+    def types(self) -> Counter[str]:
+        """The same by their instance type."""
+        return Counter(node["metadata"]["labels"]["node.kubernetes.io/instance-type"] for node in self.nodes())
+
     def nodes(self) -> list[Any]:
         return self.cluster.admin.items("/api/v1/nodes", labelSelector=f"{SIMULATED}=true")
 
