@@ -38,6 +38,7 @@ class Pair:
             self._configuration,
             [{"name": "all", "weight": 1, "node_groups": [group("small", "2", "4Gi", 0.1)]}],
             drive="plan",
+            planner={"idle_seconds": 3},  # one round for all pods of a Deployment, however slowly these are made
             kubernetes={"kubeconfig": str(cluster.plane.kubeconfig()), "namespace": cluster.namespace},
             backend={"file": str(self._cloud), "simulated": {"*": {"boot_seconds": 3, "delete_seconds": 0.1}}},
         )
@@ -72,7 +73,8 @@ class Pair:
         with closing(sqlite3.connect(self._cloud)) as connection:
             (ordered,) = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'instances'").fetchone()
         nodes = self.cluster.admin.items("/api/v1/nodes", labelSelector=f"{SIMULATED}=true")
-        assert len(nodes) == ordered
+        increments = self.cluster.admin.items("/apis/cagrpc.io/v1alpha1/increments")
+        assert len(nodes) == ordered, [(found["spec"]["summary"], found["status"]) for found in increments]
         assert {pod["spec"]["nodeName"] for pod in self.cluster.pods()} == {n["metadata"]["name"] for n in nodes}
 
 
