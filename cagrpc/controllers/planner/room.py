@@ -108,15 +108,19 @@ def _settle(
     for each in nodes.values():
         each.sort(key=lambda entry: sum(running.count for running in entry[1].running))
     placed: dict[str, tuple[str, ...]] = {}
+    hopeless: set[tuple[str, frozenset[tuple[str, int]]]] = set()  # what is left only becomes less
     for placement in placements:
         pods = tuple(uid for uid in placement.pods if uid in waiting)
         wanted = _sum(waiting[uid] for uid in pods)
-        candidates = nodes[placement.node_group] if pods else []
+        question = placement.node_group, frozenset(wanted.items())
+        candidates = nodes[placement.node_group] if pods and question not in hopeless else []
         for number, (provider_id, node) in enumerate(candidates):
             if all(node.free.get(name, 0) >= amount for name, amount in wanted.items()):
                 placed[provider_id] = pods
                 del candidates[number]
                 break
+        else:
+            hopeless.add(question)
     return placed
 
 
