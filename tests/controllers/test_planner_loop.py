@@ -227,16 +227,16 @@ def test_pods_of_an_increment_that_was_let_go_are_the_schedulers_for_a_while(mak
 
 
 def test_while_a_plans_nodes_are_let_go_its_pods_are_the_schedulers() -> None:
-    def at(later: Phase) -> frozenset[str]:
+    def at(later: Phase, ended: float | None = None) -> frozenset[str]:
         let_go = Increment({"a": 1}, pods=frozenset({"p"}), plan="one", placements=(Placement("a", ("p",)),))
         held = Increment({"b": 1}, plan="one")
         done = IncrementStatus("first", let_go, Phase.DONE, finished_at_seconds=0.0)
-        return serving(
-            FleetSnapshot(1, {}, (), {}, (done, IncrementStatus("second", held, later))), 2 * SETTLE_SECONDS
-        ).pods
+        other = IncrementStatus("second", held, later, finished_at_seconds=ended)
+        return serving(FleetSnapshot(1, {}, (), {}, (done, other)), 2 * SETTLE_SECONDS).pods
 
     assert at(Phase.READY) == {"p"}  # a later wave has room for it
-    assert at(Phase.CREATING) == at(Phase.DONE) == frozenset()
+    assert at(Phase.DONE, 2 * SETTLE_SECONDS - 5) == {"p"}  # and was let go just now
+    assert at(Phase.CREATING) == at(Phase.DONE, 2 * SETTLE_SECONDS - 15) == frozenset()
 
 
 def test_what_is_short_is_left_out_and_the_pods_go_elsewhere(make: Make) -> None:

@@ -50,6 +50,6 @@ def test_many_pods_that_have_lost_their_room_are_not_looked_for_everywhere_each(
     group_of = {instance.id: "g" for instance in instances}
     snapshot = FleetSnapshot(1, {"g": GroupState(of_g, NODES, instances)}, ("g",), group_of, (done,))
     Counted.asked = 0
-    room = Room(ClusterState((waiting,), tuple(nodes()), ()), snapshot, serving(snapshot, 1.0), (of_g,))
+    room = Room(ClusterState((waiting,), tuple(nodes()), ()), snapshot, serving(snapshot, 15.0), (of_g,))
     assert room.served == frozenset()
     assert Counted.asked < 10 * NODES

@@ -13,6 +13,9 @@ from cagrpc.controllers.settling import SETTLE_SECONDS
 from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, Phase, Placement
 
 _ON_ITS_WAY = (Phase.PLANNED, Phase.CREATING)
+_TRIED_AGAIN_SECONDS = 10.0
+"""So long after the last nodes of a plan were let go none of its pods has lost its room: the scheduler has places of its
+own for them, and tries each again at most so much later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,11 @@ def serving(snapshot: FleetSnapshot, now: float) -> Serving:
     coming: list[ComingNode] = []
     held: dict[str, HeldNode] = {}
     settling: list[Placement] = []
-    under_way = {status.increment.plan for status in snapshot.increments if status.phase is Phase.READY} - {""}
+    under_way = {
+        status.increment.plan
+        for status in snapshot.increments
+        if status.phase is Phase.READY or _let_go_within(_TRIED_AGAIN_SECONDS, status, now)
+    } - {""}
     for status in snapshot.increments:
         placements = status.increment.placements
         if status.phase in _ON_ITS_WAY:
@@ -59,7 +66,7 @@ def serving(snapshot: FleetSnapshot, now: float) -> Serving:
             # Others may have taken its nodes, and these pods are for the plan's later waves.
             pods.update(status.increment.pods)
             settling.extend(placements)
-        elif _settles(status, now):
+        elif _let_go_within(SETTLE_SECONDS, status, now):
             settling.extend(placements)
         else:
             continue
@@ -69,9 +76,9 @@ def serving(snapshot: FleetSnapshot, now: float) -> Serving:
     return Serving(frozenset(increments), frozenset(pods), tuple(coming), held, tuple(settling))
 
 
-def _settles(status: IncrementStatus, now: float) -> bool:
+def _let_go_within(seconds: float, status: IncrementStatus, now: float) -> bool:
     finished_at = status.finished_at_seconds
-    return status.phase is Phase.DONE and finished_at is not None and now < finished_at + SETTLE_SECONDS
+    return status.phase is Phase.DONE and finished_at is not None and now < finished_at + seconds
 
 
 def _coming(status: IncrementStatus, in_flight: AbstractSet[str]) -> Iterator[ComingNode]:
