@@ -14,8 +14,8 @@ from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, Phase, 
 
 _ON_ITS_WAY = (Phase.PLANNED, Phase.CREATING)
 _TRIED_AGAIN_SECONDS = 10.0
-"""So long after the last nodes of a plan were let go none of its pods has lost its room: the scheduler has places of its
-own for them, and tries each again at most so much later."""
+"""So long after the last nodes of a plan were let go none of its pods has lost its room: the scheduler has places of
+its own for them, and tries each again at most so much later."""
 
 
 @dataclass(frozen=True, slots=True)
