@@ -119,7 +119,9 @@ class Fleet:
     def problem(self) -> str | None:
         """Why steps cannot be done (journal or backend out of reach or silent) or increments not become ready (cluster
         not known); None where all is well."""
-        return self._ledger.problem or self._backend.silence.problem or self._backend_problem or self._cluster.problem
+        unseen = "the backend has not answered yet; what stands is not known" if self._sight is None else None
+        silence = self._backend.silence.problem
+        return self._ledger.problem or silence or self._backend_problem or unseen or self._cluster.problem
 
     def apply(
         self, increment: Increment, *, refusal_wait_seconds: float = 0.0, answer_within_seconds: float = float("inf")

@@ -30,6 +30,8 @@ class Sight:
     ready: AbstractSet[str] | None = None
     asks_cluster: bool = False
     """Whether there is a cluster to ask: instances come with their Nodes, and increments wait to be let go."""
+    looked: bool = True
+    """False before the first look at the backend: what is not listed may be there all the same."""
     deadlines_wait: bool = False
     """Whether the cluster has been unknown for less than its grace, or is known again only just now."""
     machines: Mapping[str, BackendInstance] = field(init=False, repr=False, compare=False)
@@ -92,7 +94,7 @@ class Cluster:
 
     def nothing_seen(self) -> Sight:
         """What is known before the first look."""
-        return Sight(asks_cluster=self._nodes is not None)
+        return Sight(asks_cluster=self._nodes is not None, looked=False)
 
     def _tell(self, reason: str | None) -> None:
         if reason is not None and reason != self._reason:  # once, not every second

@@ -130,7 +130,7 @@ def _in_flight_pods(contents: Contents, sight: Sight) -> Iterator[str]:
             pod
             for member in record.members
             if member.state is MemberState.RELEASED
-            or (record.phase is Phase.READY and not sight.is_there(member.token))
+            or (sight.looked and record.phase is Phase.READY and not sight.is_there(member.token))
             for pod in (planned[member.token].pods if planned else ())
         }
         yield from record.increment.pods - lost

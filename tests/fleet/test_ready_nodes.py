@@ -379,3 +379,12 @@ def test_where_the_planner_decides_ca_may_still_fill_up_to_the_minimum_and_delet
     fleet.decrease_target("a", -1)
     fleet.delete_instances("a", [fleet.snapshot.groups["a"].instances[0].id])
     assert targets(fleet.snapshot) == {}
+
+
+def test_before_the_first_look_nothing_of_a_ready_increment_counts_as_lost(world: ClusterWorld) -> None:
+    """A new process that does not reach the backend: the pods are served by nodes that it cannot see yet."""
+    world.ready()
+    world.backend.unreachable = True
+    fleet = world.fleet()
+    assert fleet.snapshot.in_flight_pods == PODS
+    assert fleet.problem is not None
