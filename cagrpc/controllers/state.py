@@ -66,13 +66,23 @@ class Arrivals:
 
 
 @dataclass(frozen=True, slots=True)
+class IncompleteGang:
+    """A gang that is not planned before more of its pods are there."""
+
+    name: str
+    there: int
+    needed: int
+    pods: tuple[PodRef, ...] = ()
+    """Those that wait, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterState:
     """One consistent look at the cluster."""
 
     waiting: tuple[WaitingPods, ...]
     nodes: tuple[ClusterNode, ...]
     daemon_sets: tuple[PodSpec, ...]
-    incomplete_gangs: tuple[tuple[str, int, int], ...] = ()
-    """Gangs that are not planned yet: name, pods there are, pods there must be."""
+    incomplete_gangs: tuple[IncompleteGang, ...] = ()
     warnings: tuple[str, ...] = ()
     """Pods that planning cannot read, and why."""

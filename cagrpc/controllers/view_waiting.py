@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from cagrpc.controllers.state import PodRef, WaitingPods
+from cagrpc.controllers.state import IncompleteGang, PodRef, WaitingPods
 from cagrpc.controllers.view_classes import Classes, Gang, PodClass, oldest_first
 from cagrpc.wire.gangs import divide
 from cagrpc.wire.seen import Seen
 from solver.model import PodSet, PodSpec
 
-IncompleteGang = tuple[str, int, int]
 _Alike = tuple[PodSpec, int, str | None]
 """Spec, priority, gang."""
 
@@ -78,7 +77,8 @@ class Waiting:
             held_back=gang.held_back,
         )
         if division.missing:
-            return name, division.there, division.there + division.missing
+            needed = division.there + division.missing
+            return IncompleteGang(name, division.there, needed, tuple(ref for _, ref in members))
         for of_gang, pods in ((name, division.whole), (None, division.others)):
             for of, refs in _by_class(member for member, _ in pods).items():
                 self._add(of, of_gang, refs)

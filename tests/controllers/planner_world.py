@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ from cagrpc.backends.simulated import SimulatedBackend
 from cagrpc.backends.simulated_behaviour import Behaviour
 from cagrpc.controllers.planner import Note, PlannerLoop
 from cagrpc.controllers.settings import PlannerSettings, Realise
-from cagrpc.controllers.state import Arrivals, ClusterNode, ClusterState, PodRef, WaitingPods
+from cagrpc.controllers.state import Arrivals, ClusterNode, ClusterState, IncompleteGang, PodRef, WaitingPods
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import IncrementStatus, InstanceState, Phase
@@ -64,6 +64,8 @@ class FakeCluster:
     """Instances whose Node has our taint."""
     running_since: dict[str, float] = field(default_factory=dict)
     to_come: int = 0
+    gangs: dict[str, int] = field(default_factory=dict)
+    """How many pods there must be of a gang; without an entry, as many as there are."""
     scheduling: bool = True
     daemons_come: bool = True
     """Whether DaemonSets' pods run on nodes from the start; otherwise they are always late."""
@@ -79,8 +81,9 @@ class FakeCluster:
 
     def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
         sets: defaultdict[Any, list[SimPod]] = defaultdict(list)
+        incomplete = {gang.name for gang in self._incomplete()}
         for pod in self.pending():
-            if pod.ref.uid in without:
+            if pod.ref.uid in without or pod.gang in incomplete:
                 continue
             sets[pod.spec, pod.priority, pod.gang].append(pod)
         waiting = []
@@ -90,11 +93,17 @@ class FakeCluster:
             pod_set = PodSet(f"ns/{pods[0].ref.name}", spec, len(pods), priority, waited, gang)
             waiting.append(WaitingPods(pod_set, tuple(pod.ref for pod in pods)))
         self.looks += 1
-        state = ClusterState(tuple(waiting), tuple(self.nodes()), self.daemon_sets)
+        state = ClusterState(tuple(waiting), tuple(self.nodes()), self.daemon_sets, tuple(self._incomplete()))
         happens, self.after_state = self.after_state, None
         if happens is not None:
             happens()
         return state
+
+    def _incomplete(self) -> Iterator[IncompleteGang]:
+        for gang, needed in self.gangs.items():
+            there = sum(pod.gang == gang for pod in self.pods.values())
+            if there < needed:
+                yield IncompleteGang(gang, there, needed, tuple(pod.ref for pod in self.pending() if pod.gang == gang))
 
     def pod_of(self, uid: str) -> PodRef | None:
         pod = self.pods.get(uid)
@@ -136,7 +145,7 @@ class FakeCluster:
 
     def schedule(self) -> None:
         """The scheduler: by priority and age, onto the first node with room; a gang whole or not at all."""
-        done: set[str] = set()
+        done = {gang.name for gang in self._incomplete()}
         for pod in sorted(self.pending(), key=lambda pod: (-pod.priority, pod.ref.created_at_seconds)):
             if pod.gang is None:
                 self._bind([pod])

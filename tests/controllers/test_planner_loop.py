@@ -359,6 +359,30 @@ def test_pods_that_are_bound_while_planning_get_no_node(make: Make) -> None:
     assert status.increment.pods == {uids[1]}
 
 
+def test_pods_of_a_gang_are_told_how_many_it_still_needs_and_it_is_recorded_once(make: Make) -> None:
+    world = make(group("a", cpu=4000))
+    world.cluster.gangs = {"train": 3}
+    world.add(1, gang="train")
+    world.run(LONG)
+    world.add(1, gang="train")
+    world.run(LONG)
+    waiting = {(note.pod.uid, note.reason, note.text) for note in world.notes}
+    assert waiting == {
+        ("uid-1", NOT_PLANNED, "gang train has 1 of 3 pods"),
+        ("uid-1", NOT_PLANNED, "gang train has 2 of 3 pods"),
+        ("uid-2", NOT_PLANNED, "gang train has 2 of 3 pods"),
+    }
+    told = [record.as_json() for record in world.loop.plans()]
+    assert [each["incomplete_gangs"] for each in told] == [
+        [{"gang": "train", "pods": there, "needed": 3}] for there in (1, 2)
+    ]
+    assert {each["pods"] for each in told} == {0}
+    world.add(1, gang="train")
+    world.run(LONG)
+    assert not world.pending()
+    assert world.loop.plans()[-1].incomplete_gangs == ()
+
+
 def test_a_gang_that_loses_a_pod_while_planning_is_planned_anew(make: Make) -> None:
     world = make(gpu_group("gpu"), group("plain", price=0.1))
     _gang(world, "train", plain=2, gpus=2)

@@ -359,12 +359,17 @@ def _gangs(fed: Fed) -> list[tuple[str | None, list[str]]]:
     return [(each.pod_set.gang, [ref.name for ref in each.pods]) for each in fed.state().waiting]
 
 
+def _incomplete(fed: Fed) -> list[tuple[str, int, int, list[str]]]:
+    found = fed.state().incomplete_gangs
+    return [(each.name, each.there, each.needed, [ref.name for ref in each.pods]) for each in found]
+
+
 def test_a_gang_is_planned_once_its_minimum_is_there_and_the_rest_of_it_is_ordinary() -> None:
     fed = Fed()
     fed.put(_pod_group(3), path=POD_GROUPS)
     fed.put(_of_gang("a", 1), _of_gang("b", 2, cpu="2"))
     assert fed.state().waiting == ()
-    assert fed.state().incomplete_gangs == ((GANG, 2, 3),)
+    assert _incomplete(fed) == [(GANG, 2, 3, ["a", "b"])]
     fed.put(_of_gang("c", 3), _of_gang("d", 4))
     assert _gangs(fed) == [(GANG, ["a", "c"]), (GANG, ["b"]), (None, ["d"])]
     assert fed.state().incomplete_gangs == ()
@@ -386,7 +391,7 @@ def test_without_a_minimum_a_gang_waits_for_its_gated_pods() -> None:
     fed = Fed()
     gates = [kubernetes_pb2.PodSchedulingGate(name="g")]
     fed.put(_of_gang("a"), _of_gang("b", schedulingGates=gates))
-    assert fed.state().incomplete_gangs == ((GANG, 1, 2),)
+    assert _incomplete(fed) == [(GANG, 1, 2, ["a"])]
     fed.put(_of_gang("b"))
     assert _gangs(fed) == [(GANG, ["a", "b"])]
     fed.put(_of_gang("b", schedulingGates=gates, annotations={MIN_COUNT: "1"}))
@@ -397,7 +402,7 @@ def test_a_pod_group_that_goes_leaves_what_annotations_say() -> None:
     fed = Fed()
     fed.put(_pod_group(9), path=POD_GROUPS)
     fed.put(_of_gang("a", annotations={MIN_COUNT: "1"}), _of_gang("b"))
-    assert fed.state().incomplete_gangs == ((GANG, 2, 9),)
+    assert _incomplete(fed) == [(GANG, 2, 9, ["a", "b"])]
     fed.drop(_pod_group(9), path=POD_GROUPS)
     assert _gangs(fed) == [(GANG, ["a"]), (None, ["b"])]
 

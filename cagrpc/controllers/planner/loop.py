@@ -204,9 +204,14 @@ class PlannerLoop:
         if room.served:  # asked for again, since what is left of a gang is the view's to say
             state = self._cluster.state(without=room.served)
         asked = question(state, look.snapshot, room, look.short, self._previous)
-        if not asked.pods:
-            return
+        self._tell(reasons.waiting_for_gangs(state.incomplete_gangs))
+        incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
         record_id = secrets.token_hex(4)
+        if not asked.pods:
+            if incomplete != self._rounds.incomplete_gangs():  # once, not at every try
+                record = PlanRecord(record_id, at, why, incomplete_gangs=incomplete, warnings=state.warnings)
+                self._rounds.add(record)
+            return
         pods = sum(map(len, asked.pods.values()))
         log.info("round %s: planning %d pods: %s", record_id, pods, why)
         problem, plan = self._solve(asked.problem)
@@ -238,7 +243,7 @@ class PlannerLoop:
                 increments=outcome.ordered,
                 unplaced=tuple(unplaced.values()),
                 shortages=shortages,
-                incomplete_gangs=state.incomplete_gangs,
+                incomplete_gangs=incomplete,
                 warnings=state.warnings,
             )
         )

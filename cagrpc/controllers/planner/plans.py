@@ -11,7 +11,9 @@ from threading import Lock
 from typing import Any
 
 from cagrpc.controllers.planner.shortages import Shortage
+from cagrpc.controllers.state import IncompleteGang
 from cagrpc.fleet.model import FleetSnapshot
+from solver.model import Status
 
 KEPT_ROUNDS = 50
 
@@ -70,29 +72,29 @@ class PlanRecord:
     """Since the epoch."""
     why: str
     """Why it began then."""
-    pods: int
-    """That nothing served yet."""
-    classes: int
-    status: str
-    planned_cost_per_hour: float
+    pods: int = 0
+    """That nothing served yet. Without any, nothing had to be planned."""
+    classes: int = 0
+    status: str = Status.OPTIMAL.value
+    planned_cost_per_hour: float = 0.0
     """Of new nodes, as the planner would have it."""
-    realised_cost_per_hour: float
+    realised_cost_per_hour: float = 0.0
     """The same after what the scheduler needs; this is what was ordered."""
-    lower_bound_per_hour: float
-    gap: float
-    price_of_priority_per_hour: float
-    elapsed_seconds: float
-    nodes: int
+    lower_bound_per_hour: float = 0.0
+    gap: float = 0.0
+    price_of_priority_per_hour: float = 0.0
+    elapsed_seconds: float = 0.0
+    nodes: int = 0
     """New ones."""
-    on_existing: int
+    on_existing: int = 0
     """Pods planned onto nodes that stand or are coming already."""
     repairs: tuple[str, ...] = ()
     increments: tuple[Ordered, ...] = ()
     unplaced: tuple[LeftOut, ...] = ()
     shortages: tuple[Shortage, ...] = ()
     """Offerings that it left out."""
-    incomplete_gangs: tuple[tuple[str, int, int], ...] = ()
-    """Name, pods there are, pods there must be."""
+    incomplete_gangs: tuple[IncompleteGang, ...] = ()
+    """Without their pods, which would be many to keep."""
     warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -124,7 +126,7 @@ class PlanRecord:
                 for each in self.shortages
             ],
             "incomplete_gangs": [
-                {"gang": name, "pods": found, "needed": needed} for name, found, needed in self.incomplete_gangs
+                {"gang": each.name, "pods": each.there, "needed": each.needed} for each in self.incomplete_gangs
             ],
             "warnings": list(self.warnings),
         }
@@ -165,6 +167,11 @@ class Rounds:
                 )
                 if increments != record.increments:
                     self._ring[number] = replace(record, increments=increments)
+
+    def incomplete_gangs(self) -> tuple[IncompleteGang, ...]:
+        """Of the latest round."""
+        with self._lock:
+            return self._ring[-1].incomplete_gangs if self._ring else ()
 
     def latest(self) -> tuple[PlanRecord, ...]:
         """Oldest first."""

@@ -14,7 +14,7 @@ from cagrpc.controllers.planner.increments import HandedOut, told
 from cagrpc.controllers.planner.plans import LeftOut
 from cagrpc.controllers.planner.problem import Question
 from cagrpc.controllers.planner.shortages import Shortage, offering
-from cagrpc.controllers.state import PodRef
+from cagrpc.controllers.state import IncompleteGang, PodRef
 from cagrpc.fleet.model import IncrementStatus
 from solver.eligibility import why_not_eligible
 from solver.explain_kinds import advice
@@ -77,6 +77,19 @@ def not_planned(unplaced: Mapping[int, LeftOut], handed: HandedOut) -> Iterator[
         if each.ways:
             text = f"{text}. What would serve it: {'; or '.join(each.ways)}"
         rows.append([Note(pod, NOT_PLANNED, text) for pod in handed.unplaced.get(index, ())])
+    yield from _in_turn(rows)
+
+
+def waiting_for_gangs(gangs: Iterable[IncompleteGang]) -> Iterator[Note]:
+    """A pod of every gang first."""
+    rows = []
+    for each in gangs:
+        text = f"gang {each.name} has {each.there} of {each.needed} pods"
+        rows.append([Note(pod, NOT_PLANNED, text) for pod in each.pods])
+    return _in_turn(rows)
+
+
+def _in_turn(rows: Iterable[Sequence[Note]]) -> Iterator[Note]:
     for row in zip_longest(*rows):
         yield from (note for note in row if note is not None)
 
