@@ -1,0 +1,71 @@
+"""1,000 pods of a production GPU cluster, as Deployments, over 12 node groups whose GPUs are tainted as clouds do: one
+planning round, and every pod runs at the planned cost, under either profile of the scheduler."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from cagrpc.controllers.settings import Scoring
+from solver.pricing import warm_up
+from tests.cli.conftest import RECORDINGS
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.live import GPU, Live
+
+PODS = 1_000
+GROUPS = RECORDINGS / "openb.groups.json"
+TAINT = {"key": GPU, "effect": "NoSchedule"}
+
+
+def prices() -> dict[str, float]:
+    return {name: each["price"] for name, each in json.loads(GROUPS.read_text())["groups"].items()}
+
+
+def provisioners() -> list[dict[str, object]]:
+    groups = json.loads(GROUPS.read_text())["groups"]
+    with_gpus = [name for name, each in groups.items() if each["gpu"]]
+    assert len(groups) == 12
+    assert len(with_gpus) == 7
+    return [
+        {"name": "cpu", "node_groups": [{"file": str(GROUPS), "ids": [n for n in groups if n not in with_gpus]}]},
+        {"name": "gpu", "taints": [TAINT], "node_groups": [{"file": str(GROUPS), "ids": with_gpus}]},
+    ]
+
+
+def create_deployments(cluster: Cluster) -> None:
+    made = 0
+    with (RECORDINGS.parent / "openb-1000.csv").open() as table:
+        for row in csv.DictReader(table):
+            requests = {"cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi"}
+            gpus = {GPU: row["num_gpu"]} if row["num_gpu"] != "0" else {}
+            tolerations = [{**TAINT, "operator": "Exists"}] if gpus else []
+            cluster.create_deployment(row["name"], int(row["count"]), {**requests, **gpus}, tolerations=tolerations)
+            made += int(row["count"])
+    assert made == PODS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """So that after a change of the planner's source its compiling takes nothing of the round's time."""
+    warm_up()
+
+
+@pytest.mark.parametrize("scoring", Scoring)
+def test_bound_one_round_serves_them_all(live: Live, scoring: Scoring) -> None:
+    live.configure(
+        provisioners(),
+        planner={"realise": "bind", "scoring": scoring.value, "idle_seconds": 3, "budget_seconds": 15},
+    )
+    with live.cluster.plane.scheduler(scoring):
+        live.start()
+        create_deployments(live.cluster)
+        live.wait_for_running(PODS, seconds=600)
+        live.wait_until_settled()
+    (planned,) = live.rounds()
+    assert planned["pods"] == PODS
+    # Some may stay empty: increments are let go one after the other, and the scheduler takes room that it finds.
+    assert live.ordered() == len(live.nodes()) == planned["nodes"]
+    cost = sum(prices()[each] * count for each, count in live.types().items())
+    assert cost == pytest.approx(planned["planned_cost_per_hour"])
