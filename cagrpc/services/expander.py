@@ -119,8 +119,7 @@ class Expander:
             answer_by = min(answer_by, started + call.seconds_left * _OF_THE_DEADLINE)
         decode_by = min(started + self._timing.decode_seconds, answer_by)
         request = wire.decode(data, lambda: self._monotonic() > decode_by, self._gang_label)
-        snapshot = self._snapshot()
-        gangs = OfferedGangs(request.options, snapshot.in_flight_pods, self._gangs)
+        snapshot, gangs, unknown = self._known(request.options)
         left_out = [why_left_out(option, snapshot) or gangs.why_left_out(option) for option in request.options]
         open_ = [option for option, why in zip(request.options, left_out, strict=True) if not why]
         ranking = self._ranking(request, open_, gangs, snapshot, answer_by)
@@ -128,7 +127,8 @@ class Expander:
         considered = _considered(request.options, left_out, ranking.ranked, snapshot)
         chosen = None if best is None else open_[best]
         reason = _veto_reason(considered) if best is None else ranking.ranked[best].reason
-        notes = [f"ranked by counts: {ranking.why}" if ranking.why else "", request.unreadable, request.ignored]
+        by_less = f"ranked by counts: {ranking.why}" if ranking.why else ""
+        notes = [unknown, by_less, request.unreadable, request.ignored]
         decision = Decision(
             at_seconds=self._clock(),
             options=considered[:_MOST_OPTIONS],
@@ -140,11 +140,18 @@ class Expander:
         self._decisions.record(decision, frozenset(pod.key for pod in chosen.pods) if chosen else frozenset())
         return wire.answer(chosen.node_group, chosen.node_count, reason) if chosen else wire.VETO
 
-    def _snapshot(self) -> FleetSnapshot:
-        """The fleet's, where pods that settle are still in flight."""
+    def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:
+        """The fleet's snapshot, where pods that settle are still in flight, and the gangs; and what to say where the
+        cluster's part in them is missing."""
         snapshot = self._fleet.snapshot
-        settling = self._settling(snapshot)
-        return replace(snapshot, in_flight_pods=snapshot.in_flight_pods | settling) if settling else snapshot
+        try:
+            if settling := self._settling(snapshot):
+                snapshot = replace(snapshot, in_flight_pods=snapshot.in_flight_pods | settling)
+            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, self._gangs), ""
+        except Exception as error:  # a failed call would make CA choose at random
+            log.exception("asking the cluster's view failed; %d options are judged without it", len(options))
+            missing = f"judged without the cluster's view, which failed with {type(error).__name__}"
+            return snapshot, OfferedGangs(options, snapshot.in_flight_pods), missing
 
     def _ranking(
         self,

@@ -123,6 +123,26 @@ def test_pods_that_settle_are_served_by_what_was_let_go() -> None:
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, [pod("0"), pod("2")])))) == "a"
 
 
+class _Broken:
+    def __call__(self, snapshot: FleetSnapshot) -> frozenset[str]:
+        raise RuntimeError("a mistake")
+
+    def gang(self, name: str) -> GangCount | None:
+        raise RuntimeError("a mistake")
+
+
+@pytest.mark.parametrize("part", ["settling", "gangs"])
+def test_a_view_that_fails_is_done_without(part: str, caplog: pytest.LogCaptureFixture) -> None:
+    gang = [_member(str(index)) for index in range(2)]
+    with House(_world(), expander_options={part: _Broken()}) as house:
+        request = asking(option("a", 1, gang[:1]), option("b", 1, gang))
+        assert chosen(house.advice.ok("BestOptions", request)) == "b"
+        assert "(judged without the cluster's view, which failed with RuntimeError)" in (
+            house.decisions.latest()[0].reason
+        )
+    assert "a mistake" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("count", "vetoed"),
     [
