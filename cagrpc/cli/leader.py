@@ -114,4 +114,4 @@ def _timing(budget_seconds: float) -> expander.Timing:
 
 
 def _settling(cluster: Cluster | None) -> Callable[[FleetSnapshot], AbstractSet[str]]:
-    return Settling(cluster.view, time.monotonic) if cluster is not None else lambda _: frozenset()
+    return Settling(cluster.view, time.time) if cluster is not None else lambda _: frozenset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cagrpc.controllers.settling import SETTLE_SECONDS, Settling
 from cagrpc.controllers.state import ClusterNode, ClusterState, PodRef, WaitingPods
@@ -37,16 +37,18 @@ def _node(provider_id: str, cpu: int = 2000, *, ready: bool = True, taints: tupl
     return ClusterNode(Node(provider_id, {"cpu": cpu, "pods": 10}, taints=taints), provider_id, ready, held=False)
 
 
-def _snapshot(phase: Phase = Phase.DONE) -> FleetSnapshot:
-    increment = IncrementStatus("1", Increment({"g": 1}, pods=frozenset({"p", "gone"})), phase)
+_LET_GO_AT = 1000.0
+
+
+def _snapshot(phase: Phase = Phase.DONE, pods: frozenset[str] = frozenset({"p", "gone"})) -> FleetSnapshot:
+    increment = IncrementStatus("1", Increment({"g": 1}, pods=pods), phase, finished_at_seconds=_LET_GO_AT)
     return FleetSnapshot(1, {}, (), {"i-1": "g", "i-2": "other"}, (increment,))
 
 
 def test_pending_pods_of_a_finished_increment_settle_for_a_while() -> None:
-    clock, cluster = FakeClock(), _Cluster(nodes=(_node("i-1"),))
+    clock, cluster = FakeClock(_LET_GO_AT), _Cluster(nodes=(_node("i-1"),))
     settling = Settling(cluster, clock)
     assert settling(_snapshot(Phase.READY)) == frozenset()  # in flight: the snapshot says so itself
-    clock.advance(600)
     assert settling(_snapshot()) == {"p"}
     clock.advance(SETTLE_SECONDS - 1)
     assert settling(_snapshot()) == {"p"}
@@ -54,8 +56,21 @@ def test_pending_pods_of_a_finished_increment_settle_for_a_while() -> None:
     assert settling(_snapshot()) == frozenset()
 
 
+def test_what_was_let_go_long_before_the_start_does_not_settle() -> None:
+    clock = FakeClock(_LET_GO_AT + SETTLE_SECONDS)
+    assert Settling(_Cluster(nodes=(_node("i-1"),)), clock)(_snapshot()) == frozenset()
+
+
+def test_no_more_pods_settle_than_there_is_room_for() -> None:
+    pods = frozenset("abcde")
+    nodes = (_node("i-1", cpu=2999), _node("i-1b", cpu=1000), _node("i-2", cpu=9000))
+    snapshot = replace(_snapshot(pods=pods), group_of_instance={"i-1": "g", "i-1b": "g", "i-2": "other"})
+    found = Settling(_Cluster(set(pods), nodes), FakeClock(_LET_GO_AT))(snapshot)
+    assert found == {"a", "b", "c"}
+
+
 def test_nobody_settles_where_there_is_no_room_or_nothing_is_known() -> None:
-    clock = FakeClock()
+    clock = FakeClock(_LET_GO_AT)
     tainted = Taint("k", TaintEffect.NO_SCHEDULE)
     for nodes in (
         (), (_node("i-1", cpu=999),), (_node("i-1", ready=False),), (_node("i-1", taints=(tainted,)),), (_node("i-2"),),

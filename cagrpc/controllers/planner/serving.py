@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from cagrpc.controllers.settling import SETTLE_SECONDS
+from cagrpc.controllers.settling import SETTLE_SECONDS, let_go_within
 from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, Phase, Placement
 
 _ON_ITS_WAY = (Phase.PLANNED, Phase.CREATING)
@@ -54,7 +54,7 @@ def serving(snapshot: FleetSnapshot, now: float) -> Serving:
     under_way = {
         status.increment.plan
         for status in snapshot.increments
-        if status.phase is Phase.READY or _let_go_within(_TRIED_AGAIN_SECONDS, status, now)
+        if status.phase is Phase.READY or let_go_within(_TRIED_AGAIN_SECONDS, status, now)
     } - {""}
     for status in snapshot.increments:
         placements = status.increment.placements
@@ -66,7 +66,7 @@ def serving(snapshot: FleetSnapshot, now: float) -> Serving:
             # Others may have taken its nodes, and these pods are for the plan's later waves.
             pods.update(status.increment.pods)
             settling.extend(placements)
-        elif _let_go_within(SETTLE_SECONDS, status, now):
+        elif let_go_within(SETTLE_SECONDS, status, now):
             settling.extend(placements)
         else:
             continue
@@ -74,11 +74,6 @@ def serving(snapshot: FleetSnapshot, now: float) -> Serving:
         if status.phase.in_flight:
             pods.update(pod for each in placements for pod in each.pods if pod in snapshot.in_flight_pods)
     return Serving(frozenset(increments), frozenset(pods), tuple(coming), held, tuple(settling))
-
-
-def _let_go_within(seconds: float, status: IncrementStatus, now: float) -> bool:
-    finished_at = status.finished_at_seconds
-    return status.phase is Phase.DONE and finished_at is not None and now < finished_at + seconds
 
 
 def _coming(status: IncrementStatus, in_flight: AbstractSet[str]) -> Iterator[ComingNode]:
