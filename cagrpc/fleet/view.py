@@ -21,6 +21,10 @@ Shown = Callable[[Sequence[NodeGroup], Mapping[str, int]], Sequence[str]]
 """Picks the ids of the groups that CA is told of; targets by id, absent ones 0."""
 
 _FINISHED_KEPT = 100
+_LATELY_SECONDS = 60.0
+"""And all that ended so long before the last: whoever looks on for a while at what has ended (who settles, which wave
+is next, what was short) has to find it, however many end together. Counted from the last, so that time alone changes
+no snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,16 @@ def _in_flight_pods(contents: Contents, sight: Sight) -> Iterator[str]:
         yield from record.increment.pods - lost
 
 
+def _latest(contents: Contents) -> Iterator[IncrementRecord]:
+    """Of the finished increments; one asked for long ago may end as the last."""
+    ended = [(r.finished_at_seconds or 0.0, r) for r in contents.increments.values() if not r.phase.in_flight]
+    ended.sort(key=lambda entry: entry[0])
+    for number, (at, record) in enumerate(reversed(ended)):
+        if number >= _FINISHED_KEPT and at <= ended[-1][0] - _LATELY_SECONDS:
+            return
+        yield record
+
+
 def snapshot(
     previous: FleetSnapshot,
     contents: Contents,
@@ -152,9 +166,7 @@ def snapshot(
         for group_id, group in groups.items()
     }
     in_flight = [record for record in contents.increments.values() if record.phase.in_flight]
-    finished = [record for record in contents.increments.values() if not record.phase.in_flight]
-    finished.sort(key=lambda record: record.finished_at_seconds or 0.0)  # one asked for long ago may end as the last
-    told = {record.id for record in (*in_flight, *finished[-_FINISHED_KEPT:])}
+    told = {record.id for record in (*in_flight, *_latest(contents))}
     picked = {*shown(tuple(groups.values()), seen.targets), *seen.targets}
     result = FleetSnapshot(
         version=previous.version,

@@ -476,6 +476,7 @@ def test_finished_increments_are_shown_for_a_while_and_forgotten_after_a_day() -
         fleet.reconcile()
         world.backend.boot_all()
         fleet.reconcile()
+        world.clock.advance(1)
     assert [status.id for status in fleet.snapshot.increments] == ids[5:]
     assert fleet.increment(ids[0]).phase is Phase.DONE
     world.clock.advance(86_401)
@@ -484,6 +485,25 @@ def test_finished_increments_are_shown_for_a_while_and_forgotten_after_a_day() -
     assert targets(fleet.snapshot) == {"a": 105}
     assert isinstance(world.journal, MemoryJournal)
     assert not world.journal.shelf[0].increments
+
+
+def test_what_ended_together_is_shown_however_much_it_is() -> None:
+    world = World(groups=[group("a", max_size=1000)], options={"submit": run_inline})
+    fleet = world.fleet()
+    together = [fleet.apply(Increment({"a": 1})).id for _ in range(150)]
+    fleet.reconcile()
+    world.backend.boot_all()
+    fleet.reconcile()
+    before = fleet.snapshot
+    assert [(status.id, status.phase) for status in before.increments] == [(id_, Phase.DONE) for id_ in together]
+    world.clock.advance(60)
+    fleet.reconcile()
+    assert fleet.snapshot is before  # time alone is no news
+    last = fleet.apply(Increment({"a": 1})).id
+    fleet.reconcile()
+    world.backend.boot_all()
+    fleet.reconcile()
+    assert [status.id for status in fleet.snapshot.increments] == [*together[-99:], last]
 
 
 def test_what_was_asked_for_long_ago_and_ended_as_the_last_is_among_the_most_recent() -> None:
