@@ -50,6 +50,12 @@ class Patience:
     wait: Callable[[float], object] = time.sleep
 
 
+def _refused(error: errors.InvalidInput) -> errors.Unavailable:
+    """The root is well formed: what the API server, a webhook or a proxy has against it is no mistake of the caller's,
+    and nothing can be written until a person puts it right."""
+    return errors.Unavailable(f"nothing was written, the root is refused: {error}")
+
+
 class Root:
     """The root as this writer saw it last."""
 
@@ -81,6 +87,8 @@ class Root:
                     _log.info("the journal is taken over from %s at commit %d", found["spec"]["writer"], sequence)
             except errors.Conflict:
                 continue
+            except errors.InvalidInput as error:
+                raise _refused(error) from error
             return names, pending
         raise errors.Unavailable("others write to it all the time")
 
@@ -97,8 +105,8 @@ class Root:
             raise errors.Unavailable(f"one change of {needed} bytes, more than the {LARGEST_BYTES} of one object")
         try:
             self._seen = self._client.replace(_PATH, at_version(body, version(self._seen)))
-        except (errors.Conflict, errors.Unavailable) as error:  # a conflict may be with our own try, sent twice
-            self._settle(body, error)
+        except (errors.Conflict, errors.InvalidInput, errors.Unavailable) as error:
+            self._settle(body, error)  # a refusal may be of our own try, sent twice
         except errors.NotFound as error:
             raise Superseded(f"it was deleted: {error}") from error
 
@@ -118,6 +126,8 @@ class Root:
                 continue  # the write arrived after all, or another writer came: the next look tells
             except errors.NotFound as error:
                 raise Superseded(f"it was deleted: {error}") from error
+            except errors.InvalidInput as error:
+                raise _refused(error) from error
             except errors.Unavailable as error:
                 if patience.clock() >= deadline:
                     raise Superseded(f"it could not be found out whether a commit was written: {error}") from error

@@ -34,6 +34,8 @@ class Fault(Enum):
     """Nothing was done; HTTP 500."""
     ERROR_DONE = auto()
     """It was done; HTTP 504."""
+    REFUSED = auto()
+    """Nothing was done; HTTP 422, as of an admission webhook."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class ObjectStore:
             case Fault.ERROR_DONE:
                 self._try(request)
                 return 504, {"kind": "Status", "message": "the answer took too long"}
+            case Fault.REFUSED:
+                return 422, {"kind": "Status", "message": "a webhook denied the request"}
         return 0, None
 
     def put(self, path: str, found: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cagrpc import errors
+from cagrpc.fleet.ledger import Ledger
 from cagrpc.fleet.model import Increment, Origin, Phase, Placement
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, GroupRecord, IncrementRecord, Member, MemberState
 from cagrpc.kube import journal_objects as objects
@@ -95,7 +96,7 @@ def _requests_of_a_commit() -> int:
 
 
 NUMBER = _requests_of_a_commit()
-FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
+FAULTS = [fault for fault in Fault if fault not in (Fault.NONE, Fault.REFUSED)]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -201,6 +202,45 @@ def test_objects_that_are_behind_are_made_good_by_the_next_write(
     store.fault = lambda _: Fault.NONE
     journal.probe()
     assert store.objects[f"{INCREMENTS}/old"]["status"]["phase"] == "ready"
+
+
+def test_a_root_that_is_refused_is_a_journal_that_cannot_be_written(store: ObjectStore) -> None:
+    journal = opened(store)
+    journal.commit(BEFORE)
+    before = journal.read()
+    ledger = Ledger(journal, FakeClock())
+    store.fault = lambda request: Fault.REFUSED if request.path == ROOT and request.method == "PUT" else Fault.NONE
+    with pytest.raises(errors.Unavailable, match="a webhook denied the request"):
+        ledger.probe()
+    with pytest.raises(errors.Unavailable, match="a webhook denied the request"):
+        ledger.commit(CHANGES)
+    assert "a webhook denied the request" in (ledger.problem or "")
+    with pytest.raises(errors.Unavailable, match="a webhook denied the request"):
+        opened(store, "next").read()
+    store.fault = lambda _: Fault.NONE
+    assert not journal.closed_because
+    ledger.probe()
+    assert ledger.problem is None
+    assert told(opened(store, "next").read()) == told(before)
+
+
+def test_a_root_that_is_refused_once_is_not_written_later(store: ObjectStore) -> None:
+    journal = opened(store)
+    journal.commit(BEFORE)
+    before = journal.read()
+    refused: list[Request] = []
+
+    def once(request: Request) -> Fault:
+        if request.path != ROOT or request.method != "PUT" or refused:
+            return Fault.NONE
+        refused.append(request)
+        return Fault.REFUSED
+
+    store.fault = once
+    with pytest.raises(errors.Unavailable, match="nothing was written"):
+        journal.commit(CHANGES)
+    journal.commit(LATER)
+    assert told(opened(store, "next").read()) == told(before.after(LATER))
 
 
 def test_nothing_is_written_by_whom_the_lease_left(store: ObjectStore) -> None:

@@ -19,7 +19,7 @@ from cagrpc.kube.journal import ClusterJournal
 from cagrpc.kube.journal_objects import FLEET_RECORDS, INCREMENTS
 from tests.fleet.support import group
 from tests.kube.object_store import Fault, object_store
-from tests.kube.test_journal import Trouble, deletion, opened, record, told
+from tests.kube.test_journal import FAULTS, Trouble, deletion, opened, record, told
 
 _KEYS = st.sampled_from("abcd")
 _NUMBERS = st.lists(st.integers(1, 6), unique=True, max_size=3)
@@ -35,7 +35,9 @@ _CHANGES = st.builds(
     forgotten_deletions=_NUMBERS.map(lambda numbers: tuple(f"x://{number}" for number in numbers)),
     forgotten_groups=_SOME_KEYS.map(tuple),
 )
-_TROUBLE = st.builds(Trouble, st.integers(0, 8), st.sampled_from(Fault), st.sampled_from([Fault.NONE, Fault.CUT]))
+_TROUBLE = st.builds(
+    Trouble, st.integers(0, 8), st.sampled_from([Fault.NONE, *FAULTS]), st.sampled_from([Fault.NONE, Fault.CUT])
+)
 
 
 class TwoJournals(RuleBasedStateMachine):
