@@ -416,6 +416,8 @@ def test_a_size_that_changes_while_planning_is_planned_with_at_once(make: Make) 
     assert world.targets() == {"a": 2, "b": 1} or world.targets() == {"a": 2}
     refused = [each for each in world.loop.plans()[0].increments if not each.id]
     assert ["maximum" in each.message for each in refused] == [True]
+    told = {note.pod.uid: note.text for note in world.notes if note.reason == NOT_PLANNED}
+    assert told == dict.fromkeys(("uid-1", "uid-2"), f"2 x a cannot be had: {refused[0].message}")
     world.run(LONG)
     assert not world.pending()
 

@@ -292,10 +292,10 @@ class PlannerLoop:
             except errors.OutOfCapacity as error:
                 short = [groups[name] for name in error.node_groups or asked.deltas if name in groups]
                 self._shortages.note(short, str(error), at=self._now(), asked_at=self._now())
-                ordered.append(_refused(asked, error))
+                ordered.append(self._refused(asked, wanted, error))
                 news = True
             except errors.CagrpcError as error:  # sizes or limits: where these changed, that is news already
-                ordered.append(_refused(asked, error))
+                ordered.append(self._refused(asked, wanted, error))
         self._memory = replace(self._memory, world=self._look().world)
         if news:
             at = self._clock()
@@ -311,6 +311,11 @@ class PlannerLoop:
         return Ordered(
             asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, status.id, status.phase.value, status.message
         )
+
+    def _refused(self, asked: Increment, nodes: Sequence[NewNode], error: errors.CagrpcError) -> Ordered:
+        log.warning("not taken: %s: %s", told(asked.deltas), error)
+        self._tell(reasons.refused(asked, error, (pod for node in nodes for pod in node.pods)))
+        return Ordered(asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, message=str(error))
 
     def _explain(self, waiting: _Unexplained) -> None:
         """What would serve pods that are not placed, while there is nothing else to do."""
@@ -344,8 +349,3 @@ def _sound(problem: Problem) -> bool:
 def _to_be_had(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:
     """Whether its group is still there, and not found short while it was planned."""
     return node.node_group in groups and offering(groups[node.node_group]) not in short
-
-
-def _refused(asked: Increment, error: errors.CagrpcError) -> Ordered:
-    log.warning("not taken: %s: %s", told(asked.deltas), error)
-    return Ordered(asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, message=str(error))

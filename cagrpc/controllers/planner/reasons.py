@@ -9,13 +9,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 
+from cagrpc import errors
 from cagrpc.controllers.planner.events import NOT_PLANNED, PLANNED, Note
 from cagrpc.controllers.planner.increments import HandedOut, told
 from cagrpc.controllers.planner.plans import LeftOut
 from cagrpc.controllers.planner.problem import Question
 from cagrpc.controllers.planner.shortages import Shortage, offering
 from cagrpc.controllers.state import IncompleteGang, PodRef
-from cagrpc.fleet.model import IncrementStatus
+from cagrpc.fleet.model import Increment, IncrementStatus
 from solver.eligibility import why_not_eligible
 from solver.explain_kinds import advice
 from solver.explain_model import Explanation
@@ -104,3 +105,8 @@ def has_room(handed: HandedOut, coming: AbstractSet[str]) -> Iterator[Note]:
 def planned(status: IncrementStatus, pods: Iterable[PodRef]) -> Iterator[Note]:
     text = f"increment {status.id}: {told(status.increment.deltas)}"
     return (Note(pod, PLANNED, text) for pod in pods)
+
+
+def refused(asked: Increment, error: errors.CagrpcError, pods: Iterable[PodRef]) -> Iterator[Note]:
+    text = f"{told(asked.deltas)} cannot be had: {error}"
+    return (Note(pod, NOT_PLANNED, text) for pod in pods)
