@@ -17,7 +17,7 @@ from solver.model import PodAffinityTerm, PodSelector, PodSpec
 
 K = TypeVar("K")
 
-_ON_A_NODE = (Stage.MOVABLE, Stage.FIXED, Stage.SUCCEEDED)
+_SERVED = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED, Stage.SUCCEEDED)
 
 
 def oldest_first(ref: PodRef) -> tuple[int, str, str]:
@@ -232,7 +232,7 @@ class Classes:
         if of.key.gang is None:
             return
         gang = self.gangs[of.key.gang.name]
-        if stage in _ON_A_NODE:
+        if stage in _SERVED:
             gang.bound += difference
         elif stage is Stage.HELD_BACK:
             gang.held_back += difference

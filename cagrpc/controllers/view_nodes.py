@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from cagrpc.controllers.state import ClusterNode
@@ -101,6 +101,8 @@ class Nodes:
         self._order: list[NodeUse] | None = None
         self._ready: frozenset[str] | None = None
         self._held: dict[str, str] | None = None
+        self.came_or_went: Callable[[str], None] = lambda _: None
+        """Called with the name of each Node that is there from now on, or no more."""
 
     def keys(self) -> Iterable[str]:
         return [use.name for use in self._uses.values() if use.seen]
@@ -109,10 +111,13 @@ class Nodes:
         use = self.use(seen.key)
         if use.seen == seen:
             return  # a heartbeat
-        if use.seen is None:
+        came = use.seen is None
+        if came:
             self._order = None
         use.know(seen)
         self._ready = self._held = None
+        if came:
+            self.came_or_went(seen.key)
 
     def drop(self, name: str) -> None:
         use = self._uses.get(name)
@@ -120,7 +125,12 @@ class Nodes:
             return
         use.know(None)
         self._order = self._ready = self._held = None
+        self.came_or_went(name)
         self.forget(use)
+
+    def there(self, name: str) -> bool:
+        use = self._uses.get(name)
+        return use is not None and use.seen is not None
 
     def use(self, name: str) -> NodeUse:
         found = self._uses.get(name)

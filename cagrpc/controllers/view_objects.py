@@ -30,6 +30,8 @@ class Stage(Enum):
     """Pending, and to be planned."""
     HELD_BACK = auto()
     """Pending, and not to be planned yet: it has scheduling gates."""
+    NOMINATED = auto()
+    """Pending, and about to go to a node that there is: the scheduler makes room for it there (preemption)."""
     MOVABLE = auto()
     """On a node, and to go elsewhere if the node goes."""
     FIXED = auto()
@@ -55,6 +57,8 @@ class SeenPod:
     stage: Stage | None
     """None: it is no concern of planning."""
     node: str
+    nominated: str
+    """The node where the scheduler makes room for it while it waits; that may be gone."""
     warning: str
 
 
@@ -108,9 +112,10 @@ class PodReader:
             stage = None if stage is Stage.WAITING else stage
         if pod.placeholder:
             stage = None
+        nominated = message.status.nominatedNodeName if stage is Stage.WAITING else ""
         namespace = metadata.namespace
         ref = PodRef(metadata.uid, namespace, metadata.name, pod.created_at_seconds, bindable)
-        return SeenPod(pod.key, ref, pod, priority_class, stage, node, warning or pod.warning)
+        return SeenPod(pod.key, ref, pod, priority_class, stage, node, nominated, warning or pod.warning)
 
     def _stage(self, message: kubernetes_pb2.Pod, node: str, *, daemon: bool) -> Stage | None:
         metadata, spec, phase = message.metadata, message.spec, message.status.phase

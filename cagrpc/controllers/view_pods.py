@@ -12,6 +12,9 @@ from cagrpc.controllers.view_classes import Classes, PodClass
 from cagrpc.controllers.view_nodes import Nodes, NodeUse
 from cagrpc.controllers.view_objects import SeenPod, Stage
 
+_TAKING = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED)
+"""Whose requests are taken from a node."""
+
 
 class _Placed(NamedTuple):
     """A pod, as it is counted."""
@@ -19,6 +22,33 @@ class _Placed(NamedTuple):
     of: PodClass
     stage: Stage
     on: NodeUse | None
+
+
+class _Nominated:
+    """Pods for which the scheduler makes room, by the node where it does; that may come and go."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, str] = {}
+        self._pods: dict[str, dict[str, SeenPod]] = {}
+
+    def of(self, node: str) -> tuple[SeenPod, ...]:
+        return tuple(self._pods.get(node, {}).values())
+
+    def put(self, seen: SeenPod) -> None:
+        self.drop(seen.key)
+        if seen.nominated:
+            self._nodes[seen.key] = seen.nominated
+            self._pods.setdefault(seen.nominated, {})[seen.key] = seen
+
+    def drop(self, key: str) -> None:
+        node = self._nodes.pop(key, None)
+        if node is not None:
+            del self._pods[node][key]
+            if not self._pods[node]:
+                del self._pods[node]
+
+    def __bool__(self) -> bool:
+        return bool(self._nodes or self._pods)
 
 
 class Pods:
@@ -32,21 +62,25 @@ class Pods:
         self._nodes = nodes
         self._clock = clock
         self._pods: dict[str, _Placed] = {}
+        self._nominated = _Nominated()
+        nodes.came_or_went = self._place_nominated
 
     def keys(self) -> Iterable[str]:
         return self._pods.keys() | self.warnings.keys()
 
     def put(self, seen: SeenPod) -> None:
-        key, stage = seen.key, seen.stage
+        key = seen.key
         if seen.warning:
             self.warnings[key] = seen.warning
         else:
             self.warnings.pop(key, None)
+        self._nominated.put(seen)
+        stage, node = self._place(seen)
         if stage is None or (stage is Stage.SUCCEEDED and seen.pod.gang is None):
             self._forget(key)
             return
         before = self._pods.get(key)
-        on = self._nodes.use(seen.node) if seen.node and stage in (Stage.MOVABLE, Stage.FIXED) else None
+        on = self._nodes.use(node) if node and stage in _TAKING else None
         now = _Placed(self.classes.of(seen), stage, on)
         self._set_waiting(key, seen.ref if stage is Stage.WAITING else None)
         if now == before:
@@ -62,7 +96,17 @@ class Pods:
 
     def drop(self, key: str) -> None:
         self.warnings.pop(key, None)
+        self._nominated.drop(key)
         self._forget(key)
+
+    def _place(self, seen: SeenPod) -> tuple[Stage | None, str]:
+        if seen.nominated and self._nodes.there(seen.nominated):
+            return Stage.NOMINATED, seen.nominated
+        return seen.stage, seen.node
+
+    def _place_nominated(self, node: str) -> None:
+        for seen in self._nominated.of(node):
+            self.put(seen)
 
     def _forget(self, key: str) -> None:
         before = self._pods.pop(key, None)

@@ -123,6 +123,31 @@ def test_pods_may_be_known_before_their_node_and_after_it() -> None:
     assert fed.free() == {"cpu": 8000, PODS: 110}
 
 
+def test_a_pod_for_which_others_are_preempted_takes_from_the_node_that_it_is_to_get() -> None:
+    fed = Fed()
+    fed.put(pod("a"), pod("b", "3", nominated="n1"))
+    assert fed.waiting() == {"default/a": 1, "default/b": 1}  # there is no such node
+    fed.nodes(node("n1"))
+    assert (fed.waiting(), fed.free()["cpu"], fed.free()["pods"]) == ({"default/a": 1}, 5000, 109)
+    assert (fed.model.arrivals().waiting, fed.model.pod_of("uid-b")) == (1, None)
+    fed.put(pod("b", "3"))  # the scheduler has changed its mind
+    assert (fed.waiting(), fed.free()["cpu"]) == ({"default/a": 1, "default/b": 1}, 8000)
+    fed.put(pod("b", "3", nominated="n1"))
+    fed.drop(node("n1"), path=NODES)
+    assert fed.waiting() == {"default/a": 1, "default/b": 1}
+    fed.nodes(node("n1"), node("n2"))
+    fed.put(pod("b", "3", node="n2", nominated="n1"))
+    assert (fed.waiting(), fed.free("n1")["cpu"], fed.free("n2")["cpu"]) == ({"default/a": 1}, 8000, 5000)
+
+
+def test_a_nominated_pod_counts_for_its_gang() -> None:
+    fed = Fed()
+    fed.nodes(node("n1"))
+    fed.put(_pod_group(2), path=POD_GROUPS)
+    fed.put(_of_gang("a", 1, nominated="n1"), _of_gang("b", 2))
+    assert _gangs(fed) == [(GANG, ["b"])]
+
+
 def test_a_daemons_pod_takes_from_the_node_that_it_is_meant_for() -> None:
     fed = Fed()
     fed.nodes(node(), node("n2"))

@@ -36,6 +36,7 @@ def pods(draw: st.DrawFn) -> kubernetes_pb2.Pod:
         priority=draw(st.sampled_from((0, 5, -20))),
         owner=draw(st.sampled_from(("ReplicaSet", "DaemonSet"))),
         deleting=draw(st.integers(0, 5)) == 0,
+        nominated=draw(st.sampled_from(("", *_NODES))),
         **spec,
     )
 

@@ -62,7 +62,15 @@ class Fed:
         pods, nodes = self.model._pods, self.model._nodes
         classes = pods.classes
         tallies = classes._selectors, classes._terms, classes._waiting_selectors, classes._waiting_ports
-        tables = pods._pods, pods.waiting, nodes._uses, classes._shapes, classes._classes, classes.gangs
+        tables = (
+            pods._pods,
+            pods._nominated,
+            pods.waiting,
+            nodes._uses,
+            classes._shapes,
+            classes._classes,
+            classes.gangs,
+        )
         return (*tables, classes.with_waiting, *(list(tally) for tally in tallies))
 
     def free(self, name: str = "n1") -> Mapping[str, int]:
@@ -102,6 +110,7 @@ def pod(
     priority: int = 0,
     owner: str = "",
     deleting: bool = False,
+    nominated: str = "",
     **spec: Any,
 ) -> kubernetes_pb2.Pod:
     found = kubernetes_pb2.Pod()
@@ -118,6 +127,7 @@ def pod(
     if cpu:
         found.spec.containers.add().resources.requests["cpu"].string = cpu
     found.status.phase = phase or ("Running" if node else "Pending")
+    found.status.nominatedNodeName = nominated
     return found
 
 
