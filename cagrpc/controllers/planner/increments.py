@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from cagrpc.controllers.planner.problem import Question, class_key
 from cagrpc.controllers.planner.realising import Course
@@ -77,15 +78,14 @@ class _Queue:
     def __init__(self, pods: tuple[PodRef, ...], places: int, bound: int) -> None:
         served, self.waiting = pods[:places], pods[places:]
         may = [pod for pod in served if pod.bindable]
-        self._to_bind = may[len(may) - bound :] if bound else []
-        kept = set(self._to_bind)
-        self._others = [pod for pod in served if pod not in kept]
+        to_bind = may[len(may) - bound :] if bound else []
+        kept = set(to_bind)
+        self._to_bind = iter(to_bind)
+        self._others = iter([pod for pod in served if pod not in kept])
 
     def take(self, count: int, *, bound: int) -> tuple[PodRef, ...]:
-        first, self._to_bind = self._to_bind[:bound], self._to_bind[bound:]
-        left = count - len(first)
-        rest, self._others = self._others[:left], self._others[left:]
-        return (*first, *rest)
+        first = tuple(islice(self._to_bind, bound))
+        return (*first, *islice(self._others, count - len(first)))
 
 
 def _take(
