@@ -4,6 +4,7 @@ the controllers of the one writer. What each does is its own module's; here they
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -79,7 +80,12 @@ class Controllers:
 
     def _planner(self, settings: Settings, cluster: Cluster, fleet: Fleet) -> PlannerLoop:
         view = cluster.view
-        events = Events(cluster.client, clock=time.time, still_waits=lambda pod: view.pod_of(pod.uid) is not None)
+        events = Events(
+            cluster.client,
+            clock=time.time,
+            still_waits=lambda pod: view.pod_of(pod.uid) is not None,
+            instance=cluster.election.identity if cluster.election is not None else socket.gethostname(),
+        )
         planner = PlannerLoop(fleet, view, settings.planner, say=events.say)
         self.loops.append(Loop("the planner loop", planner.step, PLANNER_SECONDS))
         self.loops.append(Loop("writing Events", events.drain, EVENTS_SECONDS))

@@ -216,7 +216,6 @@ class World:
         self.bind = bind
         self.journal: Journal = MemoryJournal()
         self.notes: list[Note] = []
-        self.why_not: str | None = None
         self.lets_go = True
         """Whether the start-up controller works."""
         self.made = 0
@@ -236,7 +235,6 @@ class World:
             self.fleet,
             self.cluster,
             self.settings,
-            why_not=lambda: self.why_not,
             say=self.notes.append,
             clock=self.clock,
             now=self.clock,

@@ -455,22 +455,10 @@ def test_limits_are_kept_and_what_they_leave_out_is_told(make: Make) -> None:
     assert all("limit team" in text and "What would serve it: raise the nodes" in text for text in told)
 
 
-def test_it_plans_nothing_until_it_may(make: Make) -> None:
-    world = make(group("a"))
-    world.why_not = "another process holds the Lease"
-    world.add(1)
-    world.run(30)
-    assert world.loop.waits_for == "another process holds the Lease"
-    assert not world.increments()
-    world.why_not = None
-    world.run(3)
-    assert len(world.increments()) == 1
-
-
-def test_a_plan_is_thrown_away_when_leadership_is_lost_meanwhile(make: Make) -> None:
+def test_a_plan_is_thrown_away_when_the_cluster_is_lost_meanwhile(make: Make) -> None:
     world = make(group("a"))
     world.add(1)
-    world.cluster.after_state = lambda: setattr(world, "why_not", "another process holds the Lease")
+    world.cluster.after_state = lambda: setattr(world.cluster, "problem", "watching pods")
     world.run(30)
     assert not world.increments()
 

@@ -97,18 +97,15 @@ class Events:
         self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
         self._lock = threading.Lock()
         self._problem = ""
-        self.dropped = 0
-        """Notes that found the queue full."""
 
     def say(self, note: Note) -> None:
-        """Queues a note; a newer one of the same reason on the same pod takes its place."""
+        """Queues a note if the queue is not full; a newer one of the same reason on the same pod takes its place."""
         with self._lock:
             key = (note.pod.uid, note.reason)
             told = self._told.get((note.pod.uid, note.text))
             if told is not None and self._clock() - told.at_seconds < REPEAT_SECONDS:
                 return
             if key not in self._queue and len(self._queue) >= self._most_queued:
-                self.dropped += 1
                 return
             self._queue[key] = note
 

@@ -99,19 +99,17 @@ class PlannerLoop:
         cluster: Cluster,
         settings: PlannerSettings,
         *,
-        why_not: Callable[[], str | None] = lambda: None,
         say: Callable[[Note], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         budget: Budget | None = None,
     ) -> None:
-        """`why_not` says why this process must not plan (it is not the leader); `say` takes what is to be told on pods
-        (`Events.say`). `clock` gives seconds that only grow, the same as `Arrivals` has; `now` those since the epoch,
-        as the fleet's does. `budget` is of one round, the settings' by default."""
+        """`say` takes what is to be told on pods (`Events.say`). `clock` gives seconds that only grow, the same as
+        `Arrivals` has; `now` those since the epoch, as the fleet's does. `budget` is of one round, the settings' by
+        default."""
         self._fleet = fleet
         self._cluster = cluster
         self._settings = settings
-        self._why_not = why_not
         self._say = say
         self._clock, self._now = clock, now
         self._budget, self._realising_budget = shares(budget or Budget(settings.budget_seconds), settings)
@@ -183,7 +181,7 @@ class PlannerLoop:
             self._tell_unplaced()
 
     def _hindrance(self) -> str | None:
-        return self._why_not() or self._cluster.problem or self._fleet.problem
+        return self._cluster.problem or self._fleet.problem
 
     def _look(self) -> _Look:
         snapshot = self._fleet.snapshot
