@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cagrpc.cli.loops import Loop
@@ -63,17 +62,15 @@ class Controllers:
     """The controllers of the one writer, with the loops that drive them."""
 
     def __init__(self, settings: Settings, cluster: Cluster, fleet: Fleet, backend: Backend) -> None:
-        self._parts = ExitStack()
-        self._starts: list[Callable[[], None]] = []
         view, client = cluster.view, cluster.client
         # Only the planner knows which pod goes where.
         realise = settings.planner.realise if settings.drive is Drive.PLAN else Realise.SIMULATE
         startup = StartUp(client, fleet, view, realise=realise)
         self.loops = [Loop("letting go of nodes", startup.step, START_UP_SECONDS)]
-        if cluster.settings.simulated_nodes:
-            life = NodeLife(client, backend, lambda: fleet.snapshot)
-            self._add(life.start, life.stop)
-            self.loops.append(Loop("the life of simulated nodes", life.step, NODE_LIFE_SECONDS))
+        simulates = cluster.settings.simulated_nodes
+        self._life = NodeLife(client, backend, lambda: fleet.snapshot) if simulates else None
+        if self._life is not None:
+            self.loops.append(Loop("the life of simulated nodes", self._life.step, NODE_LIFE_SECONDS))
         self.planner = self._planner(settings, cluster, fleet) if settings.drive is Drive.PLAN else None
         self.scale_down = ScaleDown(view, fleet, client, clock=time.monotonic, rules=_scale_down_rules(settings))
         self.loops.append(Loop("what the autoscaler may scale down", self.scale_down.step, SCALE_DOWN_SECONDS))
@@ -89,7 +86,6 @@ class Controllers:
         planner = PlannerLoop(fleet, view, settings.planner, say=events.say)
         self.loops.append(Loop("the planner loop", planner.step, PLANNER_SECONDS))
         self.loops.append(Loop("writing Events", events.drain, EVENTS_SECONDS))
-        self._parts.callback(planner.stop)
         return planner
 
     def plans(self) -> Sequence[Mapping[str, Any]]:
@@ -99,19 +95,20 @@ class Controllers:
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
         planner = {"planner": self.planner.waits_for} if self.planner is not None else {}
-        return {**planner, "scale_down": self.scale_down.about()}
+        life = {"simulated_nodes": self._life.problem or "as they should be"} if self._life is not None else {}
+        return {**planner, **life, "scale_down": self.scale_down.about()}
 
     def start(self) -> None:
-        for start in self._starts:
-            start()
+        if self._life is not None:
+            self._life.start()
 
-    def stop(self) -> None:
-        """The cluster stays as it is; the loops are the caller's to stop."""
-        self._parts.close()
-
-    def _add(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
-        self._starts.append(start)
-        self._parts.callback(stop)
+    def stop(self, wait_seconds: float) -> None:
+        """Nothing more is ordered, and a plan under way is thrown away. Waits at most so long for the other parts; the
+        loops are the caller's to stop. The cluster stays as it is. May be repeated."""
+        if self.planner is not None:
+            self.planner.stop()
+        if self._life is not None:
+            self._life.stop(wait_seconds)
 
 
 def _scale_down_rules(settings: Settings) -> Rules:

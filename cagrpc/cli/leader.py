@@ -20,6 +20,7 @@ from cagrpc.controllers.settling import Settling
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.services import expander, provider
 from cagrpc.services.decisions import Decisions
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
@@ -28,8 +29,6 @@ from solver.rank import rank
 log = logging.getLogger(__name__)
 
 RECONCILE_SECONDS = 1.0
-STOP_SECONDS = 5.0
-"""How long a stop waits for the steps under way; what that leaves undone is found in the journal at the next start."""
 
 
 class Leader:
@@ -75,7 +74,6 @@ class Leader:
             self.controllers = Controllers(settings, cluster, self.fleet, backend) if cluster is not None else None
             self._loops = [Loop("a step of the fleet", self.fleet.reconcile, RECONCILE_SECONDS)]
             if self.controllers is not None:
-                undo.callback(self.controllers.stop)
                 self._loops += self.controllers.loops
             self._undo = undo.pop_all()
 
@@ -91,11 +89,10 @@ class Leader:
             loop.start()
 
     def stop(self) -> None:
-        """The steps under way finish, then everything is closed. The fleet stays as it is."""
-        for loop in self._loops:
-            loop.end()
-        for loop in self._loops:
-            loop.join(STOP_SECONDS)
+        """The steps under way finish if they can in the time, a plan under way is thrown away; then everything is
+        closed. The fleet stays as it is; what is left undone is found in the journal at the next start."""
+        controllers = () if self.controllers is None else (self.controllers.stop,)
+        stop_all((*controllers, *(loop.stop for loop in self._loops)), STOP_SECONDS)
         self.fleet.close()
         self._undo.close()
 

@@ -26,12 +26,9 @@ class Loop:
     def start(self) -> None:
         self._thread.start()
 
-    def end(self) -> None:
-        """No further step is begun."""
+    def stop(self, wait_seconds: float) -> None:
+        """No further step is begun; waits at most so long for the one under way. May be repeated."""
         self._stopping.set()
-
-    def join(self, wait_seconds: float) -> None:
-        """Waits at most so long for the step under way."""
         if self._thread.is_alive():
             self._thread.join(wait_seconds)
 

@@ -24,6 +24,7 @@ from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.journal import ClusterJournal
 from cagrpc.kube.lease import LeaderElection
+from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.services import expander, provider
 from cagrpc.services.decisions import Decisions
 from cagrpc.services.gate import Gate
@@ -37,7 +38,6 @@ log = logging.getLogger(__name__)
 _NOTHING = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
 
 ELECTION_SECONDS = 0.5
-STOP_SECONDS = 5.0
 SERVICES = (provider.SERVICE, expander.SERVICE)
 
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
@@ -119,9 +119,7 @@ class Server:
             server.stop()
         self._stop_leading()
         self._stopped.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(STOP_SECONDS)
+        stop_all([thread.join for thread in self._threads if thread.is_alive()], STOP_SECONDS)
         if self._cluster is not None:
             self._cluster.stop()
 

@@ -34,6 +34,7 @@ from cagrpc.fleet.backend import Backend, BackendInstance
 from cagrpc.fleet.model import FleetSnapshot, InstanceState
 from cagrpc.kube.client import Client, PatchKind
 from cagrpc.kube.reflector import Reflector, Resource
+from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 
 _log = logging.getLogger(__name__)
 
@@ -105,12 +106,10 @@ class NodeLife:
         self.queue.start()
         self.leases.queue.start()
 
-    def stop(self) -> None:
-        """The cluster stays as it is. May be repeated."""
-        self.queue.stop()
-        self.leases.queue.stop()
-        for reflector in self._reflectors:
-            reflector.stop()
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """The cluster stays as it is. Waits at most so long for the writes under way. May be repeated."""
+        reflectors = (reflector.stop for reflector in self._reflectors)
+        stop_all((self.queue.stop, self.leases.queue.stop, *reflectors), wait_seconds)
 
     def step(self) -> None:
         """Compares the backend's list with the Nodes that there are. Raises Unavailable where the backend is out of

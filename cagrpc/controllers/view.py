@@ -15,6 +15,7 @@ from cagrpc.controllers.view_objects import DEFAULT_SCHEDULER
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client import Client
 from cagrpc.kube.reflector import Reflector
+from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangCount
 
 
@@ -41,9 +42,9 @@ class ClusterView:
         for reflector in self._reflectors.values():
             reflector.start()
 
-    def stop(self) -> None:
-        for reflector in self._reflectors.values():
-            reflector.stop()
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Waits at most so long. May be repeated."""
+        stop_all([reflector.stop for reflector in self._reflectors.values()], wait_seconds)
 
     @property
     def problem(self) -> str | None:

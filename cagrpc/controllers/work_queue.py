@@ -70,7 +70,7 @@ class WorkQueue(Generic[K]):
         for thread in self._threads:
             thread.start()
 
-    def stop(self, wait_seconds: float = 5.0) -> None:
+    def stop(self, wait_seconds: float) -> None:
         """No further key is begun; waits at most so long for those under way. May be repeated."""
         with self._changed:
             self._stopped = True

@@ -15,6 +15,7 @@ from cagrpc.errors import CagrpcError, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client import Client, Stream
 from cagrpc.kube.envelopes import Change, Encoding, Event, Page, event, frames, page
 from cagrpc.kube.failures import Expired, asked, failure, status_of
+from cagrpc.kube.stopping import STOP_SECONDS
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -30,7 +31,6 @@ _LONGEST_PAUSE_SECONDS = 30.0
 _ABSENT_PAUSE_SECONDS = 60.0
 _SILENT_WATCHES = 3
 """So many in a row that open and bring nothing, not even a bookmark: the server does not know our resource version."""
-_STOP_SECONDS = 5.0
 
 
 class Sink(Protocol[T_contra]):
@@ -112,15 +112,15 @@ class Reflector(Generic[T]):
         self._thread = Thread(target=self.run, name=f"reflector-{self.name}", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Returns when the thread has ended, or after 5 s: a request that hangs ends by its own timeout. May be
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Returns when the thread has ended, or after so long: a request that hangs ends by its own timeout. May be
         repeated."""
         self._stopped.set()
         with self._lock:
             if self._stream is not None:
                 self._stream.close()
         if self._thread is not None:
-            self._thread.join(_STOP_SECONDS)
+            self._thread.join(wait_seconds)
 
     def run(self) -> None:
         """Follow the resource until `stop` is called."""

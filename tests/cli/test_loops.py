@@ -34,7 +34,6 @@ def test_the_same_trouble_is_told_once_until_it_is_over(
     with caplog.at_level(logging.WARNING):
         loop.start()
         assert done.wait(30)
-        loop.end()
-        loop.join(30)
+        loop.stop(30)
     told = [f"{record.message} {record.exc_info[1] if record.exc_info else ''}" for record in caplog.records]
     assert ["worse" in each for each in told] == [False, True, True]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 
 from cagrpc.backends.simulated import SimulatedBackend
 from cagrpc.cli.leader import RECONCILE_SECONDS, Leader
 from cagrpc.cli.server import Server
 from cagrpc.config.load import Address, load_settings
+from cagrpc.controllers.planner import PlannerLoop
+from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
+from cagrpc.fleet.fleet import Fleet
 from tests.cli.conftest import configuration
 
 GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
@@ -41,6 +48,56 @@ def test_it_stops_while_the_backend_hangs(tmp_path: Path, monkeypatch: pytest.Mo
         assert time.monotonic() - began < 10
     finally:
         answer.set()
+
+
+def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dozen lists hang; with a time of its own for each it would take a minute."""
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    stopped: list[str] = []
+    for part in (PlannerLoop, Fleet):
+        monkeypatch.setattr(part, name := _END[part], _noted(part, name, stopped))
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(silent.getsockname()[1])))
+        cluster = ClusterSettings(kubeconfig, journal=JournalKind.SQLITE)
+        settings = replace(settings, drive=Drive.PLAN, cluster=cluster, state_directory=tmp_path / "state")
+        server = Server(settings)
+        server.start()
+        silent.settimeout(30)
+        kept = [silent.accept() for _ in range(3)]
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < 20  # and far less, but on a busy machine
+        assert stopped[:2] == ["PlannerLoop", "Fleet"]
+        for connection, _ in kept:
+            connection.close()
+
+
+_END = {PlannerLoop: "stop", Fleet: "close"}
+
+
+def _noted(part: type, name: str, stopped: list[str]) -> Callable[[Any], None]:
+    done = getattr(part, name)
+
+    def noted(this: Any) -> None:
+        if part.__name__ not in stopped:
+            stopped.append(part.__name__)
+        done(this)
+
+    return noted
+
+
+def _kubeconfig(port: int) -> dict[str, Any]:
+    return {
+        "current-context": "it",
+        "clusters": [{"name": "it", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "it", "user": {}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    }
 
 
 class _Elected:

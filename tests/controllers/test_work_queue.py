@@ -150,7 +150,7 @@ def test_threads_share_the_work_and_a_key_is_never_handled_twice_at_once() -> No
     queue.add("a")
     queue.add("b")
     assert done.wait(10)
-    queue.stop()
+    queue.stop(30.0)
     assert both.is_set()
     assert twice == []
 

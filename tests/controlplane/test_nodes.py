@@ -65,9 +65,9 @@ class Live:
 
     def stop(self) -> None:
         for loop in self.loops:
-            loop.end()
+            loop.stop(0.0)
         for loop in self.loops:
-            loop.join(10)
+            loop.stop(10.0)
         for life in self.lives:
             life.stop()
         self.view.stop()
