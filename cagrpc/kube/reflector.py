@@ -63,9 +63,14 @@ class Resource(Generic[T]):
     """A kind that the cluster may not know: it has none of them then, and is asked again every minute."""
 
 
+class _Unreadable(Exception):  # noqa: N818 - named for what happened
+    """An object changed or went and cannot be read: the sink may have it as it was."""
+
+
 class Reflector(Generic[T]):
     """Lists in pages, then watches from there. A broken watch is resumed from the last resource version that was seen,
-    in events or bookmarks; only where the server does not keep that one any more (410), all is listed again.
+    in events or bookmarks; all is listed again only where the server does not keep that one any more (410), and where
+    an object that changed or went cannot be read, since the sink may have it as it was.
 
     `wait(seconds)` pauses, and returns True once `stop` was called; `jitter()` is a number from 0 to 1.
     """
@@ -97,15 +102,12 @@ class Reflector(Generic[T]):
         self._page_size = _PAGE
         self._failures = 0
         self._silent_watches = 0
+        self._unreadable = 0
+        """So many lists for an object that could not be read, since a watch ended without one."""
 
     @property
     def name(self) -> str:
         return asked("GET", self._resource.path, {}).resource
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
         """Follow the resource in a thread of its own."""
@@ -127,12 +129,18 @@ class Reflector(Generic[T]):
         while not self._stopped.is_set():
             try:
                 pause = self._round()
+            except _Unreadable as error:
+                self._version = ""
+                self._unreadable += 1
+                if self._unreadable == 1:  # told once, and asked less and less: it may change often
+                    _log.warning("%s: listing again: an object cannot be read any more: %s", self.name, error)
+                pause = self._pause(self._unreadable)
             except Exception as error:  # noqa: BLE001 - told, and tried again
                 # Of the sink: a mistake of ours, which must not leave it with old objects and nobody the wiser.
                 _log.exception("%s: the objects could not be taken", self.name)
                 self._version = ""
                 self._failed(error)
-                pause = self._pause()
+                pause = self._pause(self._failures)
             if pause and self._wait(pause):
                 return
 
@@ -141,7 +149,9 @@ class Reflector(Generic[T]):
         try:
             if not self._version:
                 self._list()
-            if self._watch():
+            lasted = self._watch()
+            self._unreadable = 0
+            if lasted:
                 self._failures = 0
                 if self._silent_watches < _SILENT_WATCHES:
                     return 0.0
@@ -164,10 +174,10 @@ class Reflector(Generic[T]):
         if self._silent_watches >= _SILENT_WATCHES:
             self._version = ""
             self._silent_watches = 0
-        return self._pause()
+        return self._pause(self._failures)
 
-    def _pause(self) -> float:
-        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
+    def _pause(self, times: int) -> float:
+        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(times - 1, 10))
         return longest * (0.5 + 0.5 * self._jitter())
 
     def _failed(self, error: Exception) -> None:
@@ -264,9 +274,12 @@ class Reflector(Generic[T]):
             request = asked("GET", self._resource.path, {"watch": "1"})
             raise failure(self._client.server, request, status.code, status)
         if change.change is not Change.BOOKMARK:
-            for decoded in self._decoded(change.item):
+            decoded = list(self._decoded(change.item))
+            if not decoded and change.change is not Change.ADDED:
+                raise _Unreadable(f"{change.change} at resource version {change.resource_version}")
+            for each in decoded:
                 if change.change is Change.DELETED:
-                    self._sink.deleted(decoded)
+                    self._sink.deleted(each)
                 else:
-                    self._sink.applied(decoded)
+                    self._sink.applied(each)
         self._version = change.resource_version or self._version

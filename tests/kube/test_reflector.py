@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Iterable
 from threading import Event
 from typing import Any
@@ -241,6 +242,26 @@ def test_objects_that_cannot_be_read_are_passed_over(caplog: pytest.LogCaptureFi
     assert "an object was passed over" in caplog.text
 
 
+@pytest.mark.parametrize("change", ["MODIFIED", "DELETED"])
+def test_an_object_that_changes_and_cannot_be_read_does_not_stay_as_it_was(
+    change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = watched(changed("ADDED", pod("b", "2")), changed(change, pod("unreadable", "3")))  # the listed "a"
+    with fake_api(
+        listed(pod("a"), version="1"),
+        broken,
+        listed(pod("b", "2"), version="3"),
+        broken,
+        listed(pod("b", "2"), version="4"),
+        watched(changed("MODIFIED", pod("b", "5"))),
+    ) as api:
+        kept, _, pauses = _follow(api)
+    assert kept.objects == {"b": "5"}
+    assert kept.lists == 3
+    assert pauses[:2] == [0.5, 1.0]
+    assert caplog.text.count("listing again") == 1
+
+
 def test_a_sink_that_fails_gets_everything_anew(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Kept):
         def applied(self, obj: tuple[str, str]) -> None:
@@ -298,7 +319,7 @@ def test_stopping_ends_a_watch_that_waits() -> None:
         reflector.start()
         assert seen.wait(30)
         reflector.stop()
-        assert not reflector.is_alive
+        assert "reflector-pods" not in [thread.name for thread in threading.enumerate()]
         reflector.stop()
         end.set()
         client.close()
