@@ -18,9 +18,6 @@ from solver.reduce import Bools, Ints
 from solver.scheduler_kernel import put_bound, put_running, schedule
 from solver.scheduler_tables import Tables, zone_of
 
-_WAVE_SHARE = 1.0
-"""Nodes that come one after the other come during so many times the attempts that there are pods."""
-
 _APART = 2**40
 """Attempts between waves: more than there can be, so that a wave comes when nothing is left to do."""
 

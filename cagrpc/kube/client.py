@@ -37,9 +37,6 @@ _BUSY = 429
 class PatchKind(StrEnum):
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
-    JSON = "application/json-patch+json"
-    APPLY = "application/apply-patch+yaml"
-    """Server-side apply; JSON is YAML."""
 
 
 class Stream:
@@ -133,13 +130,8 @@ class Client:
         """PUT. Raises Conflict where the body's resourceVersion is not the present one."""
         return self._document("PUT", path, None, body, "application/json")
 
-    def patch(
-        self, path: str, body: Any, kind: PatchKind = PatchKind.MERGE, query: Query | None = None
-    ) -> dict[str, Any]:
-        """`body` is a mapping, for `PatchKind.JSON` a list of operations."""
-        if kind is PatchKind.APPLY:
-            query = {"fieldManager": USER_AGENT, **(query or {})}
-        return self._document("PATCH", path, query, body, kind)
+    def patch(self, path: str, body: Mapping[str, Any], kind: PatchKind = PatchKind.MERGE) -> dict[str, Any]:
+        return self._document("PATCH", path, None, body, kind)
 
     def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
         """What is gone already is no error, and with `uid` neither is another object of that name, which stays."""

@@ -98,11 +98,6 @@ class LeaderElection:
             return not self._lost
 
     @property
-    def lost(self) -> bool:
-        """Whether it led and leads no more."""
-        return not self.is_leader and self._lost
-
-    @property
     def problem(self) -> str:
         """For people: why it does not lead. Empty where it does."""
         if self.is_leader:

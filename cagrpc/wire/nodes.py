@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.messages import packed, parse, plain
+from cagrpc.wire.messages import packed
 from cagrpc.wire.resources import Amounts, Problems, amounts, mapping, members, strings
 from solver.model import PODS, Labels, NodeGroup, Resources, Taint, TaintEffect
 from solver.quantities import format_quantity
@@ -90,11 +90,6 @@ def taint_document(taint: Taint) -> dict[str, str]:
 
 def _quantities(resources: Resources) -> dict[str, str]:
     return {resource: format_quantity(resource, amount) for resource, amount in resources.items()}
-
-
-def node_facts(data: bytes) -> NodeFacts:
-    """v1.Node bytes as facts; what cannot be meant is left out. Raises InvalidInput for bytes that are no v1.Node."""
-    return facts_of_document(plain(parse(kubernetes_pb2.Node, data)), "", [])
 
 
 def facts_of_document(document: Mapping[str, Any], path: str, problems: Problems) -> NodeFacts:

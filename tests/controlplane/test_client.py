@@ -61,11 +61,9 @@ def test_of_two_writers_the_second_one_learns_of_the_first(cluster: Cluster, cli
 
 def test_every_kind_of_patch(cluster: Cluster, client: Client) -> None:
     path = cluster.path("configmaps", "one")
-    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"a": "1"}}
-    client.patch(path, applied, PatchKind.APPLY)  # makes it
-    client.patch(path, {"data": {"b": "2"}})
-    client.patch(path, {"metadata": {"labels": {"c": "3"}}}, PatchKind.STRATEGIC)
-    found = client.patch(path, [{"op": "remove", "path": "/data/a"}], PatchKind.JSON)
+    client.create(cluster.path("configmaps"), {"metadata": {"name": "one"}, "data": {"a": "1"}})
+    client.patch(path, {"data": {"a": None, "b": "2"}})
+    found = client.patch(path, {"metadata": {"labels": {"c": "3"}}}, PatchKind.STRATEGIC)
     assert (found["data"], found["metadata"]["labels"]) == ({"b": "2"}, {"c": "3"})
 
 
