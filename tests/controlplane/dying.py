@@ -20,6 +20,7 @@ from cagrpc.cli.main import main
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.records import Changes
 from cagrpc.kube.client import Client
+from cagrpc.kube.journal import ClusterJournal
 
 
 class Steps:
@@ -69,7 +70,8 @@ def write(path: str, *_: Any, **__: Any) -> str:
 
 def run(arguments: list[str]) -> int:
     step = Steps(arguments[0])
-    step.watch(SqliteJournal, "commit", commit)
+    for journal in (SqliteJournal, ClusterJournal):
+        step.watch(journal, "commit", commit)
     step.watch(SimulatedBackend, "order", lambda orders: "order")
     step.watch(SimulatedBackend, "delete", lambda instance_ids: "delete")
     step.watch(Client, "create", write)

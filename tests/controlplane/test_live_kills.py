@@ -3,6 +3,7 @@ one was. Nothing is ordered twice, nothing is left over, no gang is bound in par
 
 from __future__ import annotations
 
+from tests.controlplane.deployed import clear_journal, install_crds
 from tests.controlplane.live import Live, group
 from tests.controlplane.test_live_gangs import EACH, A, B, bound, create_gang
 
@@ -22,6 +23,8 @@ TO_DONE = (
     "before commit done",
     "after commit done",
 )
+WITH_A_LEASE = ("after order", "after commit ready", "after bind#3", "before commit done")
+"""Fewer: whoever comes next waits until the Lease of the killed one has run out."""
 TO_ROLLED_BACK = (
     "after commit planned",
     "before commit rolling-back",
@@ -42,6 +45,28 @@ def test_on_the_way_to_done(live: Live) -> None:
     live.wait_for_running(PODS)
     live.wait_until_settled()
     live.assert_nothing_wasted(nodes=PODS // 2)
+
+
+def test_with_the_journal_in_the_cluster(live: Live) -> None:
+    admin = live.cluster.admin
+    install_crds(admin)
+    live.configure(
+        [{"name": "all", "node_groups": [GROUP]}],
+        planner={"realise": "bind"},
+        journal="cluster",
+        namespace=live.cluster.namespace,
+    )
+    live.cluster.create_deployment("web", PODS, {"cpu": "1500m", "memory": "1Gi"})
+    for step in WITH_A_LEASE:
+        live.serve_until(step)
+    live.start()
+    live.wait_for_running(PODS)
+    live.wait_until_settled()
+    live.assert_nothing_wasted(nodes=PODS // 2)
+    (told,) = admin.items("/apis/cagrpc.io/v1alpha1/increments")
+    assert told["spec"]["summary"] == f"only+{PODS // 2}"
+    live.close()
+    clear_journal(admin)
 
 
 def test_on_the_way_back(live: Live) -> None:
