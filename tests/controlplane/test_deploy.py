@@ -21,6 +21,7 @@ from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents, install_crds
 from tests.controlplane.live import Live, group
 from tests.controlplane.plane import User
+from tests.controlplane.processes import wait_for
 from tests.kube.test_journal import BEFORE, CHANGES, told
 
 OPTIONAL = ("rbac-bind.yaml", "rbac-simulated-nodes.yaml")
@@ -35,6 +36,9 @@ def deployed(cluster: Cluster) -> Iterator[Cluster]:
         apply(cluster.admin, document)
     yield cluster
     clear_journal(cluster.admin)
+    # Its pod waits for a node, and other tests' planners would serve it.
+    cluster.admin.delete("/apis/apps/v1/namespaces/cagrpc/deployments", propagationPolicy="Foreground")
+    wait_for(lambda: not cluster.admin.any("/api/v1/namespaces/cagrpc/pods"), "its pods are gone")
     for name in ("rbac.yaml", *OPTIONAL):
         for document in documents(name):
             kind, metadata = document["kind"], document["metadata"]
