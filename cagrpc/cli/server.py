@@ -148,7 +148,9 @@ class Server:
             if not election.acquire(self._stopping):
                 return
             keeping.start()
-            journal = ClusterJournal(cluster.client, election.identity, check=election.check)
+            journal = ClusterJournal(
+                cluster.client, election.identity, namespace=cluster.settings.namespace, check=election.check
+            )
             self._lead(journal).start()
             while election.is_leader and not journal.closed_because and not self._stopping.wait(ELECTION_SECONDS):
                 pass

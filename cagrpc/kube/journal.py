@@ -73,7 +73,8 @@ class ClusterJournal:
     writers that came before are refused, for good. `check` raises `errors.Unavailable` where this process may not write
     (`LeaderElection.check`); it is asked before every commit.
 
-    `read` raises `errors.InvalidConfiguration` too where the custom resource definitions are not installed. A commit
+    `read` raises `errors.InvalidConfiguration` too where the custom resource definitions are not installed, and for the
+    journal of a cagrpc in another namespace. A commit
     raises `errors.InvalidInput`, with nothing written, for a new increment that does not fit into one object.
     """
 
@@ -82,14 +83,16 @@ class ClusterJournal:
         client: Client,
         identity: str,
         *,
+        namespace: str = "",
         check: Callable[[], None] = lambda: None,
         patience: Patience | None = None,
     ) -> None:
-        """`identity` is for people. Nothing is asked of the cluster yet."""
+        """`identity` is for people, `namespace` that of the Lease: the cluster is refused to writers under another's,
+        which would end each other in turns. Nothing is asked of the cluster yet."""
         self._client = client
         self._check = check
         self._lock = threading.Lock()
-        self._root = Root(client, identity, check, patience or Patience())
+        self._root = Root(client, identity, namespace, check, patience or Patience())
         self._read = False
         self._closed = ""
         self._contents = Contents()

@@ -169,8 +169,11 @@ def page_bodies(names: Iterable[str], contents: Contents) -> dict[str, Object]:
     }
 
 
-def root_body(*, sequence: int, writer: str, commit: str, increments: Iterable[str], pending: object) -> dict[str, Any]:
-    """The root: `increments` are the ids in force in order of creation, `pending` what the objects may lack yet."""
+def root_body(
+    *, sequence: int, writer: str, namespace: str, commit: str, increments: Iterable[str], pending: object
+) -> dict[str, Any]:
+    """The root: `namespace` is that of its writers' Lease, `increments` are the ids in force in order of creation,
+    `pending` what the objects may lack yet."""
     names = list(increments)
     return {
         **_head("FleetRecord", ROOT),
@@ -179,7 +182,7 @@ def root_body(*, sequence: int, writer: str, commit: str, increments: Iterable[s
             "writer": writer,
             "commit": commit,
             "increments": len(names),
-            "content": pack({"increments": names, "pending": pending}),
+            "content": pack({"namespace": namespace, "increments": names, "pending": pending}),
         },
     }
 

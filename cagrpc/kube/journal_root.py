@@ -59,10 +59,14 @@ def _refused(error: errors.InvalidInput) -> errors.Unavailable:
 class Root:
     """The root as this writer saw it last."""
 
-    def __init__(self, client: Client, writer: str, check: Callable[[], None], patience: Patience) -> None:
-        """`check` raises `Unavailable` once this process may not write any more."""
+    def __init__(
+        self, client: Client, writer: str, namespace: str, check: Callable[[], None], patience: Patience
+    ) -> None:
+        """`namespace` is that of the Lease, empty where there is none; `check` raises `Unavailable` once this process
+        may not write any more."""
         self._client = client
         self._writer = writer
+        self._namespace = namespace
         self._check = check
         self._patience = patience
         self._seen: Object = {}
@@ -71,7 +75,8 @@ class Root:
         """Replaces the root by itself, in this writer's name: from here on no other writer commits. Returns the
         increments in force, in order of creation, and what is pending. Where there is no root one is made of the
         increments of `without_root`. Raises `NotFound` where the API does not know the kind, `Unavailable`, or
-        ValueError, KeyError or TypeError for a root that was not written here."""
+        ValueError, KeyError or TypeError for a root that was not written here, and `InvalidConfiguration`, with nothing
+        written, for one that is written under the Lease of another namespace."""
         for _ in range(_TRIES):
             try:
                 found = self._found()
@@ -80,6 +85,7 @@ class Root:
                     self._seen = self._client.create(FLEET_RECORDS, self._body(1, names, pending))
                 else:
                     content, sequence = unpack(found["spec"]["content"]), found["spec"]["sequence"]
+                    self._check_namespace(content.get("namespace", ""), found["spec"]["writer"])
                     names, pending = list(content["increments"]), {**NOTHING_PENDING, **content["pending"]}
                     self._seen = self._client.replace(
                         _PATH, at_version(self._body(sequence + 1, names, pending), version(found))
@@ -87,10 +93,21 @@ class Root:
                     _log.info("the journal is taken over from %s at commit %d", found["spec"]["writer"], sequence)
             except errors.Conflict:
                 continue
+            except errors.InvalidConfiguration:
+                raise
             except errors.InvalidInput as error:
                 raise _refused(error) from error
             return names, pending
         raise errors.Unavailable("others write to it all the time")
+
+    def _check_namespace(self, theirs: str, writer: str) -> None:
+        if theirs and self._namespace and theirs != self._namespace:
+            problem = (
+                f"the cluster's journal is that of the cagrpc in namespace {theirs} (last writer {writer}), this one's"
+                f" Lease is in namespace {self._namespace}, and a cluster has one cagrpc. Run it in {theirs}, or, where"
+                f" that one is gone for good, kubectl delete fleetrecord {ROOT}"
+            )
+            raise errors.InvalidConfiguration([problem])
 
     def still_ours(self) -> bool:
         """Whether no other writer came since the last commit."""
@@ -160,6 +177,7 @@ class Root:
         return root_body(
             sequence=sequence,
             writer=self._writer,
+            namespace=self._namespace,
             commit=secrets.token_hex(8),
             increments=increments,
             pending=pending,

@@ -310,6 +310,21 @@ def _parts(made: IncrementRecord) -> dict[str, Any]:
     return {"spec": body["spec"], "status": body["status"]}
 
 
+def test_the_journal_of_another_namespace_is_not_taken_over(store: ObjectStore) -> None:
+    def of(namespace: str) -> ClusterJournal:
+        return ClusterJournal(store.client(), f"server in {namespace}", namespace=namespace)
+
+    opened(store).commit(BEFORE)  # of a version that did not say where it runs
+    first = of("first")
+    before = first.read()
+    with pytest.raises(errors.InvalidConfiguration, match=r"namespace first \(last writer server in first\)"):
+        of("second").read()
+    first.commit(LATER)  # it was not disturbed
+    assert told(of("first").read()) == told(before.after(LATER))
+    del store.objects[ROOT]
+    assert of("second").read().increments.keys() == before.after(LATER).increments.keys()
+
+
 def test_missing_definitions_are_named(store: ObjectStore) -> None:
     store.kinds.clear()
     with pytest.raises(errors.InvalidConfiguration, match=r"deploy/crds\.yaml are not installed"):
