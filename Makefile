@@ -7,8 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE_DIR ?= .cagrpc
 RECORDING ?= three-deployments
-# One worker runs all tests against the control plane: docs/development.md.
-PYTEST_ARGS ?= --numprocesses auto --dist loadgroup
+PYTEST_ARGS ?= --numprocesses auto
 BENCH_ARGS ?=
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

@@ -1,8 +1,8 @@
 """What pytest knows of the control plane: the fixtures, and what the summary says where its tests were left out.
 
-Every test that uses the fixture `control_plane` is in one group of pytest-xdist (`--dist loadgroup`, as `make test`
-says): one worker runs them all, one after the other, with one control plane. They restart its parts and own all of its
-nodes, so they could not share it at the same time; without pytest-xdist or with another `--dist` all still works.
+Under pytest-xdist one worker runs all tests of this directory, one after the other, with one control plane. They
+restart its parts and own all of its nodes, so they could not share it at the same time. With another `--dist` than
+`load`, the default, each worker has one of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,21 +20,27 @@ from tests.controlplane.live import Live
 from tests.controlplane.plane import ControlPlane
 
 LEFT_OUT = "no control plane here: "
+HERE = "tests/controlplane/"
 _numbers = count(1)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "xdist_group: known without pytest-xdist too")
-
-
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = None if required() else lacking()
     for item in items:
-        if "control_plane" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("controlplane"))
-            if reason:
-                item.add_marker(pytest.mark.skip(reason=LEFT_OUT + reason))
+        if reason and "control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip(reason=LEFT_OUT + reason))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of this directory are one piece of work, the first and largest; any other test is one of its own."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - pytest runs without it too
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = lambda nodeid: HERE if nodeid.startswith(HERE) else nodeid
+    return scheduler
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
