@@ -24,6 +24,7 @@ from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.client import Client
 from cagrpc.kube.lease import LeaderElection
+from solver.pricing import warm_up
 
 START_UP_SECONDS = 0.5
 PLANNER_SECONDS = 0.25
@@ -84,7 +85,8 @@ class Controllers:
             instance=cluster.election.identity if cluster.election is not None else socket.gethostname(),
         )
         planner = PlannerLoop(fleet, view, settings.planner, say=events.say)
-        self.loops.append(Loop("the planner loop", planner.step, PLANNER_SECONDS))
+        # Compiled before its first round: that would take all of the round's time.
+        self.loops.append(Loop("the planner loop", planner.step, PLANNER_SECONDS, first=warm_up))
         self.loops.append(Loop("writing Events", events.drain, EVENTS_SECONDS))
         return planner
 

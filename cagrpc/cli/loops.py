@@ -14,10 +14,13 @@ log = logging.getLogger(__name__)
 class Loop:
     """`step` about every `every_seconds`. What it raises is logged (the same trouble once), and the next is tried."""
 
-    def __init__(self, name: str, step: Callable[[], object], every_seconds: float) -> None:
-        """`name` is told in the log: what is done, such as "the fleet's step"."""
+    def __init__(
+        self, name: str, step: Callable[[], object], every_seconds: float, *, first: Callable[[], object] | None = None
+    ) -> None:
+        """`name` is told in the log: what is done, such as "the fleet's step". `first` is done once before it."""
         self._name = name
         self._step = step
+        self._first = first
         self._every_seconds = every_seconds
         self._stopping = threading.Event()
         # A daemon: a step that waits for what does not answer must not keep the process from ending.
@@ -33,6 +36,8 @@ class Loop:
             self._thread.join(wait_seconds)
 
     def _run(self) -> None:
+        if self._first is not None:
+            self._first()
         last_problem: str | None = None
         while not self._stopping.wait(self._every_seconds):
             try:

@@ -63,6 +63,14 @@ class _Left:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What came of binding an increment's pods."""
+
+    count: int
+    left: list[_Left]
+
+
 class StartUp:
     """`step` has to be called about twice a second, by one thread. `clock` counts seconds."""
 
@@ -79,7 +87,7 @@ class StartUp:
         self._fleet = fleet
         self._view = view
         self._binds = realise is Realise.BIND
-        self._waves = Waves(clock, lambda uid: view.pod_of(uid) is not None, binding=self._binds)
+        self._waves = Waves(clock, lambda uid: view.pod_of(uid) is not None)
         self._clock = clock
         self._lifted: dict[str, float] = {}
         """Names of nodes that the view may not have seen lifted yet, and when that was."""
@@ -101,20 +109,28 @@ class StartUp:
         self._stuck = {status.id: self._stuck[status.id] for status in ready if status.id in self._stuck}
         due = self._waves.due(snapshot, held.keys())
         problem: CagrpcError | None = None
-        for status in ready:
-            try:
-                if status.id in due:
-                    self._let_go(status, due[status.id], held)
-            except CagrpcError as error:  # others may do better
-                problem = problem or error
+        bound: dict[str, _Bound] = {}
+        for act in (self._bind_pods, self._let_go):  # all are bound before the first is let go
+            for status in ready:
+                try:
+                    if status.id in due:
+                        act(status, due[status.id], held, bound)
+                except CagrpcError as error:  # others may do better
+                    problem = problem or error
         self._lift(name for provider_id, name in held.items() if provider_id in _held_by_nobody(snapshot, held))
         if problem is not None:
             raise problem
 
-    def _let_go(self, status: IncrementStatus, due: Sequence[HeldNode], held: Mapping[str, str]) -> None:
-        """Binds, lifts and releases, in this order: no taint goes before the last pod is bound. `due` are the nodes
-        whose turn it is; the increment is released with the last of them."""
-        started = self._clock()
+    def _bind_pods(
+        self,
+        status: IncrementStatus,
+        due: Sequence[HeldNode],
+        held: Mapping[str, str],
+        bound: dict[str, _Bound],
+    ) -> None:
+        """Binds what is planned for the increment's nodes, also for those whose turn is later: no taint of the plan
+        goes before the last pod is bound, or the scheduler would take what is meant for others."""
+        del due
         bindings = [
             _Binding(pod, held[node.instance_id])
             for node in status.held
@@ -123,6 +139,21 @@ class StartUp:
             if pod is not None
         ]
         left = self._bind(status.id, bindings) if bindings else []
+        bound[status.id] = _Bound(len(bindings) - len(left), left)
+
+    def _let_go(
+        self,
+        status: IncrementStatus,
+        due: Sequence[HeldNode],
+        held: Mapping[str, str],
+        bound: dict[str, _Bound],
+    ) -> None:
+        """Lifts and releases what is bound. `due` are the nodes whose turn it is; the increment is released with the
+        last of them."""
+        pods = bound.get(status.id)
+        if pods is None:
+            return
+        started = self._clock()
         lifted = self._lift(held[node.instance_id] for node in due if node.instance_id in held)
         whole = len(due) == len(status.held)
         if whole:
@@ -131,9 +162,9 @@ class StartUp:
             _log.info(
                 "increment %s: %d pods bound, %d left to the scheduler%s; %d nodes let go in %.1f s",
                 status.id,
-                len(bindings) - len(left),
-                len(left),
-                _told(left),
+                pods.count,
+                len(pods.left),
+                _told(pods.left),
                 lifted,
                 self._clock() - started,
             )

@@ -5,7 +5,7 @@ true by the scheduler only as it was rehearsed (`solver.realise`). Pure but for 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -39,13 +39,11 @@ class _Course:
 
 
 class Waves:
-    """For one thread. `clock` counts seconds; `waits` says of a pod's key whether it is pending still. With `binding`
-    pods are in their places before the scheduler sees a node, so that a plan of one wave need not wait for its rest."""
+    """For one thread. `clock` counts seconds; `waits` says of a pod's key whether it is pending still."""
 
-    def __init__(self, clock: Callable[[], float], waits: Callable[[str], bool], *, binding: bool = False) -> None:
+    def __init__(self, clock: Callable[[], float], waits: Callable[[str], bool]) -> None:
         self._clock = clock
         self._waits = waits
-        self._binding = binding
         self._courses: dict[str, _Course] = {}
 
     def due(self, snapshot: FleetSnapshot, held: AbstractSet[str]) -> Mapping[str, Sequence[HeldNode]]:
@@ -73,7 +71,8 @@ class Waves:
         """Up to which wave of the plan nodes may be let go."""
         now = self._clock()
         course = self._courses.setdefault(plan, _Course(ready_at=now))
-        if not self._may_begin(course, all_of_it, ready, now):
+        others_come = any(status.phase in _ON_ITS_WAY for status in all_of_it)
+        if course.wave is None and others_come and now - course.ready_at < TOGETHER_SECONDS:
             return None
         waiting = sum(map(self._waits, {pod for status in all_of_it for pod in status.increment.pods}))
         if waiting != course.waiting:
@@ -89,14 +88,6 @@ class Waves:
             # With nobody left to wait for there is nothing to put in order.
             return _begun(course, min(later) if waiting else max(later), now)
         return course.wave
-
-    def _may_begin(
-        self, course: _Course, all_of_it: Iterable[IncrementStatus], ready: Sequence[IncrementStatus], now: float
-    ) -> bool:
-        if course.wave is not None or now - course.ready_at >= TOGETHER_SECONDS:
-            return True
-        at_once = self._binding and not any(node.wave for status in ready for node in status.held)
-        return at_once or not any(status.phase in _ON_ITS_WAY for status in all_of_it)
 
 
 def _begun(course: _Course, wave: int, now: float) -> int:

@@ -131,7 +131,8 @@ def test_who_cannot_lead_for_a_reason_nobody_thought_of_does_not_keep_the_lease(
     server = Server(replace(settings, state_directory=tmp_path / "state"), on_failure=told.set)
     monkeypatch.setattr(Server, "_lead", lambda *_: dict[str, Leader]()["nobody"])
     elected = _Elected()
-    standing = threading.Thread(target=server._stand, args=(SimpleNamespace(client=None), elected), daemon=True)
+    cluster = SimpleNamespace(client=None, settings=ClusterSettings())
+    standing = threading.Thread(target=server._stand, args=(cluster, elected), daemon=True)
     standing.start()
     try:
         assert told.wait(30)

@@ -20,14 +20,13 @@ def increment(key: str, plan: str, phase: Phase, *waves: int) -> IncrementStatus
 @dataclass
 class Stage:
     increments: list[IncrementStatus]
-    binding: bool = False
     now: float = 0.0
     waiting: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.waiting = {pod for status in self.increments for pod in status.increment.pods}
-        self.waves = Waves(lambda: self.now, self.waiting.__contains__, binding=self.binding)
+        self.waves = Waves(lambda: self.now, self.waiting.__contains__)
 
     def look(self) -> set[str]:
         """Lets go of what is due; every node that is let go by now."""
@@ -58,12 +57,6 @@ def test_a_plans_increments_wait_for_one_another_but_not_for_ever() -> None:
 def test_one_that_is_taken_back_is_not_waited_for() -> None:
     stage = Stage([increment("a", "p", Phase.READY, 0), increment("b", "p", Phase.ROLLING_BACK, 0)])
     assert stage.look() == {"a0"}
-
-
-def test_pods_that_are_bound_need_no_company() -> None:
-    others = [increment("b", "p", Phase.CREATING, 0)]
-    assert Stage([increment("a", "p", Phase.READY, 0), *others], binding=True).look() == {"a0"}
-    assert Stage([increment("a", "p", Phase.READY, 0, 1), *others], binding=True).look() == set()
 
 
 def test_the_next_wave_begins_once_nothing_lands_any_more() -> None:
