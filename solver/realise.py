@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from solver.budgeting import Meter
 from solver.model import Budget, Increment, Plan, Problem
 from solver.objectives import dollars
+from solver.realise_apart import SHARES, apart
 from solver.realise_fleet import Fleet, fleet_of
 from solver.realise_plan import realised_plan, whole_gangs
 from solver.realise_repair import mend, trim
@@ -25,7 +26,7 @@ from solver.validate import validate
 
 WAVES = 12
 """So many waves at most, where the nodes may be let go one wave after the other."""
-_FIRST_SHARE = 0.5
+_FIRST_SHARE = 0.3
 """Of the budget, for repairs of the first kind,"""
 _TRIM_SHARE = 0.8
 """and for all of them; the rest is for making sure."""
@@ -117,7 +118,8 @@ def realise(
 
 
 def _repaired(rehearsal: Rehearsal, planned: Fleet, meter: Meter, *, late: bool) -> Fleet:
-    """Nodes for what is left over, both ways: let go last, and with others of their size. The cheaper one counts."""
+    """Nodes for what is left over, let go last or with others of their size; and the hard classes apart, with several
+    shares of the pods. The cheapest fleet under which all that is claimed lands counts."""
     before = meter.left_seconds()
     lands = rehearsal.lands(planned)
     rehearsal.more_scenarios(before - meter.left_seconds())
@@ -129,15 +131,27 @@ def _repaired(rehearsal: Rehearsal, planned: Fleet, meter: Meter, *, late: bool)
         return meter.left_seconds(share) > 0
 
     fleet = trim(rehearsal, mend(rehearsal, planned, meter, late=late), lambda: has_time(_FIRST_SHARE))
-    if late and has_time(_FIRST_SHARE):
+    for begun, last in _others(rehearsal, planned, meter) if late else ():
         claim = rehearsal.claim
-        other = trim(rehearsal, mend(rehearsal, planned, meter, late=False), lambda: has_time(_TRIM_SHARE))
+        other = trim(rehearsal, mend(rehearsal, begun, meter, late=last), lambda: has_time(_TRIM_SHARE))
         groups = rehearsal.problem.node_groups
         if rehearsal.claim is claim and other.cost(groups) < fleet.cost(groups):
             fleet = other
         rehearsal.claim = claim
+        if not has_time(_TRIM_SHARE):
+            break
     rehearsal.need_fewer_waves(fleet)
     return _reviewed(rehearsal, fleet, meter, late=late)
+
+
+def _others(rehearsal: Rehearsal, planned: Fleet, meter: Meter) -> Iterator[tuple[Fleet, bool]]:
+    """Other fleets to begin with, and whether what they lack is let go last."""
+    if not any(slot.bound for slot in planned.nodes):  # what is bound stays where it was planned
+        for share in SHARES:
+            fleet = apart(rehearsal, share, meter)
+            if fleet is not None:
+                yield fleet, True
+    yield planned, False
 
 
 def _reviewed(rehearsal: Rehearsal, fleet: Fleet, meter: Meter, *, late: bool) -> Fleet:

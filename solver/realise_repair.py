@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from solver.budgeting import Meter
-from solver.model import Increment, Limit, Node, NodeGroup, PodSet, Problem, RunningPods
+from solver.model import Budget, Increment, Limit, Node, NodeGroup, PodSet, Problem, RunningPods
 from solver.realise_fleet import Fleet, Slot
 from solver.reduce import Ints, obliged
 from solver.rehearsal import NOMINAL, Rehearsal, group_numbers
@@ -44,7 +44,7 @@ def mend(rehearsal: Rehearsal, fleet: Fleet, meter: Meter, *, late: bool) -> Fle
             for scenario in rehearsal.scenarios:
                 rehearsal.give_up(rehearsal.missing(fleet, scenario))
             return fleet
-        increments = _planned(rehearsal, fleet, missing, meter) if strikes < _PATIENCE else ()
+        increments = repaired_by(rehearsal, fleet, missing, meter) if strikes < _PATIENCE else ()
         if increments:
             fleet = fleet.more(increments, number, late=late)
         else:
@@ -52,13 +52,27 @@ def mend(rehearsal: Rehearsal, fleet: Fleet, meter: Meter, *, late: bool) -> Fle
             strikes, last, fleet = 0, (NOMINAL, 0), before
 
 
-def _planned(rehearsal: Rehearsal, fleet: Fleet, missing: Ints, meter: Meter) -> tuple[Increment, ...]:
-    """What the missing pods need, beside the fleet."""
+def repair_budget(meter: Meter) -> Budget:
+    """For planning one repair."""
     left = meter.left_seconds(1.0) * _PLANNING_SHARE
-    budget = replace(meter.budget, seconds=left, deterministic_seconds=left if meter.deterministic else None)
+    return replace(meter.budget, seconds=left, deterministic_seconds=left if meter.deterministic else None)
+
+
+def repaired_by(rehearsal: Rehearsal, fleet: Fleet, missing: Ints, meter: Meter) -> tuple[Increment, ...]:
+    """What the missing pods need, beside the fleet."""
+    budget = repair_budget(meter)
     plan = solve(_rest(rehearsal, fleet, missing), budget)
-    meter.charge(left)
+    meter.charge(budget.seconds)
     return plan.increments
+
+
+def pod_sets(rehearsal: Rehearsal, counts: Ints) -> tuple[PodSet, ...]:
+    """So many pods of each class."""
+    return tuple(
+        PodSet(cls.example, cls.spec, int(counts[cls.index]), cls.priority, 0, cls.gang, cls.placeholder)
+        for cls in rehearsal.plan.pod_classes
+        if counts[cls.index]
+    )
 
 
 def _rest(rehearsal: Rehearsal, fleet: Fleet, missing: Ints) -> Problem:
@@ -70,11 +84,7 @@ def _rest(rehearsal: Rehearsal, fleet: Fleet, missing: Ints) -> Problem:
         replace(group, target_size=group.target_size + deltas[number])
         for number, group in enumerate(problem.node_groups)
     )
-    sets = tuple(
-        PodSet(cls.example, cls.spec, int(missing[cls.index]), cls.priority, 0, cls.gang, cls.placeholder)
-        for cls in classes
-        if missing[cls.index]
-    )
+    sets = pod_sets(rehearsal, missing)
     limits = tuple(_used(limit, problem, deltas) for limit in problem.limits)
     social = any(
         spec.pod_affinity or spec.pod_anti_affinity or spec.topology_spread or spec.preferred_pods
