@@ -108,29 +108,27 @@ class StartUp:
         ready = [status for status in snapshot.increments if status.phase is Phase.READY and status.held]
         self._stuck = {status.id: self._stuck[status.id] for status in ready if status.id in self._stuck}
         due = self._waves.due(snapshot, held.keys())
-        problem: CagrpcError | None = None
-        bound: dict[str, _Bound] = {}
-        for act in (self._bind_pods, self._let_go):  # all are bound before the first is let go
-            for status in ready:
+        problems: list[CagrpcError] = []
+        bound = {}
+        for status in ready:  # all are bound before the first is let go
+            if status.id in due:
                 try:
-                    if status.id in due:
-                        act(status, due[status.id], held, bound)
+                    bound[status.id] = self._bind_pods(status, held)
                 except CagrpcError as error:  # others may do better
-                    problem = problem or error
+                    problems.append(error)
+        for status in ready:
+            if status.id in bound:
+                try:
+                    self._let_go(status, due[status.id], held, bound[status.id])
+                except CagrpcError as error:
+                    problems.append(error)
         self._lift(name for provider_id, name in held.items() if provider_id in _held_by_nobody(snapshot, held))
-        if problem is not None:
-            raise problem
+        if problems:
+            raise problems[0]
 
-    def _bind_pods(
-        self,
-        status: IncrementStatus,
-        due: Sequence[HeldNode],
-        held: Mapping[str, str],
-        bound: dict[str, _Bound],
-    ) -> None:
+    def _bind_pods(self, status: IncrementStatus, held: Mapping[str, str]) -> _Bound:
         """Binds what is planned for the increment's nodes, also for those whose turn is later: no taint of the plan
         goes before the last pod is bound, or the scheduler would take what is meant for others."""
-        del due
         bindings = [
             _Binding(pod, held[node.instance_id])
             for node in status.held
@@ -139,20 +137,11 @@ class StartUp:
             if pod is not None
         ]
         left = self._bind(status.id, bindings) if bindings else []
-        bound[status.id] = _Bound(len(bindings) - len(left), left)
+        return _Bound(len(bindings) - len(left), left)
 
-    def _let_go(
-        self,
-        status: IncrementStatus,
-        due: Sequence[HeldNode],
-        held: Mapping[str, str],
-        bound: dict[str, _Bound],
-    ) -> None:
+    def _let_go(self, status: IncrementStatus, due: Sequence[HeldNode], held: Mapping[str, str], bound: _Bound) -> None:
         """Lifts and releases what is bound. `due` are the nodes whose turn it is; the increment is released with the
         last of them."""
-        pods = bound.get(status.id)
-        if pods is None:
-            return
         started = self._clock()
         lifted = self._lift(held[node.instance_id] for node in due if node.instance_id in held)
         whole = len(due) == len(status.held)
@@ -162,9 +151,9 @@ class StartUp:
             _log.info(
                 "increment %s: %d pods bound, %d left to the scheduler%s; %d nodes let go in %.1f s",
                 status.id,
-                pods.count,
-                len(pods.left),
-                _told(pods.left),
+                bound.count,
+                len(bound.left),
+                _told(bound.left),
                 lifted,
                 self._clock() - started,
             )
