@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
-from threading import RLock, Thread
+from threading import RLock
 from typing import Any
 
 from kubernetes.client import Configuration
@@ -20,6 +20,7 @@ from cagrpc.kube.access import Access
 from cagrpc.kube.client import Client
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import packed
+from tests.kube.serving import serving
 
 Document = dict[str, Any]
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -186,17 +187,10 @@ def pod_bytes(document: Document) -> bytes:
 @contextmanager
 def fake_cluster() -> Iterator[FakeCluster]:
     cluster = FakeCluster()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.cluster = cluster  # type: ignore[attr-defined]
-    cluster.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(_Handler) as (server, url):
+        server.cluster = cluster  # type: ignore[attr-defined]
+        cluster.url = url
         yield cluster
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

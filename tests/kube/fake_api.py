@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from http.server import BaseHTTPRequestHandler
+from threading import Event
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -19,6 +19,7 @@ from kubernetes.client import Configuration
 from cagrpc.kube.access import Access
 from cagrpc.kube.client import Client
 from cagrpc.wire.gen import api_pb2, kubernetes_pb2
+from tests.kube.serving import serving
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
@@ -65,17 +66,10 @@ class FakeApi:
 
 @contextmanager
 def fake_api(*answers: Answer) -> Iterator[FakeApi]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    api = FakeApi(f"http://127.0.0.1:{server.server_address[1]}", deque(answers))
-    server.api = api  # type: ignore[attr-defined]
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(_Handler) as (server, url):
+        api = FakeApi(url, deque(answers))
+        server.api = api  # type: ignore[attr-defined]
         yield api
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -18,6 +17,7 @@ from kubernetes.client import Configuration
 
 from cagrpc.kube.access import Access
 from cagrpc.kube.client import Client
+from tests.kube.serving import serving
 
 
 class Fault(Enum):
@@ -182,17 +182,10 @@ def _merged(found: Any, patch: Any) -> Any:
 @contextmanager
 def object_store(*kinds: str) -> Iterator[ObjectStore]:
     store = ObjectStore(*kinds)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.store = store  # type: ignore[attr-defined]
-    store.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(_Handler) as (server, url):
+        server.store = store  # type: ignore[attr-defined]
+        store.url = url
         yield store
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
