@@ -46,6 +46,7 @@ class Stream:
         self._response = response
         self._name = name
         self._lock = Lock()
+        self._begun = False
         self._closed = False
         self.fell_silent = False
         """Whether it ended because nothing came for too long: nothing may have happened, or nobody may be there."""
@@ -53,6 +54,10 @@ class Stream:
     def __iter__(self) -> Iterator[bytes]:
         """Ends when the server ends the answer, when nothing comes for too long or `close` is called. Raises
         Unavailable where it breaks off."""
+        with self._lock:
+            if self._closed:
+                return
+            self._begun = True
         try:
             yield from self._response.stream(amt=None)
         except urllib3.exceptions.ReadTimeoutError:
@@ -69,6 +74,9 @@ class Stream:
             if self._closed:
                 return
             self._closed = True
+            if not self._begun:
+                self._response.close()
+                return
         try:
             self._response.shutdown()  # wakes whoever waits for the next byte; closing alone would not
         except (ValueError, RuntimeError, OSError):

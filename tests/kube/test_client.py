@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from kubernetes.client import Configuration
 from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.access import Access, from_kubeconfig
 from cagrpc.kube.client import Client, PatchKind
+from cagrpc.kube.envelopes import Encoding
 from cagrpc.kube.failures import Expired, asked
 from tests.kube.fake_api import Answer, FakeApi, fake_api, refused
 
@@ -286,3 +288,16 @@ def test_who_is_in_a_hurry_does_not_wait_for_a_late_answer() -> None:
             client.hurried(0.05).get(POD)
         never.set()
         client.close()
+
+
+def test_a_stream_that_is_closed_before_it_is_read_leaves_no_connection_open() -> None:
+    ended = Event()
+    with fake_api(Answer(chunks=(b"a",), until=ended)) as api:
+        client = api.client()
+        stream = client.stream("/api/v1/pods", {"watch": "1"}, Encoding.JSON)
+        stream.close()
+        assert list(stream) == []
+        ended.set()
+        client.close()
+        del stream
+        gc.collect()  # a connection left open would be told here, which fails the test
