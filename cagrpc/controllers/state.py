@@ -7,6 +7,7 @@ bind a pod, write an Event on it or annotate a node.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from solver.model import Node, PodSet, PodSpec, RunningPods
 
@@ -65,6 +66,28 @@ class Arrivals:
     """Pods that workloads still have to create."""
 
 
+class ConsumerStage(StrEnum):
+    PENDING = "pending"
+    BOUND = "bound"
+    SUCCEEDED = "succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A pod that consumes a ProvisioningRequest of its namespace: no demand of its own (it carries both annotations of
+    CA, under either prefix)."""
+
+    pod: PodRef
+    request: str
+    """The name of the request."""
+    class_name: str
+    """The provisioning class that its annotation names."""
+    spec: PodSpec
+    stage: ConsumerStage
+    node: str = ""
+    """Where it is bound."""
+
+
 @dataclass(frozen=True, slots=True)
 class IncompleteGang:
     """A gang that is not planned before more of its pods are there."""
@@ -86,3 +109,5 @@ class ClusterState:
     incomplete_gangs: tuple[IncompleteGang, ...] = ()
     warnings: tuple[str, ...] = ()
     """Pods that planning cannot read, and why."""
+    consumers: tuple[Consumer, ...] = ()
+    """Not among `waiting`."""

@@ -17,6 +17,19 @@ LARGEST_INCREMENT = 10_000
 most likely a slip, and can be asked for in parts."""
 
 
+_REQUEST = "provisioningrequest/"
+
+
+def request_key(uid: str) -> str:
+    """Stands for all pods of a ProvisioningRequest where increments name the pods that they are for."""
+    return _REQUEST + uid
+
+
+def request_of(key: str) -> str | None:
+    """The UID of the ProvisioningRequest that the key stands for; None for a pod's."""
+    return key.removeprefix(_REQUEST) if key.startswith(_REQUEST) else None
+
+
 class InstanceState(StrEnum):
     CREATING = "creating"
     RUNNING = "running"

@@ -1,0 +1,131 @@
+"""ProvisioningRequests as plain values: what is asked for, who asks, what is kept for whom. What their objects look like
+is `cagrpc.wire.provisioning`'s, what becomes of them the `loop`'s.
+
+Source: the proposal "Provisioning Request CRD" and CA's API autoscaling.x-k8s.io/v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from solver.model import PodSet, PodSpec
+
+BOOKING_LABELS = "booking.cagrpc.io/"
+"""Nodes that hold capacity of a request have a label of this prefix and the request's UID; its value is `true`."""
+
+
+def booking_label(uid: str) -> str:
+    return BOOKING_LABELS + uid
+
+
+class Behaviour(StrEnum):
+    """What is done for a request of a class."""
+
+    CHECK = "check-capacity"
+    """Whether there is room now."""
+    ATOMIC = "atomic-scale-up"
+    """Room is made for all of it, or for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """How requests of one class are served."""
+
+    behaviour: Behaviour
+    books: bool = True
+    """Whether room that was found is kept. Not for the proposal's check-capacity class."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Preset; a request's own win."""
+
+
+class ConditionType(StrEnum):
+    ACCEPTED = "Accepted"
+    PROVISIONED = "Provisioned"
+    FAILED = "Failed"
+    BOOKING_EXPIRED = "BookingExpired"
+    CAPACITY_REVOKED = "CapacityRevoked"
+    CAPACITY_AVAILABLE = "CapacityAvailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """metav1.Condition."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+    since_seconds: float
+    """Of the last change of `status`, since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedPods:
+    """One of a request's pod sets, as it is written."""
+
+    template: str
+    """Name of a PodTemplate in the request's namespace."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningRequest:
+    """An object, as it was seen last."""
+
+    uid: str
+    namespace: str
+    name: str
+    class_name: str
+    pod_sets: tuple[RequestedPods, ...]
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    created_at_seconds: float = 0.0
+    """Since the epoch."""
+    resource_version: str = ""
+    generation: int = 1
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    """By type, ours and any other."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """status.provisioningClassDetails."""
+    deleting: bool = False
+    problems: tuple[str, ...] = ()
+    """What of the object cannot be meant, each with its path; for `Failed`."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def holds(self, condition: ConditionType) -> bool:
+        """Whether the condition is there and true."""
+        found = self.conditions.get(condition)
+        return found is not None and found.status
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A request to be decided, with its pods as planning has them."""
+
+    uid: str
+    key: str
+    """namespace/name."""
+    pod_sets: tuple[PodSet, ...]
+    """One per pod set of the request, in its order; gang and priority are not set by pod set but by the request."""
+    priority: int = 0
+    created_at_seconds: float = 0.0
+    attempts: int = 0
+    """Failed tries to have it, after which it is planned alone."""
+    overtaken: int = 0
+    """How often younger requests of no higher priority were served while it was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """Room that is kept for a request."""
+
+    uid: str
+    key: str
+    pods: tuple[tuple[PodSpec, int], ...]
+    """Of each pod set its spec, and how many of its pods are not there yet."""
+    anywhere: bool = False
+    """Kept wherever there is room, rather than on the nodes with its label: where nothing was ordered for it."""
