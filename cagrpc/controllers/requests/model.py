@@ -1,4 +1,4 @@
-"""ProvisioningRequests as plain values: what is asked for, who asks, what is kept for whom. What their objects look like
+"""ProvisioningRequests as plain values: what is asked for, by whom, and what is kept for it. What their objects look like
 is `cagrpc.wire.provisioning`'s, what becomes of them the `loop`'s.
 
 Source: the proposal "Provisioning Request CRD" and CA's API autoscaling.x-k8s.io/v1.
