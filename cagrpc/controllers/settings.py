@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from cagrpc.controllers.requests.model import Behaviour
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 
 START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
@@ -78,3 +79,15 @@ class PlannerSettings:
     scoring: Scoring = Scoring.LEAST_ALLOCATED
     shortage_seconds: float = 300.0
     """How long an offering is left out after a shortage; twice as long each time, up to six times."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """Of ProvisioningRequests. Times in seconds."""
+
+    booking_seconds: float = 600.0
+    """How long what was provisioned is kept for pods that have not come."""
+    keep_seconds: float = 7 * 86_400.0
+    """After so long a request that is decided is deleted; one that is not is given up, unless it says otherwise."""
+    upstream_classes: frozenset[Behaviour] = frozenset()
+    """Behaviours whose upstream class names (….autoscaling.x-k8s.io) the cluster-autoscaler leaves to us."""
