@@ -1,5 +1,5 @@
-"""ProvisioningRequests as plain values: what is asked for, by whom, and what is kept for it. What their objects look like
-is `cagrpc.wire.provisioning`'s, what becomes of them the `loop`'s.
+"""ProvisioningRequests as plain values: what is asked for, by whom, and what is kept for it. What their objects look
+like is `cagrpc.wire.provisioning`'s, what becomes of them the `loop`'s.
 
 Source: the proposal "Provisioning Request CRD" and CA's API autoscaling.x-k8s.io/v1.
 """
