@@ -114,6 +114,11 @@ def _serve(commands: Any) -> None:
             f"--{name}-address", metavar="HOST:PORT", help=f"instead of the configuration's {name} address"
         )
     parser.add_argument(
+        "--booking",
+        metavar="DURATION",
+        help="how long what a ProvisioningRequest got is kept for its pods: 10m, 600s (default: the configuration's)",
+    )
+    parser.add_argument(
         "--ephemeral-ports",
         action="store_true",
         help="listen on free ports of 127.0.0.1; endpoints.json in the state directory names them",

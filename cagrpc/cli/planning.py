@@ -45,12 +45,12 @@ def plan_from_files(options: argparse.Namespace) -> Planned:
     return Planned(plan, problem, budget, {group.id: group for group in problem.node_groups})
 
 
-def parse_seconds(text: str) -> float:
-    """A duration such as 500ms, 1s, 1.5s or 2m. Raises InvalidInput."""
+def parse_seconds(text: str, flag: str = "--budget") -> float:
+    """A duration such as 500ms, 1s, 1.5s or 2m. Raises InvalidInput, which names the flag."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
     seconds = float(found[1]) * _UNIT_SECONDS[found[2]] if found else 0.0
     if not seconds:
-        raise InvalidInput(f"--budget: found {text!r}, expected a duration above 0 such as 500ms, 1s or 2m")
+        raise InvalidInput(f"{flag}: found {text!r}, expected a duration above 0 such as 500ms, 1s or 2m")
     return seconds
 
 

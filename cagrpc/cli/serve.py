@@ -20,6 +20,7 @@ from rich.console import Console
 from cagrpc.cli import logs
 from cagrpc.cli.certificates import load
 from cagrpc.cli.output import console, warn
+from cagrpc.cli.planning import parse_seconds
 from cagrpc.cli.recorder import Recorder
 from cagrpc.cli.recording import Call, read_recording
 from cagrpc.cli.replay import Interrupted, replay_over_sockets
@@ -81,6 +82,14 @@ def settings_from(options: argparse.Namespace) -> Settings:
     if options.ephemeral_ports:
         free = Address("127.0.0.1", 0)
         settings = replace(settings, provider=free, expander=free, http=free)
+    if options.booking is not None:
+        if settings.requests is None:
+            raise InvalidInput(
+                "--booking: the configuration serves no ProvisioningRequests; they need the section kubernetes"
+            )
+        settings = replace(
+            settings, requests=replace(settings.requests, booking_seconds=parse_seconds(options.booking, "--booking"))
+        )
     return replace(
         settings,
         provider=_address(options.provider_address, settings.provider),

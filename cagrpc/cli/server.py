@@ -92,7 +92,7 @@ class Server:
                 self._why_not_ready,
                 lambda: self._leader.switches if self._leader is not None else None,
                 self._plans,
-                self._about,
+                about=self._about,
             )
             self._http = HttpServer(settings.http.host, settings.http.port, site)
             undo.pop_all()

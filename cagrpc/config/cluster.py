@@ -1,4 +1,5 @@
-"""The sections of the configuration file about a cluster and the planner loop, as they are written."""
+"""The sections of the configuration file about a cluster, the planner loop and ProvisioningRequests, as they are
+written."""
 
 from __future__ import annotations
 
@@ -63,3 +64,19 @@ class Planner(Form):
                 f"window_seconds: found {self.window_seconds:g}, expected at least idle_seconds, {self.idle_seconds:g}"
             )
         return self
+
+
+class ProvisioningRequests(Form):
+    """ProvisioningRequests (autoscaling.x-k8s.io/v1), in a cluster that has their CRD."""
+
+    enabled: bool = True
+    """Whether they are served; with `kubernetes`."""
+    booking_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """How long what was provisioned is kept for pods that have not come. The flag --booking comes before it."""
+    keep_seconds: Annotated[float, Field(ge=60)] = 7 * 86_400.0
+    """A request that is decided is deleted after so long; one that is not fails then, unless its ValidUntilSeconds says
+    otherwise."""
+    upstream_classes: list[Literal["check-capacity", "atomic-scale-up"]] = Field(default_factory=list)
+    """Which of the cluster-autoscaler's own class names it leaves to cagrpc: `check-capacity` is
+    check-capacity.autoscaling.x-k8s.io, `atomic-scale-up` best-effort-atomic-scale-up.autoscaling.x-k8s.io. Default:
+    none."""

@@ -18,7 +18,16 @@ from cagrpc.config import cluster, karpenter, kubernetes, model
 from cagrpc.config.groups import Entry, Expanded, Written, expand_all
 from cagrpc.config.problems import did_you_mean, field_names, path, sentences, shown
 from cagrpc.config.yaml_text import parse_documents, read_text
-from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, PlannerSettings, Realise, Scoring
+from cagrpc.controllers.requests.model import Behaviour
+from cagrpc.controllers.settings import (
+    ClusterSettings,
+    Drive,
+    JournalKind,
+    PlannerSettings,
+    Realise,
+    RequestSettings,
+    Scoring,
+)
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.shown import ShownGroups
@@ -79,6 +88,8 @@ class Settings:
     cluster: ClusterSettings | None = None
     """None without access to a cluster."""
     planner: PlannerSettings = field(default_factory=PlannerSettings)
+    requests: RequestSettings | None = None
+    """None where ProvisioningRequests are not served."""
     warnings: tuple[str, ...] = ()
 
 
@@ -191,6 +202,7 @@ def _settings(
         drive=Drive(written.drive),
         cluster=_cluster(written.kubernetes, directory),
         planner=_planner(written.planner),
+        requests=_requests(written),
         warnings=tuple(warnings),
     )
 
@@ -216,6 +228,17 @@ def _planner(written: cluster.Planner) -> PlannerSettings:
         realise=Realise(written.realise),
         scoring=Scoring(written.scoring),
         shortage_seconds=written.shortage_seconds,
+    )
+
+
+def _requests(written: model.Configuration) -> RequestSettings | None:
+    section = written.provisioning_requests
+    if written.kubernetes is None or not section.enabled:
+        return None
+    return RequestSettings(
+        booking_seconds=section.booking_seconds,
+        keep_seconds=section.keep_seconds,
+        upstream_classes=frozenset(map(Behaviour, section.upstream_classes)),
     )
 
 

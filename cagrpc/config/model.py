@@ -27,7 +27,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from cagrpc.backends.simulated_behaviour import Behaviour, behaviour_from_json
 from cagrpc.config import karpenter
-from cagrpc.config.cluster import Kubernetes, Planner
+from cagrpc.config.cluster import Kubernetes, Planner, ProvisioningRequests
 from cagrpc.config.kubernetes import (
     Allocatable,
     FilePath,
@@ -331,6 +331,7 @@ class Configuration(Form):
     `kubernetes`)."""
     kubernetes: Kubernetes | None = None
     planner: Planner = Planner()
+    provisioning_requests: ProvisioningRequests = ProvisioningRequests()
     listen: Listen = Listen()
     tls: Tls = Tls()
     state_directory: FilePath = ".cagrpc"

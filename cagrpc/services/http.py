@@ -58,6 +58,8 @@ class Site:
     simulation: Callable[[], Simulation | None] = lambda: None
     plans: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """The planner loop's rounds, oldest first, as JSON can say them."""
+    requests: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """ProvisioningRequests that are served, oldest first, as JSON can say them."""
     about: Callable[[], Mapping[str, Any]] = dict
     """What else `/status` says, for people."""
 
@@ -75,6 +77,7 @@ class Site:
             "/decisions": lambda: _json([decision.as_json() for decision in self.decisions.latest()]),
             "/status": self._status,
             "/plans": lambda: _json(list(self.plans())),
+            "/provisioningrequests": lambda: _json(list(self.requests())),
             "/increments": lambda: _json([_increment(status) for status in self.snapshot().increments]),
         }
         simulation = self.simulation()

@@ -256,3 +256,9 @@ def test_once_without_a_replay() -> None:
     done = cagrpc("serve", "--once")
     assert done.returncode == 2
     assert "--replay" in done.stderr
+
+
+def test_a_booking_without_provisioning_requests(written: Path, tmp_path: Path) -> None:
+    done = cagrpc("serve", "--config", written, "--state-dir", tmp_path / "state", "--booking", "5m")
+    assert done.returncode == 2
+    assert done.stderr.startswith("cagrpc: --booking: the configuration serves no ProvisioningRequests")

@@ -15,6 +15,8 @@ from cagrpc.config.load import (
     parse_address,
     parse_settings,
 )
+from cagrpc.controllers.requests.model import Behaviour
+from cagrpc.controllers.settings import RequestSettings
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.wire.provider import AutoscalingOptions
@@ -284,3 +286,14 @@ def test_an_address_of_a_flag() -> None:
     assert parse_address("[::1]:80") == Address("::1", 80)
     with pytest.raises(InvalidInput, match='address: found "80", expected host:port'):
         parse_address("80")
+
+
+def test_provisioning_requests_are_served_where_there_is_a_cluster(tmp_path: Path) -> None:
+    assert parse(GROUP, tmp_path).requests is None
+    cluster = f"{GROUP}\nkubernetes: {{in_cluster: true}}\n"
+    assert parse(cluster, tmp_path).requests == RequestSettings()
+    section = "provisioning_requests: {booking_seconds: 30, keep_seconds: 3600, upstream_classes: [atomic-scale-up]}\n"
+    assert parse(cluster + section, tmp_path).requests == RequestSettings(30, 3600, frozenset({Behaviour.ATOMIC}))
+    assert parse(f"{cluster}provisioning_requests: {{enabled: false}}\n", tmp_path).requests is None
+    with pytest.raises(InvalidConfiguration, match=r"provisioning_requests\.upstream_classes\[0\]"):
+        parse(f"{cluster}provisioning_requests: {{upstream_classes: [best-effort]}}\n", tmp_path)
