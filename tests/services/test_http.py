@@ -171,7 +171,7 @@ def test_without_a_simulation_there_is_no_switch() -> None:
 def test_unknown_pages_name_the_known_ones(web: _Web) -> None:
     status, _, text = web.ask("/nothing")
     assert status == 404
-    assert "/healthz, /readyz, /metrics, /decisions, /status, /plans, /increments, /simulation" in text
+    assert "/healthz, /readyz, /metrics, /decisions, /status, /plans, /provisioningrequests, /increments, /simulation" in text
     assert web.ask("/metrics", "PUT", b"{}")[0] == 405
 
 
