@@ -11,8 +11,9 @@ from typing import Any
 
 from cagrpc.cli.loops import Loop
 from cagrpc.config.load import Settings
+from cagrpc.controllers.events import Events
 from cagrpc.controllers.node_life import NodeLife
-from cagrpc.controllers.planner.events import Events
+from cagrpc.controllers.planner import reasons
 from cagrpc.controllers.planner.loop import PlannerLoop
 from cagrpc.controllers.scale_down import STEP_SECONDS as SCALE_DOWN_SECONDS
 from cagrpc.controllers.scale_down import ScaleDown
@@ -81,7 +82,9 @@ class Controllers:
         events = Events(
             cluster.client,
             clock=time.time,
-            still_waits=lambda pod: view.pod_of(pod.uid) is not None,
+            controller=reasons.CONTROLLER,
+            action=reasons.ACTION,
+            still_so=lambda note: view.pod_of(note.about.uid) is not None,
             instance=cluster.election.identity if cluster.election is not None else socket.gethostname(),
         )
         planner = PlannerLoop(fleet, view, settings.planner, say=events.say)

@@ -22,7 +22,8 @@ from typing import Any
 from cagrpc import errors
 from cagrpc.backends.simulated import SimulatedBackend
 from cagrpc.backends.simulated_behaviour import Behaviour
-from cagrpc.controllers.planner import Note, PlannerLoop
+from cagrpc.controllers.events import Note
+from cagrpc.controllers.planner import PlannerLoop
 from cagrpc.controllers.settings import PlannerSettings, Realise
 from cagrpc.controllers.state import Arrivals, ClusterNode, ClusterState, IncompleteGang, PodRef, WaitingPods
 from cagrpc.fleet.fleet import Fleet

@@ -12,7 +12,7 @@ import pytest
 from cagrpc import errors
 from cagrpc.backends.simulated_behaviour import Behaviour
 from cagrpc.controllers.planner import realising
-from cagrpc.controllers.planner.events import NOT_PLANNED, PLANNED
+from cagrpc.controllers.planner.reasons import NOT_PLANNED, PLANNED
 from cagrpc.controllers.planner.serving import serving
 from cagrpc.controllers.settings import PlannerSettings, Scoring
 from cagrpc.controllers.settling import SETTLE_SECONDS
@@ -103,7 +103,7 @@ def test_pods_are_told_what_is_planned_for_them(make: Make) -> None:
     uids = world.add(5, cpu=2000)
     world.run(SOON)
     (status,) = world.increments()
-    assert {(note.pod.uid, note.reason, note.text) for note in world.notes} == {
+    assert {(note.about.uid, note.reason, note.text) for note in world.notes} == {
         (uid, PLANNED, f"increment {status.id}: 3 x a") for uid in uids
     }
 
@@ -173,7 +173,9 @@ def test_a_held_node_that_is_not_ready_for_a_moment_is_still_coming(make: Make) 
     world.add(1)
     world.run(SOON)
     assert world.targets() == {"a": 1}
-    assert {note.text for note in world.notes if note.pod.uid == "uid-4"} == {"there is room on a node that is coming"}
+    assert {note.text for note in world.notes if note.about.uid == "uid-4"} == {
+        "there is room on a node that is coming"
+    }
 
 
 def test_what_a_round_orders_is_no_news_to_the_next(make: Make) -> None:
@@ -366,7 +368,7 @@ def test_pods_of_a_gang_are_told_how_many_it_still_needs_and_it_is_recorded_once
     world.run(LONG)
     world.add(1, gang="train")
     world.run(LONG)
-    waiting = {(note.pod.uid, note.reason, note.text) for note in world.notes}
+    waiting = {(note.about.uid, note.reason, note.text) for note in world.notes}
     assert waiting == {
         ("uid-1", NOT_PLANNED, "gang train has 1 of 3 pods"),
         ("uid-1", NOT_PLANNED, "gang train has 2 of 3 pods"),
@@ -416,7 +418,7 @@ def test_a_size_that_changes_while_planning_is_planned_with_at_once(make: Make) 
     assert world.targets() == {"a": 2, "b": 1} or world.targets() == {"a": 2}
     refused = [each for each in world.loop.plans()[0].increments if not each.id]
     assert ["maximum" in each.message for each in refused] == [True]
-    told = {note.pod.uid: note.text for note in world.notes if note.reason == NOT_PLANNED}
+    told = {note.about.uid: note.text for note in world.notes if note.reason == NOT_PLANNED}
     assert told == dict.fromkeys(("uid-1", "uid-2"), f"2 x a cannot be had: {refused[0].message}")
     world.run(LONG)
     assert not world.pending()
@@ -450,7 +452,7 @@ def test_limits_are_kept_and_what_they_leave_out_is_told(make: Make) -> None:
     assert [(each.count, each.ways[:1]) for each in record.unplaced] == [
         (1, ("raise the nodes of limit team from 2 to 3",))
     ]
-    told = {note.text for note in world.notes if note.reason == NOT_PLANNED and note.pod.uid == waiting}
+    told = {note.text for note in world.notes if note.reason == NOT_PLANNED and note.about.uid == waiting}
     assert told
     assert all("limit team" in text and "What would serve it: raise the nodes" in text for text in told)
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cagrpc import errors
+from cagrpc.controllers.events import Note
 from cagrpc.controllers.planner import batching, reasons
-from cagrpc.controllers.planner.events import Note
 from cagrpc.controllers.planner.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
 from cagrpc.controllers.planner.plans import LeftOut, Ordered, PlanRecord, Rounds
 from cagrpc.controllers.planner.problem import groups_as_planned, question

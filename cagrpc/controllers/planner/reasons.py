@@ -1,5 +1,5 @@
 """Why pods are not served, and what serves others, as notes for people: from the plan, from what was left out after a
-shortage, and, where there is time, from the explanations. Pure; `events` writes them."""
+shortage, and, where there is time, from the explanations. Pure; `controllers.events` writes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 
 from cagrpc import errors
-from cagrpc.controllers.planner.events import NOT_PLANNED, PLANNED, Note
+from cagrpc.controllers.events import Note, pod_object
 from cagrpc.controllers.planner.increments import HandedOut, told
 from cagrpc.controllers.planner.plans import LeftOut
 from cagrpc.controllers.planner.problem import Question
@@ -22,8 +22,21 @@ from solver.explain_kinds import advice
 from solver.explain_model import Explanation
 from solver.model import NodeGroup, Plan, PodClass
 
+CONTROLLER, ACTION = "cagrpc.io/planner", "Planning"
+"""What Events of the planner say of who wrote them."""
+PLANNED, NOT_PLANNED = "Planned", "NotPlanned"
+"""Their reasons."""
+
 _MOST_OFFERINGS = 3
 _MOST_WAYS = 2
+
+
+def _planned(pod: PodRef, text: str) -> Note:
+    return Note(pod_object(pod), PLANNED, text)
+
+
+def _not_planned(pod: PodRef, text: str) -> Note:
+    return Note(pod_object(pod), NOT_PLANNED, text, warning=True)
 
 
 def left_out(plan: Plan, asked: Question, shortages: Sequence[Shortage]) -> dict[int, LeftOut]:
@@ -77,7 +90,7 @@ def not_planned(unplaced: Mapping[int, LeftOut], handed: HandedOut) -> Iterator[
         text = "; ".join(each.reasons) or "no room was found in the time for planning"
         if each.ways:
             text = f"{text}. What would serve it: {'; or '.join(each.ways)}"
-        rows.append([Note(pod, NOT_PLANNED, text) for pod in handed.unplaced.get(index, ())])
+        rows.append([_not_planned(pod, text) for pod in handed.unplaced.get(index, ())])
     yield from _in_turn(rows)
 
 
@@ -86,7 +99,7 @@ def waiting_for_gangs(gangs: Iterable[IncompleteGang]) -> Iterator[Note]:
     rows = []
     for each in gangs:
         text = f"gang {each.name} has {each.there} of {each.needed} pods"
-        rows.append([Note(pod, NOT_PLANNED, text) for pod in each.pods])
+        rows.append([_not_planned(pod, text) for pod in each.pods])
     return _in_turn(rows)
 
 
@@ -99,14 +112,14 @@ def has_room(handed: HandedOut, coming: AbstractSet[str]) -> Iterator[Note]:
     """Of pods for which nothing is opened."""
     for node, pods in handed.existing.items():
         where = "a node that is coming" if node in coming else "a node that stands, for the scheduler to find"
-        yield from (Note(pod, PLANNED, f"there is room on {where}") for pod in pods)
+        yield from (_planned(pod, f"there is room on {where}") for pod in pods)
 
 
 def planned(status: IncrementStatus, pods: Iterable[PodRef]) -> Iterator[Note]:
     text = f"increment {status.id}: {told(status.increment.deltas)}"
-    return (Note(pod, PLANNED, text) for pod in pods)
+    return (_planned(pod, text) for pod in pods)
 
 
 def refused(asked: Increment, error: errors.CagrpcError, pods: Iterable[PodRef]) -> Iterator[Note]:
     text = f"{told(asked.deltas)} cannot be had: {error}"
-    return (Note(pod, NOT_PLANNED, text) for pod in pods)
+    return (_not_planned(pod, text) for pod in pods)

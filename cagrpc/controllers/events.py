@@ -1,8 +1,9 @@
-"""Events on pods (events.k8s.io/v1): what the planner does for them, or why it does not. A queue that another thread
-writes from, so that planning is never held up: what there is no time for is left out, and losing Events is no error.
+"""Events on objects (events.k8s.io/v1): what is done for them, or why it is not. A queue that another thread writes
+from, so that nobody is held up: what there is no time for is left out, and losing Events is no error. What is told is
+their controllers' business.
 
-The same note on the same pod is told at most once in five minutes, and then as one more in the series of the first. At
-most so many Events a second are written as `Rate` says, however many pods wait.
+The same note on the same object is told at most once in five minutes, and then as one more in the series of the first.
+At most so many Events a second are written as `Rate` says, however much there is to tell.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from cagrpc.controllers.state import PodRef
 
 log = logging.getLogger(__name__)
 
-CONTROLLER = "cagrpc.io/planner"
 REPEAT_SECONDS = 300.0
 _REMEMBERED = 20_000
 _LONGEST_NOTE = 1024  # bytes; upstream's validation
+_OF_NO_NAMESPACE = "default"  # where Events of cluster-scoped objects are, as upstream has it
 
 
 class Writer(Protocol):
@@ -36,21 +37,29 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """An object as the API server knows it; `namespace` is empty where its kind has none."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+def pod_object(pod: PodRef) -> ObjectRef:
+    return ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
-    """What is to be told on a pod."""
+    """What is to be told on an object."""
 
-    pod: PodRef
+    about: ObjectRef
     reason: str
-    """`Planned` or `NotPlanned`."""
+    """One word, in upper camel case."""
     text: str
-
-    @property
-    def warning(self) -> bool:
-        return self.reason == NOT_PLANNED
-
-
-PLANNED = "Planned"
-NOT_PLANNED = "NotPlanned"
+    warning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +87,19 @@ class Events:
         writer: Writer,
         *,
         clock: Callable[[], float],
-        still_waits: Callable[[PodRef], bool] = lambda _: True,
+        controller: str,
+        action: str,
+        still_so: Callable[[Note], bool] = lambda _: True,
         instance: str = "cagrpc",
         rate: Rate | None = None,
         most_queued: int = 10_000,
     ) -> None:
-        """`clock` gives seconds since the epoch. `still_waits` is asked of a pod just before a warning is written.
-        `instance` names this process (reportingInstance)."""
+        """`clock` gives seconds since the epoch. `controller` (like `cagrpc.io/planner`) and `instance` name who tells,
+        `action` what it was at; `still_so` is asked of a warning just before it is written."""
         self._writer = writer
         self._clock = clock
-        self._still_waits = still_waits
-        self._instance = instance
+        self._controller, self._action, self._instance = controller, action, instance
+        self._still_so = still_so
         self._rate = rate or Rate()
         self._tokens = float(self._rate.burst)
         self._filled_at = clock()
@@ -99,10 +110,10 @@ class Events:
         self._problem = ""
 
     def say(self, note: Note) -> None:
-        """Queues a note if the queue is not full; a newer one of the same reason on the same pod takes its place."""
+        """Queues a note if the queue is not full; a newer one of the same reason on the same object takes its place."""
         with self._lock:
-            key = (note.pod.uid, note.reason)
-            told = self._told.get((note.pod.uid, note.text))
+            key = (note.about.uid, note.reason)
+            told = self._told.get((note.about.uid, note.text))
             if told is not None and self._clock() - told.at_seconds < REPEAT_SECONDS:
                 return
             if key not in self._queue and len(self._queue) >= self._most_queued:
@@ -117,12 +128,13 @@ class Events:
             try:
                 self._write(note)
             except errors.CagrpcError as error:
-                if str(error) != self._problem:  # once, not for every pod
+                if str(error) != self._problem:  # once, not for every Event
                     log.warning("Events are not written: %s", error)
                 self._problem = str(error)
                 return written
             except Exception:
-                log.exception("an Event on pod %s/%s was lost", note.pod.namespace, note.pod.name)
+                about = note.about
+                log.exception("an Event on %s %s/%s was lost", about.kind, about.namespace, about.name)
             self._problem = ""
             written += 1
         return written
@@ -138,15 +150,15 @@ class Events:
                 if not self._queue:
                     return None
                 _, note = self._queue.popitem(last=False)
-            if not note.warning or self._still_waits(note.pod):
+            if not note.warning or self._still_so(note):
                 self._tokens -= 1
                 return note
         return None
 
     def _write(self, note: Note) -> None:
         now = self._clock()
-        key = (note.pod.uid, note.text)
-        path = f"/apis/events.k8s.io/v1/namespaces/{note.pod.namespace}/events"
+        key = (note.about.uid, note.text)
+        path = f"/apis/events.k8s.io/v1/namespaces/{note.about.namespace or _OF_NO_NAMESPACE}/events"
         with self._lock:
             told = self._told.get(key)
         if told is not None:
@@ -157,9 +169,33 @@ class Events:
             except errors.NotFound:  # Events live for an hour
                 told = None
         if told is None:
-            body = event(note, now, self._instance)
+            body = self._event(note, now)
             self._writer.create(path, body)
             self._remember(key, _Told(body["metadata"]["name"], 1, now))
+
+    def _event(self, note: Note, now: float) -> dict[str, Any]:
+        about = note.about
+        # As long as a name may be, with what makes it unique; a part of a name must not end in punctuation.
+        name = f"{about.name[:230].rstrip('-.')}.{secrets.token_hex(8)}"
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": about.namespace or _OF_NO_NAMESPACE},
+            "eventTime": _micro_time(now),
+            "type": "Warning" if note.warning else "Normal",
+            "reason": note.reason,
+            "action": self._action,
+            "note": _shortened(note.text),
+            "regarding": {
+                "apiVersion": about.api_version,
+                "kind": about.kind,
+                "name": about.name,
+                "uid": about.uid,
+                **({"namespace": about.namespace} if about.namespace else {}),
+            },
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+        }
 
     def _remember(self, key: tuple[str, str], told: _Told) -> None:
         with self._lock:
@@ -167,30 +203,6 @@ class Events:
             self._told.move_to_end(key)
             while len(self._told) > _REMEMBERED:
                 self._told.popitem(last=False)
-
-
-def event(note: Note, now: float, instance: str) -> dict[str, Any]:
-    """An events.k8s.io/v1 Event."""
-    pod = note.pod
-    return {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": f"{pod.name[:230].rstrip('-.')}.{secrets.token_hex(8)}", "namespace": pod.namespace},
-        "eventTime": _micro_time(now),
-        "type": "Warning" if note.warning else "Normal",
-        "reason": note.reason,
-        "action": "Planning",
-        "note": _shortened(note.text),
-        "regarding": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "uid": pod.uid,
-        },
-        "reportingController": CONTROLLER,
-        "reportingInstance": instance,
-    }
 
 
 def _shortened(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Events on pods: what is written, how often, and that nobody waits for it."""
+"""Events on objects: what is written, how often, and that nobody waits for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cagrpc import errors
-from cagrpc.controllers.planner.events import NOT_PLANNED, PLANNED, Events, Note, Rate
+from cagrpc.controllers.events import Events, Note, ObjectRef, Rate, pod_object
 from cagrpc.controllers.state import PodRef
 from tests.fleet.support import FakeClock
 
@@ -39,8 +39,13 @@ class Writer:
             raise self.trouble
 
 
-def _pod(number: int) -> PodRef:
-    return PodRef(f"uid-{number}", "shop", f"web-{number}")
+def _note(number: int, text: str, reason: str = "NotPlanned") -> Note:
+    pod = PodRef(f"uid-{number}", "shop", f"web-{number}")
+    return Note(pod_object(pod), reason, text, warning=reason == "NotPlanned")
+
+
+def _events(writer: Writer, clock: FakeClock, **options: Any) -> Events:
+    return Events(writer, clock=clock, controller="cagrpc.io/planner", action="Planning", **options)
 
 
 @pytest.fixture
@@ -54,8 +59,8 @@ def clock() -> FakeClock:
 
 
 def test_an_event_says_which_pod_and_why(writer: Writer, clock: FakeClock) -> None:
-    events = Events(writer, clock=clock, instance="cagrpc-0")
-    events.say(Note(_pod(1), NOT_PLANNED, "no node group fits"))
+    events = _events(writer, clock, instance="cagrpc-0")
+    events.say(_note(1, "no node group fits"))
     assert events.drain() == 1
     ((path, event),) = writer.events.items()
     assert path.startswith("/apis/events.k8s.io/v1/namespaces/shop/events/web-1.")
@@ -74,10 +79,25 @@ def test_an_event_says_which_pod_and_why(writer: Writer, clock: FakeClock) -> No
     }
 
 
+@pytest.mark.parametrize("namespace", ["shop", ""])
+def test_an_event_on_any_object_is_found_with_it(writer: Writer, clock: FakeClock, namespace: str) -> None:
+    about = ObjectRef("cagrpc.io/v1alpha1", "ProvisioningClass", namespace, "gold", "uid-9")
+    events = Events(writer, clock=clock, controller="cagrpc.io/requests", action="Provisioning")
+    events.say(Note(about, "Accepted", "ready in about 60 s"))
+    assert events.drain() == 1
+    ((path, event),) = writer.events.items()
+    assert path.startswith(f"/apis/events.k8s.io/v1/namespaces/{namespace or 'default'}/events/gold.")
+    assert event["metadata"]["namespace"] == (namespace or "default")
+    regarding = {"apiVersion": "cagrpc.io/v1alpha1", "kind": "ProvisioningClass", "name": "gold", "uid": "uid-9"}
+    assert event["regarding"] == ({**regarding, "namespace": namespace} if namespace else regarding)
+    assert (event["type"], event["reason"], event["action"]) == ("Normal", "Accepted", "Provisioning")
+    assert event["reportingController"] == "cagrpc.io/requests"
+
+
 def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(writer: Writer, clock: FakeClock) -> None:
-    events = Events(writer, clock=clock)
+    events = _events(writer, clock)
     for _ in range(60):
-        events.say(Note(_pod(1), NOT_PLANNED, "no room"))
+        events.say(_note(1, "no room"))
         events.drain()
         clock.advance(10)
     assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH"]
@@ -86,29 +106,29 @@ def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(writer
 
 
 def test_an_event_that_has_expired_is_made_anew(writer: Writer, clock: FakeClock) -> None:
-    events = Events(writer, clock=clock)
-    events.say(Note(_pod(1), NOT_PLANNED, "no room"))
+    events = _events(writer, clock)
+    events.say(_note(1, "no room"))
     events.drain()
     writer.events.clear()
     clock.advance(4000)
-    events.say(Note(_pod(1), NOT_PLANNED, "no room"))
+    events.say(_note(1, "no room"))
     events.drain()
     assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH", "POST"]
 
 
 def test_news_about_a_pod_replaces_what_was_not_yet_told(writer: Writer, clock: FakeClock) -> None:
-    events = Events(writer, clock=clock)
-    events.say(Note(_pod(1), NOT_PLANNED, "no room"))
-    events.say(Note(_pod(1), NOT_PLANNED, "a limit"))
-    events.say(Note(_pod(1), PLANNED, "increment x"))
+    events = _events(writer, clock)
+    events.say(_note(1, "no room"))
+    events.say(_note(1, "a limit"))
+    events.say(_note(1, "increment x", "Planned"))
     events.drain()
     assert [event["note"] for event in writer.events.values()] == ["a limit", "increment x"]
 
 
 def test_many_pods_are_told_of_at_a_measured_rate(writer: Writer, clock: FakeClock) -> None:
-    events = Events(writer, clock=clock, rate=Rate(per_second=10, burst=20), most_queued=130)
+    events = _events(writer, clock, rate=Rate(per_second=10, burst=20), most_queued=130)
     for number in range(10_000):
-        events.say(Note(_pod(number), NOT_PLANNED, "no room"))
+        events.say(_note(number, "no room"))
     assert events.drain() == 20
     for _ in range(10):
         clock.advance(1)
@@ -119,9 +139,9 @@ def test_many_pods_are_told_of_at_a_measured_rate(writer: Writer, clock: FakeClo
 
 
 def test_a_warning_that_no_longer_holds_is_not_told(writer: Writer, clock: FakeClock) -> None:
-    events = Events(writer, clock=clock, still_waits=lambda pod: pod.uid == "uid-2", rate=Rate(1, 1))
+    events = _events(writer, clock, still_so=lambda note: note.about.uid == "uid-2", rate=Rate(1, 1))
     for number in (1, 2):
-        events.say(Note(_pod(number), NOT_PLANNED, "no room"))
+        events.say(_note(number, "no room"))
     assert events.drain() == 1
     assert [event["regarding"]["uid"] for event in writer.events.values()] == ["uid-2"]
 
@@ -129,20 +149,21 @@ def test_a_warning_that_no_longer_holds_is_not_told(writer: Writer, clock: FakeC
 def test_an_api_server_out_of_reach_is_no_error_and_told_once(
     writer: Writer, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    events = Events(writer, clock=clock)
+    events = _events(writer, clock)
     writer.trouble = errors.Unavailable("the API server does not answer")
     for number in range(5):
-        events.say(Note(_pod(number), NOT_PLANNED, "no room"))
+        events.say(_note(number, "no room"))
         assert events.drain() == 0
     assert len(caplog.records) == 1
     writer.trouble = None
-    events.say(Note(_pod(9), NOT_PLANNED, "no room"))
+    events.say(_note(9, "no room"))
     assert events.drain() == 1
 
 
 def test_long_notes_and_names_fit_what_the_api_server_takes(writer: Writer, clock: FakeClock) -> None:
-    events = Events(writer, clock=clock)
-    events.say(Note(PodRef("uid", "shop", "x" * 229 + "-" + "y" * 20), NOT_PLANNED, "é" * 2000))
+    events = _events(writer, clock)
+    about = pod_object(PodRef("uid", "shop", "x" * 229 + "-" + "y" * 20))
+    events.say(Note(about, "NotPlanned", "é" * 2000))
     events.drain()
     (event,) = writer.events.values()
     assert len(event["note"].encode()) <= 1024
