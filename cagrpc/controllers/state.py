@@ -83,6 +83,8 @@ class Consumer:
     class_name: str
     """The provisioning class that its annotation names."""
     spec: PodSpec
+    """Without namespace and labels, as that of a PodTemplate. Pods of a cluster tolerate more than their template says:
+    what the API server's admission adds (not-ready and unreachable nodes)."""
     stage: ConsumerStage
     node: str = ""
     """Where it is bound."""
@@ -110,4 +112,6 @@ class ClusterState:
     warnings: tuple[str, ...] = ()
     """Pods that planning cannot read, and why."""
     consumers: tuple[Consumer, ...] = ()
-    """Not among `waiting`."""
+    """Oldest first. Not among `waiting`; those that are on a node take from it as any pod."""
+    half_consumers: tuple[tuple[PodRef, str], ...] = ()
+    """Pods with one of the two annotations, oldest first, and what is missing. They are ordinary pods."""

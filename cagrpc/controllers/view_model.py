@@ -170,6 +170,8 @@ class ClusterModel:
                 daemon_sets=tuple(spec for _, spec in sorted(self._daemon_sets.of.items(), key=lambda each: each[0])),
                 incomplete_gangs=waiting.incomplete,
                 warnings=self._warnings(),
+                consumers=self._pods.consumers.shown(),
+                half_consumers=self._pods.consumers.half(),
             )
 
     def _min_counts(self) -> Mapping[str, int | None]:

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, START_UP_TAINT
-from cagrpc.controllers.state import PodRef
+from cagrpc.controllers.state import ConsumerStage, PodRef
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
 from cagrpc.wire.nodes import NodeFacts, facts_of_document
@@ -60,6 +60,9 @@ class SeenPod:
     nominated: str
     """The node where the scheduler makes room for it while it waits; that may be gone."""
     warning: str
+    life: ConsumerStage | None = None
+    """Only of a pod that says something of a ProvisioningRequest. None: it has failed, or goes without ever having been
+    on a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class PodReader:
         node = spec.nodeName or (_meant_for(spec) if daemon else "")
         bindable = not (spec.resourceClaims or spec.schedulingGates) and _default(spec) and not _to_be_bound(spec)
         priority_class = spec.priorityClassName if spec.priority == 0 else ""
-        stage = self._stage(message, node, daemon=daemon)
+        stage, life = self._stage(message, node, daemon=daemon), _life(message)
         if daemon and spec.affinity.HasField("nodeAffinity"):
             spec.affinity.ClearField("nodeAffinity")  # it names the pod's node: one spec for each
             if not spec.affinity.ListFields():
@@ -110,12 +113,22 @@ class PodReader:
         except UnreadablePod as error:
             pod, warning = unread(data, self._gang_label), str(error)
             stage = None if stage is Stage.WAITING else stage
-        if pod.placeholder:
+        if pod.placeholder or (pod.consumer and stage in (Stage.WAITING, Stage.HELD_BACK)):
             stage = None
         nominated = message.status.nominatedNodeName if stage is Stage.WAITING else ""
         namespace = metadata.namespace
         ref = PodRef(metadata.uid, namespace, metadata.name, pod.created_at_seconds, bindable)
-        return SeenPod(pod.key, ref, pod, priority_class, stage, node, nominated, warning or pod.warning)
+        return SeenPod(
+            pod.key,
+            ref,
+            pod,
+            priority_class,
+            stage,
+            node,
+            nominated,
+            warning or pod.warning,
+            life if pod.consumes else None,
+        )
 
     def _stage(self, message: kubernetes_pb2.Pod, node: str, *, daemon: bool) -> Stage | None:
         metadata, spec, phase = message.metadata, message.spec, message.status.phase
@@ -128,6 +141,15 @@ class PodReader:
         if going or daemon or not scheduled_by_us or spec.priority < _EXPENDABLE_BELOW:
             return None
         return Stage.HELD_BACK if spec.schedulingGates else Stage.WAITING
+
+
+def _life(message: kubernetes_pb2.Pod) -> ConsumerStage | None:
+    phase = message.status.phase
+    if phase in ("Succeeded", "Failed"):
+        return ConsumerStage.SUCCEEDED if phase == "Succeeded" else None
+    if message.spec.nodeName:
+        return ConsumerStage.BOUND
+    return None if message.metadata.HasField("deletionTimestamp") else ConsumerStage.PENDING
 
 
 def _default(spec: kubernetes_pb2.PodSpec) -> bool:

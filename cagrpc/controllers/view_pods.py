@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from cagrpc.controllers.state import PodRef
 from cagrpc.controllers.view_classes import Classes, PodClass
+from cagrpc.controllers.view_consumers import Consumers
 from cagrpc.controllers.view_nodes import Nodes, NodeUse
 from cagrpc.controllers.view_objects import SeenPod, Stage
 
@@ -58,6 +59,7 @@ class Pods:
         self.classes = Classes()
         self.waiting: OrderedDict[str, tuple[float, PodRef]] = OrderedDict()
         """Those that wait, with when they were seen first, in that order."""
+        self.consumers = Consumers()
         self.warnings: dict[str, str] = {}
         self._nodes = nodes
         self._clock = clock
@@ -66,7 +68,7 @@ class Pods:
         nodes.came_or_went = self._place_nominated
 
     def keys(self) -> Iterable[str]:
-        return self._pods.keys() | self.warnings.keys()
+        return self._pods.keys() | self.warnings.keys() | self.consumers.known().keys()
 
     def put(self, seen: SeenPod) -> None:
         key = seen.key
@@ -75,6 +77,7 @@ class Pods:
         else:
             self.warnings.pop(key, None)
         self._nominated.put(seen)
+        self.consumers.put(seen)
         stage, node = self._place(seen)
         if stage is None or (stage is Stage.SUCCEEDED and seen.pod.gang is None):
             self._forget(key)
@@ -97,6 +100,7 @@ class Pods:
     def drop(self, key: str) -> None:
         self.warnings.pop(key, None)
         self._nominated.drop(key)
+        self.consumers.drop(key)
         self._forget(key)
 
     def _place(self, seen: SeenPod) -> tuple[Stage | None, str]:

@@ -3,7 +3,8 @@ its pending pods these are. What a plan does with gangs is the solver's business
 
 A pod names its gang in one of four ways; where it uses several, the first of them counts:
 
-1. the annotations by which it consumes a ProvisioningRequest (cluster-autoscaler);
+1. the annotation that names the ProvisioningRequest it consumes (cluster-autoscaler); a pod of a live cluster that has
+   both of its annotations is no gang's, but the request's (`pods`);
 2. `spec.schedulingGroup.podGroupName`: a PodGroup of `scheduling.k8s.io` (Kubernetes 1.36, KEP-4671);
 3. a label, `scheduling.x-k8s.io/pod-group` by default: a PodGroup of `scheduling.x-k8s.io` (scheduler-plugins);
 4. the annotation `scheduling.k8s.io/group-name`: a PodGroup of `scheduling.volcano.sh` (Volcano).
@@ -21,17 +22,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
+from cagrpc.wire.consumption import CONSUME_KEYS
 from cagrpc.wire.resources import Problems, mapping
 
 T = TypeVar("T")
 
 DEFAULT_GANG_LABEL = "scheduling.x-k8s.io/pod-group"
-
-CONSUMED_REQUEST = (
-    "autoscaling.x-k8s.io/consume-provisioning-request",
-    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",  # older
-)
-"""Annotations by which a pod belongs to a ProvisioningRequest: all of its pods are one gang."""
 
 VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 """Volcano's annotation (its api: scheduling/v1beta1, KubeGroupNameAnnotationKey)."""
@@ -77,7 +73,7 @@ def gang_of_pod(
     """The gang that a pod (or the template of many) says it is of. `scheduling_group` is its
     `spec.schedulingGroup.podGroupName`. A minimum count that cannot be meant is added to `problems`, with its path
     below `path`, and is not given."""
-    consumed = next((name for each in CONSUMED_REQUEST if (name := annotations.get(each))), "")
+    consumed = next((name for each in CONSUME_KEYS if (name := annotations.get(each))), "")
     if consumed:
         return GangMembership(gang_name(GangKind.PROVISIONING_REQUEST, namespace, consumed))
     for kind, name in (

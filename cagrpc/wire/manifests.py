@@ -15,8 +15,9 @@ from typing import Any
 
 from cagrpc.errors import InvalidInput
 from cagrpc.wire.constraints import Surroundings
+from cagrpc.wire.consumption import CONSUME_KEYS
 from cagrpc.wire.documents import Document, documents, read_text
-from cagrpc.wire.gangs import CONSUMED_REQUEST, DEFAULT_GANG_LABEL, GangKind, gang_name
+from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangKind, gang_name
 from cagrpc.wire.manifest_gangs import GangsOfFiles
 from cagrpc.wire.nodes import facts_of_document, free
 from cagrpc.wire.pods import daemon, is_placeholder, pod_spec, unread_features
@@ -367,7 +368,7 @@ def _counted(kinds: Counter[str]) -> str:
 def _consumes(document: Document, annotated: Mapping[str, Any], requests: set[tuple[str, str]]) -> bool:
     """Whether a ProvisioningRequest of the files stands for these pods: its pod sets are counted, they are not."""
     annotations = strings(mapping(annotated, "metadata", "", []), "annotations", "", [])
-    return any((document.namespace, annotations.get(annotation, "")) in requests for annotation in CONSUMED_REQUEST)
+    return any((document.namespace, annotations.get(annotation, "")) in requests for annotation in CONSUME_KEYS)
 
 
 def _epoch_seconds(timestamp: Any) -> int:

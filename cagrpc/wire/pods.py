@@ -24,6 +24,7 @@ from cagrpc.wire.constraints import (
     required_pods,
     topology_spread,
 )
+from cagrpc.wire.consumption import Consumption, consumption
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
@@ -75,12 +76,19 @@ class Pod:
     priority: int = 0
     gang: GangMembership | None = None
     placeholder: bool = False
+    consumes: Consumption | None = None
+    """What its annotations say of a ProvisioningRequest; perhaps only by half."""
     created_at_seconds: int = 0
     """Since the epoch; 0 where unknown."""
     warning: str = field(default="", compare=False)
     """What of it cannot be meant and was ignored; empty where nothing was."""
     labels: Labels = field(default_factory=dict, compare=False)
     """All of them; `spec` has those that selectors can see, once these are all known (`told_apart`)."""
+
+    @property
+    def consumer(self) -> bool:
+        """Whether it consumes a ProvisioningRequest, and so is no demand of its own."""
+        return self.consumes is not None and not self.consumes.missing
 
     @property
     def identity(self) -> Identity:
@@ -214,14 +222,18 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str) -> Pod:
     problems: Problems = []
     namespace = metadata.namespace or DEFAULT_NAMESPACE
     placeholder = is_placeholder(annotations)
+    consumes = None if placeholder else consumption(annotations)
+    alone = placeholder or (consumes is not None and not consumes.missing)
     gang = gang_of_pod(namespace, labels, annotations, scheduling_group, gang_label, problems)
     return Pod(
         key=metadata.uid or name,
         name=name,
         spec=NOWHERE,
         priority=message.spec.priority,
-        gang=None if placeholder else gang,  # made from somebody's template, but useful alone
+        # A placeholder is made from somebody's template, but useful alone; a consumer has its request instead.
+        gang=None if alone else gang,
         placeholder=placeholder,
+        consumes=consumes,
         created_at_seconds=metadata.creationTimestamp.seconds,
         warning=f"pod {name}: {'; '.join(problems)}" if problems else "",
     )

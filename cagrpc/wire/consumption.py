@@ -1,0 +1,49 @@
+"""Pods that consume a ProvisioningRequest: by which annotations they say so, and what is missing where they say it by
+half. What becomes of them is decided elsewhere; the request itself is in `provisioning`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PREFIXES = ("autoscaling.x-k8s.io", "cluster-autoscaler.kubernetes.io")
+"""The second is older; the first counts where a pod has both (upstream: provisioningrequest/pods)."""
+
+CONSUME_KEYS = tuple(f"{prefix}/consume-provisioning-request" for prefix in PREFIXES)
+"""Annotations that name the request, in the pod's namespace."""
+CLASS_KEYS = tuple(f"{prefix}/provisioning-class-name" for prefix in PREFIXES)
+"""Annotations that name its provisioning class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """What a pod's annotations say; both names are needed, and one of them may be missing."""
+
+    request: str
+    class_name: str
+
+    @property
+    def missing(self) -> str:
+        """A sentence about the annotation that is not there; empty where both are."""
+        if not self.request:
+            return _missing(CONSUME_KEYS, f"the provisioning class {self.class_name}")
+        if not self.class_name:
+            return _missing(CLASS_KEYS, f"the ProvisioningRequest {self.request} to consume")
+        return ""
+
+
+def consumption(annotations: Mapping[str, str]) -> Consumption | None:
+    """None where the pod says nothing of a request. Either prefix does, for either name."""
+    request, class_name = _first(annotations, CONSUME_KEYS), _first(annotations, CLASS_KEYS)
+    return Consumption(request, class_name) if request or class_name else None
+
+
+def _first(annotations: Mapping[str, str], keys: tuple[str, ...]) -> str:
+    return next((value for key in keys if (value := annotations.get(key))), "")
+
+
+def _missing(keys: tuple[str, ...], named: str) -> str:
+    return (
+        f"its annotations name {named}, and the annotation {keys[0]} is missing: it is an ordinary pod, for which nodes"
+        " are added; pods that consume a ProvisioningRequest need both"
+    )
