@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
-from cagrpc.controllers.scale_down_choice import Rules, Verdicts, choose
+from cagrpc.controllers.kept import Kept, nothing_kept
+from cagrpc.controllers.scale_down_choice import Bookings, Rules, Verdicts, choose
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.controllers.state import ClusterNode, ClusterState
@@ -62,14 +63,19 @@ class ScaleDown:
         clock: Callable[[], float],
         rules: Rules | None = None,
         writes_a_step: int = WRITES_A_STEP,
+        held: Callable[[ClusterState], Kept] = nothing_kept,
+        booked: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`clock` gives seconds that only grow."""
+        """`clock` gives seconds that only grow. Of ProvisioningRequests: `held` says what room is kept for them on
+        which nodes, `booked` which nodes stay for whom (namespace/name)."""
         self._cluster = cluster
         self._fleet = fleet
         self._nodes = nodes
         self._clock = clock
         self._rules = rules or Rules()
         self._writes_a_step = writes_a_step
+        self._held = held
+        self._booked = booked
         self._verdicts: Verdicts | None = None
         self._lately: AbstractSet[str] = frozenset()
         self._told: dict[str, str] = {}  # node -> the reason that was written, where that is known
@@ -91,7 +97,8 @@ class ScaleDown:
             if self._verdicts is None
             else frozenset(self._verdicts.go)
         )
-        verdicts = self._verdicts = choose(state, snapshot, before, self._lately, self._rules, self._clock)
+        bookings = Bookings(self._held(state), self._booked())
+        verdicts = self._verdicts = choose(state, snapshot, before, self._lately, self._rules, self._clock, bookings)
         self._lately = frozenset() if verdicts.swept else verdicts.refused
         nodes = {each.node.name: each for each in state.nodes}
         self._told = {name: reason for name, reason in self._told.items() if name in nodes}

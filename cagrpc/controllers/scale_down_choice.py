@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
+from cagrpc.controllers.kept import Kept, keeping
 from cagrpc.controllers.scale_down_crowd import Crowd
 from cagrpc.controllers.scale_down_room import Pods, Room, looks_at_others, required
 from cagrpc.controllers.state import ClusterNode, ClusterState
@@ -33,6 +34,20 @@ ENOUGH = "enough other nodes may go first"
 
 def no_room(weight: int) -> str:
     return f"its pods, or pods that wait, are not sure to find room elsewhere on nodes of weight {weight} or above"
+
+
+def booked_for(request: str) -> str:
+    return f"booked for ProvisioningRequest {request}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bookings:
+    """Of ProvisioningRequests."""
+
+    room: Kept = field(default_factory=dict)
+    """What is kept on nodes for pods that are still to come."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Those that stay, and for whom: namespace/name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +111,18 @@ def choose(
     lately: AbstractSet[str],
     rules: Rules,
     clock: Callable[[], float],
+    bookings: Bookings | None = None,
 ) -> Verdicts:
     """`cluster` without the pods of increments in flight. `before` are the nodes that may go until now: of equal ones
     they go first, so that CA, which waits 10 minutes, is not told another story each time. `lately` were looked at in
     this sweep and refused. `clock` gives seconds that only grow."""
-    return _Round(cluster, fleet, rules).verdicts(before, lately, clock)
+    return _Round(cluster, fleet, rules, bookings or Bookings()).verdicts(before, lately, clock)
 
 
 class _Round:
-    def __init__(self, cluster: ClusterState, fleet: FleetSnapshot, rules: Rules) -> None:
+    def __init__(self, cluster: ClusterState, fleet: FleetSnapshot, rules: Rules, bookings: Bookings) -> None:
         self._rules = rules
+        self._booked = bookings.nodes
         self._ours = _ours(cluster.nodes, fleet)
         going = {i.id for g in fleet.groups.values() for i in g.instances if i.state is InstanceState.DELETING}
         self._leaving = {each.node.name for each in cluster.nodes if _leaves(each, going)}
@@ -113,7 +130,11 @@ class _Round:
             each.node.name for each in cluster.nodes if each.held or each.provider_id in fleet.held_instances
         } - self._leaving
         away = self._leaving | self._held
-        self._room = Room(node for node in _as_pods_see_them(cluster) if node.name not in away)
+        self._room = Room(
+            keeping(node, bookings.room.get(node.name, ()))
+            for node in _as_pods_see_them(cluster)
+            if node.name not in away
+        )
         self._crowd = Crowd(self._room.nodes)
         self._spare = _spare(fleet)
         for name in self._leaving & self._ours.keys():
@@ -123,7 +144,8 @@ class _Round:
         self._low = {
             name for name, each in self._ours.items() if name not in self._leaving and each.used < rules.utilisation
         }
-        self._candidates = self._low - self._held - {n for n, each in self._ours.items() if _foreign(each.node)}
+        foreign = {name for name, each in self._ours.items() if _foreign(each.node)}
+        self._candidates = self._low - self._held - self._booked.keys() - foreign
         self._onto = self._preferred_targets(cluster.nodes)
 
     def _reserve(self, cluster: ClusterState) -> None:
@@ -158,7 +180,7 @@ class _Round:
 
     def verdicts(self, before: AbstractSet[str], lately: AbstractSet[str], clock: Callable[[], float]) -> Verdicts:
         others = sorted(self._ours.keys() - self._leaving - self._candidates)
-        stay = {name: IN_FLIGHT if name in self._held else IN_USE for name in others}
+        stay = {name: self._why_not_looked_at(name) for name in others}
         go: list[str] = []
         refused: set[str] = set()
         left, most = self._rules.looks, self._rules.most
@@ -193,6 +215,11 @@ class _Round:
             refused=frozenset(refused),
             swept=NOT_YET not in stay.values(),
         )
+
+    def _why_not_looked_at(self, name: str) -> str:
+        if name in self._held:
+            return IN_FLIGHT
+        return booked_for(self._booked[name]) if name in self._booked else IN_USE
 
     def _pods_on(self, each: _Ours) -> Pods:
         """Its own, and those that were put there."""

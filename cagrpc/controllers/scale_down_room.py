@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from cagrpc.controllers.kept import keeping
 from solver import solve
 from solver.eligibility import why_not_eligible
 from solver.model import (
@@ -81,13 +82,7 @@ class Room:
 
     def put(self, placed: Placed) -> None:
         for name, pods in placed.pods.items():
-            node = self._nodes[name]
-            free = dict(node.free)
-            for spec, count in pods.items():
-                for resource, amount in (*spec.requests, (PODS, 1)):
-                    free[resource] = free.get(resource, 0) - amount * count
-            running = tuple(RunningPods(spec, count) for spec, count in pods.items())
-            self._nodes[name] = replace(node, free=free, running=(*node.running, *running))
+            self._nodes[name] = keeping(self._nodes[name], (RunningPods(*each) for each in pods.items()))
             self._moved.setdefault(name, Counter()).update(pods)
             if any(_keeps_others_out(spec) for spec in pods):
                 self._watched.add(name)

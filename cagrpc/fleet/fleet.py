@@ -27,7 +27,7 @@ from cagrpc.fleet.errands import Errands, Waiter
 from cagrpc.fleet.groups import check, served, to_journal
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.ledger import Ledger
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus
+from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Origin
 from cagrpc.fleet.records import Changes, IncrementRecord
 from cagrpc.fleet.sight import Cluster, Sight
 from cagrpc.fleet.view import Shown, View, snapshot, status, view
@@ -182,6 +182,24 @@ class Fleet:
             self._standing()
             record = self._known(increment_id)
             changed = increments.released(record, self._clock())
+            if changed is not record:
+                self._ledger.commit(Changes(increments=(changed,)))
+                self._publish()
+
+    def withdraw(self, increment_id: str, message: str) -> None:
+        """Takes back an increment of our own that is not let go yet: out of the targets at once, rolled back whole,
+        also where all of its nodes are ready, and no shortage. `message` says why. One that is done, or failing, or not
+        known any more is passed over.
+
+        Raises `FailedPrecondition` (CA asked for it, and would ask again) or `Unavailable`, with nothing changed.
+        """
+        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+            record = self._ledger.contents.increments.get(increment_id)
+            if record is None:
+                return
+            if record.increment.origin is Origin.AUTOSCALER:
+                raise errors.FailedPrecondition(f"increment {record.id} is the autoscaler's; only it can take it back")
+            changed = increments.withdrawn(record, message, self._clock())
             if changed is not record:
                 self._ledger.commit(Changes(increments=(changed,)))
                 self._publish()

@@ -181,6 +181,8 @@ def refused(record: IncrementRecord, refusal: errors.CagrpcError, now: float, *,
     """The backend refused the order. Where the caller is told so (`answered`), nothing is left to see; otherwise it
     is a failure like any later one. Machines of an earlier try whose answer was lost are rolled back first. Where the
     backend does not say which groups are short, any of them may be."""
+    if record.phase not in _WAITING:
+        return record  # withdrawn, or all of it deleted, while the order was under way
     told = refusal.node_groups if isinstance(refusal, errors.OutOfCapacity) else ()
     deltas = record.increment.deltas
     short_groups = [group for group in deltas if group in told] or list(deltas)
@@ -193,10 +195,15 @@ def refused(record: IncrementRecord, refusal: errors.CagrpcError, now: float, *,
 
 
 def withdrawn(record: IncrementRecord, message: str, now: float) -> IncrementRecord:
-    """Taken back before anything of it was ordered: nothing is left to see."""
+    """Taken back by whoever asked: rolled back with nothing left to see, and no group is short for it. What is finished
+    or failing already stays as it is."""
+    if record.phase not in (*_WAITING, Phase.READY):
+        return record
     result = failed(record, InstanceError("withdrawn", message), now, ())
     result = result.with_members({member.token: MemberState.RELEASED for member in result.members})
-    return replace(result, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
+    if record.phase is Phase.PLANNED:  # nothing of it was ordered
+        return replace(result, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
+    return result
 
 
 def to_order(record: IncrementRecord) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from cagrpc import errors
 from cagrpc.controllers.events import Note
+from cagrpc.controllers.kept import Kept, nothing_kept
 from cagrpc.controllers.planner import batching, reasons
 from cagrpc.controllers.planner.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
 from cagrpc.controllers.planner.plans import LeftOut, Ordered, PlanRecord, Rounds
@@ -103,16 +104,20 @@ class PlannerLoop:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         budget: Budget | None = None,
+        held: Callable[[ClusterState], Kept] = nothing_kept,
+        turn: threading.Lock | None = None,
     ) -> None:
         """`say` takes what is to be told on pods (`Events.say`). `clock` gives seconds that only grow, the same as
         `Arrivals` has; `now` those since the epoch, as the fleet's does. `budget` is of one round, the settings' by
-        default."""
+        default. `held` is the room that is kept for ProvisioningRequests; `turn` is held by whoever plans."""
         self._fleet = fleet
         self._cluster = cluster
         self._settings = settings
         self._say = say
         self._clock, self._now = clock, now
         self._budget, self._realising_budget = shares(budget or Budget(settings.budget_seconds), settings)
+        self._held = held
+        self._turn = turn or threading.Lock()
         self._shortages = Shortages(settings.shortage_seconds, now)
         self._memory = batching.Memory()
         self._last: _Look | None = None
@@ -173,8 +178,10 @@ class PlannerLoop:
         self._waits_for = verdict.why
         if verdict.due:
             self._tell_unplaced()
-            self._memory = batching.planned(arrivals, look.world, now)
-            self._round(look, verdict.why)
+            with self._turn:
+                look = self._look()  # others may have asked for something in their turn
+                self._memory = batching.planned(arrivals, look.world, now)
+                self._round(look, verdict.why)
             self._pause_seconds = 0.0
         elif self._unexplained is not None:
             self._explain(self._unexplained)
@@ -198,7 +205,7 @@ class PlannerLoop:
 
     def _round(self, look: _Look, why: str) -> None:
         at, state = self._now(), self._cluster.state()
-        room = Room(state, look.snapshot, look.serving, groups_as_planned(look.snapshot))
+        room = Room(state, look.snapshot, look.serving, groups_as_planned(look.snapshot), self._held(state))
         if room.served:  # asked for again, since what is left of a gang is the view's to say
             state = self._cluster.state(without=room.served)
         asked = question(state, look.snapshot, room, look.short, self._previous)

@@ -7,12 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from cagrpc.controllers.kept import Kept, keeping, requested
 from cagrpc.controllers.planner.serving import Serving
 from cagrpc.controllers.state import ClusterState
 from cagrpc.fleet.model import FleetSnapshot, InstanceState, Placement
 from cagrpc.wire.nodes import HOSTNAME
 from solver.explain_question import after_daemons
-from solver.model import PODS, Node, NodeGroup, PodSpec, Problem, Resources, RunningPods
+from solver.model import Node, NodeGroup, PodSpec, Problem, Resources, RunningPods
 
 _Waiting = Mapping[str, PodSpec]
 """Specs of all pods that wait, served or not, by UID. Others are bound, and counted where they run, or gone."""
@@ -24,9 +25,15 @@ class Room:
     go, and still with room there."""
 
     def __init__(
-        self, state: ClusterState, snapshot: FleetSnapshot, serving: Serving, groups: Sequence[NodeGroup]
+        self,
+        state: ClusterState,
+        snapshot: FleetSnapshot,
+        serving: Serving,
+        groups: Sequence[NodeGroup],
+        held: Kept | None = None,
     ) -> None:
-        """`state` is with all pods, `groups` have labels as their Nodes have them."""
+        """`state` is with all pods, `groups` have labels as their Nodes have them, `held` is kept for others."""
+        self._kept = held or {}
         self._waiting = waiting = {pod.uid: each.pod_set.spec for each in state.waiting for pod in each.pods}
         self._templates = _Templates(Problem((), tuple(groups), daemon_sets=state.daemon_sets))
         standing = list(self._standing(state, snapshot, serving))
@@ -111,7 +118,7 @@ def _settle(
     hopeless: set[tuple[str, frozenset[tuple[str, int]]]] = set()  # what is left only becomes less
     for placement in placements:
         pods = tuple(uid for uid in placement.pods if uid in waiting)
-        wanted = _sum(waiting[uid] for uid in pods)
+        wanted = requested((waiting[uid], 1) for uid in pods)
         question = placement.node_group, frozenset(wanted.items())
         candidates = nodes[placement.node_group] if pods and question not in hopeless else []
         for number, (provider_id, node) in enumerate(candidates):
@@ -124,20 +131,7 @@ def _settle(
     return placed
 
 
-def _sum(specs: Iterable[PodSpec]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for spec in specs:
-        for name, amount in (*spec.requests, (PODS, 1)):
-            total[name] += amount
-    return dict(total)
-
-
 def _holding(node: Node, pods: Iterable[str], waiting: _Waiting) -> Node:
     """The node with the room kept for those of the pods that still wait."""
     kept = Counter(waiting[uid] for uid in pods if uid in waiting)
-    if not kept:
-        return node
-    taken = _sum(kept.elements())
-    free = {name: max(0, node.free.get(name, 0) - taken.get(name, 0)) for name in (*node.free, *taken)}
-    running = tuple(RunningPods(spec, count) for spec, count in kept.items())
-    return replace(node, free=free, running=(*node.running, *running))
+    return keeping(node, (RunningPods(*each) for each in kept.items()))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,9 +84,9 @@ class RequestsLoop:
         del state
         return {}
 
-    def booked_nodes(self) -> AbstractSet[str]:
-        """Names of the nodes on which room is kept."""
-        return frozenset()
+    def booked_nodes(self) -> Mapping[str, str]:
+        """Names of the nodes on which room is kept, and for whom (namespace/name), for scale-down."""
+        return {}
 
     def bookings(self) -> int:
         """Requests for which room is kept."""
