@@ -33,6 +33,7 @@ K = TypeVar("K", bound=Keyed)
 K_contra = TypeVar("K_contra", bound=Keyed, contravariant=True)
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
 """API groups and versions of PodGroups; a cluster may know any of them, or none."""
 
@@ -104,7 +105,7 @@ class ClusterModel:
             self._fed(Resource(NODES, read_node), self._nodes),
             self._fed(Resource(PODS, reader.read), self._pods),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
-            self._fed(Resource("/apis/scheduling.k8s.io/v1/priorityclasses", priority_class), self._priorities),
+            self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
             self._fed(Resource("/apis/apps/v1/replicasets", replica_set), Values(self._comes)),
             self._fed(Resource("/apis/apps/v1/statefulsets", stateful_set), Values(self._comes)),
             self._fed(Resource("/apis/batch/v1/jobs", job), Values(self._comes)),

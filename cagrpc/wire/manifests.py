@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from cagrpc.wire.resources import Problems, mapping, members, strings
 from cagrpc.wire.seen import Seen, port, selecting
 from cagrpc.wire.selectors import NOBODY, Identity, Namespaces, Sight, selectors_of
 from cagrpc.wire.tables import pods_of_table
+from cagrpc.wire.times import epoch_seconds
 from solver.model import Node, PodSet, PodSpec
 
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
@@ -170,7 +170,7 @@ class _Reader:
             return  # it waits for its own node, which no new node can be
         if _consumes(document, document.body, requests):
             return
-        self._add(document, document.body, "", 1, since=_epoch_seconds(document.metadata.get("creationTimestamp")))
+        self._add(document, document.body, "", 1, since=epoch_seconds(document.metadata.get("creationTimestamp")))
 
     def _workload(self, document: Document, requests: set[tuple[str, str]]) -> None:
         spec, path = document.spec, "spec"
@@ -369,15 +369,3 @@ def _consumes(document: Document, annotated: Mapping[str, Any], requests: set[tu
     """Whether a ProvisioningRequest of the files stands for these pods: its pod sets are counted, they are not."""
     annotations = strings(mapping(annotated, "metadata", "", []), "annotations", "", [])
     return any((document.namespace, annotations.get(annotation, "")) in requests for annotation in CONSUME_KEYS)
-
-
-def _epoch_seconds(timestamp: Any) -> int:
-    """A metav1.Time as YAML or JSON gives it; 0 where there is none or it cannot be read (it only breaks ties)."""
-    if isinstance(timestamp, str):
-        try:
-            timestamp = datetime.fromisoformat(timestamp)
-        except ValueError:
-            return 0
-    if not isinstance(timestamp, datetime):
-        return 0
-    return int((timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)).timestamp())

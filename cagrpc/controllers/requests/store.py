@@ -1,0 +1,183 @@
+"""The objects that ProvisioningRequests are made of, as the API server has them now: requests, PodTemplates, classes of
+provisioning and of priority. Nothing is decided here, and nothing written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+from cagrpc.controllers.requests.model import Behaviour, Condition, ProvisioningRequest, RequestedPods, Service
+from cagrpc.controllers.view_model import PRIORITY_CLASSES, Followed, TableSink
+from cagrpc.controllers.view_objects import Named
+from cagrpc.controllers.view_workloads import Values
+from cagrpc.errors import InvalidInput
+from cagrpc.kube.client import Client
+from cagrpc.kube.envelopes import Encoding
+from cagrpc.kube.reflector import Reflector, Resource
+from cagrpc.kube.stopping import STOP_SECONDS, stop_all
+from cagrpc.wire import provisioning as wire
+from cagrpc.wire.gen import kubernetes_pb2
+from cagrpc.wire.messages import parse
+from cagrpc.wire.resources import Problems, mapping, strings
+from cagrpc.wire.times import epoch_seconds
+from solver.model import PodSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A PodTemplate, as planning has pods that are made from it."""
+
+    spec: PodSpec
+    """With namespace and all labels: as pods that select each other see them."""
+    priority: int = 0
+
+
+class Objects:
+    """All of them, object by object; no I/O. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._requests: Values[ProvisioningRequest] = Values(self._changed)
+        self._templates: Values[wire.TemplatePod | str] = Values()
+        self._classes: Values[Service] = Values()
+        self._priorities: Values[_Priority] = Values()
+        self._in_order: tuple[ProvisioningRequest, ...] | None = ()
+        self.followed: tuple[Followed[Any], ...] = (
+            Followed(
+                Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True),
+                TableSink(self._requests, self._lock),
+            ),
+            Followed(
+                Resource(wire.POD_TEMPLATES, _template, Encoding.JSON),
+                TableSink(self._templates, self._lock),
+            ),
+            Followed(Resource(PRIORITY_CLASSES, _priority_class), TableSink(self._priorities, self._lock)),
+            Followed(
+                Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True),
+                TableSink(self._classes, self._lock),
+            ),
+        )
+        """All that is to be followed; a cluster may not know what is optional."""
+
+    def requests(self) -> tuple[ProvisioningRequest, ...]:
+        """Oldest first."""
+        with self._lock:
+            if self._in_order is None:
+                found = self._requests.of.values()
+                self._in_order = tuple(sorted(found, key=lambda each: (each.created_at_seconds, each.key)))
+            return self._in_order
+
+    def template(self, namespace: str, name: str) -> Template | str:
+        """Or why there is none, in a sentence."""
+        with self._lock:
+            found = self._templates.of.get(f"{namespace}/{name}")
+            if found is None:
+                return f"there is no PodTemplate {namespace}/{name}"
+            if isinstance(found, str):
+                return f"PodTemplate {namespace}/{name} cannot be meant: {found}"
+            priority = found.priority if found.priority is not None else self._priority(found.priority_class)
+            if priority is None:
+                return f"PodTemplate {namespace}/{name}: there is no PriorityClass {found.priority_class}"
+            return Template(replace(found.spec, namespace=found.namespace, labels=found.labels), priority)
+
+    def service(self, class_name: str) -> Service | None:
+        """What the ProvisioningClass of that name says; None where there is none."""
+        with self._lock:
+            return self._classes.of.get(class_name)
+
+    def _priority(self, class_name: str) -> int | None:
+        if class_name:
+            found = self._priorities.of.get(class_name)
+            return found.value if found else None
+        # As the API server's admission: without a default 0, and the least of several.
+        return min((each.value for each in self._priorities.of.values() if each.default), default=0)
+
+    def _changed(self, _before: ProvisioningRequest | None, _after: ProvisioningRequest | None) -> None:
+        self._in_order = None
+
+
+class Store(Objects):
+    """Thread-safe. It follows the cluster from `start` to `stop`."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self._reflectors = [Reflector(client, each.resource, each.sink) for each in self.followed]
+        self._needed = self._reflectors[:-1]  # who may not see ProvisioningClasses does without them
+
+    def start(self) -> None:
+        for reflector in self._reflectors:
+            reflector.start()
+
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Waits at most so long. May be repeated."""
+        stop_all([reflector.stop for reflector in self._reflectors], wait_seconds)
+
+    @property
+    def synced(self) -> bool:
+        """Whether all has been listed once, as far as it can be."""
+        return all(each.synced or (each not in self._needed and each.problem is not None) for each in self._reflectors)
+
+    @property
+    def problem(self) -> str | None:
+        """Why requests are not known as they are now; None where all is well."""
+        return next((each.problem for each in self._needed if each.problem), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Priority:
+    value: int
+    default: bool
+    """Whether pods have it that name no class."""
+
+
+def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
+    """Whatever it says: what of it cannot be meant is in its `problems`."""
+    problems: Problems = []
+    metadata = mapping(document, "metadata", "", problems)
+    spec = mapping(document, "spec", "", problems)
+    pod_sets = wire.pod_sets(spec, problems)
+    parameters = strings(spec, "parameters", "spec", problems)
+    status = mapping(document, "status", "", [])  # what cannot be read there is no mistake of who asks
+    found = ProvisioningRequest(
+        uid=str(metadata.get("uid") or ""),
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata.get("name") or ""),
+        class_name=str(spec.get("provisioningClassName") or ""),
+        pod_sets=tuple(RequestedPods(name, count) for name, count in pod_sets),
+        parameters=parameters,
+        created_at_seconds=float(epoch_seconds(metadata.get("creationTimestamp"))),
+        resource_version=str(metadata.get("resourceVersion") or ""),
+        generation=int(metadata.get("generation") or 1),
+        conditions={each.type: Condition(*each) for each in wire.conditions(status)},
+        details=strings(status, "provisioningClassDetails", "status", []),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        problems=tuple(problems),
+    )
+    return Named(found.key, found)
+
+
+def _template(document: dict[str, Any]) -> Named[wire.TemplatePod | str]:
+    name = _name(document)
+    try:
+        return Named(name, wire.template_pod(document))
+    except InvalidInput as error:
+        return Named(name, str(error))
+
+
+def _provisioning_class(document: dict[str, Any]) -> Named[Service]:
+    behaviour, parameters = wire.provisioning_class(document)
+    atomic = Behaviour(behaviour) is Behaviour.ATOMIC
+    # It is as the proposal's class of that behaviour is: checking reserves nothing.
+    return Named(_name(document), Service(Behaviour(behaviour), atomic, parameters))
+
+
+def _priority_class(data: bytes) -> Named[_Priority]:
+    found = parse(kubernetes_pb2.PriorityClass, data)
+    return Named(found.metadata.name, _Priority(found.value, found.globalDefault))
+
+
+def _name(document: dict[str, Any]) -> str:
+    metadata = mapping(document, "metadata", "", [])
+    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    return f"{namespace}/{name}" if namespace else name
