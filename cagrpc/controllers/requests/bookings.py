@@ -1,0 +1,161 @@
+"""Room that is kept for requests: where, and how much of it their pods have taken by now. Pure.
+
+A booking is kept on the nodes that have its label, first come first served; only one without nodes of its own is kept
+wherever there is room. Room is found by first fit, the largest pods first: the same each time, as long as nothing
+changes, and quick. Where pods look at each other, the planner finds it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from cagrpc.controllers.requests.model import Booking, booking_label
+from cagrpc.controllers.requests.worlds import may_run_on, taken
+from cagrpc.controllers.state import ClusterNode, ClusterState, Consumer, ConsumerStage
+from solver.eligibility import ports_collide
+from solver.model import PODS, Budget, Node, PodSet, PodSpec, Problem, RunningPods, WhenUnsatisfiable
+from solver.solve import solve
+
+_BUDGET = Budget(deterministic_seconds=0.1)
+"""For a booking whose pods look at each other."""
+_PASSING = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""Taints of a node that may be back in a moment: what is kept there stays."""
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Room that is kept."""
+
+    on: Mapping[str, tuple[RunningPods, ...]]
+    """By node."""
+    short: Mapping[str, int]
+    """Of bookings (UID) that no longer find room for all their pods, how many pods find none."""
+    uids: Mapping[str, tuple[str, ...]]
+    """By node, whose the room is; sorted."""
+
+
+def hold(bookings: Sequence[Booking], state: ClusterState) -> Held:
+    """`bookings` in the order in which they were made. Nodes that are not Ready for a moment keep what is kept there,
+    as long as they are in the cluster."""
+    wanted = {booking_label(booking.uid) for booking in bookings}
+    anywhere = any(booking.anywhere for booking in bookings)
+    rooms = [_Room(each) for each in state.nodes if anywhere or not wanted.isdisjoint(each.node.labels)]
+    labelled: defaultdict[str, list[_Room]] = defaultdict(list)
+    for room in rooms:
+        for label in wanted.intersection(room.node.labels):
+            labelled[label].append(room)
+    short: dict[str, int] = {}
+    for booking in bookings:
+        places = rooms if booking.anywhere else labelled[booking_label(booking.uid)]
+        missing = _place(booking, places)
+        if missing:
+            short[booking.uid] = missing
+    kept = [room for room in rooms if room.kept]
+    return Held(
+        {room.node.name: tuple(RunningPods(spec, count) for spec, count in room.kept.items()) for room in kept},
+        short,
+        {room.node.name: tuple(sorted(room.uids)) for room in kept},
+    )
+
+
+class _Room:
+    """A node, and what is kept on it by now."""
+
+    def __init__(self, each: ClusterNode) -> None:
+        taints = tuple(taint for taint in each.node.taints if taint.key not in _PASSING)
+        self.node = replace(each.node, taints=taints)
+        self.free = dict(each.node.free)
+        self.ports = [port for running in each.node.running for port in running.spec.host_ports]
+        self.kept: Counter[PodSpec] = Counter()
+        self.uids: set[str] = set()
+
+    def fits(self, spec: PodSpec) -> int:
+        """How many such pods it has room for, by resources and ports."""
+        if any(ports_collide(one, other) for one in spec.host_ports for other in self.ports):
+            return 0
+        most = min(self.free.get(name, 0) // amount for name, amount in (*spec.requests, (PODS, 1)))
+        return max(0, min(most, 1) if spec.host_ports else most)
+
+    def keep(self, spec: PodSpec, count: int, uid: str) -> None:
+        for name, amount in taken([(spec, count)]).items():
+            self.free[name] = self.free.get(name, 0) - amount
+        self.ports.extend(spec.host_ports)
+        self.kept[spec] += count
+        self.uids.add(uid)
+
+    def standing(self) -> Node:
+        """As the planner would have it."""
+        kept = tuple(RunningPods(spec, count) for spec, count in self.kept.items())
+        return replace(self.node, free=dict(self.free), running=(*self.node.running, *kept))
+
+
+def _place(booking: Booking, rooms: Sequence[_Room]) -> int:
+    """Keeps room for the booking; how many of its pods find none."""
+    pods = [(spec, count) for spec, count in booking.pods if count > 0]
+    if any(_looks_at_others(spec) for spec, _ in pods):
+        return _planned(booking, pods, rooms)
+    missing = 0
+    for spec, count in _largest_first(pods):
+        left = count
+        for room in rooms:
+            if not left:
+                break
+            here = min(left, room.fits(spec))
+            if here and may_run_on(spec, room.node):
+                room.keep(spec, here, booking.uid)
+                left -= here
+        missing += left
+    return missing
+
+
+def _looks_at_others(spec: PodSpec) -> bool:
+    strict = any(each.when_unsatisfiable is not WhenUnsatisfiable.SCHEDULE_ANYWAY for each in spec.topology_spread)
+    return bool(spec.pod_affinity or spec.pod_anti_affinity or strict)
+
+
+def _planned(booking: Booking, pods: Iterable[tuple[PodSpec, int]], rooms: Sequence[_Room]) -> int:
+    pod_sets = tuple(PodSet(booking.key, spec, count) for spec, count in pods)
+    plan = solve(Problem(pod_sets, nodes=tuple(room.standing() for room in rooms)), _BUDGET)
+    by_name = {room.node.name: room for room in rooms}
+    for placed in plan.existing:
+        for index, count in placed.pods.items():
+            by_name[placed.node].keep(plan.pod_classes[index].spec, count, booking.uid)
+    return sum(each.count for each in plan.unplaced)
+
+
+def _largest_first(pods: Sequence[tuple[PodSpec, int]]) -> list[tuple[PodSpec, int]]:
+    """By the largest share that a pod has of what all of them ask for together."""
+    total = taken(pods)
+    return sorted(pods, key=lambda each: -max(amount / total[name] for name, amount in (*each[0].requests, (PODS, 1))))
+
+
+def consumed(
+    pods: Sequence[tuple[PodSpec, int]], consumers: Iterable[Consumer], before: Mapping[int, int]
+) -> dict[int, int]:
+    """Of each of a request's pod sets (spec and count), how many pods have been there: bound, or done. None is counted
+    twice, and one that is gone again stays counted: `before` is what was counted last.
+
+    A consumer is one of the pod set that has its spec; else its requests; else of any that still lacks pods.
+    """
+    now: Counter[int] = Counter()
+
+    def count(there: Counter[_Key], keys: Sequence[_Key]) -> None:
+        """Consumers with a pod set's key are its own, as many as it lacks; they are taken off."""
+        for number, (key, (_, most)) in enumerate(zip(keys, pods, strict=True)):
+            mine = min(most - now[number], there[key])
+            now[number] += mine
+            there[key] -= mine
+
+    alike = Counter(each.spec for each in consumers if each.stage is not ConsumerStage.PENDING)
+    count(alike, [spec for spec, _ in pods])
+    as_large: Counter[tuple[tuple[str, int], ...]] = Counter()
+    for spec, left in alike.items():
+        as_large[spec.requests] += left
+    count(as_large, [spec.requests for spec, _ in pods])
+    count(Counter({None: as_large.total()}), [None] * len(pods))
+    return {number: min(most, max(now[number], before.get(number, 0))) for number, (_, most) in enumerate(pods)}
