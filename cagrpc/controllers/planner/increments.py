@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from cagrpc.controllers.connected import connected
 from cagrpc.controllers.planner.problem import Question, class_key
 from cagrpc.controllers.planner.realising import Course
 from cagrpc.controllers.state import PodRef
@@ -103,7 +104,9 @@ def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
     all others, in parts of at most `LARGEST_INCREMENT` nodes and `MOST_PODS` pods that tear no gang apart."""
     alone: defaultdict[str, list[NewNode]] = defaultdict(list)
     pods: Counter[str] = Counter()
-    for tied in _tied(list(nodes)):
+    every = list(nodes)
+    for positions in connected([node.gangs for node in every]):
+        tied = [every[position] for position in positions]
         groups = {node.node_group for node in tied}
         if len(groups) > 1:
             yield tuple(tied)
@@ -117,26 +120,6 @@ def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
         alone[group_id].extend(tied)
         pods[group_id] += more
     yield from map(tuple, alone.values())
-
-
-def _tied(nodes: Sequence[NewNode]) -> list[list[NewNode]]:
-    """Nodes connected by common gangs."""
-    leader = list(range(len(nodes)))
-
-    def find(number: int) -> int:
-        while leader[number] != number:
-            leader[number] = leader[leader[number]]
-            number = leader[number]
-        return number
-
-    first: dict[str, int] = {}
-    for number, node in enumerate(nodes):
-        for gang in node.gangs:
-            leader[find(number)] = find(first.setdefault(gang, number))
-    found: defaultdict[int, list[NewNode]] = defaultdict(list)
-    for number, node in enumerate(nodes):
-        found[find(number)].append(node)
-    return list(found.values())
 
 
 def still_wanted(part: tuple[NewNode, ...], waits: Callable[[PodRef], bool]) -> tuple[NewNode, ...] | None:

@@ -28,13 +28,13 @@ from cagrpc.controllers.planner.room import Room
 from cagrpc.controllers.planner.serving import Serving, serving
 from cagrpc.controllers.planner.shortages import Shortages, offering
 from cagrpc.controllers.settings import PlannerSettings
+from cagrpc.controllers.sound import sound
 from cagrpc.controllers.state import Arrivals, ClusterState, PodRef
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, Increment
 from solver import explain, solve
 from solver.errors import ProblemError
 from solver.model import Budget, NodeGroup, Plan, Problem
-from solver.validate import validate
 
 log = logging.getLogger(__name__)
 
@@ -264,14 +264,8 @@ class PlannerLoop:
             return problem, solve(problem, self._budget)
         except ProblemError as error:
             log.warning("planning without what cannot be meant: %s", "; ".join(error.problems)[:2000])
-        sound = replace(
-            problem,
-            pod_sets=tuple(each for each in problem.pod_sets if _sound(Problem((each,)))),
-            nodes=tuple(each for each in problem.nodes if _sound(Problem((), nodes=(each,)))),
-            daemon_sets=tuple(each for each in problem.daemon_sets if _sound(Problem((), daemon_sets=(each,)))),
-            previous=None,
-        )
-        return sound, solve(sound, self._budget)
+        left = sound(problem)
+        return left, solve(left, self._budget)
 
     def _apply(self, handed: HandedOut, planned: _Look, record_id: str, gap: float) -> _Outcome:
         """Asks the fleet for each part, but for what has changed while planning: that is news for the next round."""
@@ -341,14 +335,6 @@ class PlannerLoop:
     def _tell(self, notes: Iterable[Note]) -> None:
         for note in notes:
             self._say(note)
-
-
-def _sound(problem: Problem) -> bool:
-    try:
-        validate(problem)
-    except ProblemError:
-        return False
-    return True
 
 
 def _to_be_had(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from cagrpc.controllers.kept import requested
 from cagrpc.controllers.requests.model import Booking, booking_label
-from cagrpc.controllers.requests.worlds import may_run_on, taken
+from cagrpc.controllers.requests.worlds import may_run_on
 from cagrpc.controllers.state import ClusterNode, ClusterState, Consumer, ConsumerStage
 from solver.eligibility import ports_collide
 from solver.model import PODS, Budget, Node, PodSet, PodSpec, Problem, RunningPods, WhenUnsatisfiable
@@ -82,7 +83,7 @@ class _Room:
         return max(0, min(most, 1) if spec.host_ports else most)
 
     def keep(self, spec: PodSpec, count: int, uid: str) -> None:
-        for name, amount in taken([(spec, count)]).items():
+        for name, amount in requested([(spec, count)]).items():
             self.free[name] = self.free.get(name, 0) - amount
         self.ports.extend(spec.host_ports)
         self.kept[spec] += count
@@ -130,7 +131,7 @@ def _planned(booking: Booking, pods: Iterable[tuple[PodSpec, int]], rooms: Seque
 
 def _largest_first(pods: Sequence[tuple[PodSpec, int]]) -> list[tuple[PodSpec, int]]:
     """By the largest share that a pod has of what all of them ask for together."""
-    total = taken(pods)
+    total = requested(pods)
     return sorted(pods, key=lambda each: -max(amount / total[name] for name, amount in (*each[0].requests, (PODS, 1))))
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from cagrpc.controllers.kept import requested
 from cagrpc.controllers.requests.choosing import MOST_OVERTAKEN, Attempt, Choice, Left, Purse
 from cagrpc.controllers.requests.model import Candidate
 from cagrpc.controllers.requests.worlds import may_run_on, pods_of, problem_of
@@ -13,11 +14,12 @@ from cagrpc.fleet.model import LARGEST_INCREMENT
 from cagrpc.wire.nodes import ZONE
 from solver import explain, solve
 from solver.explain_kinds import advice
+from solver.explain_pods import REQUEST
 from solver.explain_question import settled
 from solver.model import PODS, Node, Plan, PodClass, Problem, Resources
 from solver.quantities import format_quantity
 
-_MOST_REASONS = 3
+_MOST_REASONS = 2
 _MOST_WAYS = 2
 _EXPLAIN_SHARE = 0.2
 """Of the budget, for one request."""
@@ -77,15 +79,16 @@ def _lacking(candidate: Candidate, plan: Plan) -> Iterator[str]:
 
 
 def _ways(world: Problem, candidate: Candidate, purse: Purse) -> list[str]:
-    """The smallest changes that would serve it, each enough."""
+    """The smallest changes that would serve it, each enough; that it asks for less only where nothing else would."""
     if purse.empty or len(world.nodes) + len(world.node_groups) > _MOST_EXPLAINED:
         return []
     problem = replace(world, pod_sets=tuple(pods_of([candidate], gang=candidate.key)), previous=None)
     plan = solve(problem, purse.part(_FIT_SHARE))
     if not plan.unplaced:
         return []
-    explanation = explain(problem, plan, purse.part(_EXPLAIN_SHARE))
-    return [", and ".join(map(advice, way.changes)) for each in explanation.unserved for way in each.ways][:_MOST_WAYS]
+    ways = [way.changes for each in explain(problem, plan, purse.part(_EXPLAIN_SHARE)).unserved for way in each.ways]
+    more = [changes for changes in ways if all(change.kind != REQUEST.name for change in changes)]
+    return [", and ".join(map(advice, changes)) for changes in (more or ways)[:_MOST_WAYS]]
 
 
 def short_of(found: Attempt) -> str:
@@ -117,13 +120,12 @@ def short_of(found: Attempt) -> str:
 
 def _left(problem: Problem, plan: Plan) -> dict[str, Resources]:
     """By node, what the plan leaves."""
-    left = {node.name: dict(node.free) for node in problem.nodes}
+    left: dict[str, Resources] = {node.name: node.free for node in problem.nodes}
     for placed in plan.existing:
+        used = requested((plan.pod_classes[index].spec, count) for index, count in placed.pods.items())
         free = left[placed.node]
-        for index, count in placed.pods.items():
-            for name, amount in (*plan.pod_classes[index].spec.requests, (PODS, 1)):
-                free[name] = free.get(name, 0) - amount * count
-    return dict(left)
+        left[placed.node] = {name: amount - used.get(name, 0) for name, amount in free.items()}
+    return left
 
 
 def _blocking(cls: PodClass, left: Sequence[Resources]) -> Iterator[str]:

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from cagrpc.controllers.kept import requested
 from cagrpc.controllers.requests.model import Candidate
 from cagrpc.controllers.requests.world import World
 from cagrpc.controllers.sound import sound
 from solver.eligibility import why_not_eligible
-from solver.model import PODS, Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
+from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
 
 
 def problem_of(world: World, pod_sets: Iterable[PodSet]) -> Problem:
@@ -64,15 +65,6 @@ def may_run_on(spec: PodSpec, node: Node) -> bool:
     return why_not_eligible(spec, node.labels, node.taints, node.name) is None
 
 
-def taken(pods: Iterable[tuple[PodSpec, int]]) -> dict[str, int]:
-    """What pods take of a node, `pods` among it."""
-    total: Counter[str] = Counter()
-    for spec, count in pods:
-        for name, amount in (*spec.requests, (PODS, 1)):
-            total[name] += amount * count
-    return dict(total)
-
-
 def without(world: World, on_nodes: Mapping[str, Resources], deltas: Mapping[str, int]) -> World:
     """Beside what is kept on nodes that stand, and so many new nodes."""
     groups = {group.id: group for group in world.groups}
@@ -117,4 +109,4 @@ def held_alone(plan: Plan, who: frozenset[int]) -> tuple[dict[str, Resources], d
     for nodes in plan.nodes:
         if nodes.pods and nodes.pods.keys() <= who:
             deltas[nodes.node_group] += nodes.count
-    return {name: taken(pods) for name, pods in mine.items() if pods}, dict(deltas)
+    return {name: requested(pods) for name, pods in mine.items() if pods}, dict(deltas)
