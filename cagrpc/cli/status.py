@@ -50,7 +50,8 @@ def print_status(
 def _increments(in_flight: Sequence[Mapping[str, Any]]) -> Any:
     result = table("Increments in flight", "id", "phase", "nodes", "pods", "waits for", right=("pods",))
     for each in in_flight:
-        result.add_row(each["id"], each["phase"], _groups(each["deltas"]), str(each["pods"]), each["message"])
+        whom = f"{len(each['requests'])} requests" if each["requests"] else str(each["pods"])
+        result.add_row(each["id"], each["phase"], _groups(each["deltas"]), whom, each["message"])
     return result
 
 

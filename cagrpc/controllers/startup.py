@@ -1,6 +1,7 @@
 """What happens to the nodes of an increment once all of them are ready, with any backend: with `realise: bind` its pods
 are bound to them while nobody else may; then the start-up taint is lifted, when `waves` says so, and the fleet is told.
-Nodes that carry the taint and that no increment in flight holds are let go too.
+Nodes that are for ProvisioningRequests get the labels of these in the write that lifts the taint: at no time is one
+seen that is neither held nor booked. Nodes that carry the taint and that no increment in flight holds are let go too.
 
 Every step can be repeated, so a crash at any point costs nothing: bound pods stay bound, lifted taints stay lifted, and
 the increment is held until `Fleet.release`.
@@ -15,13 +16,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cagrpc.controllers.parallel import in_parallel
+from cagrpc.controllers.requests.model import BOOKED, booking_label
 from cagrpc.controllers.settings import START_UP_TAINT, Realise
 from cagrpc.controllers.state import PodRef
 from cagrpc.controllers.taints import NODES, lift
 from cagrpc.controllers.waves import Waves
-from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavailable
+from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInput, NotFound, Unavailable
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, InstanceState, Phase
+from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, InstanceState, Phase, requests_among
 from cagrpc.kube.client import Client
 
 _log = logging.getLogger(__name__)
@@ -40,6 +42,10 @@ class HeldNodes(Protocol):
     def held_nodes(self) -> Mapping[str, str]:
         """Provider id to name of every Node with our start-up taint. Raises Unavailable while the cluster is not
         known."""
+        ...
+
+    def node_names(self) -> Mapping[str, str]:
+        """Provider id to name of every Node."""
         ...
 
     def pod_of(self, uid: str) -> PodRef | None:
@@ -91,6 +97,8 @@ class StartUp:
         self._clock = clock
         self._lifted: dict[str, float] = {}
         """Names of nodes that the view may not have seen lifted yet, and when that was."""
+        self._labelled: set[str] = set()
+        """Instances without the taint that have their labels."""
         self._bound = 0
         """All that were ever bound."""
         self._stuck: dict[str, float] = {}
@@ -107,6 +115,7 @@ class StartUp:
         snapshot = self._fleet.snapshot
         ready = [status for status in snapshot.increments if status.phase is Phase.READY and status.held]
         self._stuck = {status.id: self._stuck[status.id] for status in ready if status.id in self._stuck}
+        self._labelled &= {node.instance_id for status in ready for node in status.held}
         due = self._waves.due(snapshot, held.keys())
         problems: list[CagrpcError] = []
         bound = {}
@@ -122,7 +131,8 @@ class StartUp:
                     self._let_go(status, due[status.id], held, bound[status.id])
                 except CagrpcError as error:
                     problems.append(error)
-        self._lift(name for provider_id, name in held.items() if provider_id in _held_by_nobody(snapshot, held))
+        loose = _held_by_nobody(snapshot, held)
+        self._lift({name: {} for provider_id, name in held.items() if provider_id in loose})
         if problems:
             raise problems[0]
 
@@ -143,10 +153,15 @@ class StartUp:
         """Lifts and releases what is bound. `due` are the nodes whose turn it is; the increment is released with the
         last of them."""
         started = self._clock()
-        lifted = self._lift(held[node.instance_id] for node in due if node.instance_id in held)
+        lifted = self._lift({held[each.instance_id]: _labels(each) for each in due if each.instance_id in held})
+        self._label([each for each in due if each.instance_id not in held and _labels(each)])
         whole = len(due) == len(status.held)
         if whole:
-            self._fleet.release(status.id)
+            try:
+                self._fleet.release(status.id)
+            except FailedPrecondition as error:
+                _log.info("increment %s: taken back while it was let go: %s", status.id, error)
+                return
         if whole or lifted:
             _log.info(
                 "increment %s: %d pods bound, %d left to the scheduler%s; %d nodes let go in %.1f s",
@@ -196,16 +211,25 @@ class StartUp:
         self._bound += 1
         return None
 
-    def _lift(self, nodes: Iterable[str]) -> int:
-        """How many were lifted by this."""
-        due = [node for node in nodes if node not in self._lifted]
+    def _lift(self, nodes: Mapping[str, Mapping[str, str]]) -> int:
+        """Name -> labels to put on. How many were lifted by this."""
+        due = [each for each in nodes.items() if each[0] not in self._lifted]
         lifted = in_parallel("lift", self._lift_one, due, _WORKERS)
         return sum(lifted)
 
-    def _lift_one(self, node: str) -> bool:
-        lifted = lift(self._client, node, START_UP_TAINT)
+    def _lift_one(self, due: tuple[str, Mapping[str, str]]) -> bool:
+        node, labels = due
+        lifted = lift(self._client, node, START_UP_TAINT, labels)
         self._lifted[node] = self._clock()
         return lifted
+
+    def _label(self, nodes: Iterable[HeldNode]) -> None:
+        """Nodes that do not carry the taint: lifted before, or by others."""
+        due = [each for each in nodes if each.instance_id not in self._labelled]
+        names = self._view.node_names() if due else {}
+        known = {names[each.instance_id]: _labels(each) for each in due if each.instance_id in names}
+        in_parallel("label", lambda each: lift(self._client, each[0], START_UP_TAINT, each[1]), known.items(), _WORKERS)
+        self._labelled.update(each.instance_id for each in due)
 
 
 def _held_by_nobody(snapshot: FleetSnapshot, held: Mapping[str, str]) -> set[str]:
@@ -219,6 +243,11 @@ def _held_by_nobody(snapshot: FleetSnapshot, held: Mapping[str, str]) -> set[str
         for instance in snapshot.groups[group].instances
         if instance.id in loose and instance.state is InstanceState.RUNNING
     }
+
+
+def _labels(node: HeldNode) -> dict[str, str]:
+    """Of the ProvisioningRequests that it is for."""
+    return {booking_label(uid): BOOKED for uid in requests_among(node.pods)}
 
 
 def _name(pod: PodRef) -> str:

@@ -1,4 +1,4 @@
-"""Taking a taint off a Node, and nothing else, whoever else writes that Node meanwhile."""
+"""Taking a taint off a Node, with labels put on in the same write, whoever else writes that Node meanwhile."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NODES = "/api/v1/nodes"
 _ATTEMPTS = 5
 
 
-def lift(client: Client, node: str, key: str) -> bool:
-    """Reads the Node and takes taints of `key` off it. Whether there was one; False too where there is no such Node.
-    Raises Conflict where others wrote it at the same time again and again.
+def lift(client: Client, node: str, key: str, labels: Mapping[str, str] | None = None) -> bool:
+    """Reads the Node, takes taints of `key` off it and puts the labels on. Whether there was such a taint; False too
+    where there is no such Node. Raises Conflict where others wrote it at the same time again and again.
 
     Taints are a list without keys, so the whole list is written, on condition that the Node is still as it was read.
     """
@@ -25,14 +25,17 @@ def lift(client: Client, node: str, key: str) -> bool:
             document = client.get(path)
             taints = document.get("spec", {}).get("taints", ())
             rest = [taint for taint in taints if taint["key"] != key]
-            if len(rest) == len(taints):
+            known = document["metadata"].get("labels") or {}
+            missing = {name: value for name, value in (labels or {}).items() if known.get(name) != value}
+            was_there = len(rest) < len(taints)
+            if not (was_there or missing):
                 return False
-            version = document["metadata"]["resourceVersion"]
+            metadata = {"resourceVersion": document["metadata"]["resourceVersion"], "labels": missing}
             try:
-                client.patch(path, {"metadata": {"resourceVersion": version}, "spec": {"taints": rest}})
+                client.patch(path, {"metadata": metadata, **({"spec": {"taints": rest}} if was_there else {})})
             except Conflict:
                 continue
-            return True
+            return was_there
     except NotFound:
         return False
     raise Conflict(f"node {node}: taint {key} cannot be taken off: others write the node all the time")

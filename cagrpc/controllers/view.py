@@ -80,6 +80,10 @@ class ClusterView:
             raise Unavailable(unknown)
         return self._model.held_nodes()
 
+    def node_names(self) -> Mapping[str, str]:
+        """Provider ids and names of all nodes, as they are known."""
+        return self._model.node_names()
+
     def pod_of(self, uid: str) -> PodRef | None:
         """A pod that waits."""
         return self._model.pod_of(uid)

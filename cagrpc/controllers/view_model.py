@@ -153,6 +153,10 @@ class ClusterModel:
         with self._lock:
             return self._nodes.held()
 
+    def node_names(self) -> Mapping[str, str]:
+        with self._lock:
+            return self._nodes.names()
+
     def state(self, without: AbstractSet[str]) -> ClusterState:
         with self._lock:
             classes = self._pods.classes

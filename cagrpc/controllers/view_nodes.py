@@ -157,6 +157,11 @@ class Nodes:
             self._held = {each.provider_id: each.key for each in seen if each and each.held and each.provider_id}
         return self._held
 
+    def names(self) -> Mapping[str, str]:
+        """Of all nodes, by provider id."""
+        seen = (use.seen for use in self._uses.values())
+        return {each.provider_id: each.key for each in seen if each and each.provider_id}
+
     def shown(self, by: Seen, sight: Sight) -> tuple[ClusterNode, ...]:
         """All nodes, by name."""
         if self._order is None:

@@ -6,7 +6,7 @@ module holds no behaviour; `journal` keeps increments, `fleet` changes them, `ba
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -28,6 +28,11 @@ def request_key(uid: str) -> str:
 def request_of(key: str) -> str | None:
     """The UID of the ProvisioningRequest that the key stands for; None for a pod's."""
     return key.removeprefix(_REQUEST) if key.startswith(_REQUEST) else None
+
+
+def requests_among(keys: Iterable[str]) -> tuple[str, ...]:
+    """The UIDs of the ProvisioningRequests that these keys stand for, in their order; without pods."""
+    return tuple(uid for uid in map(request_of, keys) if uid is not None)
 
 
 class InstanceState(StrEnum):
@@ -109,6 +114,11 @@ class Increment:
     gap: float | None = None
     """Of the plan it comes from, a fraction of its cost."""
 
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """UIDs of the ProvisioningRequests that it is for. An increment is for these or for pods, never for both."""
+        return requests_among(sorted(self.pods)) if request_of(next(iter(self.pods), "")) is not None else ()
+
 
 @dataclass(frozen=True, slots=True)
 class HeldNode:
@@ -168,6 +178,8 @@ class FleetSnapshot:
     held_instances: frozenset[str] = field(default_factory=frozenset)
     """Instances of increments in flight, and what failed ones still have to get rid of: their nodes keep the start-up
     taint. So does one that is not in `group_of_instance` either, which no look has found yet."""
+    requested_instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Instances that were ordered for ProvisioningRequests, in flight or let go, and the UIDs of these."""
     in_flight_pods: frozenset[str] = field(default_factory=frozenset)
-    """Pods that an increment in flight is meant to serve. One that is being rolled back serves nobody any more, so its
-    pods are not among them and may look elsewhere at once."""
+    """Pods that an increment in flight is meant to serve; pods, no requests. One that is being rolled back serves
+    nobody any more, so its pods are not among them and may look elsewhere at once."""

@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc.fleet.increments import held, must_go, progress
-from cagrpc.fleet.model import FleetSnapshot, GroupState, IncrementStatus, Instance, InstanceState, Phase
+from cagrpc.fleet.model import (
+    FleetSnapshot,
+    GroupState,
+    IncrementStatus,
+    Instance,
+    InstanceState,
+    Phase,
+    requests_among,
+)
 from cagrpc.fleet.records import Contents, IncrementRecord, MemberState
 from cagrpc.fleet.sight import Sight
 from solver.model import Limit, NodeGroup
@@ -127,7 +135,7 @@ def _in_flight_pods(contents: Contents, sight: Sight) -> Iterator[str]:
     """What is being rolled back serves nobody any more, and neither does a node that was deleted, or that vanished from
     an increment that was ready: their pods may look elsewhere at once."""
     for record in contents.increments.values():
-        if not record.phase.in_flight or record.phase is Phase.ROLLING_BACK:
+        if not record.phase.in_flight or record.phase is Phase.ROLLING_BACK or record.increment.requests:
             continue
         planned = record.planned() if record.increment.placements else {}
         lost = {
@@ -138,6 +146,16 @@ def _in_flight_pods(contents: Contents, sight: Sight) -> Iterator[str]:
             for pod in (planned[member.token].pods if planned else ())
         }
         yield from record.increment.pods - lost
+
+
+def _requested_instances(contents: Contents, sight: Sight) -> Iterator[tuple[str, frozenset[str]]]:
+    for record in contents.increments.values():
+        if record.failing or not record.increment.requests:
+            continue
+        planned = record.planned()
+        for member in record.remaining:
+            if member.token in sight.machines:
+                yield sight.machines[member.token].id, frozenset(requests_among(planned[member.token].pods))
 
 
 def _latest(contents: Contents) -> Iterator[IncrementRecord]:
@@ -176,6 +194,7 @@ def snapshot(
         increments=tuple(status(record, sight) for record in contents.increments.values() if record.id in told),
         limits=tuple(used(limit, groups, seen.targets) for limit in limits),
         held_instances=frozenset(_held_instances(contents, sight)),
+        requested_instances=dict(_requested_instances(contents, sight)),
         in_flight_pods=frozenset(_in_flight_pods(contents, sight)),
     )
     return previous if result == previous else replace(result, version=previous.version + 1)

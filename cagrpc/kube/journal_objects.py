@@ -96,7 +96,7 @@ def increment_body(record: IncrementRecord) -> dict[str, Any]:
         "origin": str(record.increment.origin),
         "reason": record.increment.reason[:_LONGEST_TEXT],
         "plan": record.increment.plan,
-        "pods": len(record.increment.pods),
+        "pods": len(record.increment.pods) - len(record.increment.requests),
         "content": pack(increment),
     }
     if record.increment.cost_usd_per_hour is not None:

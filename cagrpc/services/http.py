@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from cagrpc.errors import InvalidInput, Unavailable
-from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, requests_among
 from cagrpc.services.decisions import Decisions
 from cagrpc.services.metrics import CONTENT_TYPE, Metrics
 
@@ -128,14 +128,22 @@ def _increment(status: IncrementStatus) -> dict[str, Any]:
         "phase": status.phase.value,
         "deltas": dict(status.increment.deltas),
         "origin": status.increment.origin.value,
-        "pods": len(status.increment.pods),
+        "pods": len(status.increment.pods) - len(status.increment.requests),
+        "requests": list(status.increment.requests),
         "reason": status.increment.reason,
         "plan": status.increment.plan,
         "cost_usd_per_hour": status.increment.cost_usd_per_hour,
         "gap": status.increment.gap,
         "message": status.message,
         "short_groups": list(status.short_groups),
-        "held": [{"instance": n.instance_id, "node_group": n.node_group, "pods": len(n.pods)} for n in status.held],
+        "held": [
+            {
+                "instance": node.instance_id,
+                "node_group": node.node_group,
+                "pods": len(node.pods) - len(requests_among(node.pods)),
+            }
+            for node in status.held
+        ],
         "created_at_seconds": status.created_at_seconds,
         "deadline_at_seconds": status.deadline_at_seconds,
     }

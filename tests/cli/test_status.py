@@ -16,7 +16,7 @@ def printed(status: dict[str, Any], increments: list[dict[str, Any]], plans: lis
 
 
 READY = {"ready": True, "why_not_ready": "", "increments_in_flight": 0, "drive": "plan", "waiting_pods": 4}
-INCREMENT = {"id": "ab12", "phase": "creating", "deltas": {"m7i.large": 3, "g4dn.xlarge": 1}, "pods": 9}
+INCREMENT = {"id": "ab12", "phase": "creating", "deltas": {"m7i.large": 3, "g4dn.xlarge": 1}, "pods": 9, "requests": []}
 
 
 def test_a_server_with_nothing_to_do_says_so() -> None:
@@ -36,6 +36,11 @@ def test_why_it_is_not_ready_and_what_is_in_flight() -> None:
     assert "m7i.large+3, g4dn.xlarge+1" in text
     assert "2 of 4 instances run" in text
     assert "cd34" not in text
+
+
+def test_an_increment_for_requests_is_not_for_pods() -> None:
+    text = printed(READY, [{**INCREMENT, "pods": 0, "requests": ["u1", "u2"], "message": ""}], [])
+    assert "2 requests" in text
 
 
 def test_a_round_with_what_it_left_out() -> None:

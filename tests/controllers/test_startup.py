@@ -32,12 +32,11 @@ class View:
             raise Unavailable("the list of nodes is still to come")
         if self.stands_still is not None:
             return self.stands_still
+        return {key: name for key, name in self.node_names().items() if START_UP_TAINT in self.cluster.taints(name)}
+
+    def node_names(self) -> Mapping[str, str]:
         nodes = [document for path, document in self.cluster.objects.items() if "/nodes/" in path]
-        return {
-            node["spec"]["providerID"]: node["metadata"]["name"]
-            for node in nodes
-            if START_UP_TAINT in self.cluster.taints(node["metadata"]["name"])
-        }
+        return {node["spec"]["providerID"]: node["metadata"]["name"] for node in nodes}
 
     def pod_of(self, uid: str) -> PodRef | None:
         for path, pod in self.cluster.objects.items():

@@ -195,9 +195,23 @@ def _deletes_while_held(fleet: Fleet, directory: Path) -> None:
     _until_quiet(fleet)
 
 
+def _withdrawn(fleet: Fleet, *phases: Phase) -> None:
+    """Taken back once it has come so far; a run before this one may have done it."""
+    _grow(fleet, Increment({"a": 2, "b": 1}))
+    for _ in range(_ROUNDS):
+        fleet.reconcile()
+        (status,) = fleet.snapshot.increments
+        if status.phase in phases:
+            fleet.withdraw(status.id, "no longer wanted")
+        if not fleet.snapshot.increments[0].phase.in_flight:
+            return
+
+
 SCENARIOS_WITH_A_CLUSTER: dict[str, Callable[[Fleet, Path], None]] = {
     "held": _held,
     "deletes while held": _deletes_while_held,
+    "withdrawn in creation": lambda fleet, _: _withdrawn(fleet, Phase.CREATING, Phase.READY),
+    "withdrawn while held": lambda fleet, _: _withdrawn(fleet, Phase.READY),
 }
 
 SCENARIOS: dict[str, Callable[[Fleet], None]] = {

@@ -120,6 +120,11 @@ STORIES = [
         id="deletes while held",
     ),
     pytest.param(Story("held", 3, 3, {}, "rolled-back", frozenset(_FALL), fail_from=2), id="late failure with nodes"),
+    pytest.param(Story("withdrawn in creation", 3, 3, {}, "rolled-back", frozenset(_FALL)), id="withdrawn in creation"),
+    pytest.param(
+        Story("withdrawn while held", 3, 3, {}, "rolled-back", frozenset({*_FALL, "ready"})),
+        id="withdrawn while held",
+    ),
 ]
 
 

@@ -56,6 +56,7 @@ class Known:
     deadline: float
     phase: Phase = Phase.PLANNED
     may_fail: bool = False
+    withdrawn: bool = False
     give_up_at: float = float("inf")
     dropped: set[str] = field(default_factory=set)
     """Instances that no longer count: deleted, or vanished after it was done."""
@@ -191,6 +192,29 @@ class FleetMachine(RuleBasedStateMachine):
         assert self._targets()[group_id] == before[group_id] - len(given_back)
         for instance_id in given_back:
             self._drop(instance_id, group_id)
+
+    @precondition(lambda self: self.fleet.snapshot.increments)
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        status = data.draw(st.sampled_from(self.fleet.snapshot.increments))
+        known, before, deletes = self.known[status.id], self._targets(), len(self.backend.executed_deletes)
+        raised = _raising(lambda: self.fleet.withdraw(status.id, "no longer wanted"))
+        open_ = status.phase in (Phase.PLANNED, Phase.CREATING, Phase.READY)
+        expected = before
+        if raised is None and open_:
+            assert known.origin is Origin.CAGRPC
+            expected = before - known.counted
+            known.may_fail = known.withdrawn = True
+            assert self.fleet.increment(status.id).phase in FAILING
+        elif raised is errors.FailedPrecondition:
+            assert known.origin is Origin.AUTOSCALER
+        elif raised is None:
+            assert self.fleet.increment(status.id).phase is status.phase
+        else:
+            assert raised is errors.Unavailable
+        assert +self._targets() == +expected
+        assert len(self.backend.executed_deletes) == deletes
+        self._learn(looked=False)
 
     @rule()
     def reconcile(self) -> None:
@@ -334,7 +358,8 @@ class FleetMachine(RuleBasedStateMachine):
             else:
                 known.give_up_at = self.world.clock() + FAILED_LISTING_SECONDS
         assert known.phase is not Phase.DONE or status.phase is Phase.DONE
-        assert known.phase is not Phase.READY or status.phase in WHOLE
+        assert known.phase is not Phase.READY or status.phase in WHOLE or known.withdrawn
+        assert not known.withdrawn or not status.short_groups
         assert known.phase not in FAILING or status.phase in FAILING
         known.phase = status.phase
 

@@ -11,7 +11,7 @@ import pytest
 
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Increment
+from cagrpc.fleet.model import Increment, request_key
 from cagrpc.services.decisions import ConsideredOption, Decision, Decisions
 from cagrpc.services.http import HttpServer, Site
 from cagrpc.services.metrics import Metrics
@@ -108,6 +108,14 @@ def test_decisions_and_increments_are_json(web: _Web) -> None:
     assert (increment["deltas"], increment["phase"], increment["reason"]) == ({"a": 2}, "planned", "cheapest")
     assert (increment["plan"], increment["cost_usd_per_hour"], increment["gap"]) == ("round 7", 0.2, 0.01)
     assert (increment["held"], increment["short_groups"]) == ([], [])
+    assert (increment["pods"], increment["requests"]) == (0, [])
+
+
+def test_an_increment_for_requests_says_which(web: _Web) -> None:
+    web.fleet.apply(Increment({"a": 2}, pods=frozenset({request_key("u2"), request_key("u1")})))
+    (increment,) = json.loads(web.ask("/increments")[2])
+    assert (increment["pods"], increment["requests"]) == (0, ["u1", "u2"])
+    assert "cagrpc_pods_in_flight 0.0" in web.ask("/metrics")[2].splitlines()
 
 
 def test_a_simulation_is_read_and_set(web: _Web) -> None:
@@ -171,7 +179,10 @@ def test_without_a_simulation_there_is_no_switch() -> None:
 def test_unknown_pages_name_the_known_ones(web: _Web) -> None:
     status, _, text = web.ask("/nothing")
     assert status == 404
-    assert "/healthz, /readyz, /metrics, /decisions, /status, /plans, /provisioningrequests, /increments, /simulation" in text
+    assert (
+        "/healthz, /readyz, /metrics, /decisions, /status, /plans, /provisioningrequests, /increments, /simulation"
+        in text
+    )
     assert web.ask("/metrics", "PUT", b"{}")[0] == 405
 
 

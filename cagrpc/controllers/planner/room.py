@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cagrpc.controllers.kept import Kept, keeping, requested
-from cagrpc.controllers.planner.serving import Serving
+from cagrpc.controllers.planner.serving import ComingNode, Serving
 from cagrpc.controllers.state import ClusterState
 from cagrpc.fleet.model import FleetSnapshot, InstanceState, Placement
 from cagrpc.wire.nodes import HOSTNAME
@@ -37,7 +37,7 @@ class Room:
         self._waiting = waiting = {pod.uid: each.pod_set.spec for each in state.waiting for pod in each.pods}
         self._templates = _Templates(Problem((), tuple(groups), daemon_sets=state.daemon_sets))
         standing = list(self._standing(state, snapshot, serving))
-        coming = list(self._coming(state, serving))
+        coming = list(self._coming(state, snapshot, serving))
         placed = _settle(standing, snapshot, serving.settling, waiting)
         settling = (pod for pods in placed.values() for pod in pods)
         self.served = (serving.pods & waiting.keys()).union(settling)
@@ -59,23 +59,32 @@ class Room:
             if not each.ready or each.provider_id in gone:
                 continue
             held = serving.held.get(each.provider_id)
+            if each.provider_id in snapshot.requested_instances and (held is not None or each.held):
+                # For a ProvisioningRequest. What is kept on it can be told once it is seen let go: in the same write
+                # it gets the request's label.
+                yield each.provider_id, _full(each.node)
+                continue
+            node = keeping(each.node, self._kept.get(each.node.name, ()))
             if held is None:
-                yield each.provider_id, each.node
+                yield each.provider_id, node
                 continue
             # A young node, to which its DaemonSets' pods may still come.
             most = self._templates.free(held.node_group)
-            free = {name: min(amount, most.get(name, amount)) for name, amount in each.node.free.items()}
-            yield each.provider_id, _holding(replace(each.node, free=free), held.pods, self._waiting)
+            free = {name: min(amount, most.get(name, amount)) for name, amount in node.free.items()}
+            yield each.provider_id, _holding(replace(node, free=free), held.pods, self._waiting)
 
-    def _coming(self, state: ClusterState, serving: Serving) -> Iterator[Node]:
+    def _coming(self, state: ClusterState, snapshot: FleetSnapshot, serving: Serving) -> Iterator[Node]:
         ready = {node.provider_id for node in state.nodes if node.ready}
-        expected = [(each.name, each.node_group, each.pods) for each in serving.coming]
         # Ready a moment ago, and not, or no longer, a moment later: coming until its increment is let go.
-        expected += [(h.instance_id, h.node_group, h.pods) for h in serving.held.values() if h.instance_id not in ready]
-        for name, group_id, pods in expected:
-            node = self._templates.node(name, group_id)
+        not_ready = (
+            ComingNode(each.instance_id, each.node_group, each.pods, each.instance_id in snapshot.requested_instances)
+            for each in serving.held.values()
+            if each.instance_id not in ready
+        )
+        for each in (*serving.coming, *not_ready):
+            node = self._templates.node(each.name, each.node_group)
             if node is not None:
-                yield _holding(node, pods, self._waiting)
+                yield _full(node) if each.for_requests else _holding(node, each.pods, self._waiting)
 
 
 class _Templates:
@@ -129,6 +138,10 @@ def _settle(
         else:
             hopeless.add(question)
     return placed
+
+
+def _full(node: Node) -> Node:
+    return replace(node, free=dict.fromkeys(node.free, 0))
 
 
 def _holding(node: Node, pods: Iterable[str], waiting: _Waiting) -> Node:

@@ -26,6 +26,8 @@ class ComingNode:
     node_group: str
     pods: tuple[str, ...]
     """UIDs of the pods it is planned for."""
+    for_requests: bool = False
+    """It is for ProvisioningRequests, and has no room for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,10 @@ def serving(snapshot: FleetSnapshot, now: float) -> Serving:
 
 def _coming(status: IncrementStatus, in_flight: AbstractSet[str]) -> Iterator[ComingNode]:
     """A group's k-th placement is its k-th node's; a node that was deleted serves nobody any more."""
+    for_requests = bool(status.increment.requests)
     for group_id, delta in status.increment.deltas.items():
         placed = [each.pods for each in status.increment.placements if each.node_group == group_id]
         for number in range(delta):
             pods = placed[number] if number < len(placed) else ()
-            if not pods or not in_flight.isdisjoint(pods):
-                yield ComingNode(f"{status.id}/{group_id}/{number}", group_id, pods)
+            if not pods or for_requests or not in_flight.isdisjoint(pods):
+                yield ComingNode(f"{status.id}/{group_id}/{number}", group_id, pods, for_requests)

@@ -13,7 +13,9 @@ from enum import StrEnum
 from solver.model import PodSet, PodSpec
 
 BOOKING_LABELS = "booking.cagrpc.io/"
-"""Nodes that hold capacity of a request have a label of this prefix and the request's UID; its value is `true`."""
+"""Nodes that hold capacity of a request have a label of this prefix and the request's UID,"""
+BOOKED = "true"
+"""of this value."""
 
 
 def booking_label(uid: str) -> str:
