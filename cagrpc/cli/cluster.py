@@ -5,26 +5,32 @@ the controllers of the one writer. What each does is its own module's; here they
 from __future__ import annotations
 
 import socket
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cagrpc.cli.loops import Loop
 from cagrpc.config.load import Settings
-from cagrpc.controllers.events import Events
+from cagrpc.controllers.events import Events, Note
+from cagrpc.controllers.kept import nothing_kept
 from cagrpc.controllers.node_life import NodeLife
 from cagrpc.controllers.planner import reasons
 from cagrpc.controllers.planner.loop import PlannerLoop
+from cagrpc.controllers.requests.loop import STEP_SECONDS as REQUESTS_SECONDS
+from cagrpc.controllers.requests.loop import Outcome, RequestsLoop
+from cagrpc.controllers.requests.store import Store
 from cagrpc.controllers.scale_down import STEP_SECONDS as SCALE_DOWN_SECONDS
 from cagrpc.controllers.scale_down import ScaleDown
 from cagrpc.controllers.scale_down_choice import Rules
-from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, Realise
+from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, Realise, RequestSettings
 from cagrpc.controllers.startup import StartUp
 from cagrpc.controllers.view import ClusterView
 from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.client import Client
 from cagrpc.kube.lease import LeaderElection
+from cagrpc.kube.stopping import stop_all
 from solver.pricing import warm_up
 
 START_UP_SECONDS = 0.5
@@ -63,7 +69,15 @@ class Cluster:
 class Controllers:
     """The controllers of the one writer, with the loops that drive them."""
 
-    def __init__(self, settings: Settings, cluster: Cluster, fleet: Fleet, backend: Backend) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        fleet: Fleet,
+        backend: Backend,
+        observe: Callable[[Outcome], None] = lambda _: None,
+    ) -> None:
+        """`observe` is told what becomes of ProvisioningRequests."""
         view, client = cluster.view, cluster.client
         # Only the planner knows which pod goes where.
         realise = settings.planner.realise if settings.drive is Drive.PLAN else Realise.SIMULATE
@@ -73,47 +87,93 @@ class Controllers:
         self._life = NodeLife(client, backend, lambda: fleet.snapshot) if simulates else None
         if self._life is not None:
             self.loops.append(Loop("the life of simulated nodes", self._life.step, NODE_LIFE_SECONDS))
+        self._turn = threading.Lock()
+        """Of whoever plans: the same room is never given away twice."""
+        self._store: Store | None = None
+        self.requests: RequestsLoop | None = None
+        if settings.requests is not None:
+            self._store = Store(client)
+            self.requests = self._request_loop(settings.requests, cluster, fleet, self._store, observe)
+        self._held = self.requests.held if self.requests is not None else nothing_kept
         self.planner = self._planner(settings, cluster, fleet) if settings.drive is Drive.PLAN else None
-        self.scale_down = ScaleDown(view, fleet, client, clock=time.monotonic, rules=_scale_down_rules(settings))
+        self.scale_down = ScaleDown(
+            view,
+            fleet,
+            client,
+            clock=time.monotonic,
+            rules=_scale_down_rules(settings),
+            held=self._held,
+            booked=self.requests.booked_nodes if self.requests is not None else dict,
+        )
         self.loops.append(Loop("what the autoscaler may scale down", self.scale_down.step, SCALE_DOWN_SECONDS))
 
     def _planner(self, settings: Settings, cluster: Cluster, fleet: Fleet) -> PlannerLoop:
         view = cluster.view
-        events = Events(
-            cluster.client,
-            clock=time.time,
-            controller=reasons.CONTROLLER,
-            action=reasons.ACTION,
-            still_so=lambda note: view.pod_of(note.about.uid) is not None,
-            instance=cluster.election.identity if cluster.election is not None else socket.gethostname(),
+        events = self._events(
+            cluster, reasons.CONTROLLER, reasons.ACTION, lambda note: view.pod_of(note.about.uid) is not None
         )
-        planner = PlannerLoop(fleet, view, settings.planner, say=events.say)
+        planner = PlannerLoop(fleet, view, settings.planner, say=events.say, held=self._held, turn=self._turn)
         # Compiled before its first round: that would take all of the round's time.
         self.loops.append(Loop("the planner loop", planner.step, PLANNER_SECONDS, first=warm_up))
-        self.loops.append(Loop("writing Events", events.drain, EVENTS_SECONDS))
         return planner
+
+    def _request_loop(
+        self,
+        settings: RequestSettings,
+        cluster: Cluster,
+        fleet: Fleet,
+        store: Store,
+        observe: Callable[[Outcome], None],
+    ) -> RequestsLoop:
+        events = self._events(cluster, "cagrpc.io/provisioning-requests", "Provisioning")
+        requests = RequestsLoop(
+            store, cluster.view, fleet, cluster.client, settings, turn=self._turn, say=events.say, observe=observe
+        )
+        self.loops.append(Loop("ProvisioningRequests", requests.step, REQUESTS_SECONDS, first=warm_up))
+        return requests
+
+    def _events(
+        self, cluster: Cluster, controller: str, action: str, still_so: Callable[[Note], bool] = lambda _: True
+    ) -> Events:
+        instance = cluster.election.identity if cluster.election is not None else socket.gethostname()
+        events = Events(
+            cluster.client, clock=time.time, controller=controller, action=action, still_so=still_so, instance=instance
+        )
+        self.loops.append(Loop(f"writing Events of {controller}", events.drain, EVENTS_SECONDS))
+        return events
 
     def plans(self) -> Sequence[Mapping[str, Any]]:
         """For `/plans`."""
         return [record.as_json() for record in self.planner.plans()] if self.planner is not None else []
 
+    def provisioning_requests(self) -> Sequence[Mapping[str, Any]]:
+        """For `/provisioningrequests`."""
+        return self.requests.records() if self.requests is not None else []
+
+    def bookings(self) -> int:
+        """ProvisioningRequests that room is kept for."""
+        return self.requests.bookings() if self.requests is not None else 0
+
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
         planner = {"planner": self.planner.waits_for} if self.planner is not None else {}
+        requests = {"provisioning_requests": self.requests.about()} if self.requests is not None else {}
         life = {"simulated_nodes": self._life.problem or "as they should be"} if self._life is not None else {}
-        return {**planner, **life, "scale_down": self.scale_down.about()}
+        return {**planner, **requests, **life, "scale_down": self.scale_down.about()}
 
     def start(self) -> None:
+        if self._store is not None:
+            self._store.start()
         if self._life is not None:
             self._life.start()
 
     def stop(self, wait_seconds: float) -> None:
         """Nothing more is ordered, and a plan under way is thrown away. Waits at most so long for the other parts; the
         loops are the caller's to stop. The cluster stays as it is. May be repeated."""
-        if self.planner is not None:
-            self.planner.stop()
-        if self._life is not None:
-            self._life.stop(wait_seconds)
+        for planner in (self.planner, self.requests):
+            if planner is not None:
+                planner.stop()
+        stop_all([part.stop for part in (self._store, self._life) if part is not None], wait_seconds)
 
 
 def _scale_down_rules(settings: Settings) -> Rules:

@@ -1,4 +1,5 @@
-"""`cagrpc explain`: the expander's last decision, asked of a running server, or why a plan is as it is."""
+"""`cagrpc explain`: the expander's last decision or a ProvisioningRequest, asked of a running server, or why a plan is
+as it is."""
 
 from __future__ import annotations
 
@@ -10,24 +11,30 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.cli import explanations
+from cagrpc.cli import explanations, provisioning
 from cagrpc.cli.output import console, print_json, table
 from cagrpc.cli.planning import plan_from_files, watched
 from cagrpc.config.load import parse_address
+from cagrpc.config.problems import did_you_mean
 from cagrpc.errors import InvalidInput, Unavailable
 from solver import Budget, explain
 
 HTTP_SECONDS = 5.0
+REQUEST_KINDS = ("provisioningrequest", "provisioningrequests", "provreq")
 TIMES_THE_BUDGET = 5.0
 """How long explaining may take, at most, compared with planning: it plans many variations."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Either of the two."""
+    """Any of the three."""
+    if options.subject:
+        return _request(options)
     if options.last:
         return _last(options)
     if not (options.pods and options.provisioners):
-        raise InvalidInput("explain: give --last, or --pods and --provisioners as for `cagrpc plan`")
+        raise InvalidInput(
+            "explain: give --last, or provisioningrequest NAME, or --pods and --provisioners as for `cagrpc plan`"
+        )
     planned = plan_from_files(options)
     budget = Budget(planned.budget.seconds * TIMES_THE_BUDGET)
     explanation = watched("explaining the plan", lambda: explain(planned.problem, planned.plan, budget))
@@ -46,6 +53,23 @@ def _last(options: argparse.Namespace) -> int:
         print_json(decisions[-1])
     else:
         _print_decision(decisions[-1], console())
+    return 0
+
+
+def _request(options: argparse.Namespace) -> int:
+    if len(options.subject) != 2 or options.subject[0] not in REQUEST_KINDS:
+        raise InvalidInput(f"explain: found {' '.join(options.subject)!r}, expected provisioningrequest NAME")
+    key = f"{options.namespace}/{options.subject[1]}"
+    records = {f"{each['namespace']}/{each['name']}": each for each in get_json(options.http, "/provisioningrequests")}
+    if key not in records:
+        raise InvalidInput(
+            f"the server at {options.http} serves no ProvisioningRequest {key}{did_you_mean(key, records)}; one of a"
+            " class that is not cagrpc's is left to others"
+        )
+    if options.output == "json":
+        print_json(records[key])
+    else:
+        provisioning.print_request(records[key], console())
     return 0
 
 

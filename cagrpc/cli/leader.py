@@ -15,6 +15,7 @@ from cagrpc.cli import simulation
 from cagrpc.cli.cluster import Cluster, Controllers
 from cagrpc.cli.loops import Loop
 from cagrpc.config.load import Settings
+from cagrpc.controllers.requests.loop import Outcome
 from cagrpc.controllers.settings import Drive
 from cagrpc.controllers.settling import Settling
 from cagrpc.fleet.fleet import Fleet
@@ -35,9 +36,15 @@ class Leader:
     """The parts that change the world. Built, it answers calls; it moves on by itself from `start` to `stop`."""
 
     def __init__(
-        self, settings: Settings, journal: Journal, decisions: Decisions, cluster: Cluster | None = None
+        self,
+        settings: Settings,
+        journal: Journal,
+        decisions: Decisions,
+        cluster: Cluster | None = None,
+        observe: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
-        """Takes the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable."""
+        """Takes the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable.
+        `observe` is told what becomes of ProvisioningRequests."""
         with ExitStack() as undo:
             undo.callback(journal.close)
             backend = SimulatedBackend(settings.simulated_file or settings.state_directory / "simulated.sqlite")
@@ -71,7 +78,9 @@ class Leader:
                 gpu_label=settings.gpu_label,
                 take_choice=decisions.take_choice,
             )
-            self.controllers = Controllers(settings, cluster, self.fleet, backend) if cluster is not None else None
+            self.controllers = (
+                Controllers(settings, cluster, self.fleet, backend, observe) if cluster is not None else None
+            )
             self._loops = [Loop("a step of the fleet", self.fleet.reconcile, RECONCILE_SECONDS)]
             if self.controllers is not None:
                 self._loops += self.controllers.loops

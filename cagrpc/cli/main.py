@@ -215,9 +215,14 @@ def _explain(commands: Any) -> None:
     parser = _command(
         commands,
         "explain",
-        "say why: the expander's last decision, or why a plan is as it is and what would serve the rest",
-        "Either --last, or the inputs of `cagrpc plan`; explaining takes up to five times the budget of planning.",
+        "say why: the expander's last decision, how a ProvisioningRequest goes, or why a plan is as it is",
+        "Either --last, or `provisioningrequest NAME` of a running server, or the inputs of `cagrpc plan`, with what"
+        " would serve the rest; explaining takes up to five times the budget of planning.",
     )
+    parser.add_argument(
+        "subject", nargs="*", metavar="provisioningrequest NAME", help="one that a running server serves: how it goes"
+    )
+    parser.add_argument("-n", "--namespace", default="default", help="of the ProvisioningRequest (default: default)")
     parser.add_argument("--last", action="store_true", help="the last decision of a running server")
     _server_http(parser)
     _plan_inputs(parser, required=False)

@@ -19,6 +19,7 @@ from cagrpc.cli.cluster import Cluster, Controllers
 from cagrpc.cli.leader import Leader
 from cagrpc.cli.recorder import Recorder
 from cagrpc.config.load import Address, Settings, TlsFiles
+from cagrpc.controllers.requests.loop import Outcome
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import FleetSnapshot
@@ -66,7 +67,7 @@ class Server:
         self._on_failure = on_failure
         self._stopping, self._stopped = threading.Event(), threading.Event()
         self._leader: Leader | None = None
-        self._metrics = Metrics(self._snapshot)
+        self._metrics = Metrics(self._snapshot, self._bookings)
         self._decisions = Decisions(time.time, observe=self._metrics.observe_decision)
         # Daemons: an API server that does not answer must not keep the process from ending.
         self._threads = [threading.Thread(target=warm_up, name="warm-up", daemon=True)]
@@ -92,7 +93,8 @@ class Server:
                 self._why_not_ready,
                 lambda: self._leader.switches if self._leader is not None else None,
                 self._plans,
-                about=self._about,
+                self._requests,
+                self._about,
             )
             self._http = HttpServer(settings.http.host, settings.http.port, site)
             undo.pop_all()
@@ -166,7 +168,7 @@ class Server:
             keeping.join()  # gives the Lease back once all is closed
 
     def _lead(self, journal: Journal) -> Leader:
-        leader = Leader(self._settings, journal, self._decisions, self._cluster)
+        leader = Leader(self._settings, journal, self._decisions, self._cluster, self._observe)
         self._leader = leader
         self._gates[provider.SERVICE].open(leader.provider.methods())
         self._gates[expander.SERVICE].open(leader.expander.methods())
@@ -185,6 +187,17 @@ class Server:
     def _plans(self) -> Sequence[Mapping[str, Any]]:
         controllers = self._controllers()
         return controllers.plans() if controllers is not None else ()
+
+    def _requests(self) -> Sequence[Mapping[str, Any]]:
+        controllers = self._controllers()
+        return controllers.provisioning_requests() if controllers is not None else ()
+
+    def _bookings(self) -> int:
+        controllers = self._controllers()
+        return controllers.bookings() if controllers is not None else 0
+
+    def _observe(self, outcome: Outcome) -> None:
+        self._metrics.observe_request(outcome.class_name, outcome.outcome, outcome.seconds)
 
     def _about(self) -> Mapping[str, Any]:
         controllers = self._controllers()

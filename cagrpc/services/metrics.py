@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter as Count
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -15,12 +15,14 @@ from cagrpc.services.decisions import Decision
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
+_REQUEST_SECONDS_BUCKETS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 86400.0)
 
 
 class Metrics:
     """A registry of its own, so that several servers can live in one process (and one test)."""
 
-    def __init__(self, snapshot: Callable[[], FleetSnapshot]) -> None:
+    def __init__(self, snapshot: Callable[[], FleetSnapshot], bookings: Callable[[], int] = lambda: 0) -> None:
+        """`bookings` is the number of ProvisioningRequests that room is kept for."""
         self._registry = CollectorRegistry()
         self._calls = Counter(
             "cagrpc_rpc", "Finished gRPC calls by method and code.", ("method", "code"), registry=self._registry
@@ -38,6 +40,22 @@ class Metrics:
             ("outcome", "ranked_by"),
             registry=self._registry,
         )
+        self._requests = Counter(
+            "cagrpc_provisioning_requests",
+            "What became of ProvisioningRequests, by class and outcome.",
+            ("class", "outcome"),
+            registry=self._registry,
+        )
+        self._request_seconds = Histogram(
+            "cagrpc_provisioning_request_seconds",
+            "Seconds from the creation of a ProvisioningRequest until it was provisioned, by class.",
+            ("class",),
+            buckets=_REQUEST_SECONDS_BUCKETS,
+            registry=self._registry,
+        )
+        Gauge("cagrpc_bookings", "ProvisioningRequests that room is kept for.", registry=self._registry).set_function(
+            bookings
+        )
         self._registry.register(_Fleet(snapshot))
 
     def observe_call(self, method: str, code: str, seconds: float) -> None:
@@ -48,6 +66,12 @@ class Metrics:
     def observe_decision(self, decision: Decision) -> None:
         """For `Decisions`."""
         self._decisions.labels("chosen" if decision.chosen else "veto", decision.ranked_by).inc()
+
+    def observe_request(self, class_name: str, outcome: str, seconds: float) -> None:
+        """What became of a ProvisioningRequest, `seconds` after it was created."""
+        self._requests.labels(class_name, outcome).inc()
+        if outcome == "provisioned":
+            self._request_seconds.labels(class_name).observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -119,4 +119,4 @@ def test_wrong_input_is_told_in_one_line(inputs: list[str], capsys: pytest.Captu
     assert main(["explain", *inputs, "--budget", "soon"]) == 2
     assert "--budget: found 'soon'" in capsys.readouterr().err
     assert main(["explain", *inputs[:2]]) == 2
-    assert "give --last, or --pods and --provisioners" in capsys.readouterr().err
+    assert "give --last, or provisioningrequest NAME, or --pods and --provisioners" in capsys.readouterr().err
