@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,24 @@ def apply(admin: Api, document: dict[str, Any]) -> Any:
     )
 
 
-def install_crds(admin: Api) -> None:
+def install_crds(admin: Api, name: str = "crds.yaml") -> None:
     """Served when this returns."""
-    for document in documents("crds.yaml"):
+    for document in documents(name):
         apply(admin, document)
-        name = document["metadata"]["name"]
-        wait_for(lambda name=name: _established(admin, name), f"{name} is served")  # type: ignore[misc]
+        wait_until_served(admin, document)
 
 
-def remove_crds(admin: Api) -> None:
+def wait_until_served(admin: Api, definition: Mapping[str, Any]) -> None:
+    name = definition["metadata"]["name"]
+    wait_for(lambda: established(admin, name), f"{name} is served")
+
+
+def remove_crds(admin: Api, name: str = "crds.yaml") -> None:
     """Gone when this returns, with all objects."""
-    for document in documents("crds.yaml"):
-        admin.delete(f"{CRDS}/{document['metadata']['name']}")
-    wait_for(lambda: not any("cagrpc.io" in found["metadata"]["name"] for found in admin.items(CRDS)), "they are gone")
+    names = {document["metadata"]["name"] for document in documents(name)}
+    for each in names:
+        admin.delete(f"{CRDS}/{each}")
+    wait_for(lambda: not names & {found["metadata"]["name"] for found in admin.items(CRDS)}, "they are gone")
 
 
 def clear_journal(admin: Api) -> None:
@@ -51,7 +57,7 @@ def clear_journal(admin: Api) -> None:
         admin.delete(path)
 
 
-def _established(admin: Api, name: str) -> bool:
+def established(admin: Api, name: str) -> bool:
     conditions = admin.get(f"{CRDS}/{name}").get("status", {}).get("conditions") or ()
     return any(found["type"] == "Established" and found["status"] == "True" for found in conditions)
 

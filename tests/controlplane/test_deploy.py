@@ -11,14 +11,16 @@ import pytest
 import yaml
 
 from cagrpc.config.load import load_settings
+from cagrpc.controllers.requests.store import Store
 from cagrpc.controllers.settings import JournalKind
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client import Client
 from cagrpc.kube.journal import ClusterJournal
 from cagrpc.kube.lease import LeaderElection
+from cagrpc.wire.provisioning import request_path, status_patch
 from tests.controlplane.binaries import build
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents, install_crds
+from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents, install_crds, remove_crds
 from tests.controlplane.live import Live, group
 from tests.controlplane.plane import User
 from tests.controlplane.processes import wait_for
@@ -118,6 +120,13 @@ def test_it_may_do_nothing_else(client: Client) -> None:
         assert not _may(client, "patch", resource, namespace="default")
     assert not _may(client, "get", "secrets", namespace="cagrpc")
     assert not _may(client, "delete", "fleetrecords", api_group="cagrpc.io")
+    requests = {"api_group": "autoscaling.x-k8s.io", "namespace": "default"}
+    assert _may(client, "patch", "provisioningrequests/status", **requests)
+    assert _may(client, "delete", "provisioningrequests", **requests)
+    for verb in ("create", "update", "patch"):
+        assert not _may(client, verb, "provisioningrequests", **requests)
+        assert not _may(client, verb, "provisioningclasses", api_group="cagrpc.io")
+        assert not _may(client, verb, "podtemplates", namespace="default")
 
 
 def test_the_journal_and_the_lease_need_no_more(client: Client) -> None:
@@ -133,6 +142,28 @@ def test_the_journal_and_the_lease_need_no_more(client: Client) -> None:
     assert told(again.read()) == told(again.read())
     election.release()
     assert LeaderElection(client, "cagrpc", identity="two").step()
+
+
+def test_provisioning_requests_need_no_more(deployed: Cluster, client: Client) -> None:
+    install_crds(deployed.admin, "provisioning-crds.yaml")
+    store = Store(client)
+    try:
+        body = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest", "metadata": {"name": "train"}}
+        spec = {"provisioningClassName": "c", "podSets": [{"podTemplateRef": {"name": "worker"}, "count": 1}]}
+        requests = deployed.path("provisioningrequests", api="apis/autoscaling.x-k8s.io/v1")
+        deployed.admin.create(requests, {**body, "spec": spec})
+        store.start()
+        wait_for(lambda: store.synced and len(store.requests()) == 1, "the request is known")
+        (found,) = store.requests()
+        status = request_path(found.namespace, found.name, "status")
+        client.patch(status, status_patch((), {"nodes": "1"}, resource_version=found.resource_version))
+        wait_for(lambda: store.requests()[0].details == {"nodes": "1"}, "its status is written")
+        client.delete(request_path(found.namespace, found.name), uid=found.uid)
+        wait_for(lambda: not store.requests(), "it is gone")
+        assert store.problem is None
+    finally:
+        store.stop()
+        remove_crds(deployed.admin, "provisioning-crds.yaml")
 
 
 def test_a_right_that_is_missing_is_named(deployed: Cluster) -> None:
@@ -177,6 +208,6 @@ def test_a_server_with_these_rights_gets_pods_running(deployed: Cluster, tmp_pat
 
 def test_the_readme_of_the_deployment_names_files_that_there_are() -> None:
     text = (DEPLOY / "cagrpc.yaml").read_text()
-    for name in ("crds.yaml", "rbac.yaml", "rbac-simulated-nodes.yaml"):
+    for name in ("crds.yaml", "provisioning-crds.yaml", "rbac.yaml", "rbac-simulated-nodes.yaml"):
         assert f"deploy/{name}" in text
         assert (DEPLOY / name).is_file()
