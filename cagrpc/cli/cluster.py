@@ -14,6 +14,8 @@ from cagrpc.cli.loops import Loop
 from cagrpc.config.load import Settings
 from cagrpc.controllers.events import Events, Note
 from cagrpc.controllers.kept import nothing_kept
+from cagrpc.controllers.kueue.loop import STEP_SECONDS as KUEUE_SECONDS
+from cagrpc.controllers.kueue.loop import KueueChecks
 from cagrpc.controllers.node_life import NodeLife
 from cagrpc.controllers.planner import reasons
 from cagrpc.controllers.planner.loop import PlannerLoop
@@ -23,7 +25,7 @@ from cagrpc.controllers.requests.store import Store
 from cagrpc.controllers.scale_down import STEP_SECONDS as SCALE_DOWN_SECONDS
 from cagrpc.controllers.scale_down import ScaleDown
 from cagrpc.controllers.scale_down_choice import Rules
-from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, Realise, RequestSettings
+from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, KueueSettings, Realise, RequestSettings
 from cagrpc.controllers.startup import StartUp
 from cagrpc.controllers.view import ClusterView
 from cagrpc.fleet.backend import Backend
@@ -106,6 +108,7 @@ class Controllers:
             booked=self.requests.booked_nodes if self.requests is not None else dict,
         )
         self.loops.append(Loop("what the autoscaler may scale down", self.scale_down.step, SCALE_DOWN_SECONDS))
+        self._checks = self._kueue_checks(settings.kueue, cluster) if settings.kueue is not None else None
 
     def _planner(self, settings: Settings, cluster: Cluster, fleet: Fleet) -> PlannerLoop:
         view = cluster.view
@@ -131,6 +134,12 @@ class Controllers:
         )
         self.loops.append(Loop("ProvisioningRequests", requests.step, REQUESTS_SECONDS, first=warm_up))
         return requests
+
+    def _kueue_checks(self, settings: KueueSettings, cluster: Cluster) -> KueueChecks:
+        events = self._events(cluster, settings.controller_name, "AnsweringAdmissionCheck")
+        checks = KueueChecks(cluster.client, settings, say=events.say)
+        self.loops.append(Loop("Kueue's admission checks", checks.step, KUEUE_SECONDS))
+        return checks
 
     def _events(
         self, cluster: Cluster, controller: str, action: str, still_so: Callable[[Note], bool] = lambda _: True
@@ -159,13 +168,16 @@ class Controllers:
         planner = {"planner": self.planner.waits_for} if self.planner is not None else {}
         requests = {"provisioning_requests": self.requests.about()} if self.requests is not None else {}
         life = {"simulated_nodes": self._life.problem or "as they should be"} if self._life is not None else {}
-        return {**planner, **requests, **life, "scale_down": self.scale_down.about()}
+        checks = {"admission_checks": self._checks.about()} if self._checks is not None else {}
+        return {**planner, **requests, **checks, **life, "scale_down": self.scale_down.about()}
 
     def start(self) -> None:
         if self._store is not None:
             self._store.start()
         if self._life is not None:
             self._life.start()
+        if self._checks is not None:
+            self._checks.start()
 
     def stop(self, wait_seconds: float) -> None:
         """Nothing more is ordered, and a plan under way is thrown away. Waits at most so long for the other parts; the
@@ -173,7 +185,7 @@ class Controllers:
         for planner in (self.planner, self.requests):
             if planner is not None:
                 planner.stop()
-        stop_all([part.stop for part in (self._store, self._life) if part is not None], wait_seconds)
+        stop_all([part.stop for part in (self._store, self._life, self._checks) if part is not None], wait_seconds)
 
 
 def _scale_down_rules(settings: Settings) -> Rules:

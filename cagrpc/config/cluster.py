@@ -1,5 +1,5 @@
-"""The sections of the configuration file about a cluster, the planner loop and ProvisioningRequests, as they are
-written."""
+"""The sections of the configuration file about a cluster, the planner loop, ProvisioningRequests and Kueue, as they
+are written."""
 
 from __future__ import annotations
 
@@ -80,3 +80,15 @@ class ProvisioningRequests(Form):
     """Which of the cluster-autoscaler's own class names it leaves to cagrpc: `check-capacity` is
     check-capacity.autoscaling.x-k8s.io, `atomic-scale-up` best-effort-atomic-scale-up.autoscaling.x-k8s.io. Default:
     none."""
+
+
+class Kueue(Form):
+    """The admission check controller for Kueue, in a cluster that has it."""
+
+    enabled: bool = True
+    """Whether AdmissionChecks are answered; with `kubernetes`."""
+    controller_name: Annotated[str, Field(min_length=1, max_length=253)] = "cagrpc.io/provisioning-request"
+    """AdmissionChecks with this controllerName are answered, and those with ProvisioningRequestController. Kueue's own
+    name, kueue.x-k8s.io/provisioning-request, is refused where Kueue's own controller runs."""
+    retry_mode: Literal["release", "keep"] = "release"
+    """Between two attempts a Workload loses its quota (`release`: the check is Retry) or keeps it (`keep`: Pending)."""

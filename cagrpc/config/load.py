@@ -23,9 +23,11 @@ from cagrpc.controllers.settings import (
     ClusterSettings,
     Drive,
     JournalKind,
+    KueueSettings,
     PlannerSettings,
     Realise,
     RequestSettings,
+    RetryMode,
     Scoring,
 )
 from cagrpc.errors import InvalidConfiguration, InvalidInput
@@ -90,6 +92,8 @@ class Settings:
     planner: PlannerSettings = field(default_factory=PlannerSettings)
     requests: RequestSettings | None = None
     """None where ProvisioningRequests are not served."""
+    kueue: KueueSettings | None = None
+    """None where Kueue's AdmissionChecks are not answered."""
     warnings: tuple[str, ...] = ()
 
 
@@ -203,6 +207,7 @@ def _settings(
         cluster=_cluster(written.kubernetes, directory),
         planner=_planner(written.planner),
         requests=_requests(written),
+        kueue=_kueue(written),
         warnings=tuple(warnings),
     )
 
@@ -240,6 +245,13 @@ def _requests(written: model.Configuration) -> RequestSettings | None:
         keep_seconds=section.keep_seconds,
         upstream_classes=frozenset(map(Behaviour, section.upstream_classes)),
     )
+
+
+def _kueue(written: model.Configuration) -> KueueSettings | None:
+    section = written.kueue
+    if written.kubernetes is None or not section.enabled:
+        return None
+    return KueueSettings(section.controller_name, RetryMode(section.retry_mode))
 
 
 def parse_address(text: str) -> Address:

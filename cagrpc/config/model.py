@@ -27,7 +27,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from cagrpc.backends.simulated_behaviour import Behaviour, behaviour_from_json
 from cagrpc.config import karpenter
-from cagrpc.config.cluster import Kubernetes, Planner, ProvisioningRequests
+from cagrpc.config.cluster import Kubernetes, Kueue, Planner, ProvisioningRequests
 from cagrpc.config.kubernetes import (
     Allocatable,
     FilePath,
@@ -332,6 +332,7 @@ class Configuration(Form):
     kubernetes: Kubernetes | None = None
     planner: Planner = Planner()
     provisioning_requests: ProvisioningRequests = ProvisioningRequests()
+    kueue: Kueue = Kueue()
     listen: Listen = Listen()
     tls: Tls = Tls()
     state_directory: FilePath = ".cagrpc"

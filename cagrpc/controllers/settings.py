@@ -49,6 +49,15 @@ class JournalKind(StrEnum):
     SQLITE = "sqlite"
 
 
+class RetryMode(StrEnum):
+    """What becomes of a Workload between two attempts to provision it."""
+
+    RELEASE = "release"
+    """Its check is `Retry`: Kueue takes its quota away until the next attempt, and others may have it."""
+    KEEP = "keep"
+    """Its check stays `Pending`, and it keeps its quota."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """Access to a cluster."""
@@ -91,3 +100,12 @@ class RequestSettings:
     """After so long a request that is decided is deleted; one that is not is given up, unless it says otherwise."""
     upstream_classes: frozenset[Behaviour] = frozenset()
     """Behaviours whose upstream class names (….autoscaling.x-k8s.io) the cluster-autoscaler leaves to us."""
+
+
+@dataclass(frozen=True, slots=True)
+class KueueSettings:
+    """Of the admission check controller for Kueue."""
+
+    controller_name: str = "cagrpc.io/provisioning-request"
+    """AdmissionChecks with this controllerName are ours."""
+    retry_mode: RetryMode = RetryMode.RELEASE
