@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from cagrpc.controllers.requests.model import booking_label
 from cagrpc.controllers.settings import START_UP_TAINT, Realise
 from cagrpc.controllers.startup import StartUp
 from cagrpc.controllers.state import PodRef
 from cagrpc.errors import CagrpcError, Conflict, InvalidInput, Unavailable
-from cagrpc.fleet.model import Increment, Phase, Placement
+from cagrpc.fleet.model import Increment, Phase, Placement, request_key, requests_among
 from tests.controllers.fake_cluster import FakeCluster, Refusal, fake_cluster
 from tests.fleet.support import MemoryJournal, ScriptedNodes, World, group
 
@@ -406,3 +407,127 @@ def test_a_node_that_a_policy_keeps_as_it_is_does_not_hold_other_increments(scen
         scene.startup.step()
     assert scene.fleet.increment(later).phase is Phase.DONE
     assert scene.phase() is Phase.READY
+
+
+# Nodes for ProvisioningRequests.
+
+FOR_REQUESTS = Increment(
+    {"a": 2, "b": 1},
+    pods=frozenset(map(request_key, ("u1", "u2"))),
+    placements=(
+        Placement("a", (request_key("u1"),)),
+        Placement("a", (request_key("u1"), request_key("u2"))),
+        Placement("b", (request_key("u2"),)),
+    ),
+)
+
+
+def _labels(scene: Scene) -> dict[str, set[str]]:
+    """Booking labels by node."""
+    labels = {name: scene.cluster.node(name)["metadata"].get("labels", {}) for name in scene.nodes()}
+    return {name: {key for key, value in of.items() if value == "true"} for name, of in labels.items() if of}
+
+
+def _requested(scene: Scene) -> tuple[str, dict[str, set[str]]]:
+    """An increment for requests that is ready, beside nodes that are let go; its id, and who its nodes are for."""
+    scene.startup.step()
+    key = scene.apply(FOR_REQUESTS)
+    of = {node.instance_id.removeprefix("scripted://"): node.pods for node in scene.fleet.increment(key).held}
+    return key, {name: {booking_label(uid) for uid in requests_among(pods)} for name, pods in of.items()}
+
+
+def test_nodes_for_requests_get_their_labels_in_the_write_that_lets_them_go(scene: Scene) -> None:
+    key, wanted = _requested(scene)
+    scene.cluster.requests.clear()
+
+    def neither_held_nor_booked(request: str) -> None:
+        for name, labels in wanted.items():
+            assert (START_UP_TAINT in scene.cluster.taints(name)) != (_labels(scene).get(name) == labels), request
+
+    scene.cluster.before = neither_held_nor_booked
+    scene.startup.step()
+    assert sorted(map(len, wanted.values())) == [1, 1, 2]
+    assert _labels(scene) == wanted
+    assert scene.taints() == {FREE}
+    assert scene.fleet.increment(key).phase is Phase.DONE
+    assert [request.split()[0] for request in scene.cluster.requests].count("PATCH") == 3
+
+
+def test_whichever_request_fails_a_node_for_requests_is_held_or_labelled() -> None:
+    for failing, lost, killed in _faults(6):
+        with fake_cluster() as cluster:
+            scene = Scene(cluster)
+            key, wanted = _requested(scene)
+            seen = 0
+
+            def fail(request: str, failing: int = failing, lost: bool = lost) -> None:
+                nonlocal seen
+                seen += 1
+                if seen - 1 == failing:
+                    raise Refusal(503, "away", lost=lost)
+
+            cluster.before = fail
+            with pytest.raises(Unavailable, match="away"):
+                scene.startup.step()
+            for name, labels in wanted.items():
+                assert (START_UP_TAINT in cluster.taints(name)) != (_labels(scene).get(name) == labels)
+            if killed:
+                scene.restart()
+            scene.startup.step()
+            assert _labels(scene) == wanted
+            assert scene.taints() == {FREE}
+            assert scene.fleet.increment(key).phase is Phase.DONE
+
+
+def test_labels_of_others_stay(scene: Scene) -> None:
+    _, wanted = _requested(scene)
+    first = next(iter(wanted))
+    scene.cluster.changed(f"/api/v1/nodes/{first}", metadata={"labels": {"mine": "true"}})
+    scene.startup.step()
+    assert _labels(scene) == {**wanted, first: {*wanted[first], "mine"}}
+
+
+def test_nodes_that_never_had_the_taint_are_labelled_before_the_fleet_is_told(scene: Scene) -> None:
+    key, wanted = _requested(scene)
+    for name in wanted:
+        scene.cluster.changed(f"/api/v1/nodes/{name}", spec={"taints": [_OTHER_TAINT]})
+    scene.journal.broken = True
+    with pytest.raises(Unavailable):
+        scene.startup.step()
+    assert _labels(scene) == wanted
+    assert scene.taints() == {FREE}
+    scene.cluster.requests.clear()
+    with pytest.raises(Unavailable):  # it is not asked again and again
+        scene.startup.step()
+    assert scene.cluster.requests == []
+    scene.journal.broken = False
+    scene.startup.step()
+    assert scene.fleet.increment(key).phase is Phase.DONE
+
+
+def test_a_request_is_no_pod_to_bind(scene: Scene) -> None:
+    scene.startup.step()
+    bound = scene.bound()
+    scene.cluster.pod("consumer")
+    key = scene.apply(FOR_REQUESTS)
+    scene.cluster.requests.clear()
+    scene.startup.step()
+    assert scene.bound() == bound
+    assert not any(request.endswith("/binding") for request in scene.cluster.requests)
+    assert scene.fleet.increment(key).phase is Phase.DONE
+
+
+def test_an_increment_that_is_taken_back_while_it_is_let_go_is_no_trouble(scene: Scene) -> None:
+    key, wanted = _requested(scene)
+
+    def deleted(request: str) -> None:
+        if request.startswith("PATCH"):
+            scene.fleet.withdraw(key, "its request was deleted")
+
+    scene.cluster.before = deleted
+    scene.startup.step()
+    assert scene.fleet.increment(key).phase is Phase.ROLLING_BACK
+    scene.fleet.reconcile()
+    assert {i.removeprefix("scripted://") for i in scene.outside.backend.executed_deletes} == wanted.keys()
+    scene.startup.step()
+    assert scene.fleet.increment(key).message == "its request was deleted"

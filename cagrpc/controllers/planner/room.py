@@ -56,7 +56,8 @@ class Room:
         }
         gone |= snapshot.held_instances - serving.held.keys()
         for each in state.nodes:
-            if not each.ready or each.provider_id in gone:
+            unheard_of = each.held and each.provider_id not in snapshot.group_of_instance  # it is among those coming
+            if not each.ready or unheard_of or each.provider_id in gone:
                 continue
             held = serving.held.get(each.provider_id)
             if each.provider_id in snapshot.requested_instances and (held is not None or each.held):
