@@ -67,6 +67,7 @@ class Leader:
                 clock=time.time,
                 timing=_timing(settings.expander_budget_seconds),
                 planner_drives=settings.drive is Drive.PLAN,
+                serves_requests=settings.requests is not None,
                 gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
                 gangs=cluster.view if cluster is not None else None,
                 settling=_settling(cluster),

@@ -79,12 +79,14 @@ class Expander:
         timing: Timing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         planner_drives: bool = False,
+        serves_requests: bool = False,
         gang_label: str = DEFAULT_GANG_LABEL,
         gangs: KnownGangs | None = None,
         settling: Callable[[FleetSnapshot], AbstractSet[str]] = _nobody,
     ) -> None:
         """`clock` gives seconds since the epoch, `monotonic` seconds that only grow. With `planner_drives` every answer
-        is a veto. Of a cluster, where there is one: its `gangs`, and `settling`, the keys of pods that an increment has
+        is a veto. With `serves_requests` pods that consume ProvisioningRequests have their room from those; without
+        they are a gang, since nobody else would see to them. Of a cluster, where there is one: its `gangs`, and `settling`, the keys of pods that an increment has
         just been let go for."""
         self._fleet = fleet
         self._rank = rank
@@ -93,6 +95,7 @@ class Expander:
         self._timing = timing or Timing()
         self._monotonic = monotonic
         self._planner_drives = planner_drives
+        self._serves_requests = serves_requests
         self._gang_label = gang_label
         self._gangs = gangs
         self._settling = settling
@@ -118,7 +121,9 @@ class Expander:
         if call.seconds_left is not None:
             answer_by = min(answer_by, started + call.seconds_left * _OF_THE_DEADLINE)
         decode_by = min(started + self._timing.decode_seconds, answer_by)
-        request = wire.decode(data, lambda: self._monotonic() > decode_by, self._gang_label)
+        request = wire.decode(
+            data, lambda: self._monotonic() > decode_by, self._gang_label, consuming=self._serves_requests
+        )
         snapshot, gangs, unknown = self._known(request.options)
         left_out = [why_left_out(option, snapshot) or gangs.why_left_out(option) for option in request.options]
         open_ = [option for option, why in zip(request.options, left_out, strict=True) if not why]

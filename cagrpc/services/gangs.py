@@ -61,9 +61,10 @@ class OfferedGangs:
         return ""
 
     def ranked(self, options: Sequence[Option], open_: Sequence[Option]) -> tuple[tuple[Pod, ...], ...]:
-        """The pods of each of `options` as the planner is to see them: without those of incomplete gangs and those in
-        flight; of a gang with a minimum so many are the gang as must be whole, such as all of the `open_` options that
-        have the gang serve. Where these have too few in common, its pods are ranked as ordinary ones."""
+        """The pods of each of `options` as the planner is to see them: without those of incomplete gangs, those in
+        flight and those that consume ProvisioningRequests; of a gang with a minimum so many are the gang as must be
+        whole, such as all of the `open_` options that have the gang serve. Where these have too few in common, its pods
+        are ranked as ordinary ones."""
         whole = self._whole(open_)
         seen: dict[str, Pod] = {}
 
@@ -73,9 +74,12 @@ class OfferedGangs:
             return seen.setdefault(pod.key, replace(pod, gang=None))
 
         return tuple(
-            tuple(as_ranked(pod) for pod in option.pods if pod.key not in self._in_flight and not self._waits(pod))
+            tuple(as_ranked(pod) for pod in option.pods if not (self._served(pod) or self._waits(pod)))
             for option in options
         )
+
+    def _served(self, pod: Pod) -> bool:
+        return pod.consumer or pod.key in self._in_flight
 
     def _waits(self, pod: Pod) -> bool:
         return pod.gang is not None and self._divisions[pod.gang.name].missing > 0

@@ -38,9 +38,23 @@ def why_left_out(option: Option, snapshot: FleetSnapshot) -> str:
         return f"would have {wanted} nodes, above the group's maximum of {state.group.max_size}"
     if broken := after(snapshot.limits, state.group, option.node_count):
         return f"would break limits: {'; '.join(broken)}"
-    if option.pods and all(pod.key in snapshot.in_flight_pods for pod in option.pods):
-        return "all of its pods are served by an increment in flight"
+    return _why_no_demand(option.pods, snapshot)
+
+
+def _why_no_demand(pods: Sequence[Pod], snapshot: FleetSnapshot) -> str:
+    others = _demanding(pods)
+    if pods and not others:
+        return "all of its pods consume ProvisioningRequests, which have room of their own"
+    if others and all(pod.key in snapshot.in_flight_pods for pod in others):
+        beside = "" if len(others) == len(pods) else " or consume ProvisioningRequests"
+        return f"all of its pods are served by an increment in flight{beside}"
     return ""
+
+
+def _demanding(pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    """Those that new nodes are for: not pods that consume ProvisioningRequests. A CA that knows requests
+    (--enable-provisioning-requests) does not offer those at all."""
+    return tuple(pod for pod in pods if not pod.consumer)
 
 
 def problem(
@@ -70,8 +84,9 @@ def by_counts(options: Sequence[Option], snapshot: FleetSnapshot) -> tuple[Ranke
     found = []
     for option in options:
         node_group = snapshot.groups[option.node_group].group
-        per_pod = node_group.price_usd_per_hour * option.node_count / max(1, len(option.pods))
-        reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {len(option.pods)} pods"
+        pods = len(_demanding(option.pods))
+        per_pod = node_group.price_usd_per_hour * option.node_count / max(1, pods)
+        reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {pods} pods"
         found.append(((-float(node_group.weight), per_pod), option.node_group, reason))
     places = {index: place for place, index in enumerate(sorted(range(len(found)), key=found.__getitem__))}
     return tuple(Ranked(places[index], score, reason) for index, (score, _, reason) in enumerate(found))

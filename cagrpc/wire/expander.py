@@ -39,12 +39,14 @@ class Request:
     none."""
 
 
-def decode(data: bytes, out_of_time: Callable[[], bool], gang_label: str = DEFAULT_GANG_LABEL) -> Request:
+def decode(
+    data: bytes, out_of_time: Callable[[], bool], gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True
+) -> Request:
     """A BestOptionsRequest of either wire generation; equal pods are read once, those after `out_of_time()` only for
     who they are. Raises InvalidInput for malformed bytes around the pods; a pod that cannot be read is no reason to
-    refuse the others. `gang_label` is the key of the label that names a pod's gang."""
+    refuse the others. `gang_label` and `consuming` are a PodDecoder's."""
     message = parse(pb.BestOptionsRequest, data)
-    decoder = PodDecoder(gang_label)
+    decoder = PodDecoder(gang_label, consuming=consuming)
     pods: dict[bytes, Pod] = {}
     late = ""
     unreadable: list[str] = []
@@ -54,12 +56,12 @@ def decode(data: bytes, out_of_time: Callable[[], bool], gang_label: str = DEFAU
         if not late and len(pods) % _CLOCK_EVERY == 0 and out_of_time():
             late = f"no time to decode more than {len(pods)} pods"
         if late:
-            pods[pod_bytes] = unread(pod_bytes, gang_label)
+            pods[pod_bytes] = unread(pod_bytes, gang_label, consuming=consuming)
             continue
         try:
             pods[pod_bytes] = decoder.decode(pod_bytes)
         except InvalidInput as error:
-            pods[pod_bytes] = unread(pod_bytes, gang_label)
+            pods[pod_bytes] = unread(pod_bytes, gang_label, consuming=consuming)
             unreadable.append(str(error))
     known = told_apart(pods)
     options = tuple(

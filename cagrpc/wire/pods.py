@@ -144,9 +144,11 @@ class PodDecoder:
     """v1.Pod bytes to pods. Specs that differ only in what planning does not read are converted once: thousands of
     replicas cost little more than their workload. Not for several threads."""
 
-    def __init__(self, gang_label: str = DEFAULT_GANG_LABEL) -> None:
-        """`gang_label` is the key of the label that names a pod's gang."""
+    def __init__(self, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True) -> None:
+        """`gang_label` is the key of the label that names a pod's gang. Where nothing is known of ProvisioningRequests
+        (`consuming` is false) the pods of one are a gang."""
         self._gang_label = gang_label
+        self._consuming = consuming
         self._specs: dict[bytes, PodSpec] = {}
         # Of specs that mean something else for another pod: which of the pod's own labels they read, and the meanings.
         self._own_keys: dict[bytes, tuple[str, ...]] = {}
@@ -160,7 +162,7 @@ class PodDecoder:
         """The same of a message, which loses all that says nothing of where the pod fits."""
         spec, labels = message.spec, message.metadata.labels
         own = {key: labels[key] for key in labels}
-        who = _pod(message, own, self._gang_label)
+        who = _pod(message, own, self._gang_label, self._consuming)
         for name in _NOTHING_OF_PLACES:
             spec.ClearField(name)
         _discard_unknown_fields(spec)
@@ -204,25 +206,25 @@ NOWHERE = PodSpec(affinity=())
 """A spec that no node can serve: node affinity is required, and there is no term that a node could match."""
 
 
-def unread(data: bytes, gang_label: str = DEFAULT_GANG_LABEL) -> Pod:
+def unread(data: bytes, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True) -> Pod:
     """Who a pod is, with the spec `NOWHERE`: for one whose own cannot be read, or not in time. Bytes that are no v1.Pod
     are a pod too, known by their digest."""
     try:
         message = parse(kubernetes_pb2.Pod, data)
-        return _pod(message, message.metadata.labels, gang_label)
+        return _pod(message, message.metadata.labels, gang_label, consuming)
     except InvalidInput:
         name = f"malformed/{sha256(data).hexdigest()[:16]}"
         return Pod(name, name, NOWHERE)
 
 
-def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str) -> Pod:
+def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming: bool) -> Pod:
     """Who a pod is, with the spec `NOWHERE`."""
     metadata, scheduling_group = message.metadata, message.spec.schedulingGroup.podGroupName
     name, annotations = _name(message), metadata.annotations
     problems: Problems = []
     namespace = metadata.namespace or DEFAULT_NAMESPACE
     placeholder = is_placeholder(annotations)
-    consumes = None if placeholder else consumption(annotations)
+    consumes = consumption(annotations) if consuming and not placeholder else None
     alone = placeholder or (consumes is not None and not consumes.missing)
     gang = gang_of_pod(namespace, labels, annotations, scheduling_group, gang_label, problems)
     return Pod(

@@ -8,12 +8,16 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cagrpc.fleet.model import Increment, Origin
 from cagrpc.services.expander import Timing
+from cagrpc.services.ranking import by_counts
 from cagrpc.services.status import Call
+from cagrpc.wire.consumption import CLASS_KEYS, CONSUME_KEYS
+from cagrpc.wire.expander import decode
 from cagrpc.wire.gen import kubernetes_pb2
 from solver.model import Budget, Limit, Problem
 from solver.rank import Candidate, Score
@@ -105,6 +109,56 @@ def test_options_only_for_pods_of_an_increment_in_flight_are_left_out_until_it_i
         house.world.backend.boot_all()
         house.fleet.reconcile()
         assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS[:2])))) == "cheap"
+
+
+_CONSUMES: dict[str, Any] = {CONSUME_KEYS[0]: "train", CLASS_KEYS[1]: "atomic-scale-up.kubernetes.io"}
+_SERVES = {"serves_requests": True}
+
+
+def test_options_only_for_pods_that_consume_requests_are_left_out_and_the_record_says_so() -> None:
+    consumers = [pod(f"c{index}", **_CONSUMES) for index in range(3)]
+    with House(_world(), expander_options=_SERVES) as house:
+        assert chosen(house.advice.ok("BestOptions", asking(option("dear", 2, consumers)))) is None
+        (decision,) = house.decisions.latest()
+        assert decision.reason == (
+            "no option may be taken: dear all of its pods consume ProvisioningRequests, which have room of their own"
+        )
+        # The other is weighed less, and for a pod that needs a node.
+        both = asking(option("dear", 2, consumers), option("cheap", 1, [*consumers, _PODS[0]]))
+        assert chosen(house.advice.ok("BestOptions", both)) == "cheap"
+        # One annotation alone says nothing that can be relied on: an ordinary pod.
+        half = [pod("h", **{key: value}) for key, value in _CONSUMES.items()]
+        for each in half:
+            assert chosen(house.advice.ok("BestOptions", asking(option("dear", 1, [*consumers, each])))) == "dear"
+
+
+def test_pods_that_consume_requests_are_no_demand_beside_others() -> None:
+    asked = _Asked()
+    mixed = [*(pod(f"c{index}", **_CONSUMES) for index in range(3)), *_PODS]
+    with House(_world(), rank=asked, expander_options=_SERVES) as house:
+        house.advice.ok("BestOptions", asking(option("dear", 2, mixed)))
+        house.fleet.apply(Increment({"dear": 1}, Origin.AUTOSCALER, frozenset(f"uid-{i}" for i in range(4)), "these"))
+        assert chosen(house.advice.ok("BestOptions", asking(option("dear", 2, mixed)))) is None
+        assert "by an increment in flight or consume ProvisioningRequests" in house.decisions.latest()[-1].reason
+    assert asked.problem is not None
+    assert [pods.count for pods in asked.problem.pod_sets] == [4]
+
+
+def test_pods_of_a_request_that_nobody_serves_are_a_gang() -> None:
+    consumers = [pod(f"c{index}", **_CONSUMES) for index in range(3)]
+    with House(_world()) as house:
+        assert chosen(house.advice.ok("BestOptions", asking(option("dear", 2, consumers)))) == "dear"
+        apart = asking(option("dear", 1, consumers[:2]), option("cheap", 1, consumers[2:]))
+        assert chosen(house.advice.ok("BestOptions", apart)) is None
+        assert "gang provisioningrequest.autoscaling.x-k8s.io ns/train" in house.decisions.latest()[-1].reason
+
+
+def test_by_counts_a_pod_that_consumes_a_request_is_none() -> None:
+    mixed = [*(pod(f"c{index}", **_CONSUMES) for index in range(3)), _PODS[0]]
+    options = decode(asking(option("dear", 2, mixed)).SerializeToString(), lambda: False).options
+    with House(_world()) as house:
+        (ranked,) = by_counts(options, house.fleet.snapshot)
+    assert ranked.reason == "weight 50: 0.8 $/h for each of 1 pods"
 
 
 def test_the_planner_sees_the_labels_that_cas_template_has() -> None:
