@@ -86,8 +86,8 @@ class Expander:
     ) -> None:
         """`clock` gives seconds since the epoch, `monotonic` seconds that only grow. With `planner_drives` every answer
         is a veto. With `serves_requests` pods that consume ProvisioningRequests have their room from those; without
-        they are a gang, since nobody else would see to them. Of a cluster, where there is one: its `gangs`, and `settling`, the keys of pods that an increment has
-        just been let go for."""
+        they are a gang, since nobody else would see to them. Of a cluster, where there is one: its `gangs`, and
+        `settling`, the keys of pods that an increment has just been let go for."""
         self._fleet = fleet
         self._rank = rank
         self._decisions = decisions
