@@ -1,35 +1,65 @@
 """The loop of ProvisioningRequests: looks at them, the cluster and the fleet, and does for each what comes next. What
-that is, `progress` says; what is written, `statuses`; who gets what room, `planning`. Here are the order of things and
-what goes wrong with them."""
+that is, `progress` says; what is written, `statuses`; who gets what room, `deciding`. Here are the order of things and
+what goes wrong with them.
+
+A step: what nobody asks for any more is let go; every request of ours is advanced, and what is new is written; those
+that are due are decided together, and what was decided is written. The journal comes first, then the object: a process
+that is killed between the two finds in the journal what it has to tell.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cagrpc.controllers.requests.model import Behaviour
+from cagrpc import errors
+from cagrpc.controllers.events import Note
+from cagrpc.controllers.kept import Kept
+from cagrpc.controllers.planner.shortages import Shortages
+from cagrpc.controllers.requests import consumers, memory
+from cagrpc.controllers.requests.bookings import Held, consumed, hold
+from cagrpc.controllers.requests.classes import is_ours
+from cagrpc.controllers.requests.deciding import Deciding
+from cagrpc.controllers.requests.look import Look, Looking, Ours, asked_by, increment_of, take_look
+from cagrpc.controllers.requests.model import Behaviour, Booking, ProvisioningRequest
+from cagrpc.controllers.requests.planning import MOST_AT_ONCE
+from cagrpc.controllers.requests.progress import Decision, Facts, Moment, Next, Phase, Pods, advance
+from cagrpc.controllers.requests.records import record
 from cagrpc.controllers.requests.sources import Cluster, Increments, Requests, Writes
-from cagrpc.controllers.settings import RequestSettings
+from cagrpc.controllers.requests.statuses import consumed_of
+from cagrpc.controllers.requests.writing import Outcome, Writing
+from cagrpc.controllers.settings import PlannerSettings, RequestSettings
 from cagrpc.controllers.state import ClusterState
-from solver.model import Budget, RunningPods
+from cagrpc.fleet.model import Phase as IncrementPhase
+from solver.model import Budget
+
+log = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.25
 """How often to step."""
+REVOKE_SECONDS = 30.0
+"""Room that is gone for so long is gone for good; until then its node may be back."""
+LOOK_SECONDS = 1.0
+"""How often to look where nothing but time and pods can have changed,"""
+IDLE_SECONDS = 10.0
+"""and where no request of ours is open. So often pods that consume requests are told what is amiss, too."""
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
+_OPEN = frozenset({Phase.WAITING, Phase.COMING})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a request, for metrics."""
+class _Seen:
+    """What the last look came to."""
 
-    class_name: str
-    behaviour: Behaviour
-    outcome: str
-    """`provisioned`, `failed`, `booking-expired`, `capacity-revoked`, `cancelled`, `rolled-back`."""
-    seconds: float
-    """Since the request was created."""
+    look: Look
+    nexts: Mapping[str, Next]
+    bookings: tuple[Booking, ...]
+    held: Held
 
 
 class RequestsLoop:
@@ -44,26 +74,48 @@ class RequestsLoop:
         settings: RequestSettings,
         *,
         turn: threading.Lock,
-        say: Callable[[Any], None] = lambda _: None,
+        say: Callable[[Note], None] = lambda _: None,
         observe: Callable[[Outcome], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
         budget: Budget | None = None,
+        shortage_seconds: float = PlannerSettings().shortage_seconds,
+        workers: int = 8,
     ) -> None:
         """`turn` is held by whoever plans, the planner loop among them. `say` takes what is to be told on requests and
         pods (`Events.say`), `observe` what became of a request. `clock` gives seconds since the epoch, as the fleet's
-        does. `budget` is of one planning."""
+        does. `budget` is of one planning; with so many `workers` threads is written."""
         self._store = store
         self._cluster = cluster
         self._fleet = fleet
-        self._client = client
         self._settings = settings
         self._turn = turn
         self._say = say
-        self._observe = observe
         self._clock = clock
-        self._budget = budget or Budget()
+        self._memory = memory.Requests()
+        self._labels = memory.Labels(client, clock, workers)
+        self._looking = Looking(store, settings)
+        self._writing = Writing(client, self._memory, say=say, observe=observe, clock=clock, workers=workers)
         self._stopping = threading.Event()
+        self._deciding = Deciding(
+            fleet,
+            self._labels,
+            Shortages(shortage_seconds, clock),
+            budget or Budget(PlannerSettings().budget_seconds),
+            still_there=self._still_there,
+            stopping=self._stopping.is_set,
+            clock=clock,
+        )
+        self._decided: dict[str, Decision] = {}
+        """Not written yet."""
+        self._short_since: dict[str, float] = {}
+        self._seen: _Seen | None = None
+        self._world: object = None
+        self._looked_at = self._told_at = float("-inf")
         self._waits_for = "starting"
+        self._pause_until = float("-inf")
+        self._pause_seconds = 0.0
+
+    # ---- for any thread
 
     def stop(self) -> None:
         """Nothing more is begun."""
@@ -71,31 +123,252 @@ class RequestsLoop:
 
     @property
     def waits_for(self) -> str:
-        """Why nothing is under way."""
+        """Why nothing is done for requests; empty where all is well."""
         return self._waits_for
 
-    def step(self) -> None:
-        """Does what there is to do. Raises nothing: what goes wrong is told, and tried again after a while."""
-        if not self._stopping.is_set():
-            self._waits_for = self._store.problem or self._cluster.problem or self._fleet.problem or ""
-
-    def held(self, state: ClusterState) -> Mapping[str, Sequence[RunningPods]]:
-        """Room that is kept for requests, by node name: for whoever plans."""
-        del state
-        return {}
+    def held(self, state: ClusterState) -> Kept:
+        """Room that is kept for requests, by node name: for whoever plans. Raises Unavailable before all requests have
+        been looked at once, unless they cannot be."""
+        seen = self._seen
+        if seen is None:
+            if self._store.problem is None:
+                raise errors.Unavailable("what is booked for ProvisioningRequests is not known yet")
+            return {}
+        return hold(seen.bookings, self._labels.seen(state)).on if seen.bookings else {}
 
     def booked_nodes(self) -> Mapping[str, str]:
         """Names of the nodes on which room is kept, and for whom (namespace/name), for scale-down."""
-        return {}
+        seen = self._seen
+        if seen is None:
+            return {}
+        keys = {booking.uid: booking.key for booking in seen.bookings}
+        on_nodes = {name: keys[uids[0]] for name, uids in seen.held.uids.items()}
+        own = {name: keys[uid] for uid in keys for name in seen.look.booked.get(uid, ())}
+        return {**own, **on_nodes}
 
     def bookings(self) -> int:
         """Requests for which room is kept."""
-        return 0
+        return len(self._seen.bookings) if self._seen is not None else 0
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Requests by class and outcome, since the start."""
+        return self._writing.counts()
 
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
-        return {"waits_for": self._waits_for}
+        phases: dict[str, int] = {}
+        for each in self._seen.nexts.values() if self._seen is not None else ():
+            phases[each.phase.value] = phases.get(each.phase.value, 0) + 1
+        return {"provisioning_requests": self._waits_for or phases, "bookings": self.bookings()}
 
     def records(self) -> list[dict[str, Any]]:
         """Every request of ours, oldest first, for `/provisioningrequests` and `cagrpc explain provisioningrequest`."""
-        return []
+        seen = self._seen
+        if seen is None:
+            return []
+        return [
+            record(seen.look, replace(each, phase=seen.nexts[uid].phase))
+            for uid, each in seen.look.ours.items()
+            if uid in seen.nexts
+        ]
+
+    # ---- for one thread
+
+    def step(self) -> None:
+        """Does what there is to do. Raises nothing: what goes wrong is told, and tried again after a while, at most
+        half a minute."""
+        if self._stopping.is_set() or self._clock() < self._pause_until:
+            return
+        try:
+            self._step()
+        except errors.CagrpcError as error:
+            self._fail(str(error))
+        except Exception as error:
+            log.exception("a step for ProvisioningRequests failed unexpectedly")
+            self._fail(f"a step failed unexpectedly: {error!r:.200}")
+
+    def _fail(self, problem: str) -> None:
+        if problem != self._waits_for:  # once, not at every try
+            log.warning("ProvisioningRequests wait: %s", problem)
+        self._waits_for = problem
+        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
+        self._pause_until = self._clock() + self._pause_seconds
+        self._world = None
+
+    def _step(self) -> None:
+        hindrance = self._store.problem or self._cluster.problem or self._fleet.problem
+        if hindrance is None and not self._store.synced:
+            hindrance = "the list of ProvisioningRequests is still to come"
+        if hindrance is not None:
+            self._waits_for = hindrance
+            return
+        requests = self._memory.latest(self._store.requests())
+        if not self._is_due(requests):
+            return
+        look = self._look(requests)
+        self._let_go(look)
+        seen = self._advance(look)
+        open_ones = self._write(seen)
+        self._tell(seen)
+        if any(seen.nexts[uid].wants for uid in open_ones):
+            self._decide(seen)
+            self._world = None
+        self._waits_for, self._pause_seconds = "", 0.0
+
+    def _is_due(self, requests: Sequence[ProvisioningRequest]) -> bool:
+        now = self._clock()
+        world = self._fleet.snapshot.version, tuple((each.uid, each.resource_version) for each in requests)
+        nexts = self._seen.nexts.values() if self._seen is not None else ()
+        wait = LOOK_SECONDS if any(each.holds or each.phase in _OPEN for each in nexts) else IDLE_SECONDS
+        if world == self._world and now < self._looked_at + wait:
+            return False
+        self._world, self._looked_at = world, now
+        return True
+
+    def _look(self, requests: Iterable[ProvisioningRequest]) -> Look:
+        snapshot = self._fleet.snapshot  # first: what it has asked for then is in the cluster's state, or is still held
+        state = self._labels.seen(self._cluster.state())
+        return take_look(self._clock(), requests, self._looking.ours, snapshot, state)
+
+    def _still_there(self, uid: str) -> bool:
+        return any(each.uid == uid and not each.deleting for each in self._store.requests())
+
+    def _let_go(self, look: Look) -> None:
+        """Increments in flight that nobody asks for any more are withdrawn, and labels of requests that are gone are
+        taken off. What was in force of a request that is gone is forgotten."""
+        failed = {uid for uid, each in look.ours.items() if each.phase is Phase.FAILED}
+        for status in look.snapshot.increments:
+            if status.phase.in_flight and status.phase is not IncrementPhase.ROLLING_BACK:
+                uids = asked_by(status)
+                if uids and not (uids & look.requests.keys()) - failed:
+                    log.info("increment %s is withdrawn: nobody asks for it any more", status.id)
+                    self._fleet.withdraw(status.id, f"{status.increment.reason}: deleted, or failed")
+        gone = {uid: names for uid, names in look.booked.items() if uid not in look.requests}
+        self._labels.drop(memory.by_node(gone))
+        before = self._seen.look.ours if self._seen is not None else {}
+        for uid in before.keys() - look.requests.keys():
+            if before[uid].phase in (Phase.WAITING, Phase.COMING):
+                self._writing.note(before[uid], "cancelled")
+        self._decided = {uid: each for uid, each in self._decided.items() if uid in look.ours}
+
+    # ---- what comes next
+
+    def _advance(self, look: Look) -> _Seen:
+        """For all of them. What they hold is seen by others from now on."""
+        facts = {uid: self._facts(look, uid) for uid in look.ours}
+        nexts = {uid: self._next(look, each) for uid, each in facts.items()}
+        bookings = _bookings(look, nexts)
+        held = hold(bookings, look.state) if bookings else Held({}, {}, {})
+        for uid, why in self._lost(look, nexts, held).items():
+            nexts[uid] = self._next(look, replace(facts[uid], lost=why))
+        seen = self._seen = _Seen(look, nexts, bookings, held)
+        return seen
+
+    def _next(self, look: Look, facts: Facts) -> Next:
+        return advance(facts, Moment(look.snapshot, self._settings, look.at_seconds))
+
+    def _facts(self, look: Look, uid: str) -> Facts:
+        each = look.ours[uid]
+        came = consumed_of(each.request)
+        pods = look.consumers.get(each.request.key, ())
+        if isinstance(each.pods, Pods) and each.phase in (Phase.COMING, Phase.PROVISIONED):
+            came = consumed(each.pods.sets, pods, came)
+        return Facts(
+            each.request,
+            each.service,
+            each.terms,
+            each.pods,
+            increment_of(look, uid, self._fleet),
+            len(look.booked.get(uid, ())),
+            came,
+            decision=self._decided.get(uid),
+        )
+
+    def _lost(self, look: Look, nexts: Mapping[str, Next], held: Held) -> dict[str, str]:
+        """What is told of requests whose room is gone for good."""
+        short = {
+            uid: count
+            for uid, count in held.short.items()
+            if look.ours[uid].phase is Phase.PROVISIONED and nexts[uid].holds
+        }
+        self._short_since = {uid: self._short_since.get(uid, look.at_seconds) for uid in short}
+        lost = {}
+        for uid, count in short.items():
+            if look.at_seconds >= self._short_since[uid] + REVOKE_SECONDS:
+                missing = sum(count for _, count in nexts[uid].holds)
+                lost[uid] = f"{count} of its {missing} pods that have not come find no room any more"
+        return lost
+
+    def _write(self, seen: _Seen) -> set[str]:
+        """Writes what is new; those for which there was nothing."""
+        nexts, ours = seen.nexts, seen.look.ours
+        dropped = {uid: seen.look.booked.get(uid, ()) for uid, each in nexts.items() if each.drops_labels}
+        self._labels.drop(memory.by_node(dropped))
+        self._writing.delete(ours[uid].request for uid, each in nexts.items() if each.delete)
+        changes = {uid: each.change for uid, each in nexts.items() if each.change is not None}
+        written = self._writing.write((ours[uid], change) for uid, change in changes.items())
+        quiet = nexts.keys() - changes.keys()
+        for uid in written | quiet:
+            self._decided.pop(uid, None)
+        if written != changes.keys():
+            self._world = None  # somebody else was first
+        return set(quiet)
+
+    # ---- those that are due
+
+    def _decide(self, seen: _Seen) -> None:
+        with self._turn:
+            requests = self._memory.latest(self._store.requests())
+            look = self._look(requests)
+            due = self._due(look, seen)
+            atomic = [each for each in due if each.service.behaviour is Behaviour.ATOMIC][:MOST_AT_ONCE]
+            checks = [each for each in due if each.service.behaviour is Behaviour.CHECK][:MOST_AT_ONCE]
+            kept = hold(seen.bookings, look.state).on if seen.bookings else {}
+            try:
+                if atomic:
+                    self._decided.update(
+                        self._deciding.atomic(atomic, self._deciding.world(look.state, kept), look.booked)
+                    )
+                    look = self._look(requests)
+                    kept = hold(self._advance(look).bookings, look.state).on
+                if checks:
+                    world = self._deciding.world(look.state, kept)
+                    self._decided.update(self._deciding.checks(checks, world, look.state))
+            finally:  # what was ordered is known to whoever plans next
+                decided = self._advance(self._look(requests))
+        self._write(decided)
+
+    def _due(self, look: Look, seen: _Seen) -> list[Ours]:
+        """Those to be decided now, in their order: the highest priority first, then the oldest."""
+        nexts = {uid: each for uid, each in seen.nexts.items() if uid in look.ours}
+        due = [look.ours[uid] for uid, each in nexts.items() if each.wants or each.joins]
+        known = [each for each in due if isinstance(each.pods, Pods) and each.phase is Phase.WAITING]
+        return sorted(known, key=_rank)
+
+    # ---- pods that consume requests
+
+    def _tell(self, seen: _Seen) -> None:
+        if seen.look.at_seconds < self._told_at + IDLE_SECONDS:
+            return
+        self._told_at = seen.look.at_seconds
+        for note in consumers.notes(seen.look, seen.held.on, self._is_ours):
+            self._say(note)
+
+    def _is_ours(self, class_name: str) -> bool:
+        return is_ours(class_name, self._settings.upstream_classes, self._store.service)
+
+
+def _rank(each: Ours) -> tuple[int, float, str]:
+    priority = each.pods.priority if isinstance(each.pods, Pods) else 0
+    return -priority, each.request.created_at_seconds, each.request.uid
+
+
+def _bookings(look: Look, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
+    """Room that is kept, the oldest request's first."""
+    found = []
+    for uid, each in nexts.items():
+        ours = look.ours[uid]
+        anywhere = ours.service.behaviour is Behaviour.CHECK
+        if each.holds and (anywhere or uid in look.booked or ours.phase is Phase.PROVISIONED):
+            found.append(Booking(uid, ours.request.key, each.holds, anywhere))
+    return tuple(found)
