@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cagrpc import errors
-from cagrpc.controllers.events import Note as AnyNote
+from cagrpc.controllers.events import Note
+from cagrpc.controllers.planner import PlannerLoop
 from cagrpc.controllers.requests.classes import ATOMIC_SCALE_UP
 from cagrpc.controllers.requests.loop import RequestsLoop
 from cagrpc.controllers.requests.model import BOOKING_LABELS, booking_label
@@ -67,8 +68,9 @@ class ClusterWithConsumers(FakeCluster):
     _only_demand: bool = False
 
     def pending(self) -> list[SimPod]:
-        found = super().pending()
-        return [pod for pod in found if not isinstance(pod, ConsumerPod)] if self._only_demand else found
+        return [
+            pod for pod in super().pending() if not (isinstance(pod, ConsumerPod) and (self._only_demand or pod.done))
+        ]
 
     def consumers(self) -> tuple[Consumer, ...]:
         found = []
@@ -76,8 +78,7 @@ class ClusterWithConsumers(FakeCluster):
             if isinstance(pod, ConsumerPod):
                 bound = ConsumerStage.PENDING if pod.node is None else ConsumerStage.BOUND
                 stage = ConsumerStage.SUCCEEDED if pod.done else bound
-                node = pod.node if pod.node and not pod.done else ""
-                found.append(Consumer(pod.ref, pod.request, pod.class_name, pod.spec, stage, node))
+                found.append(Consumer(pod.ref, pod.request, pod.class_name, pod.spec, stage, pod.node or ""))
         return tuple(found)
 
     def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
@@ -98,7 +99,7 @@ class ClusterWithConsumers(FakeCluster):
         """A consumer is done, and leaves its node."""
         pod = self.pods[uid]
         assert isinstance(pod, ConsumerPod)
-        pod.done, pod.node = True, "(done)"
+        pod.done, pod.node = True, None
 
 
 class Api:
@@ -180,7 +181,7 @@ class RequestsWorld(World):
         self.view_lags = self.store_lags = False
         self.node_labels: dict[str, dict[str, str]] = {}
         """As the view sees them."""
-        self.told: list[AnyNote] = []
+        self.told: list[Note] = []
         self.outcomes: list[Outcome] = []
         self.templates: dict[str, Any] = {}
         self.plans = False
@@ -209,6 +210,17 @@ class RequestsWorld(World):
             clock=self.clock,
             budget=Budget(deterministic_seconds=1.0),
             workers=1,
+        )
+        self.loop = PlannerLoop(
+            self.fleet,
+            self.cluster,
+            self.settings,
+            say=self.notes.append,
+            clock=self.clock,
+            now=self.clock,
+            budget=Budget(deterministic_seconds=1.0),
+            held=self.requests.held,
+            turn=self.turn,
         )
 
     def restart(self) -> None:
@@ -288,7 +300,7 @@ class RequestsWorld(World):
             if label.startswith(BOOKING_LABELS)
         }
 
-    def notes_of(self, reason: str) -> list[AnyNote]:
+    def notes_of(self, reason: str) -> list[Note]:
         return [note for note in self.told if note.reason == reason]
 
     # ---- what happens
