@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from cagrpc.controllers.kept import Kept, nothing_kept
-from cagrpc.controllers.scale_down_choice import Bookings, Rules, Verdicts, choose
+from cagrpc.controllers.scale_down_choice import BOOKED, Bookings, Rules, Verdicts, choose
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.controllers.state import ClusterNode, ClusterState
@@ -84,7 +84,8 @@ class ScaleDown:
         """For people: how many nodes may go, and how many stay for which reason, as it was seen last."""
         if self._verdicts is None:
             return {}
-        return {"may go": len(self._verdicts.go), **Counter(self._verdicts.stay.values())}
+        reasons = (BOOKED if why.startswith(BOOKED) else why for why in self._verdicts.stay.values())
+        return {"may go": len(self._verdicts.go), **Counter(reasons)}
 
     def step(self) -> None:
         """Look, and tell at most so many nodes what is new to them. Raises Unavailable where the cluster is not known

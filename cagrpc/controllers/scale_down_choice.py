@@ -30,6 +30,7 @@ IN_FLIGHT = "an increment in flight counts on it"
 AT_MINIMUM = "its node group would be below its minimum size"
 NOT_YET = "not looked at yet"
 ENOUGH = "enough other nodes may go first"
+BOOKED = "booked for ProvisioningRequest"
 
 
 def no_room(weight: int) -> str:
@@ -37,7 +38,7 @@ def no_room(weight: int) -> str:
 
 
 def booked_for(request: str) -> str:
-    return f"booked for ProvisioningRequest {request}"
+    return f"{BOOKED} {request}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ does), and what the start-up controller does is done at once. Time is moved by h
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -23,6 +24,7 @@ from cagrpc import errors
 from cagrpc.backends.simulated import SimulatedBackend
 from cagrpc.backends.simulated_behaviour import Behaviour
 from cagrpc.controllers.events import Note
+from cagrpc.controllers.kept import Kept
 from cagrpc.controllers.planner import PlannerLoop
 from cagrpc.controllers.settings import PlannerSettings, Realise
 from cagrpc.controllers.state import Arrivals, ClusterNode, ClusterState, IncompleteGang, PodRef, WaitingPods
@@ -217,6 +219,9 @@ class World:
         self.bind = bind
         self.journal: Journal = MemoryJournal()
         self.notes: list[Note] = []
+        self.turn: Any = threading.Lock()
+        self.kept: Kept = {}
+        """Room that is kept for others, by node."""
         self.lets_go = True
         """Whether the start-up controller works."""
         self.made = 0
@@ -240,7 +245,13 @@ class World:
             clock=self.clock,
             now=self.clock,
             budget=Budget(deterministic_seconds=1.0),
+            held=self.held,
+            turn=self.turn,
         )
+
+    def held(self, state: ClusterState) -> Kept:
+        """What the planner is told of it."""
+        return {each.node.name: self.kept[each.node.name] for each in state.nodes if each.node.name in self.kept}
 
     def restart(self) -> None:
         self.fleet.close()

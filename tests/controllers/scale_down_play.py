@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from cagrpc.controllers.scale_down_choice import Rules, Verdicts, choose
+from cagrpc.controllers.scale_down_choice import Bookings, Rules, Verdicts, choose
 from cagrpc.controllers.state import ClusterNode, ClusterState, PodRef, WaitingPods
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from solver import solve
@@ -70,6 +70,7 @@ class Play:
     may_go: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
     clock: Callable[[], float] = lambda: 0.0
+    bookings: Bookings = field(default_factory=Bookings)
 
     def cluster(self) -> ClusterState:
         return ClusterState(
@@ -107,7 +108,7 @@ class Play:
         )
 
     def verdicts(self, rules: Rules = QUICK) -> Verdicts:
-        found = choose(self.cluster(), self.fleet(), self.may_go, self.refused, rules, self.clock)
+        found = choose(self.cluster(), self.fleet(), self.may_go, self.refused, rules, self.clock, self.bookings)
         self.may_go = frozenset(found.go)
         self.refused = frozenset() if found.swept else found.refused
         return found

@@ -11,13 +11,15 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.backends.simulated_behaviour import Behaviour
+from cagrpc.controllers.kept import Kept
 from cagrpc.controllers.planner import realising
 from cagrpc.controllers.planner.reasons import NOT_PLANNED, PLANNED
 from cagrpc.controllers.planner.serving import serving
 from cagrpc.controllers.settings import PlannerSettings, Scoring
 from cagrpc.controllers.settling import SETTLE_SECONDS
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase, Placement
-from solver.model import Limit, PodSpec, Taint, TaintEffect, Toleration
+from cagrpc.controllers.state import ClusterState
+from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase, Placement, request_key
+from solver.model import Limit, Node, PodSpec, RunningPods, Taint, TaintEffect, Toleration
 from solver.realise import Realised
 from tests.controllers.planner_world import BOOT_SECONDS, World
 from tests.fleet.support import MemoryJournal, group
@@ -551,3 +553,122 @@ def test_a_node_that_is_not_ready_is_no_room(make: Make) -> None:
     world.add(1)
     world.run(60)
     assert world.targets() == {"a": 2}
+
+
+# Beside ProvisioningRequests.
+
+FOR_A_REQUEST = Increment(
+    {"a": 1}, pods=frozenset({request_key("u1")}), placements=(Placement("a", (request_key("u1"),)),)
+)
+
+
+def test_room_that_is_kept_is_not_planned_with_until_it_is_free(make: Make) -> None:
+    world = make(group("a", max_size=5))
+    world.cluster.extra_nodes = [Node("old", {"cpu": 4000, "pods": 10}, {}, ())]
+    world.cluster.scheduling = False
+    world.kept = {"old": (RunningPods(PodSpec((("cpu", 3000),)), 1),)}
+    world.add(cpu=1000)
+    world.run(SOON)
+    assert world.targets() == {}  # it has room beside what is kept
+    world.add(cpu=1000)
+    world.run(SOON)
+    assert world.targets() == {"a": 1}
+    world.kept = {}
+    world.add(cpu=4000)
+    world.add(cpu=3000)
+    world.run(SOON)
+    assert world.targets() == {"a": 2}
+
+
+def test_a_node_for_a_request_is_nobodys_room_from_its_order_to_its_booking(make: Make) -> None:
+    world = make(group("a", cpu=4000))
+    world.cluster.scheduling = False  # as if it always came too late: only the planner's word counts
+    status = world.fleet.apply(FOR_A_REQUEST)
+    while world.fleet.increment(status.id).phase is not Phase.DONE:
+        world.add(cpu=4000)
+        world.run(SOON)
+        (mine,) = world.increments()[:1]
+        for node in mine.held:
+            world.kept = {node.instance_id.removeprefix("simulated://"): (RunningPods(PodSpec((("cpu", 4000),)), 1),)}
+    world.run(SOON)
+    assert world.targets() == {"a": 1 + world.made}
+    assert world.made >= 2
+    world.kept = {}  # it is over
+    world.add(cpu=4000)
+    world.run(SOON)
+    assert world.targets() == {"a": world.made}
+
+
+def test_an_increment_for_a_request_that_is_taken_back_teaches_no_shortage(make: Make) -> None:
+    world = make(group("a", max_size=1))
+    status = world.fleet.apply(FOR_A_REQUEST)
+    world.add()
+    world.run(SOON)
+    assert world.targets() == {"a": 1}
+    assert [each.count for each in world.loop.plans()[-1].unplaced] == [1]
+    world.fleet.withdraw(status.id, "its request was deleted")
+    world.run(SOON)
+    (taken_back, own) = world.increments()
+    assert (taken_back.phase, own.phase) == (Phase.ROLLED_BACK, Phase.CREATING)
+    assert not world.loop.plans()[-1].shortages
+    assert world.targets() == {"a": 1}
+
+
+class _Turn:
+    """A lock for which somebody else has to be waited for, once."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self.meanwhile: Callable[[], object] | None = meanwhile
+        self.taken = False
+
+    def __enter__(self) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        assert not self.taken
+        self.taken = True
+
+    def __exit__(self, *_: object) -> None:
+        self.taken = False
+
+
+def test_a_round_takes_its_turn_and_knows_what_others_asked_for_in_theirs(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make(group("a", max_size=1), group("b", price=0.5))
+    turn = _Turn(lambda: world.fleet.apply(FOR_A_REQUEST))
+    world.turn = turn
+    world.restart()
+    turns: list[bool] = []
+
+    def held(state: ClusterState) -> Kept:
+        turns.append(turn.taken)
+        return {}
+
+    monkeypatch.setattr(world.loop, "_held", held)
+    world.add(cpu=4000)
+    world.run(SOON)
+    assert set(turns) == {True}
+    assert not turn.taken
+    assert world.targets() == {"a": 1, "b": 1}
+    assert [each.id != "" for record in world.loop.plans() for each in record.increments] == [True]
+
+
+def test_while_it_is_not_known_what_is_kept_nothing_is_planned(make: Make) -> None:
+    world = make(group("a"))
+    kept = world.held
+
+    def unknown(state: ClusterState) -> Kept:
+        raise errors.Unavailable("the list of ProvisioningRequests is still to come")
+
+    world.held = unknown  # type: ignore[method-assign]
+    world.restart()
+    world.add()
+    world.run(SOON)
+    assert world.targets() == {}
+    assert world.loop.waits_for == "the list of ProvisioningRequests is still to come"
+    assert not world.turn.locked()
+    world.held = kept  # type: ignore[method-assign]
+    world.restart()
+    world.run(LONG)
+    assert not world.pending()

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from cagrpc.controllers.scale_down import ScaleDown
-from cagrpc.controllers.scale_down_choice import IN_USE, no_room
+from cagrpc.controllers.scale_down_choice import BOOKED, IN_USE, Bookings, booked_for, no_room
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.controllers.state import ClusterState
 from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client import PatchKind
+from solver.model import RunningPods
 from tests.controllers.scale_down_play import QUICK, Play, Played, spec, tier
 
 HIGH, LOW = tier("high", 100), tier("low", 10)
@@ -62,6 +63,7 @@ class _World:
     play: Play
     api: _Api = field(default_factory=_Api)
     in_flight_asked: AbstractSet[str] = frozenset()
+    bookings: Bookings = field(default_factory=Bookings)
 
     def __post_init__(self) -> None:
         self.api.annotations.update({each.name: {} for each in self.play.nodes})
@@ -79,7 +81,16 @@ class _World:
         return self.play.cluster()
 
     def controller(self, writes: int = 100) -> ScaleDown:
-        return ScaleDown(self, self, self.api, clock=lambda: 0.0, rules=QUICK, writes_a_step=writes)
+        return ScaleDown(
+            self,
+            self,
+            self.api,
+            clock=lambda: 0.0,
+            rules=QUICK,
+            writes_a_step=writes,
+            held=lambda state: self.bookings.room if state.nodes else {},
+            booked=lambda: self.bookings.nodes,
+        )
 
 
 def _world() -> _World:
@@ -101,6 +112,27 @@ def test_what_must_stay_is_marked_once_and_cleared_when_it_may_go() -> None:
     controller.step()
     assert world.api.annotations["h"] == {}
     assert world.api.annotations["h2"] == {"other": "kept", SCALE_DOWN_DISABLED: "true", OURS: IN_USE}
+
+
+def test_a_node_that_is_booked_is_marked_and_cleared_with_its_booking() -> None:
+    world = _world()
+    controller = world.controller()
+    controller.step()
+    assert world.api.annotations["l"] == {}
+    kept = {"l": (RunningPods(spec(1000), 2),), "h": (RunningPods(spec(1000), 3),)}
+    world.bookings = Bookings(kept, {"l": "ml/train"})
+    controller.step()
+    assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: "booked for ProvisioningRequest ml/train"}
+    assert controller.about() == {"may go": 0, BOOKED: 1, no_room(100): 1}  # by reason, however many requests
+    world.bookings = Bookings(kept, {"l": "ml/other"})
+    controller.step()
+    assert world.api.annotations["l"][OURS] == booked_for("ml/other")
+    world.bookings = Bookings({"h": kept["h"]})
+    controller.step()
+    assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: no_room(10)}  # the room on h is kept
+    world.bookings = Bookings()
+    controller.step()
+    assert world.api.annotations["l"] == {}
 
 
 def test_a_reason_that_changes_is_told_and_after_a_restart_nothing_is_written_anew() -> None:

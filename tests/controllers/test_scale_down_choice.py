@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cagrpc.controllers.scale_down_choice import AT_MINIMUM, ENOUGH, IN_FLIGHT, IN_USE, NOT_YET, TO_BE_DELETED, no_room
+from cagrpc.controllers.scale_down_choice import (
+    AT_MINIMUM,
+    ENOUGH,
+    IN_FLIGHT,
+    IN_USE,
+    NOT_YET,
+    TO_BE_DELETED,
+    Bookings,
+    booked_for,
+    no_room,
+)
 from cagrpc.fleet.model import InstanceState
 from solver import solve
 from solver.model import (
@@ -23,6 +33,7 @@ from solver.model import (
     PodSpec,
     Problem,
     Requirement,
+    RunningPods,
     Taint,
     TaintEffect,
 )
@@ -50,6 +61,33 @@ def test_a_node_of_a_high_tier_goes_only_where_its_own_tier_has_room() -> None:
     verdicts = play.verdicts()
     assert not verdicts.go
     assert verdicts.stay == {"h1": no_room(100), "h2": IN_USE, "l": IN_USE}
+
+
+def test_nodes_that_are_booked_stay_and_say_for_whom() -> None:
+    play = Play([Played("l1", LOW), Played("l2", LOW), Played("f", LOW, _with(4))], TIERS, in_flight=frozenset({"f"}))
+    assert play.verdicts().go == ("l1", "l2")
+    play.bookings = Bookings(nodes={"l1": "ml/train", "f": "ml/train"})
+    verdicts = play.verdicts()
+    assert verdicts.go == ("l2",)
+    assert verdicts.stay == {"l1": booked_for("ml/train"), "f": IN_FLIGHT}
+    assert "l1" in verdicts.low  # CA might take it, so it is told first
+    play.bookings = Bookings()
+    assert play.verdicts().go == ("l2", "l1")
+
+
+def test_room_that_is_booked_is_not_there_for_pods_that_would_move() -> None:
+    play = Play([Played("h", HIGH, _with(2)), Played("l", LOW, _with(1))], TIERS)
+    assert play.verdicts().go == ("l",)
+    play.bookings = Bookings({"h": (RunningPods(spec(1000), 2),)}, {"h": "ml/train"})
+    assert play.verdicts().stay == {"h": booked_for("ml/train"), "l": no_room(10)}
+    play.bookings = Bookings({"h": (RunningPods(spec(1000), 1),)}, {"h": "ml/train"})
+    assert play.verdicts().go == ("l",)
+
+
+def test_a_booking_that_has_lost_its_room_leaves_none() -> None:
+    play = Play([Played("h", HIGH, _with(3)), Played("l", LOW, _with(1))], TIERS)
+    play.bookings = Bookings({"h": (RunningPods(spec(1000), 9),)}, {"h": "ml/train"})
+    assert play.verdicts().stay == {"h": booked_for("ml/train"), "l": no_room(10)}
 
 
 def test_the_lowest_tier_goes_first_where_there_is_room_for_one() -> None:
