@@ -20,8 +20,9 @@ from cagrpc.controllers.node_life import NodeLife
 from cagrpc.controllers.planner import reasons
 from cagrpc.controllers.planner.loop import PlannerLoop
 from cagrpc.controllers.requests.loop import STEP_SECONDS as REQUESTS_SECONDS
-from cagrpc.controllers.requests.loop import Outcome, RequestsLoop
+from cagrpc.controllers.requests.loop import RequestsLoop
 from cagrpc.controllers.requests.store import Store
+from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.controllers.scale_down import STEP_SECONDS as SCALE_DOWN_SECONDS
 from cagrpc.controllers.scale_down import ScaleDown
 from cagrpc.controllers.scale_down_choice import Rules

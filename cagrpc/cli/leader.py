@@ -15,7 +15,7 @@ from cagrpc.cli import simulation
 from cagrpc.cli.cluster import Cluster, Controllers
 from cagrpc.cli.loops import Loop
 from cagrpc.config.load import Settings
-from cagrpc.controllers.requests.loop import Outcome
+from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.controllers.settings import Drive
 from cagrpc.controllers.settling import Settling
 from cagrpc.fleet.fleet import Fleet

@@ -19,7 +19,7 @@ from cagrpc.cli.cluster import Cluster, Controllers
 from cagrpc.cli.leader import Leader
 from cagrpc.cli.recorder import Recorder
 from cagrpc.config.load import Address, Settings, TlsFiles
-from cagrpc.controllers.requests.loop import Outcome
+from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import FleetSnapshot

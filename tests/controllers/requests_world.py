@@ -1,357 +1,158 @@
-"""A world for the loop of ProvisioningRequests: that of the planner (a real fleet over a real simulated backend, a
-cluster that is played), an API server in memory for requests, PodTemplates and the labels of Nodes, and pods that
-consume requests. What the loop sees of the API server lags behind where a test wants that; it can be killed before or
-after any of its calls.
-
-    world = RequestsWorld([group("a")])
-    world.template("web", cpu=1000)
-    world.request("r", ("web", 3))
-    world.run(60)
-    assert world.is_true("r", "Provisioned")
-"""
+"""Small worlds for ProvisioningRequests: what must be true of every decision in them, and who is served by trying all
+there is to try."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 
-from cagrpc import errors
-from cagrpc.controllers.events import Note
-from cagrpc.controllers.planner import PlannerLoop
-from cagrpc.controllers.requests.classes import ATOMIC_SCALE_UP
-from cagrpc.controllers.requests.loop import RequestsLoop
-from cagrpc.controllers.requests.model import BOOKING_LABELS, booking_label
-from cagrpc.controllers.requests.store import Objects
-from cagrpc.controllers.requests.writing import Outcome
-from cagrpc.controllers.settings import RequestSettings
-from cagrpc.controllers.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PodRef
-from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, request_of
-from cagrpc.kube.client import PatchKind
-from cagrpc.kube.failures import asked, failure, status_of
-from cagrpc.wire.provisioning import CLASSES, POD_TEMPLATES, REQUESTS, request_path
-from cagrpc.wire.times import timestamp
-from solver.model import Budget, PodSpec
-from tests.controllers.planner_world import FakeCluster, SimPod, World
-from tests.kube.object_store import ObjectStore, Request
+from cagrpc.controllers.connected import connected
+from cagrpc.controllers.requests.model import Candidate
+from cagrpc.controllers.requests.planning import MOST_AT_ONCE, Decisions, Part, World
+from solver import Budget, Node, NodeGroup, PodSet, PodSpec, Problem, solve
+from solver.eligibility import why_not_eligible
 
-NODES = "/api/v1/nodes"
-NAMESPACE = "ns"
-IN_NAMESPACE = request_path(NAMESPACE, "").rstrip("/")
-TEMPLATES = f"/api/v1/namespaces/{NAMESPACE}/podtemplates"
+BUDGET = Budget(deterministic_seconds=0.5)
 
 
-class Killed(BaseException):
-    """The process ends here."""
+def request(uid: str, *sets: tuple[PodSpec, int], **other: object) -> Candidate:
+    """A candidate with so many pods of each spec; the digits of its name are when it was created."""
+    pod_sets = tuple(PodSet(f"ns/{uid}-{number}", spec, count) for number, (spec, count) in enumerate(sets))
+    age = float("0" + "".join(filter(str.isdigit, uid)))
+    return Candidate(uid, f"ns/{uid}", pod_sets, **{"created_at_seconds": age, **other})  # type: ignore[arg-type]
 
 
-@dataclass
-class ConsumerPod(SimPod):
-    """A pod that consumes a request."""
-
-    request: str = ""
-    class_name: str = ""
-    done: bool = False
+def opened(parts: Sequence[Part]) -> Counter[str]:
+    """New nodes by group."""
+    return sum((Counter(dict(part.deltas)) for part in parts), Counter())
 
 
-@dataclass
-class ClusterWithConsumers(FakeCluster):
-    """With pods that consume requests, and booking labels on Nodes."""
-
-    labels: Callable[[str], Mapping[str, str]] = lambda _: {}
-    half: tuple[tuple[PodRef, str], ...] = ()
-    _only_demand: bool = False
-
-    def pending(self) -> list[SimPod]:
-        return [
-            pod for pod in super().pending() if not (isinstance(pod, ConsumerPod) and (self._only_demand or pod.done))
-        ]
-
-    def consumers(self) -> tuple[Consumer, ...]:
-        found = []
-        for pod in self.pods.values():
-            if isinstance(pod, ConsumerPod):
-                bound = ConsumerStage.PENDING if pod.node is None else ConsumerStage.BOUND
-                stage = ConsumerStage.SUCCEEDED if pod.done else bound
-                found.append(Consumer(pod.ref, pod.request, pod.class_name, pod.spec, stage, pod.node or ""))
-        return tuple(found)
-
-    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
-        self._only_demand = True
-        try:
-            state = super().state(without=without)
-        finally:
-            self._only_demand = False
-        return replace(state, consumers=self.consumers(), half_consumers=self.half)
-
-    def nodes(self) -> list[ClusterNode]:
-        return [
-            replace(each, node=replace(each.node, labels={**each.node.labels, **self.labels(each.node.name)}))
-            for each in super().nodes()
-        ]
-
-    def finish(self, uid: str) -> None:
-        """A consumer is done, and leaves its node."""
-        pod = self.pods[uid]
-        assert isinstance(pod, ConsumerPod)
-        pod.done, pod.node = True, None
+def judge(candidates: Sequence[Candidate], world: World, decided: Decisions) -> None:
+    """What must be true of any decision."""
+    uids = {candidate.uid for candidate in candidates}
+    kinds = (decided.served, decided.left.keys(), decided.hopeless.keys())
+    assert sum(map(len, kinds)) == len(set().union(*kinds)), "in two of served, left and hopeless"
+    assert set().union(*kinds) <= uids
+    assert decided.overtaken <= decided.left.keys()
+    assert all(decided.left.values())
+    assert all(decided.hopeless.values())
+    owners = [uid for part in decided.parts for uid in part.uids]
+    assert len(owners) == len(set(owners)), "a request is in two parts"
+    assert {*owners, *decided.on_nodes} == decided.served
+    groups = {group.id: group for group in world.groups}
+    for part in decided.parts:
+        _judge_part(part, groups)
+    more = opened(decided.parts)
+    for group_id, delta in more.items():
+        assert group_id not in world.short
+        assert groups[group_id].target_size + delta <= groups[group_id].max_size
+    for limit in world.limits:
+        for name, most in limit.maxima.items():
+            mine = [each for each in more if limit.node_groups is None or each in limit.node_groups]
+            used = sum(groups[each].counted_capacity.get(name, 0) * more[each] for each in mine)
+            assert limit.used.get(name, 0) + used <= most or not used
+    _judge_room(candidates, world, decided, groups)
 
 
-class Api:
-    """The API server, as the loop writes to it."""
-
-    def __init__(self) -> None:
-        self.store = ObjectStore(IN_NAMESPACE, NODES)
-        self.before: Callable[[], None] = lambda: None
-        self.after: Callable[[], None] = lambda: None
-        self.refuses: Callable[[str, str], errors.CagrpcError | None] = lambda method, path: None
-        self.calls: list[str] = []
-
-    def patch(self, path: str, body: Mapping[str, Any], kind: PatchKind = PatchKind.MERGE) -> dict[str, Any]:
-        assert kind is PatchKind.MERGE
-        return self._send("PATCH", path.removesuffix("/status"), body)
-
-    def delete(self, path: str, *, uid: str = "") -> None:
-        with suppress(errors.NotFound, errors.Conflict):
-            self._send("DELETE", path, {"preconditions": {"uid": uid}} if uid else {})
-
-    def _send(self, method: str, path: str, body: Any) -> dict[str, Any]:
-        self.before()
-        self.calls.append(f"{method} {path}")
-        refusal = self.refuses(method, path)
-        if refusal is not None:
-            raise refusal
-        code, answer = self.store.handle(Request(method, path, {}, {"metadata": {}, **body}))
-        if code >= 400:
-            raise failure("api", asked(method, path, {}), code, status_of(json.dumps(answer).encode()))
-        self.after()
-        assert isinstance(answer, dict)
-        return answer
+def _judge_part(part: Part, groups: Mapping[str, NodeGroup]) -> None:
+    assert Counter(group_id for group_id, _ in part.placements) == Counter(dict(part.deltas))
+    assert {uid for _, uids in part.placements for uid in uids} == set(part.uids)
+    assert all(uids for _, uids in part.placements)
+    assert len(connected([uids for _, uids in part.placements])) == 1, "two parts in one"
+    cost = sum(groups[group_id].price_usd_per_hour * delta for group_id, delta in part.deltas.items())
+    assert abs(part.cost_usd_per_hour - cost) < 1e-6
+    assert 0 <= part.lower_bound_usd_per_hour <= part.cost_usd_per_hour + 1e-9
+    if cost:
+        assert abs(part.gap - (1 - part.lower_bound_usd_per_hour / cost)) < 1e-6
 
 
-class MortalFleet:
-    """The fleet, as the loop asks it."""
-
-    def __init__(self, fleet: Fleet, api: Api) -> None:
-        self.fleet, self.api = fleet, api
-
-    @property
-    def problem(self) -> str | None:
-        return self.fleet.problem
-
-    @property
-    def snapshot(self) -> FleetSnapshot:
-        return self.fleet.snapshot
-
-    def apply(self, increment: Increment) -> IncrementStatus:
-        self.api.before()
-        status = self.fleet.apply(increment)
-        self.api.after()
-        return status
-
-    def increment(self, increment_id: str) -> IncrementStatus:
-        return self.fleet.increment(increment_id)
-
-    def withdraw(self, increment_id: str, message: str) -> None:
-        self.api.before()
-        self.fleet.withdraw(increment_id, message)
-        self.api.after()
-
-
-class LaggingStore(Objects):
-    """What reflectors would have told by now."""
-
-    synced = True
-    problem: str | None = None
-
-
-class RequestsWorld(World):
-    cluster: ClusterWithConsumers
-
-    def __init__(
-        self, groups: Sequence[Any], limits: Sequence[Any] = (), *, requests: RequestSettings | None = None, **more: Any
-    ) -> None:
-        self.request_settings = requests or RequestSettings()
-        self.api = Api()
-        self.view_lags = self.store_lags = False
-        self.node_labels: dict[str, dict[str, str]] = {}
-        """As the view sees them."""
-        self.told: list[Note] = []
-        self.outcomes: list[Outcome] = []
-        self.templates: dict[str, Any] = {}
-        self.plans = False
-        """Whether the planner loop works too (`drive: plan`)."""
-        self.turn = threading.Lock()
-        super().__init__(groups, limits, **more)
-
-    def _start(self) -> None:
-        if not isinstance(self.cluster, ClusterWithConsumers):
-            played = self.cluster
-            self.cluster = ClusterWithConsumers(self.clock, self.backend, played.groups)
-            self.cluster.daemon_sets = played.daemon_sets
-            self.cluster.labels = lambda name: self.node_labels.get(name, {})
-        super()._start()
-        self.store = LaggingStore()
-        self.sync(again=True)
-        self.requests = RequestsLoop(
-            self.store,
-            self.cluster,
-            MortalFleet(self.fleet, self.api),
-            self.api,
-            self.request_settings,
-            turn=self.turn,
-            say=self.told.append,
-            observe=self.outcomes.append,
-            clock=self.clock,
-            budget=Budget(deterministic_seconds=1.0),
-            workers=1,
+def _judge_room(
+    candidates: Sequence[Candidate], world: World, decided: Decisions, groups: Mapping[str, NodeGroup]
+) -> None:  # fmt: skip
+    """Every request that is served has room for all its pods on the nodes that are named for it, and only on these: by
+    a plan of their own, which the checker has passed."""
+    standing = {name for names in decided.on_nodes.values() for name in names}
+    assert standing <= {node.name for node in world.nodes}
+    mine = {node.name: {uid for uid, names in decided.on_nodes.items() if node.name in names} for node in world.nodes}
+    nodes = [_owned(node, mine[node.name]) for node in world.nodes if mine[node.name]]
+    for number, (group_id, uids) in enumerate(each for part in decided.parts for each in part.placements):
+        group = groups[group_id]
+        nodes.append(_owned(Node(f"new-{number}", group.allocatable, group.labels, group.taints), set(uids)))
+    pod_sets = tuple(
+        PodSet(
+            pods.name, replace(pods.spec, node_selector=(*pods.spec.node_selector, (_own(each.uid), ""))), pods.count
         )
-        self.loop = PlannerLoop(
-            self.fleet,
-            self.cluster,
-            self.settings,
-            say=self.notes.append,
-            clock=self.clock,
-            now=self.clock,
-            budget=Budget(deterministic_seconds=1.0),
-            held=self.requests.held,
-            turn=self.turn,
-        )
+        for each in candidates
+        if each.uid in decided.served
+        for pods in each.pod_sets
+    )
+    plan = solve(Problem(pod_sets, nodes=tuple(nodes)), Budget(deterministic_seconds=5.0))
+    assert not plan.unplaced, "no room on the nodes that are named"
 
-    def restart(self) -> None:
-        self.turn = threading.Lock()
-        super().restart()
 
-    # ---- what people do
+def _own(uid: str) -> str:
+    return f"owner/{uid}"
 
-    def template(self, name: str, *, cpu: int = 1000, priority: int | None = None, **spec: Any) -> None:
-        requests = {"requests": {"cpu": f"{cpu}m"}}
-        pod: dict[str, Any] = {"containers": [{"name": "main", "resources": requests}], **spec}
-        if priority is not None:
-            pod["priority"] = priority
-        self.templates[name] = {"metadata": {"namespace": NAMESPACE, "name": name}, "template": {"spec": pod}}
 
-    def request(self, name: str, *pod_sets: tuple[str, int], of: str = ATOMIC_SCALE_UP, **parameters: str) -> str:
-        """Its UID."""
-        path = f"{IN_NAMESPACE}/{name}"
-        sets = [{"podTemplateRef": {"name": template}, "count": count} for template, count in pod_sets]
-        metadata = {"name": name, "namespace": NAMESPACE, "generation": 1}
-        document = {
-            "metadata": {**metadata, "creationTimestamp": timestamp(self.clock())},
-            "spec": {"provisioningClassName": of, "podSets": sets, "parameters": parameters},
-        }
-        return str(self.api.store.put(path, document)["metadata"]["uid"])
+def _owned(node: Node, uids: set[str]) -> Node:
+    return replace(node, labels={**node.labels, **{_own(uid): "" for uid in uids}})
 
-    def delete(self, name: str) -> None:
-        self.api.store.objects.pop(f"{IN_NAMESPACE}/{name}", None)
 
-    def consume(self, name: str, count: int, *, cpu: int = 1000, of: str = ATOMIC_SCALE_UP) -> list[str]:
-        """Pods come that consume a request. Their UIDs."""
-        made = []
-        for _ in range(count):
-            self.made += 1
-            ref = PodRef(f"uid-{self.made}", NAMESPACE, f"pod-{self.made}", int(self.clock()))
-            spec = PodSpec((("cpu", cpu),))
-            self.cluster.pods[ref.uid] = ConsumerPod(ref, spec, self.clock(), request=name, class_name=of)
-            made.append(ref.uid)
-        return made
+def served_by_trying(candidates: Sequence[Candidate], world: World) -> set[str]:
+    """Who is served where the first in the order never stands back: by trying all sizes of all groups, and all ways to
+    put the pods. Of requests it knows cpu, selectors and taints."""
+    order = sorted(candidates, key=lambda each: (-each.priority, each.created_at_seconds, each.uid))[:MOST_AT_ONCE]
+    served: list[Candidate] = []
+    for candidate in order:
+        if any(_fits([*served, candidate], nodes) for nodes in _sizes(world)):
+            served.append(candidate)
+    return {candidate.uid for candidate in served}
 
-    # ---- what is there
 
-    def document(self, name: str) -> dict[str, Any]:
-        return self.api.store.objects[f"{IN_NAMESPACE}/{name}"]
+def _sizes(world: World) -> Iterator[list[Node]]:
+    groups = [group for group in world.groups if group.id not in world.short]
+    for counts in product(*(range(max(0, group.max_size - group.target_size) + 1) for group in groups)):
+        more = {group.id: count for group, count in zip(groups, counts, strict=True)}
+        if all(
+            limit.used.get(name, 0)
+            + sum(
+                each.counted_capacity.get(name, 0) * more[each.id]
+                for each in groups
+                if limit.node_groups is None or each.id in limit.node_groups
+            )
+            <= most
+            for limit in world.limits
+            for name, most in limit.maxima.items()
+        ):
+            new = [
+                Node("", each.allocatable, each.labels, each.taints) for each in groups for _ in range(more[each.id])
+            ]
+            yield [*world.nodes, *new]
 
-    def condition(self, name: str, kind: str) -> dict[str, Any] | None:
-        conditions = self.document(name).get("status", {}).get("conditions", ())
-        return next((each for each in conditions if each["type"] == kind), None)
 
-    def is_true(self, name: str, kind: str) -> bool:
-        found = self.condition(name, kind)
-        return found is not None and found["status"] == "True"
+def _fits(candidates: Sequence[Candidate], nodes: Sequence[Node]) -> bool:
+    pods = [pods.spec for each in candidates for pods in each.pod_sets for _ in range(pods.count)]
+    pods.sort(key=lambda spec: -dict(spec.requests).get("cpu", 0))
+    hopeless: set[tuple[int, tuple[int, ...]]] = set()
 
-    def message(self, name: str, kind: str) -> str:
-        found = self.condition(name, kind)
-        assert found is not None, self.document(name).get("status")
-        return str(found["message"])
+    def put(number: int, free: tuple[int, ...]) -> bool:
+        if number == len(pods):
+            return True
+        if (number, free) in hopeless:
+            return False
+        asked = dict(pods[number].requests)["cpu"]
+        tried = set()
+        for position, node in enumerate(nodes):
+            kind = (free[position], tuple(node.labels.items()), node.taints)
+            if free[position] < asked or kind in tried:
+                continue
+            tried.add(kind)
+            eligible = why_not_eligible(pods[number], node.labels, node.taints) is None
+            if eligible and put(number + 1, (*free[:position], free[position] - asked, *free[position + 1 :])):
+                return True
+        hopeless.add((number, free))
+        return False
 
-    def details(self, name: str) -> dict[str, str]:
-        return dict(self.document(name).get("status", {}).get("provisioningClassDetails", {}))
-
-    def labelled(self, uid: str) -> set[str]:
-        objects = self.api.store.objects.items()
-        return {
-            path.rpartition("/")[2]
-            for path, each in objects
-            if path.startswith(NODES) and booking_label(uid) in each["metadata"].get("labels", {})
-        }
-
-    def any_labels(self) -> set[str]:
-        objects = self.api.store.objects.items()
-        return {
-            label
-            for path, each in objects
-            if path.startswith(NODES)
-            for label in each["metadata"].get("labels", {})
-            if label.startswith(BOOKING_LABELS)
-        }
-
-    def notes_of(self, reason: str) -> list[Note]:
-        return [note for note in self.told if note.reason == reason]
-
-    # ---- what happens
-
-    def sync(self, *, again: bool = False) -> None:
-        """Reflectors tell what there is now."""
-        self._register()
-        if again or not self.view_lags:
-            self.node_labels = {
-                path.rpartition("/")[2]: dict(each["metadata"].get("labels", {}))
-                for path, each in self.api.store.objects.items()
-                if path.startswith(NODES)
-            }
-        if again or not self.store_lags:
-            requests = [each for path, each in self.api.store.objects.items() if path.startswith(IN_NAMESPACE)]
-            given: dict[str, Iterable[Any]] = {REQUESTS: requests, POD_TEMPLATES: self.templates.values(), CLASSES: ()}
-            for each in self.store.followed:
-                found = [each.resource.decode(document) for document in given.get(each.resource.path, ())]
-                each.sink.replaced(found)
-
-    def _register(self) -> None:
-        """Nodes come to the API server, and go."""
-        there = {f"{NODES}/{each.node.name}" for each in self.cluster.nodes()}
-        objects = self.api.store.objects
-        for path in there - objects.keys():
-            self.api.store.put(path, {"metadata": {"name": path.rpartition("/")[2]}})
-        for path in [path for path in objects if path.startswith(NODES) and path not in there]:
-            del objects[path]
-
-    def start_up(self) -> None:
-        self._register()
-        if self.lets_go:
-            for status in self.fleet.snapshot.increments:
-                for held in status.held:
-                    self._label(held.instance_id, held.pods)
-        super().start_up()
-
-    def _label(self, instance_id: str, keys: Iterable[str]) -> None:
-        path = f"{NODES}/{instance_id.removeprefix('simulated://')}"
-        labels = {booking_label(uid): "true" for key in keys if (uid := request_of(key)) is not None}
-        if labels and path in self.api.store.objects:
-            self.api.store.handle(Request("PATCH", path, {}, {"metadata": {"labels": labels}}))
-
-    def step(self) -> None:
-        with suppress(errors.Unavailable):
-            self.fleet.reconcile()
-        self.start_up()
-        self.cluster.drop_lost_pods()
-        if self.cluster.scheduling:
-            self.cluster.schedule()
-        self.sync()
-        self.requests.step()
-        if self.plans:
-            self.loop.step()
+    return put(0, tuple(node.free["cpu"] for node in nodes))

@@ -24,7 +24,7 @@ from cagrpc.controllers.state import PodRef
 from cagrpc.fleet.model import Phase
 from solver.model import Limit
 from tests.controllers.planner_world import BOOT_SECONDS
-from tests.controllers.requests_world import RequestsWorld
+from tests.controllers.requests_play import RequestsWorld
 from tests.fleet.support import MemoryJournal, group
 
 Make = Callable[..., RequestsWorld]
