@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from cagrpc.controllers.requests.planning import World, decide
-from solver import Limit
+from cagrpc.controllers.requests.model import booking_label
+from cagrpc.controllers.requests.planning import MOST_AT_ONCE, World, check, decide
+from cagrpc.wire.nodes import ZONE
+from solver import Limit, Node, PodSpec
 from tests.controllers.requests_world import BUDGET, judge, opened, request
 from tests.solver.build import GPU, TAINT, TOLERATION, group, node, spec
 
@@ -95,3 +97,132 @@ def test_what_can_never_be_is_told_at_once() -> None:
     assert decided.hopeless["a2"].startswith("9 of 10 pods fit with all node groups empty and no limit used")
     assert "raise maxSize of gpu-b from 9 to 10" in decided.hopeless["a2"]
     assert "raise the nodes of limit cpus from 8 to 10" in decided.hopeless["a3"]
+
+
+def test_more_nodes_than_an_increment_may_have_are_not_asked_for() -> None:
+    small = group("small", cpu=2000, price=0.1, max_size=20_000)
+    large = group("large", cpu=8000, price=1.0, max_size=20_000)
+    many = request("a1", (HEAD, 12_000))
+    decided = decide([many], World(groups=(small,)), BUDGET)
+    assert "takes 12000 new nodes that must come together" in decided.left["a1"]
+    world = World(groups=(small, large))
+    decided = decide([many], world, BUDGET)
+    judge([many], world, decided)
+    assert opened(decided.parts).total() <= 10_000
+
+
+def test_groups_that_are_short_are_left_out_for_now_but_not_for_ever() -> None:
+    gang = request("a1", (WORKER, 2))
+    decided = decide([gang], World(groups=(GPUS, CPUS), short=frozenset({"gpu-b"})), BUDGET)
+    assert decided.left.keys() == {"a1"}
+
+
+def test_a_request_that_cannot_be_meant_stops_no_other() -> None:
+    wrong = request("a1", (PodSpec((("cpu", -1),)), 1))
+    decided = decide([wrong, request("a2", (HEAD, 1))], World(groups=(CPUS,)), BUDGET)
+    assert decided.served == {"a2"}
+    assert decided.hopeless.keys() == {"a1"}
+    assert "requests cpu: -1 is not between" in decided.hopeless["a1"]
+
+
+def test_no_more_are_looked_at_than_at_most_at_once() -> None:
+    requests = [request(f"a{number:03}", (HEAD, 1)) for number in range(MOST_AT_ONCE + 10)]
+    world = World(groups=(replace(CPUS, max_size=100),))
+    decided = decide(list(reversed(requests)), world, BUDGET)
+    judge(requests, world, decided)
+    assert decided.served == {each.uid for each in requests[:MOST_AT_ONCE]}
+
+
+def test_what_is_left_of_a_node_with_anothers_label_may_be_used() -> None:
+    labelled = node("n1", 4000, labels={booking_label("other"): "true"})
+    decided = decide([request("a1", (HEAD, 2))], World((labelled,), (CPUS,)), BUDGET)
+    assert decided.on_nodes == {"a1": ("n1",)}
+
+
+def test_a_plan_that_the_scheduler_would_not_make_true_is_repaired() -> None:
+    """Small pods are to share nodes; the scheduler spreads them over those of the large ones."""
+    gang = request("a1", (spec(cpu=4000), 2), (spec(cpu=2000), 4))
+    world = World(groups=(CPUS,))
+    as_planned = decide([gang], world, BUDGET, realised=False)
+    repaired = decide([gang], world, BUDGET)
+    for decided in (as_planned, repaired):
+        judge([gang], world, decided)
+    assert repaired.parts[0].cost_usd_per_hour > as_planned.parts[0].cost_usd_per_hour
+    assert repaired.parts[0].lower_bound_usd_per_hour <= as_planned.parts[0].cost_usd_per_hour
+
+
+# Order
+
+
+def test_a_big_one_is_served_in_the_end_against_an_endless_stream_of_small_ones() -> None:
+    """Six nodes, of which small ones have one each for three rounds; the big one needs them all."""
+    big = request("a1", (HEAD, 12))
+    running = {f"s{number}": -1 - number // 2 for number in range(6)}
+    overtaken, served_at = 0, None
+    for now in range(60):
+        running = {uid: since for uid, since in running.items() if now - since < 4}
+        small = [request(f"b{100 + 2 * now + number}", (HEAD, 2)) for number in range(2)]
+        world = World(
+            tuple(Node(uid, {"cpu": 0, "pods": 0}) for uid in running),
+            (replace(CPUS, max_size=6, target_size=len(running)),),
+            returning={uid: {"cpu": 4000, "pods": 110} for uid in running},
+        )
+        decided = decide([replace(big, overtaken=overtaken), *small], world, BUDGET)
+        if big.uid in decided.served:
+            served_at = now
+            break
+        overtaken += big.uid in decided.overtaken
+        running |= dict.fromkeys(decided.served, now)
+    assert overtaken == 10
+    assert served_at is not None
+    assert served_at < 10 + 2 * 4
+
+
+def test_small_ones_wait_for_no_big_one_that_can_never_be() -> None:
+    big = request("a1", (HEAD, 100), overtaken=50)
+    small = request("b2", (HEAD, 1))
+    occupied = World((node("n1", 0), node("n2", 0)), (replace(CPUS, max_size=4, target_size=2),), returning={})
+    held_up = request("a1", (HEAD, 8), overtaken=50)  # it would need nodes that nobody is going to give back
+    for candidate in (big, held_up):
+        decided = decide([candidate, small], occupied, BUDGET)
+        assert decided.served == {"b2"}
+        assert not decided.overtaken
+
+
+def test_what_is_kept_for_one_that_was_overtaken_is_told_to_those_that_wait_and_keeps_up_no_others() -> None:
+    big = request("a1", (HEAD, 8), overtaken=10)
+    small, elsewhere = request("b2", (HEAD, 1)), request("b3", (WORKER, 1))
+    urgent = request("c4", (HEAD, 2), priority=1)
+    world = World((node("n1", 0),), (replace(CPUS, max_size=4, target_size=1), GPUS), returning={"n1": {"cpu": 4000}})
+    decided = decide([big, small, elsewhere, urgent], world, BUDGET)
+    judge([big, small, elsewhere, urgent], world, decided)
+    assert decided.served == {"b3", "c4"}
+    assert decided.left["b2"] == "what it needs is kept for ns/a1, which younger requests have overtaken 10 times"
+
+
+# Checks
+
+
+def test_a_check_tells_what_is_short_and_where() -> None:
+    nodes = tuple(node(f"n{number}", 11_000, labels={ZONE: "b" if number < 4 else "a"}) for number in range(6))
+    in_b = spec(cpu=3500, node_selector={ZONE: "b"})
+    checked = check(request("a1", (in_b, 16)), World(nodes, (CPUS,)), BUDGET)
+    assert not checked.fits
+    assert checked.message == "12 of 16 fit: cpu short by 14 in zone b"
+    checked = check(request("a1", (in_b, 12)), World(nodes, (CPUS,)), BUDGET)
+    assert checked.fits
+    assert checked.message == "12 of 12 fit"
+    assert checked.nodes == ("n0", "n1", "n2", "n3")
+
+
+def test_a_check_tells_other_reasons_too() -> None:
+    world = World((node("n1", 4000, taints=(TAINT,)),))
+    assert check(request("a1", (HEAD, 1)), world, BUDGET).message == (
+        "0 of 1 fit: taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)"
+    )
+    assert check(request("a1", (HEAD, 1)), World(), BUDGET).message == (
+        "0 of 1 fit: there are no node groups and no nodes"
+    )
+    both = check(request("a1", (spec(cpu=3000, memory_gib=40), 3)), World((node("n1", 9000),)), BUDGET)
+    assert both.message == "1 of 3 fit: memory short by 80Gi"
+    assert check(request("a1", (PodSpec((("cpu", -1),)), 1)), world, BUDGET).message.startswith("pod set ns/a1-0:")

@@ -18,6 +18,7 @@ from cagrpc.controllers.requests.worlds import held_alone, in_the_end, pods_of, 
 from cagrpc.fleet.model import LARGEST_INCREMENT
 from solver import Budget, Plan, PodSet, Problem, Status, solve
 from solver.budgeting import Meter
+from solver.model import NODES, Limit
 
 MOST_OVERTAKEN = 10
 """So often younger requests are served while one waits that is to be served in the end; then what it needs is kept."""
@@ -71,8 +72,8 @@ class Attempt:
         return sum(increment.delta for increment in self.plan.increments)
 
 
-def attempt(world: World, pod_sets: Sequence[PodSet], budget: Budget, previous: Plan | None = None) -> Attempt:
-    problem = replace(problem_of(world, pod_sets), previous=previous and replace(previous, increments=()))
+def attempt(world: World, pod_sets: Sequence[PodSet], budget: Budget) -> Attempt:
+    problem = problem_of(world, pod_sets)
     return Attempt(problem, solve(problem, budget))
 
 
@@ -82,7 +83,7 @@ def alone(world: World, candidate: Candidate, purse: Purse) -> Attempt:
     found = attempt(world, pods, purse.part(FIRST_SHARE))
     if found.serves_all or found.proves_it_cannot or purse.empty:
         return found
-    return attempt(world, pods, purse.part(SECOND_SHARE), found.plan)
+    return attempt(world, pods, purse.part(SECOND_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,27 +134,39 @@ class _Choosing:
                 blocks.extendleft((block[half:], block[:half]))
         return Choice(self._world, tuple(self._served), tuple(self._left), self._refined())
 
-    def _take(self, block: Sequence[Candidate], share: float, previous: Plan | None = None) -> Attempt:
+    def _take(self, block: Sequence[Candidate], share: float) -> Attempt:
         """Serves the block where there is room for all that are served already, and for it."""
-        everybody = (*self._served, *block)
-        found = attempt(self._world, pods_of(everybody), self._purse.part(share), previous)
-        if found.serves_all and largest_part(everybody, found) <= LARGEST_INCREMENT:
+        found = attempt(self._world, pods_of((*self._served, *block)), self._purse.part(share))
+        self._accept(block, found)
+        return found
+
+    def _accept(self, block: Sequence[Candidate], found: Attempt) -> None:
+        if found.serves_all and largest_part((*self._served, *block), found) <= LARGEST_INCREMENT:
             self._served.extend(block)
             self._found = found
-        return found
 
     def _one(self, candidate: Candidate) -> None:
         found = self._take([candidate], FIRST_SHARE)
         if not (found.serves_all or found.proves_it_cannot or self._purse.empty):
-            found = self._take([candidate], SECOND_SHARE, found.plan)
-        if candidate in self._served:
-            return
-        if found.serves_all:
-            self._left.append(Left(candidate, nodes=largest_part((*self._served, candidate), found)))
-            return
-        self._left.append(Left(candidate, kept_for=self._waited_for(candidate)))
-        if candidate.overtaken >= MOST_OVERTAKEN and alone(in_the_end(self._all), candidate, self._purse).serves_all:
-            self._keep_for(candidate)
+            found = self._take([candidate], SECOND_SHARE)
+        nodes = 0
+        if found.serves_all and candidate not in self._served:
+            nodes = largest_part((*self._served, candidate), found)
+            self._on_fewer_nodes(candidate)
+        if candidate not in self._served:
+            self._leave(Left(candidate, nodes, "" if nodes else self._waited_for(candidate)))
+
+    def _on_fewer_nodes(self, candidate: Candidate) -> None:
+        """The nodes that cost least are too many for one increment: larger ones."""
+        limits = (*self._world.limits, Limit("nodes of an increment", {NODES: LARGEST_INCREMENT}))
+        pods = pods_of((*self._served, candidate))
+        self._accept([candidate], attempt(replace(self._world, limits=limits), pods, self._purse.part(LAST_SHARE)))
+
+    def _leave(self, left: Left) -> None:
+        self._left.append(left)
+        late = left.candidate.overtaken >= MOST_OVERTAKEN and not left.nodes
+        if late and alone(in_the_end(self._all), left.candidate, self._purse).serves_all:
+            self._keep_for(left.candidate)
 
     def _waited_for(self, candidate: Candidate) -> str:
         if not self._kept_for:
@@ -174,7 +187,7 @@ class _Choosing:
         found = self._found
         if found is None or found.plan.certificate.status is Status.OPTIMAL or self._purse.empty:
             return found
-        better = attempt(self._world, pods_of(self._served), self._purse.part(LAST_SHARE), found.plan)
+        better = attempt(self._world, pods_of(self._served), self._purse.part(LAST_SHARE))
         cheaper = better.plan.certificate.cost_usd_per_hour <= found.plan.certificate.cost_usd_per_hour
         fits = better.serves_all and largest_part(self._served, better) <= LARGEST_INCREMENT
         return better if cheaper and fits else found

@@ -31,9 +31,9 @@ MOST_AT_ONCE = 64
 
 log = logging.getLogger(__name__)
 
-_CHOOSING_UNTIL = 0.6
+_CHOOSING_UNTIL = 0.7
 """Of the time; then,"""
-_REALISING_SHARE = 0.2
+_REALISING_SHARE = 0.15
 """for what the scheduler will make of it, and the rest for reasons."""
 _MOST_SIMULATED = 2_000_000
 """Pods times nodes, up to which the scheduler is simulated."""
@@ -46,10 +46,11 @@ def decide(
     *,
     profile: Profile | None = None,
     realised: bool = True,
+    advised: bool = True,
 ) -> Decisions:
     """Atomic requests: each whole or not at all, the highest priority first, then the oldest. `profile` is the
-    cluster's scheduler; with `realised` the plan has what it needs on top to make the plan true, where that can be
-    simulated."""
+    cluster's scheduler; with `realised` the plan has what it takes on top that the pods land where there is room, as
+    far as that can be simulated; with `advised` reasons say what would help."""
     world = without_faults(world)
     hopeless: dict[str, str] = {}
     ordered = []
@@ -73,11 +74,11 @@ def decide(
         parts = tuple(_part(nodes, choice, groups, found.plan.certificate) for nodes in together(given.new))
     left, overtaken = {}, set()
     for each in choice.left:
-        never = _never(each.candidate, world, Purse(meter))
+        never = _never(each.candidate, world, Purse(meter), advised=advised)
         if never:
             hopeless[each.candidate.uid] = never
             continue
-        left[each.candidate.uid] = why_left(each, choice, Purse(meter))
+        left[each.candidate.uid] = why_left(each, choice, Purse(meter), advised=advised)
         younger = any(_rank(each.candidate) < _rank(other) for other in choice.served)
         if younger and alone(in_the_end(world), each.candidate, Purse(meter)).serves_all:
             overtaken.add(each.candidate.uid)
@@ -101,7 +102,7 @@ def _realised(found: Attempt, choice: Choice, budget: Budget, profile: Profile |
         log.warning("requests are served as planned, for the simulation of the scheduler failed: %.500s", error)
         return found
     repaired = Attempt(problem, made.plan)
-    good = made.stranded and repaired.serves_all and largest_part(choice.served, repaired) <= LARGEST_INCREMENT
+    good = made.repairs and repaired.serves_all and largest_part(choice.served, repaired) <= LARGEST_INCREMENT
     return repaired if good else found
 
 
@@ -122,11 +123,11 @@ def _part(nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGro
     )
 
 
-def _never(candidate: Candidate, world: World, purse: Purse) -> str:
+def _never(candidate: Candidate, world: World, purse: Purse, *, advised: bool) -> str:
     """Why it can never be served; empty where that is not certain."""
     world = emptied(world)
     found = alone(world, candidate, purse)
-    return why_never(candidate, found, purse) if found.proves_it_cannot else ""
+    return why_never(candidate, found, purse, advised=advised) if found.proves_it_cannot else ""
 
 
 def check(candidate: Candidate, world: World, budget: Budget) -> Checked:

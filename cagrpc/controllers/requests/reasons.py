@@ -28,7 +28,7 @@ _MOST_EXPLAINED = 2_000
 """Nodes and node groups together, above which only the planner's own reasons are told."""
 
 
-def why_left(left: Left, choice: Choice, purse: Purse) -> str:
+def why_left(left: Left, choice: Choice, purse: Purse, *, advised: bool) -> str:
     """Why it is not served now, and what would serve it beside those that are."""
     if left.kept_for:
         return (
@@ -42,15 +42,15 @@ def why_left(left: Left, choice: Choice, purse: Purse) -> str:
     found, world = choice.found, problem_of(choice.world, ())
     if found is not None:
         world = settled(found.problem, found.plan, range(len(found.plan.pod_classes)))
-    return _told(world, left.candidate, "now", purse)
+    return _told(world, left.candidate, "now", purse, advised=advised)
 
 
-def why_never(candidate: Candidate, found: Attempt, purse: Purse) -> str:
+def why_never(candidate: Candidate, found: Attempt, purse: Purse, *, advised: bool) -> str:
     """`found` is the attempt to serve it with everything empty."""
-    return _told(found.problem, candidate, "with all node groups empty and no limit used", purse)
+    return _told(found.problem, candidate, "with all node groups empty and no limit used", purse, advised=advised)
 
 
-def _told(world: Problem, candidate: Candidate, when: str, purse: Purse) -> str:
+def _told(world: Problem, candidate: Candidate, when: str, purse: Purse, *, advised: bool) -> str:
     """`7 of 8 pods fit now (7 of 8 of ns/workers): node group b is at its maximum size 9. What would serve all of
     them: raise maxSize of b from 9 to 10`."""
     pods = sum(each.count for each in candidate.pod_sets)
@@ -62,7 +62,7 @@ def _told(world: Problem, candidate: Candidate, when: str, purse: Purse) -> str:
     reasons = dict.fromkeys(reason for each in apart.unplaced for reason in each.reasons)
     text = f"{pods - missing} of {pods} pods fit {when}{f' ({lacking})' if lacking else ''}"
     text += f": {'; '.join([*reasons][:_MOST_REASONS])}"
-    ways = _ways(world, candidate, purse)
+    ways = _ways(world, candidate, purse) if advised else []
     return f"{text}. What would serve all of them: {'; or '.join(ways)}" if ways else text
 
 
