@@ -167,7 +167,7 @@ def test_a_big_one_is_served_in_the_end_against_an_endless_stream_of_small_ones(
             (replace(CPUS, max_size=6, target_size=len(running)),),
             returning={uid: {"cpu": 4000, "pods": 110} for uid in running},
         )
-        decided = decide([replace(big, overtaken=overtaken), *small], world, BUDGET)
+        decided = decide([replace(big, overtaken=overtaken), *small], world, BUDGET, advised=False)
         if big.uid in decided.served:
             served_at = now
             break
