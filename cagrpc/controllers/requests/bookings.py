@@ -23,7 +23,8 @@ from solver.solve import solve
 _BUDGET = Budget(deterministic_seconds=0.1)
 """For a booking whose pods look at each other."""
 _PASSING = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-"""Taints of a node that may be back in a moment: what is kept there stays."""
+"""Taints of a node that may be back in a moment: what is kept there stays. Admission makes every pod tolerate them for
+a while (DefaultTolerationSeconds)."""
 
 _Key = TypeVar("_Key")
 
@@ -141,7 +142,8 @@ def consumed(
     """Of each of a request's pod sets (spec and count), how many pods have been there: bound, or done. None is counted
     twice, and one that is gone again stays counted: `before` is what was counted last.
 
-    A consumer is one of the pod set that has its spec; else its requests; else of any that still lacks pods.
+    A consumer is one of the pod set that has its spec, but for tolerations that admission adds; else its requests; else
+    of any that still lacks pods.
     """
     now: Counter[int] = Counter()
 
@@ -152,11 +154,18 @@ def consumed(
             now[number] += mine
             there[key] -= mine
 
-    alike = Counter(each.spec for each in consumers if each.stage is not ConsumerStage.PENDING)
-    count(alike, [spec for spec, _ in pods])
+    there = Counter(each.spec for each in consumers if each.stage is not ConsumerStage.PENDING)
+    alike: Counter[PodSpec] = Counter()
+    for spec, number in there.items():
+        alike[_as_written(spec)] += number
+    count(alike, [_as_written(spec) for spec, _ in pods])
     as_large: Counter[tuple[tuple[str, int], ...]] = Counter()
     for spec, left in alike.items():
         as_large[spec.requests] += left
     count(as_large, [spec.requests for spec, _ in pods])
     count(Counter({None: as_large.total()}), [None] * len(pods))
     return {number: min(most, max(now[number], before.get(number, 0))) for number, (_, most) in enumerate(pods)}
+
+
+def _as_written(spec: PodSpec) -> PodSpec:
+    return replace(spec, tolerations=tuple(each for each in spec.tolerations if each.key not in _PASSING))
