@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,6 +48,8 @@ LOOK_SECONDS = 1.0
 """How often to look where nothing but time and pods can have changed,"""
 IDLE_SECONDS = 10.0
 """and where no request of ours is open. So often pods that consume requests are told what is amiss, too."""
+DECIDING_SECONDS = 2.0
+"""For those that are decided together."""
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
 _OPEN = frozenset({Phase.WAITING, Phase.COMING})
@@ -100,7 +103,7 @@ class RequestsLoop:
             fleet,
             self._labels,
             Shortages(shortage_seconds, clock),
-            budget or Budget(PlannerSettings().budget_seconds),
+            budget or Budget(DECIDING_SECONDS),
             still_there=self._still_there,
             stopping=self._stopping.is_set,
             clock=clock,
@@ -156,10 +159,9 @@ class RequestsLoop:
 
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
-        phases: dict[str, int] = {}
-        for each in self._seen.nexts.values() if self._seen is not None else ():
-            phases[each.phase.value] = phases.get(each.phase.value, 0) + 1
-        return {"provisioning_requests": self._waits_for or phases, "bookings": self.bookings()}
+        seen = self._seen
+        phases = Counter(each.phase.value for each in seen.nexts.values()) if seen is not None else {}
+        return {"waits_for": self._waits_for, "bookings": self.bookings(), **phases}
 
     def records(self) -> list[dict[str, Any]]:
         """Every request of ours, oldest first, for `/provisioningrequests` and `cagrpc explain provisioningrequest`."""
