@@ -96,6 +96,7 @@ class Controllers:
         self.requests: RequestsLoop | None = None
         if settings.requests is not None:
             self._store = Store(client)
+            view.expect(self._store.expected)
             self.requests = self._request_loop(settings.requests, cluster, fleet, self._store, observe)
         self._held = self.requests.held if self.requests is not None else nothing_kept
         self.planner = self._planner(settings, cluster, fleet) if settings.drive is Drive.PLAN else None

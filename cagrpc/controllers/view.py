@@ -17,6 +17,7 @@ from cagrpc.kube.client import Client
 from cagrpc.kube.reflector import Reflector
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangCount
+from solver.model import PodSpec
 
 
 class ClusterView:
@@ -37,6 +38,12 @@ class ClusterView:
         followed = self._model.followed
         self._reflectors = {each.resource.path: Reflector(client, each.resource, each.sink) for each in followed}
         self._needed = [self._reflectors[each.resource.path] for each in followed if not each.resource.optional]
+        self._expected: Callable[[], frozenset[PodSpec]] = frozenset
+
+    def expect(self, pods: Callable[[], frozenset[PodSpec]]) -> None:
+        """From now on nodes show of the pods that run there also what these see: pods that are not there yet and are
+        to be planned all the same, with namespaces and labels. `pods` is asked at each look, by any thread."""
+        self._expected = pods
 
     def start(self) -> None:
         for reflector in self._reflectors.values():
@@ -62,7 +69,7 @@ class ClusterView:
         unknown = self._unknown()
         if unknown:
             raise Unavailable(unknown)
-        return self._model.state(without)
+        return self._model.state(without, self._expected())
 
     def ready_instances(self) -> AbstractSet[str]:
         """Provider ids of the nodes that are Ready. Raises Unavailable before nodes have been listed once, and while

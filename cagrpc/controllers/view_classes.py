@@ -133,6 +133,17 @@ class Gang:
         return max((count for count in said if count is not None), default=None)
 
 
+class _Expected(NamedTuple):
+    """What pods that are not there yet look at, and what would look at them."""
+
+    selectors: frozenset[PodSelector]
+    ports: frozenset[Port]
+    terms: frozenset[PodAffinityTerm]
+
+
+_NOBODY = _Expected(frozenset(), frozenset(), frozenset())
+
+
 class Classes:
     def __init__(self) -> None:
         self.with_waiting: dict[PodClass, None] = {}
@@ -144,6 +155,7 @@ class Classes:
         self._waiting_selectors: Tally[PodSelector] = Tally()
         self._waiting_ports: Tally[Port] = Tally()
         self._sight: tuple[int, Sight] = (-1, Sight(()))
+        self._expected: tuple[frozenset[PodSpec], int, _Expected] = (frozenset(), -1, _NOBODY)
         self._seen: tuple[object, Seen] = (None, Seen((), (), ()))
 
     def of(self, seen: SeenPod) -> PodClass:
@@ -190,13 +202,31 @@ class Classes:
             self._sight = self._selectors.version, Sight(self._selectors)
         return self._sight[1]
 
-    def seen(self) -> Seen:
-        """What the pods that wait can see of others and others, in whose way they would be, of them."""
-        terms = frozenset(term for of in self.with_waiting for term in self._selecting(of))
-        based_on = self._waiting_selectors.version, self._waiting_ports.version, terms
+    def seen(self, expected: frozenset[PodSpec] = frozenset()) -> Seen:
+        """What the pods that wait can see of others and others, in whose way they would be, of them. `expected` are of
+        pods that are not there yet and are to be planned all the same, with namespaces and labels."""
+        others = self._of_expected(expected)
+        terms = others.terms.union(term for of in self.with_waiting for term in self._selecting(of))
+        based_on = self._waiting_selectors.version, self._waiting_ports.version, terms, others.selectors, others.ports
         if self._seen[0] != based_on:
-            self._seen = based_on, Seen(self._waiting_selectors, self._waiting_ports, terms)
+            selectors, ports = others.selectors.union(self._waiting_selectors), others.ports.union(self._waiting_ports)
+            self._seen = based_on, Seen(selectors, ports, terms)
         return self._seen[1]
+
+    def _of_expected(self, expected: frozenset[PodSpec]) -> _Expected:
+        """Made anew only where they, or the terms of all pods, are others."""
+        if not expected:
+            return _NOBODY
+        before, version, _ = self._expected
+        if before != expected or version != self._terms.version:
+            identities = [Identity(spec.namespace, dict(spec.labels)) for spec in expected]
+            found = _Expected(
+                frozenset(selector for spec in expected for selector in selectors_of(spec)),
+                frozenset(port(each) for spec in expected for each in spec.host_ports),
+                frozenset(term for who in identities for term in selecting(self._terms, who)),
+            )
+            self._expected = expected, self._terms.version, found
+        return self._expected[2]
 
     def _selecting(self, of: PodClass) -> tuple[PodAffinityTerm, ...]:
         if of.selected_by[0] != self._terms.version:

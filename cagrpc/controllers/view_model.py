@@ -157,10 +157,10 @@ class ClusterModel:
         with self._lock:
             return self._nodes.names()
 
-    def state(self, without: AbstractSet[str]) -> ClusterState:
+    def state(self, without: AbstractSet[str], expected: frozenset[PodSpec] = frozenset()) -> ClusterState:
         with self._lock:
             classes = self._pods.classes
-            seen = classes.seen()
+            seen = classes.seen(expected)
             waiting = Waiting(
                 classes,
                 seen,

@@ -177,3 +177,19 @@ def test_classes_of_the_clusters_own() -> None:
     assert fed.service("patient") is None
     with pytest.raises(InvalidInput, match=r"spec\.behaviour: 'fly' is not one of check-capacity, atomic-scale-up"):
         fed.put(CLASSES, {"metadata": {"name": "c"}, "spec": {"behaviour": "fly"}})
+
+
+def test_templates_of_requests_that_have_not_failed_are_expected() -> None:
+    fed = _Fed()
+    assert fed.expected() == frozenset()
+    fed.put(REQUESTS, _request("a"), _request("b", podSets=[{"podTemplateRef": {"name": "head"}, "count": 1}]))
+    fed.put(POD_TEMPLATES, _template(labels={"app": "a"}), _template("head"), _template("of-nobody", labels={"x": "y"}))
+    worker = PodSpec(requests=(("cpu", 2000),), namespace="ns", labels=(("app", "a"),))
+    head = PodSpec(requests=(("cpu", 2000),), namespace="ns")
+    assert fed.expected() == {worker, head}
+    assert fed.expected() is fed.expected()
+    failed = {"type": "Failed", "status": "True", "reason": "Expired", "message": "", "lastTransitionTime": _CREATED}
+    fed.put(REQUESTS, _request("a", status={"conditions": [failed]}))
+    assert fed.expected() == {head}
+    fed.put(POD_TEMPLATES, _template("head", tolerations=[{"operator": "In"}]))
+    assert fed.expected() == frozenset()

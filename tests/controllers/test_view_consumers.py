@@ -1,16 +1,20 @@
-"""Pods that consume ProvisioningRequests, in the view: no demand, and counted once each for what they are."""
+"""Pods that consume ProvisioningRequests, in the view: no demand, and counted once each for what they are; and what
+pods see that requests ask for, and that are not there yet."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from cagrpc.controllers.state import Consumer, ConsumerStage, PodRef
 from cagrpc.wire.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.wire.gen import kubernetes_pb2
-from solver.model import PODS, PodSpec
-from tests.controllers.view_build import Fed, node, pod
+from solver.model import PODS, HostPort, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
+from tests.controllers.view_build import Fed, apart, node, pod
 
 _BOTH = {CONSUME_KEYS[0]: "train", CLASS_KEYS[0]: "atomic-scale-up.kubernetes.io"}
+HOST = "kubernetes.io/hostname"
 _GATES = [kubernetes_pb2.PodSchedulingGate(name="g")]
 
 
@@ -117,3 +121,53 @@ def test_nothing_is_remembered_of_those_that_are_gone() -> None:
     fed.relist([])
     assert not fed.model._pods.consumers.known()
     assert not any(fed.leftovers())
+
+
+def _running(fed: Fed, *expected: PodSpec) -> dict[PodSpec, int]:
+    (shown,) = fed.model.state(frozenset(), frozenset(expected)).nodes
+    return {each.spec: each.count for each in shown.node.running}
+
+
+def test_nodes_show_what_pods_see_that_are_not_there_yet() -> None:
+    fed = Fed()
+    fed.nodes(node())
+    running = [pod(f"r{index}", node="n1", labels={"app": "web", "tier": "x"}) for index in range(2)]
+    fed.put(*running)
+    assert _running(fed) == {}
+    term = PodAffinityTerm(HOST, _named("web"))
+    away = PodSpec(namespace="default", labels=(("app", "train"),), pod_anti_affinity=(term,))
+    seen = PodSpec(namespace="default", labels=(("app", "web"),))
+    assert _running(fed, away) == {seen: 2}
+    assert _running(fed) == {}
+    fed.put(pod("waits", labels={"app": "train"}))
+    # The pod that waits is told from others by what looks at it, also if that is not there yet.
+    other = PodSpec(namespace="default", pod_anti_affinity=(replace(term, selector=_named("train")),))
+    (waiting,) = fed.model.state(frozenset(), frozenset({other})).waiting
+    assert waiting.pod_set.spec.labels == (("app", "train"),)
+    fed.drop(*running)
+    assert _running(fed, away) == {}
+
+
+def test_nodes_show_who_keeps_pods_away_that_are_not_there_yet() -> None:
+    fed = Fed()
+    fed.nodes(node())
+    fed.put(pod("alone", node="n1", **apart("train")))
+    assert _running(fed, PodSpec(namespace="default", labels=(("app", "web"),))) == {}
+    (shown,) = _running(fed, PodSpec(namespace="default", labels=(("app", "train"),)))
+    assert [each.selector for each in shown.pod_anti_affinity] == [_named("train")]
+
+
+def test_nodes_show_the_ports_that_pods_want_that_are_not_there_yet() -> None:
+    fed = Fed()
+    fed.nodes(node())
+    taking = pod("takes", node="n1")
+    taking.spec.containers[0].ports.add(hostPort=80, protocol="TCP")
+    fed.put(taking)
+    assert _running(fed) == {}
+    assert _running(fed, PodSpec(host_ports=(HostPort(81, "TCP"),))) == {}
+    (shown,) = _running(fed, PodSpec(host_ports=(HostPort(80, "TCP"),)))
+    assert [each.port for each in shown.host_ports] == [80]
+
+
+def _named(app: str) -> PodSelector:
+    return PodSelector((Requirement("app", Operator.IN, (app,)),), ("default",))

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-from cagrpc.controllers.requests.model import Behaviour, Condition, ProvisioningRequest, RequestedPods, Service
+from cagrpc.controllers.requests.model import (
+    Behaviour,
+    Condition,
+    ConditionType,
+    ProvisioningRequest,
+    RequestedPods,
+    Service,
+)
 from cagrpc.controllers.view_model import PRIORITY_CLASSES, Followed, TableSink
 from cagrpc.controllers.view_objects import Named
 from cagrpc.controllers.view_workloads import Values
@@ -39,10 +46,11 @@ class Objects:
     def __init__(self) -> None:
         self._lock = Lock()
         self._requests: Values[ProvisioningRequest] = Values(self._changed)
-        self._templates: Values[wire.TemplatePod | str] = Values()
+        self._templates: Values[wire.TemplatePod | str] = Values(self._changed)
         self._classes: Values[Service] = Values()
         self._priorities: Values[_Priority] = Values()
         self._in_order: tuple[ProvisioningRequest, ...] | None = ()
+        self._expected: frozenset[PodSpec] | None = frozenset()
         self.followed: tuple[Followed[Any], ...] = (
             Followed(
                 Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True),
@@ -79,12 +87,27 @@ class Objects:
             priority = found.priority if found.priority is not None else self._priority(found.priority_class)
             if priority is None:
                 return f"PodTemplate {namespace}/{name}: there is no PriorityClass {found.priority_class}"
-            return Template(replace(found.spec, namespace=found.namespace, labels=found.labels), priority)
+            return Template(_identified(found), priority)
 
     def service(self, class_name: str) -> Service | None:
         """What the ProvisioningClass of that name says; None where there is none."""
         with self._lock:
             return self._classes.of.get(class_name)
+
+    def expected(self) -> frozenset[PodSpec]:
+        """The specs of all templates that requests refer to, but for those that have failed; for `ClusterView.expect`.
+        The same object until one of them changes."""
+        with self._lock:
+            if self._expected is None:
+                asked = {
+                    f"{request.namespace}/{pods.template}"
+                    for request in self._requests.of.values()
+                    if not request.holds(ConditionType.FAILED)
+                    for pods in request.pod_sets
+                }
+                found = (self._templates.of.get(name) for name in asked)
+                self._expected = frozenset(_identified(each) for each in found if isinstance(each, wire.TemplatePod))
+            return self._expected
 
     def _priority(self, class_name: str) -> int | None:
         if class_name:
@@ -93,8 +116,8 @@ class Objects:
         # As the API server's admission: without a default 0, and the least of several.
         return min((each.value for each in self._priorities.of.values() if each.default), default=0)
 
-    def _changed(self, _before: ProvisioningRequest | None, _after: ProvisioningRequest | None) -> None:
-        self._in_order = None
+    def _changed(self, _before: object, _after: object) -> None:
+        self._in_order = self._expected = None
 
 
 class Store(Objects):
@@ -175,6 +198,10 @@ def _provisioning_class(document: dict[str, Any]) -> Named[Service]:
 def _priority_class(data: bytes) -> Named[_Priority]:
     found = parse(kubernetes_pb2.PriorityClass, data)
     return Named(found.metadata.name, _Priority(found.value, found.globalDefault))
+
+
+def _identified(template: wire.TemplatePod) -> PodSpec:
+    return replace(template.spec, namespace=template.namespace, labels=template.labels)
 
 
 def _name(document: dict[str, Any]) -> str:
