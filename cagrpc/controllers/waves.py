@@ -53,7 +53,9 @@ class Waves:
         for status in snapshot.increments:
             # Those that are done count for who waits: the scheduler may still be at their pods.
             if status.phase in (*_ON_ITS_WAY, Phase.DONE) or (status.phase is Phase.READY and status.held):
-                plans[status.increment.plan or status.id].append(status)
+                # Requests do not wait for one another: there are no pods yet to be put in order.
+                plan = "" if status.increment.requests else status.increment.plan
+                plans[plan or status.id].append(status)
         ready = {
             plan: [status for status in statuses if status.phase is Phase.READY] for plan, statuses in plans.items()
         }

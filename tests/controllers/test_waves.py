@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cagrpc.controllers.waves import LONGEST_WAVE_SECONDS, SETTLED_SECONDS, TOGETHER_SECONDS, Waves
-from cagrpc.fleet.model import FleetSnapshot, HeldNode, Increment, IncrementStatus, Phase
+from cagrpc.fleet.model import FleetSnapshot, HeldNode, Increment, IncrementStatus, Phase, request_key
 
 
 def increment(key: str, plan: str, phase: Phase, *waves: int) -> IncrementStatus:
@@ -39,6 +39,16 @@ class Stage:
 
 def test_an_increment_without_a_plan_is_let_go_at_once() -> None:
     assert Stage([increment("a", "", Phase.READY, 0, 0), increment("b", "", Phase.CREATING, 0)]).look() == {"a0", "a1"}
+
+
+def test_increments_for_requests_do_not_wait_for_others_of_their_plan() -> None:
+    ready, coming = (increment(key, "p", phase, 0, 0) for key, phase in (("a", Phase.READY), ("b", Phase.CREATING)))
+    asked = [replace(each.increment, pods=frozenset({request_key(each.id)})) for each in (ready, coming)]
+    first, second = (replace(each, increment=inc) for each, inc in zip((ready, coming), asked, strict=True))
+    assert Stage([first, second]).look() == {"a0", "a1"}
+    assert Stage([ready, second]).look() == {"a0", "a1"}
+    assert Stage([first, coming]).look() == {"a0", "a1"}
+    assert Stage([ready, coming]).look() == set()
 
 
 def test_a_plans_increments_wait_for_one_another_but_not_for_ever() -> None:

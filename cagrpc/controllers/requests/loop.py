@@ -366,11 +366,12 @@ def _rank(each: Ours) -> tuple[int, float, str]:
 
 
 def _bookings(look: Look, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
-    """Room that is kept, the oldest request's first."""
+    """Room that is kept, the oldest request's first. One whose nodes are still coming is among them: others see its
+    labels, and plan, before it is looked at again."""
     found = []
     for uid, each in nexts.items():
         ours = look.ours[uid]
-        anywhere = ours.service.behaviour is Behaviour.CHECK
-        if each.holds and (anywhere or uid in look.booked or ours.phase is Phase.PROVISIONED):
+        if each.holds:
+            anywhere = ours.service.behaviour is Behaviour.CHECK
             found.append(Booking(uid, ours.request.key, each.holds, anywhere))
     return tuple(found)
