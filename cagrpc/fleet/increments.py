@@ -2,10 +2,10 @@
 what has to be asked of the backend.
 
     planned -> creating -> ready -> done
-        \\________\\-> rolling back -> rolled back
+        \\________\\________\\-> rolling back -> rolled back
 
-With a cluster an increment stays ready, its nodes held, until it is let go (`released`); without one, running is ready
-and ready is done. Nothing here stores or calls anything; `fleet` does both, and always stores first.
+With a cluster an increment stays ready, its nodes held, until it is let go (`released`) or taken back (`withdrawn`);
+without one, running is ready and ready is done. Nothing here stores or calls anything; `fleet` does both, and always stores first.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def progress(record: IncrementRecord, sight: Sight) -> str:
 
 
 def held(record: IncrementRecord, sight: Sight) -> tuple[HeldNode, ...]:
-    """The nodes of a ready increment that wait to be let go. Whole as it was, it is not rolled back any more; a node
-    that vanished, or that CA has deleted, is let go of."""
+    """The nodes of a ready increment that wait to be let go. Whole as it was, it does not fail any more; a node that
+    vanished, or that CA has deleted, is let go of."""
     if record.phase is not Phase.READY:
         return ()
     planned = record.planned()
