@@ -145,6 +145,12 @@ def test_consumers_are_counted_in_the_pod_set_that_they_are_of() -> None:
     assert consumed(pods, [*there, *waiting], {}) == {0: 1, 1: 1, 2: 1}
 
 
+def test_a_template_has_the_labels_of_its_pods_and_consumers_are_known_without() -> None:
+    selecting = replace(WORKER, node_selector=(("pool", "x"),))
+    pods = [(replace(each, namespace="ns", labels=(("app", "train"),)), 4) for each in (WORKER, selecting)]
+    assert consumed(pods, [_consumer(1, selecting)], {}) == {0: 0, 1: 1}
+
+
 def test_one_that_is_of_none_counts_where_pods_still_lack() -> None:
     other = spec(cpu=123)
     assert consumed([(WORKER, 1), (HEAD, 2)], [_consumer(n, other) for n in range(2)], {}) == {0: 1, 1: 1}

@@ -168,4 +168,6 @@ def consumed(
 
 
 def _as_written(spec: PodSpec) -> PodSpec:
-    return replace(spec, tolerations=tuple(each for each in spec.tolerations if each.key not in _PASSING))
+    """What a pod and its template have in common: not who it is, and not what admission adds."""
+    tolerations = tuple(each for each in spec.tolerations if each.key not in _PASSING)
+    return replace(spec, tolerations=tolerations, namespace="", labels=())
