@@ -165,6 +165,10 @@ class Controllers:
         """ProvisioningRequests that room is kept for."""
         return self.requests.bookings() if self.requests is not None else 0
 
+    def checks(self) -> Mapping[str, int]:
+        """What was done for Kueue's AdmissionChecks, counted."""
+        return self._checks.counts if self._checks is not None else {}
+
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
         planner = {"planner": self.planner.waits_for} if self.planner is not None else {}

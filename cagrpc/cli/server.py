@@ -67,7 +67,7 @@ class Server:
         self._on_failure = on_failure
         self._stopping, self._stopped = threading.Event(), threading.Event()
         self._leader: Leader | None = None
-        self._metrics = Metrics(self._snapshot, self._bookings)
+        self._metrics = Metrics(self._snapshot, self._bookings, self._checks)
         self._decisions = Decisions(time.time, observe=self._metrics.observe_decision)
         # Daemons: an API server that does not answer must not keep the process from ending.
         self._threads = [threading.Thread(target=warm_up, name="warm-up", daemon=True)]
@@ -195,6 +195,10 @@ class Server:
     def _bookings(self) -> int:
         controllers = self._controllers()
         return controllers.bookings() if controllers is not None else 0
+
+    def _checks(self) -> Mapping[str, int]:
+        controllers = self._controllers()
+        return controllers.checks() if controllers is not None else {}
 
     def _observe(self, outcome: Outcome) -> None:
         self._metrics.observe_request(outcome.class_name, outcome.outcome, outcome.seconds)

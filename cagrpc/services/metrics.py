@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter as Count
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.fleet.model import FleetSnapshot, Phase
@@ -21,8 +21,14 @@ _REQUEST_SECONDS_BUCKETS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 180
 class Metrics:
     """A registry of its own, so that several servers can live in one process (and one test)."""
 
-    def __init__(self, snapshot: Callable[[], FleetSnapshot], bookings: Callable[[], int] = lambda: 0) -> None:
-        """`bookings` is the number of ProvisioningRequests that room is kept for."""
+    def __init__(
+        self,
+        snapshot: Callable[[], FleetSnapshot],
+        bookings: Callable[[], int] = lambda: 0,
+        checks: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        """`bookings` is the number of ProvisioningRequests that room is kept for, `checks` counts what was done for
+        Kueue's AdmissionChecks."""
         self._registry = CollectorRegistry()
         self._calls = Counter(
             "cagrpc_rpc", "Finished gRPC calls by method and code.", ("method", "code"), registry=self._registry
@@ -57,6 +63,7 @@ class Metrics:
             bookings
         )
         self._registry.register(_Fleet(snapshot))
+        self._registry.register(_Checks(checks))
 
     def observe_call(self, method: str, code: str, seconds: float) -> None:
         """For `status.generic_handler`."""
@@ -75,6 +82,17 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
+
+
+class _Checks(Collector):
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        done = CounterMetricFamily("cagrpc_kueue", "What was done for Kueue's AdmissionChecks.", labels=("what",))
+        for what, count in sorted(self._counts().items()):
+            done.add_metric((what,), count)
+        yield done
 
 
 class _Fleet(Collector):

@@ -26,7 +26,7 @@ from tests.controlplane.plane import User
 from tests.controlplane.processes import wait_for
 from tests.kube.test_journal import BEFORE, CHANGES, told
 
-OPTIONAL = ("rbac-bind.yaml", "rbac-simulated-nodes.yaml")
+OPTIONAL = ("rbac-bind.yaml", "rbac-simulated-nodes.yaml", "rbac-kueue.yaml")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 

@@ -39,7 +39,7 @@ class _Web:
     def __init__(self, *, simulation: _Simulation | None) -> None:
         self.fleet: Fleet = World(groups=[group("a")]).fleet()
         self.simulation = simulation
-        self.metrics = Metrics(lambda: self.fleet.snapshot)
+        self.metrics = Metrics(lambda: self.fleet.snapshot, checks=lambda: {"requests_made": 3})
         self.decisions = Decisions(lambda: 1.0, observe=self.metrics.observe_decision)
         self.why_not = ""
         site = Site(lambda: self.fleet.snapshot, self.decisions, self.metrics, lambda: self.why_not, lambda: simulation)
@@ -94,6 +94,7 @@ def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
         'cagrpc_increments{phase="done"} 0.0',
         "cagrpc_increments_in_flight 1.0",
         "cagrpc_pods_in_flight 1.0",
+        'cagrpc_kueue_total{what="requests_made"} 3.0',
     } <= lines
 
 

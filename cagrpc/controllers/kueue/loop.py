@@ -97,11 +97,10 @@ class KueueChecks:
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
         store = self._store
-        refused = {"refused": sorted(self._refusals.values())} if self._refusals else {}
+        refused = {"refused": "; ".join(sorted(self._refusals.values()))} if self._refusals else {}
         return {
             "kueue": self.problem or (f"serves {GROUP}/{store.version}" if store else "there is no Kueue"),
             "requests": len(store.requests()) if store is not None else 0,
-            "counts": self.counts,
             **refused,
         }
 
