@@ -21,7 +21,8 @@ from tests.controlplane.processes import wait_for
 OURS = "cagrpc.io/provisioning-request"
 CHECK, CONFIG, FLAVOR = "capacity", "atomic", "plain"
 CLASS = "atomic-scale-up.kubernetes.io"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
+"""The garbage collector looks every 30 s for kinds that are new."""
 
 Document = dict[str, Any]
 
