@@ -5,7 +5,8 @@ what has to be asked of the backend.
         \\________\\________\\-> rolling back -> rolled back
 
 With a cluster an increment stays ready, its nodes held, until it is let go (`released`) or taken back (`withdrawn`);
-without one, running is ready and ready is done. Nothing here stores or calls anything; `fleet` does both, and always stores first.
+without one, running is ready and ready is done. Nothing here stores or calls anything; `fleet` does both, and always
+stores first.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cagrpc.controllers.events import REPEAT_SECONDS, Events, Note, pod_object
+from cagrpc.controllers.events import REPEAT_SECONDS, Events, Note, ObjectRef, pod_object
 from cagrpc.controllers.planner.reasons import ACTION, CONTROLLER, NOT_PLANNED
 from cagrpc.controllers.state import PodRef
 from tests.controlplane.cluster import Cluster
@@ -35,4 +35,18 @@ def test_what_is_told_of_a_pod_is_found_with_it(cluster: Cluster) -> None:
     assert (found["type"], found["series"]["count"]) == ("Warning", 2)
     assert found["message"].startswith("no node group fits: é")
     assert found["reportingComponent"] == "cagrpc.io/planner"
+    client.close()
+
+
+def test_what_is_told_of_an_object_without_a_namespace_is_found_with_it(cluster: Cluster) -> None:
+    client = cluster.plane.client()
+    node = client.create("/api/v1/nodes", {"metadata": {"name": f"{cluster.namespace}-node"}})
+    about = ObjectRef("v1", "Node", "", node["metadata"]["name"], node["metadata"]["uid"])
+    events = Events(client, clock=time.time, controller="cagrpc.io/provisioning-requests", action="Provisioning")
+    events.say(Note(about, "Booked", "room is kept on it"))
+    assert events.drain() == 1
+    query = {"fieldSelector": f"involvedObject.uid={about.uid}"}
+    (found,) = client.get("/api/v1/namespaces/default/events", query)["items"]
+    assert (found["type"], found["reason"], found["message"]) == ("Normal", "Booked", "room is kept on it")
+    client.delete(f"/api/v1/nodes/{about.name}")
     client.close()
