@@ -43,6 +43,7 @@ bench: $(DEVELOPMENT) $(PROTOS) ## the benchmarks; BENCH_ARGS="--markdown docs/p
 	$(BIN)/python -m bench.planner --json build/bench.json $(BENCH_ARGS)
 	$(BIN)/python -m bench.best_options
 	$(BIN)/python -m bench.cluster_view
+	$(BIN)/python -m bench.slack
 
 # Hashes of every published file, so one lock serves every supported Python and platform; no index or path of the
 # machine that made it. The build's requirements are in it, so that installing the project itself fetches nothing.

@@ -6,14 +6,15 @@ and classes of pods, never over pods; docs/slack.md works it through in numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
 from solver.eligibility import why_not_eligible
-from solver.model import CPU, MEMORY, PodSpec, Resources, Taint, TaintEffect, Toleration
+from solver.model import PodSpec, Resources, Toleration
+from solver.slack_families import Family, families, rooms_for
 from solver.slack_model import Base, NodeShape, PodCount, Role, SlackShape, SlackTarget, Version, Wanted
-from solver.slack_sizes import Parts, Size, capped, fits, keep_sizes, parts, smaller
+from solver.slack_sizes import Parts, Size, capped, fits, keep_sizes, parts
 
 _Extra = Mapping[str, Fraction]
 
@@ -33,7 +34,7 @@ def wanted(
     shapes = [*_mirrors(target, where, warnings), *_fixed(target, where, warnings)]
     if target.rate and where:
         held = list(shapes)
-        for family in _families(where, whose):
+        for family in families(where, whose):
             shapes += _Rated(target, family, [s for s in held if family.has(s.spec)], before).shapes(warnings)
     elif target.rate:
         warnings.append(f"slack {target.name}: no node, and no node group, that its placeholders may run on")
@@ -45,10 +46,6 @@ _HARDEST = (Role.MIRROR, Role.BIGGEST, Role.FIXED, Role.SHARE)
 
 def _anywhere(target: SlackTarget) -> PodSpec:
     return PodSpec(node_selector=target.node_selector, tolerations=(Toleration(operator="Exists"),))
-
-
-def _room(shape: NodeShape) -> Resources:
-    return shape.room or shape.allocatable
 
 
 def _may_run(where: Sequence[NodeShape]) -> Callable[[PodSpec], bool]:
@@ -64,10 +61,6 @@ def _may_run(where: Sequence[NodeShape]) -> Callable[[PodSpec], bool]:
     return may_run
 
 
-def _rooms_for(spec: PodSpec, where: Sequence[NodeShape]) -> list[Resources]:
-    return [_room(each) for each in where if why_not_eligible(spec, each.labels, each.taints) is None]
-
-
 def _within(target: SlackTarget, spec: PodSpec) -> PodSpec:
     """The pod, kept to the target's nodes; what it selects itself it still selects."""
     return replace(
@@ -77,9 +70,9 @@ def _within(target: SlackTarget, spec: PodSpec) -> PodSpec:
 
 def _mirrors(target: SlackTarget, where: Sequence[NodeShape], warnings: list[str]) -> Iterator[SlackShape]:
     """[S7]; a smaller one would not hold the pod's room, so one that fits no node is left out ([S3])."""
-    for each in target.mirrors:
+    for each in (each for each in target.mirrors if each.count):
         spec = _within(target, each.spec)
-        if any(fits(dict(spec.requests), room) for room in _rooms_for(spec, where)):
+        if any(fits(dict(spec.requests), room) for room in rooms_for(spec, where)):
             name = f"{target.name}/{Role.MIRROR}/{each.name}"
             yield SlackShape(name, Role.MIRROR, spec, each.count, f"room for {each.count} more of {each.name}")
         else:
@@ -89,7 +82,7 @@ def _mirrors(target: SlackTarget, where: Sequence[NodeShape], warnings: list[str
 def _fixed(target: SlackTarget, where: Sequence[NodeShape], warnings: list[str]) -> Iterator[SlackShape]:
     for each in target.fixed:
         spec = _within(target, each.spec)
-        rooms = _rooms_for(spec, where)
+        rooms = rooms_for(spec, where)
         if any(fits(dict(spec.requests), room) for room in rooms):
             cut: Parts = [(dict(spec.requests), each.count)]
             why = f"fixed size {each.name}"
@@ -111,59 +104,19 @@ def _named(name: str, role: Role, spec: PodSpec, cut: Parts, why: str) -> Iterat
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """Pods that ask for the same of the resources that not every node has (GPUs, mostly), and the nodes for them.
-
-    Families are counted apart, as if they were clusters of their own: so the same rules hold for every resource, and no
-    placeholder without a GPU asks for a node with one.
-    """
-
-    key: tuple[str, ...]
-    apart: frozenset[str]
-    """All resources that not every node has."""
-    names: tuple[str, ...]
-    """Resources that count: those that pods ask for."""
-    pods: Sequence[PodCount]
-    nodes: Sequence[NodeShape]
-
-    def has(self, spec: PodSpec) -> bool:
-        return tuple(name for name, amount in spec.requests if amount and name in self.apart) == self.key
-
-
-def _families(where: Sequence[NodeShape], pods: Sequence[PodCount]) -> list[_Family]:
-    names = sorted({name for each in pods for name, amount in each.spec.requests if amount}) or [CPU, MEMORY]
-    apart = frozenset(name for name in names if any(_room(shape).get(name, 0) <= 0 for shape in where))
-    by_key: dict[tuple[str, ...], list[PodCount]] = {(): []}
-    for each in pods:
-        key = tuple(name for name, amount in each.spec.requests if amount and name in apart)
-        by_key.setdefault(key, []).append(each)
-    homes: dict[tuple[str, ...], list[NodeShape]] = {key: [] for key in by_key}
-    for shape in where:
-        offered = [key for key in by_key if all(_room(shape).get(name, 0) > 0 for name in key)]
-        homes[max(offered, key=lambda key: (len(key), key))].append(shape)
-    families = []
-    for key, members in sorted(by_key.items()):
-        asked = {name for each in members for name, amount in each.spec.requests if amount}
-        counted = tuple(name for name in names if name in asked or (not members and name not in apart))
-        fallback = [shape for shape in where if all(_room(shape).get(name, 0) > 0 for name in key)]
-        families.append(_Family(key, apart, counted, members, homes[key] or fallback))
-    return families
-
-
 class _Rated:
     """The rate's placeholders of one family."""
 
     def __init__(
-        self, target: SlackTarget, family: _Family, held: Sequence[SlackShape], before: Sequence[SlackShape]
+        self, target: SlackTarget, family: Family, held: Sequence[SlackShape], before: Sequence[SlackShape]
     ) -> None:
         self._target = target
         self._family = family
         self._held = held
         self._before = before
-        self._spec = PodSpec(node_selector=target.node_selector, tolerations=_tolerations(_least_tainted(family.nodes)))
-        self._rooms = _distinct(_rooms_for(self._spec, family.nodes), family.names)
-        self._sizes = _distinct_sizes(each.spec for each in family.pods if not each.excluded)
+        self._spec = PodSpec(node_selector=target.node_selector, tolerations=family.tolerations())
+        self._sizes = family.sizes()
+        self._rooms = family.rooms(self._spec)
         tops = {name: max(size.get(name, 0) for size in self._sizes) for name in family.names} if self._sizes else None
         self._most: Size | None = tops
         """[S6]: the size of the biggest pod; None where there is none to compare with."""
@@ -207,7 +160,7 @@ class _Rated:
 
     def _average(self, name: str) -> Fraction:
         """Of one node; where none stands yet, of one of each shape."""
-        nodes = self._family.nodes
+        nodes = self._family.nodes or self._family.homes
         number = sum(shape.count for shape in nodes)
         if not number:
             return Fraction(sum(shape.allocatable.get(name, 0) for shape in nodes), max(len(nodes), 1))
@@ -236,7 +189,7 @@ class _Rated:
         """Name, size and reason of placeholders for the biggest pod, or pods."""
         if self._most is None:
             return
-        if self._target.version is Version.BIGGEST and self._justified(self._most):
+        if self._target.version is Version.BIGGEST and any(fits(self._most, room) for room in self._rooms):
             yield "", self._most, "room for a pod with the most of every resource"
             return
         chosen: dict[tuple[tuple[str, int], ...], list[str]] = {}
@@ -246,19 +199,6 @@ class _Rated:
                 chosen.setdefault(tuple(sorted(top.items())), []).append(name)
         for size, names in chosen.items():
             yield names[0], dict(size), f"room for the pod with the most {' and '.join(names)}"
-
-    def _justified(self, most: Size) -> bool:
-        """Whether a pod of that size fits a node that is not unnecessarily large ([R5]): one that some pod needs, since
-        it fits no smaller node. Of nodes that hold it only those without a smaller one among them can be."""
-        homes = [room for room in self._rooms if fits(most, room)]
-        names = self._family.names
-        for home in homes:
-            lesser = [room for room in self._rooms if smaller(room, home, names)]
-            if any(fits(most, room) for room in lesser):
-                continue
-            if not all(any(fits(size, room) for room in lesser) for size in self._sizes):
-                return True
-        return False
 
     def _keep(self, now: Parts, total: Size, rooms: Sequence[Resources]) -> Parts:
         name = self._name(Role.SHARE)
@@ -286,31 +226,3 @@ def _less(extra: _Extra, held: Parts) -> dict[str, Fraction]:
         name: max(Fraction(0), amount - sum(size.get(name, 0) * count for size, count in held))
         for name, amount in extra.items()
     }
-
-
-def _distinct(rooms: Iterable[Resources], names: Sequence[str]) -> list[Resources]:
-    """Rooms as far as these resources (and `pods`) go, each once."""
-    found = {tuple(room.get(name, 0) for name in (*names, "pods")) for room in rooms}
-    return [dict(zip((*names, "pods"), amounts, strict=True)) for amounts in sorted(found, reverse=True)]
-
-
-def _distinct_sizes(specs: Iterable[PodSpec]) -> list[Size]:
-    return [dict(requests) for requests in sorted({spec.requests for spec in specs}, reverse=True)]
-
-
-def _hard(shape: NodeShape) -> tuple[Taint, ...]:
-    return tuple(taint for taint in shape.taints if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE)
-
-
-def _least_tainted(nodes: Sequence[NodeShape]) -> tuple[Taint, ...]:
-    """The taints that placeholders have to tolerate to be anywhere: of the nodes with the fewest, then of the most
-    nodes."""
-    numbers: dict[tuple[Taint, ...], int] = {}
-    for shape in nodes:
-        taints = tuple(sorted(_hard(shape), key=lambda taint: (taint.key, taint.value, taint.effect)))
-        numbers[taints] = numbers.get(taints, 0) + shape.count
-    return min(numbers, key=lambda taints: (len(taints), -numbers[taints], str(taints)), default=())
-
-
-def _tolerations(taints: Sequence[Taint]) -> tuple[Toleration, ...]:
-    return tuple(Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in taints)

@@ -78,6 +78,10 @@ class SlackTarget:
             raise ValueError(f"slack {self.name}: granularity {self.granularity} is not at least 1")
         if self.namespace and self.base is Base.ALLOCATABLE:
             raise ValueError(f"slack {self.name}: a namespace has no allocatable capacity; its base is requested")
+        if any(each.count < 0 for each in (*self.fixed, *self.mirrors)):
+            raise ValueError(
+                f"slack {self.name}: fewer than 0 placeholders; counts of fixed sizes and mirrors are 0 or more"
+            )
         if len(set(names)) < len(names):
             raise ValueError(f"slack {self.name}: fixed sizes and mirrors have unique names, found {', '.join(names)}")
 

@@ -4,7 +4,9 @@ stay where they can. Plain amounts of resources; what they are amounts of is `sl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from solver.model import PODS, Resources
 
@@ -14,7 +16,7 @@ Parts = Sequence[tuple[Size, int]]
 """Sizes, each with its number."""
 
 _NEGLIGIBLE = 50
-"""A part of so many units is rounded up: that adds at most 2 %."""
+"""Parts are rounded up where that adds at most a fiftieth to all of them."""
 _MOST_OVER = 1.1
 """Sizes are kept while they hold at most so much of what is wanted."""
 
@@ -24,10 +26,25 @@ def fits(size: Size, room: Resources) -> bool:
     return room.get(PODS, 0) >= 1 and all(room.get(name, 0) >= amount for name, amount in size.items())
 
 
-def smaller(one: Resources, other: Resources, names: Iterable[str]) -> bool:
-    """Whether one has less of something and more of nothing, of these resources."""
-    pairs = [(one.get(name, 0), other.get(name, 0)) for name in names]
-    return all(mine <= theirs for mine, theirs in pairs) and any(mine < theirs for mine, theirs in pairs)
+def needed(rooms: Sequence[Resources], sizes: Sequence[Size]) -> list[Resources]:
+    """The rooms without those that are unnecessarily large ([R5]): all pods of these sizes that fit there fit a smaller
+    room. A room is smaller that has less of something and more of nothing. All rooms tell of the same resources."""
+    if not rooms:
+        return []
+    names = sorted(rooms[0])
+    room = np.array([[each[name] for name in names] for each in rooms], np.int64)
+    size = np.array([[1 if name == PODS else each.get(name, 0) for name in names] for each in sizes], np.int64)
+    size = size.reshape(len(sizes), len(names))
+    within = np.ones((len(rooms), len(rooms)), np.bool_)  # [one, other]: one has more of nothing
+    fitting = np.ones((len(sizes), len(rooms)), np.bool_)
+    for column, amounts in enumerate(room.T):  # by resource: three dimensions at once would be large
+        within &= amounts[:, None] <= amounts[None, :]
+        fitting &= size[:, column][:, None] <= amounts[None, :]
+    smaller = within & ~within.T
+    elsewhere = fitting.astype(np.float32) @ smaller.astype(np.float32) > 0  # counted in floats: much faster
+    least = ~np.any(smaller, axis=0)
+    only_here = np.any(fitting & ~elsewhere, axis=0)
+    return [rooms[int(row)] for row in np.flatnonzero(least | only_here)]
 
 
 def capped(room: Resources, most: Size | None) -> Resources:
@@ -50,7 +67,7 @@ def parts(total: Size, count: int, rooms: Sequence[Resources]) -> Parts:
         return []
     number = max(least, min(count, *total.values()), 1)
     shares = {name: divmod(amount, number) for name, amount in total.items()}
-    rounded = {name for name, (share, rest) in shares.items() if rest and share >= _NEGLIGIBLE}
+    rounded = {name for name, (_, rest) in shares.items() if rest and (number - rest) * _NEGLIGIBLE <= total[name]}
     ends = sorted({number, *(rest for name, (_, rest) in shares.items() if rest and name not in rounded)})
     found: list[tuple[Size, int]] = []
     start = 0

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize(("document", "least"), [("explanations.md", 20), ("solver.md", 60)])
+@pytest.mark.parametrize(("document", "least"), [("explanations.md", 20), ("slack.md", 30), ("solver.md", 60)])
 def test_the_examples_of_the_library(document: str, least: int) -> None:
     result = doctest.testfile(str(DOCS / document), module_relative=False)
     assert result.attempted > least
