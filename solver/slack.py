@@ -117,9 +117,7 @@ class _Rated:
         self._spec = PodSpec(node_selector=target.node_selector, tolerations=family.tolerations())
         self._sizes = family.sizes()
         self._rooms = family.rooms(self._spec)
-        tops = {name: max(size.get(name, 0) for size in self._sizes) for name in family.names} if self._sizes else None
-        self._most: Size | None = tops
-        """[S6]: the size of the biggest pod; None where there is none to compare with."""
+        self._most = family.most
 
     def shapes(self, warnings: list[str]) -> Iterator[SlackShape]:
         extra = self._extra()
@@ -147,7 +145,7 @@ class _Rated:
     def _extra(self) -> dict[str, Fraction]:
         """What is to be held of each resource."""
         rate = _exact(self._target.rate)
-        names = self._family.names if self._most is None else [name for name, most in self._most.items() if most]
+        names = self._family.names if self._most is None else tuple(self._most)
         if self._target.base is Base.ALLOCATABLE:
             base = {name: sum(s.count * s.allocatable.get(name, 0) for s in self._family.nodes) for name in names}
         else:
@@ -187,16 +185,15 @@ class _Rated:
 
     def _biggest(self) -> Iterator[tuple[str, Size, str]]:
         """Name, size and reason of placeholders for the biggest pod, or pods."""
-        if self._most is None:
+        if not self._sizes or not self._most:
             return
         if self._target.version is Version.BIGGEST and any(fits(self._most, room) for room in self._rooms):
             yield "", self._most, "room for a pod with the most of every resource"
             return
         chosen: dict[tuple[tuple[str, int], ...], list[str]] = {}
-        for name in self._family.names:
-            if self._most[name]:
-                top = max(self._sizes, key=lambda size: (size.get(name, 0), sum(size.values()), sorted(size.items())))
-                chosen.setdefault(tuple(sorted(top.items())), []).append(name)
+        for name in self._most:
+            top = max(self._sizes, key=lambda size: (size.get(name, 0), sum(size.values()), sorted(size.items())))
+            chosen.setdefault(tuple(sorted(top.items())), []).append(name)
         for size, names in chosen.items():
             yield names[0], dict(size), f"room for the pod with the most {' and '.join(names)}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from solver.eligibility import why_not_eligible
@@ -39,6 +39,9 @@ class Family:
     """Those that are counted with these pods: each node with one family, so that there may be none."""
     homes: Sequence[NodeShape]
     """Those on which these pods may run, nodes that offer more among them."""
+    most: Size | None
+    """[S6]: the size of the biggest of these pods, or, where there are none, of all; None where there are none either.
+    Only resources that count."""
 
     def has(self, spec: PodSpec) -> bool:
         return tuple(name for name, amount in spec.requests if amount and name in self.apart) == self.key
@@ -56,8 +59,7 @@ class Family:
 
     def sizes(self) -> list[Size]:
         """Of the pods that room is kept for, each size once."""
-        found = {each.spec.requests for each in self.pods if not each.excluded}
-        return [dict(requests) for requests in sorted(found, reverse=True)]
+        return _sizes(self.pods)
 
     def rooms(self, spec: PodSpec) -> list[Resources]:
         """What nodes have for such a pod, each room once, without those that are unnecessarily large."""
@@ -86,5 +88,18 @@ def families(where: Sequence[NodeShape], pods: Sequence[PodCount]) -> list[Famil
     for key, members in sorted(by_key.items()):
         asked = {name for each in members for name, amount in each.spec.requests if amount}
         counted = tuple(name for name in names if name in asked or (not members and name not in apart))
-        found.append(Family(key, apart, counted, members, own[key], offering[key]))
+        most = _most(_sizes(members) or _sizes(pods), counted)
+        found.append(Family(key, apart, counted, members, own[key], offering[key], most))
     return found
+
+
+def _sizes(pods: Iterable[PodCount]) -> list[Size]:
+    found = {each.spec.requests for each in pods if not each.excluded}
+    return [dict(requests) for requests in sorted(found, reverse=True)]
+
+
+def _most(sizes: Sequence[Size], names: Iterable[str]) -> Size | None:
+    if not sizes:
+        return None
+    tops = {name: max(size.get(name, 0) for size in sizes) for name in names}
+    return {name: amount for name, amount in tops.items() if amount}
