@@ -4,13 +4,18 @@ whatever happens to the watches, the view ends as one that begins only then."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from cagrpc.controllers.requests.bookings import consumed
+from cagrpc.controllers.requests.store import Store, Template
+from cagrpc.controllers.state import ConsumerStage
 from cagrpc.controllers.view import ClusterView
 from cagrpc.kube.client import Client
+from cagrpc.wire.consumption import CLASS_KEYS, CONSUME_KEYS
 from tests.controllers.view_build import comparable
-from tests.controlplane.cluster import Cluster
+from tests.controlplane.cluster import Cluster, pod_spec
 from tests.controlplane.processes import wait_for
 
 
@@ -86,3 +91,33 @@ def test_whatever_happens_to_the_watches_the_view_is_right_in_the_end(
     anew = _started(client)
     assert comparable(view.state()) == comparable(anew.state())
     anew.stop()
+
+
+def test_consumers_of_a_request_are_told_with_the_spec_of_its_template(cluster: Cluster, client: Client) -> None:
+    annotations = {CONSUME_KEYS[0]: "train", CLASS_KEYS[1]: "atomic-scale-up.kubernetes.io"}
+    tolerates = [{"key": "gpu", "operator": "Exists"}]
+    spec = pod_spec({"cpu": "900m"}, tolerations=tolerates, nodeSelector={"kubernetes.io/hostname": "n1"})
+    template = {"metadata": {"labels": {"app": "train"}}, "spec": spec}
+    cluster.admin.create(cluster.path("podtemplates"), {"metadata": {"name": "worker"}, "template": template})
+    store = Store(client)
+    store.start()
+    view = _started(client)
+    try:
+        wait_for(lambda: isinstance(store.template(cluster.namespace, "worker"), Template), "the template is known")
+        metadata = {"annotations": annotations}
+        more = {"tolerations": tolerates, "nodeSelector": {"kubernetes.io/hostname": "n1"}}
+        cluster.create_pod("first", {"cpu": "900m"}, metadata={**metadata, "labels": {"app": "train"}}, **more)
+        cluster.create_pod("half", {"cpu": "100m"}, metadata={"annotations": {CONSUME_KEYS[1]: "train"}})
+        wait_for(lambda: len(view.state().consumers) == 1 and len(view.state().half_consumers) == 1, "both are known")
+        assert [each.pod_set.name for each in view.state().waiting] == [f"{cluster.namespace}/half"]
+        cluster.create_node("n1", {"cpu": "4", "memory": "8Gi"})
+        wait_for(lambda: view.state().consumers[0].stage is ConsumerStage.BOUND, "it is bound")
+        (bound,) = view.state().consumers
+        assert (bound.request, bound.class_name, bound.node) == ("train", "atomic-scale-up.kubernetes.io", "n1")
+        found = store.template(cluster.namespace, "worker")
+        assert isinstance(found, Template)
+        other = replace(found.spec, node_selector=())
+        assert consumed([(other, 1), (found.spec, 1)], view.state().consumers, {}) == {0: 0, 1: 1}
+    finally:
+        view.stop()
+        store.stop()
