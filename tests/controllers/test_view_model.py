@@ -178,6 +178,7 @@ def test_nodes_are_told_as_they_are_but_for_our_taint() -> None:
     assert [taint.key for taint in second.node.taints] == ["node.kubernetes.io/unschedulable"]
     assert fed.model.ready_instances() == {"id-n1"}
     assert fed.model.held_nodes() == {"id-n1": "n1"}
+    assert fed.model.node_names() == {"id-n1": "n1", "id-n2": "n2"}
     held.metadata.annotations[SCALE_DOWN_DISABLED_BY_US] = "why"
     held.metadata.deletionTimestamp.seconds = 5
     fed.nodes(held, node("n2"))
