@@ -104,6 +104,11 @@ def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
     return {resource: amount(resource, value, round_up=False) for resource, value in (quantities or {}).items()}
 
 
+def amounts_asked(quantities: Mapping[str, Any]) -> dict[str, int]:
+    """The same, rounded up: what is asked for."""
+    return {resource: amount(resource, value, round_up=True) for resource, value in quantities.items()}
+
+
 def _countable(quantities: dict[str, Any]) -> dict[str, Any]:
     amounts(quantities)  # cpu is counted in thousandths, so its largest quantity is smaller
     return quantities

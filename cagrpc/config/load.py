@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from cagrpc.config import cluster, karpenter, kubernetes, model
+from cagrpc.config import cluster, karpenter, kubernetes, model, slack
 from cagrpc.config.groups import Entry, Expanded, Written, expand_all
 from cagrpc.config.problems import did_you_mean, field_names, path, sentences, shown
 from cagrpc.config.yaml_text import parse_documents, read_text
@@ -30,6 +30,7 @@ from cagrpc.controllers.settings import (
     RetryMode,
     Scoring,
 )
+from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.shown import ShownGroups
@@ -94,6 +95,8 @@ class Settings:
     """None where ProvisioningRequests are not served."""
     kueue: KueueSettings | None = None
     """None where Kueue's AdmissionChecks are not answered."""
+    slack: SlackSettings | None = None
+    """None where no slack is held."""
     warnings: tuple[str, ...] = ()
 
 
@@ -169,6 +172,7 @@ def _settings(
                 f"increment_deadline_seconds: found {written.increment_deadline_seconds:g}, expected less than the "
                 f'{longest:g} of max_node_provision_seconds of node group "{group_id}", after which CA gives up'
             )
+    held = slack.settings(written.slack, expanded.groups, reader.problems) if written.slack is not None else None
     if reader.problems:
         raise InvalidConfiguration(reader.problems)
     warnings = [*reader.warnings, *expanded.warnings]
@@ -208,6 +212,7 @@ def _settings(
         planner=_planner(written.planner),
         requests=_requests(written),
         kueue=_kueue(written),
+        slack=held,
         warnings=tuple(warnings),
     )
 
@@ -380,7 +385,7 @@ _CONFIGURATION: TypeAdapter[model.Configuration] = TypeAdapter(model.Configurati
 _ENTRY: TypeAdapter[model.ProvisionerEntry] = TypeAdapter(model.ProvisionerEntry)
 _ADDRESS: TypeAdapter[str] = TypeAdapter(model.Address)
 _VOCABULARY = field_names(
-    *(form for module in (kubernetes, karpenter, cluster, model) for form in vars(module).values()
+    *(form for module in (kubernetes, karpenter, cluster, slack, model) for form in vars(module).values()
       if isinstance(form, type) and issubclass(form, kubernetes.Form)),
 )  # fmt: skip
 

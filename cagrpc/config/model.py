@@ -44,6 +44,7 @@ from cagrpc.config.kubernetes import (
 )
 from cagrpc.config.problems import did_you_mean, shown
 from cagrpc.config.recorded import read_recorded_groups, refuse_unknown
+from cagrpc.config.slack import Slack
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import DEFAULT_ZONE, Catalogue, Offering
 from cagrpc.fleet.provisioners import DEFAULT_MAX_SIZE
@@ -333,6 +334,7 @@ class Configuration(Form):
     planner: Planner = Planner()
     provisioning_requests: ProvisioningRequests = ProvisioningRequests()
     kueue: Kueue = Kueue()
+    slack: Slack | None = None
     listen: Listen = Listen()
     tls: Tls = Tls()
     state_directory: FilePath = ".cagrpc"
@@ -368,6 +370,18 @@ class Configuration(Form):
     def _plan_needs_a_cluster(self) -> Self:
         if self.drive == "plan" and self.kubernetes is None:
             raise ValueError("drive: plan watches pods itself and needs the section kubernetes; found none")
+        return self
+
+    @model_validator(mode="after")
+    def _slack_has_who_carries_it(self) -> Self:
+        if self.slack is not None and self.kubernetes is None:
+            raise ValueError("slack is held in a cluster and needs the section kubernetes; found none")
+        if self.slack is not None and self.slack.carrier == "virtual" and self.drive == "assist":
+            raise ValueError(
+                "slack.carrier: found virtual with drive: assist, expected buffer or pods, or drive: plan; the "
+                "cluster-autoscaler asks the expander only about pods that it sees pending, so nobody would open nodes "
+                "for placeholders that live in cagrpc alone"
+            )
         return self
 
     @model_validator(mode="after")
