@@ -1,7 +1,8 @@
 """Which requests can be served together, by priority, then age: whoever comes first is never given up for others. Pure.
 
-Most often all can, so that is tried first, and only then halves. Those that were served before in the order are planned
-again with whoever is tried, so that no place that they might leave is in the way.
+Most often all can, so that is tried first. Where not, the plan that was tried tells who is the first that it does not
+serve: it is tried alone, and those before and after it together. Those that are served already are planned again with
+whoever is tried, so that no place that they might leave is in the way.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ class Attempt:
         return any(bound > 0 for bound in self.plan.bounds[:1]) and not self.serves_all
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why some are not placed, most telling first."""
+        return tuple(dict.fromkeys(reason for each in self.plan.unplaced for reason in each.reasons))
+
+    @property
     def new_nodes(self) -> int:
         return sum(increment.delta for increment in self.plan.increments)
 
@@ -95,6 +101,8 @@ class Left:
     """More than an increment may have, where that is what it would take."""
     kept_for: str = ""
     """The key of the request that is waited for."""
+    reasons: tuple[str, ...] = ()
+    """The planner's, most telling first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +136,12 @@ class _Choosing:
             if len(block) == 1:
                 self._one(block[0])
                 continue
-            self._take(block, FIRST_SHARE)
+            found = self._take(block, FIRST_SHARE)
             if block[0] not in self._served:
-                half = len(block) // 2
-                blocks.extendleft((block[half:], block[:half]))
+                first = _first_unserved((*self._served, *block), found.plan) - len(self._served)
+                first = len(block) // 2 if found.serves_all else max(first, 0)  # else they are too many nodes
+                pieces = (block[:first], block[first : first + 1], block[first + 1 :])
+                blocks.extendleft(piece for piece in reversed(pieces) if piece)
         return Choice(self._world, tuple(self._served), tuple(self._left), self._refined())
 
     def _take(self, block: Sequence[Candidate], share: float) -> Attempt:
@@ -154,7 +164,8 @@ class _Choosing:
             nodes = largest_part((*self._served, candidate), found)
             self._on_fewer_nodes(candidate)
         if candidate not in self._served:
-            self._leave(Left(candidate, nodes, "" if nodes else self._waited_for(candidate)))
+            kept_for = "" if nodes else self._waited_for(candidate)
+            self._leave(Left(candidate, nodes, kept_for, found.reasons))
 
     def _on_fewer_nodes(self, candidate: Candidate) -> None:
         """The nodes that cost least are too many for one increment: larger ones."""
@@ -198,6 +209,18 @@ def _blocks(ordered: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
     for fresh, alike in groupby(ordered, key=lambda each: not each.attempts):
         block = tuple(alike)
         yield from [block] if fresh else [(each,) for each in block]
+
+
+def _first_unserved(ordered: Sequence[Candidate], plan: Plan) -> int:
+    """The first for whose pods there is no place in the plan where those before it have theirs."""
+    missing = {each.pod_class: each.count for each in plan.unplaced}
+    places = {each.spec: each.count - missing.get(each.index, 0) for each in plan.pod_classes}
+    for number, candidate in enumerate(ordered):
+        for pods in candidate.pod_sets:
+            places[pods.spec] -= pods.count
+            if places[pods.spec] < 0:
+                return number
+    return len(ordered)
 
 
 def largest_part(candidates: Sequence[Candidate], found: Attempt) -> int:

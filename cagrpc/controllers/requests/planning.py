@@ -72,15 +72,15 @@ def decide(
         on_nodes = dict(given.on_nodes)
         groups = {group.id: group for group in world.groups}
         parts = tuple(_part(nodes, choice, groups, found.plan.certificate) for nodes in together(given.new))
-    left, overtaken = {}, set()
+    left, overtaken, purse = {}, set(), Purse(meter)
     for each in choice.left:
-        never = _never(each.candidate, world, Purse(meter), advised=advised)
+        never = "" if purse.empty else _never(each.candidate, world, purse, advised=advised)
         if never:
             hopeless[each.candidate.uid] = never
             continue
-        left[each.candidate.uid] = why_left(each, choice, Purse(meter), advised=advised)
+        left[each.candidate.uid] = why_left(each, choice, purse, advised=advised)
         younger = any(_rank(each.candidate) < _rank(other) for other in choice.served)
-        if younger and alone(in_the_end(world), each.candidate, Purse(meter)).serves_all:
+        if younger and not purse.empty and alone(in_the_end(world), each.candidate, purse).serves_all:
             overtaken.add(each.candidate.uid)
     served = frozenset(candidate.uid for candidate in choice.served)
     return Decisions(parts, on_nodes, served, left, frozenset(overtaken), hopeless)

@@ -39,6 +39,8 @@ def why_left(left: Left, choice: Choice, purse: Purse, *, advised: bool) -> str:
             f"it takes {left.nodes} new nodes that must come together, and one increment has at most"
             f" {LARGEST_INCREMENT}; ask for less, or allow larger nodes"
         )
+    if purse.empty:
+        return "; ".join(left.reasons[:_MOST_REASONS]) or "no place was found in the time for planning"
     found, world = choice.found, problem_of(choice.world, ())
     if found is not None:
         world = settled(found.problem, found.plan, range(len(found.plan.pod_classes)))
@@ -54,14 +56,14 @@ def _told(world: Problem, candidate: Candidate, when: str, purse: Purse, *, advi
     """`7 of 8 pods fit now (7 of 8 of ns/workers): node group b is at its maximum size 9. What would serve all of
     them: raise maxSize of b from 9 to 10`."""
     pods = sum(each.count for each in candidate.pod_sets)
-    apart = solve(replace(world, pod_sets=tuple(pods_of([candidate])), previous=None), purse.part(_FIT_SHARE))
-    missing = sum(each.count for each in apart.unplaced)
+    problem = replace(world, pod_sets=tuple(pods_of([candidate])), previous=None)
+    apart = Attempt(problem, solve(problem, purse.part(_FIT_SHARE)))
+    missing = sum(each.count for each in apart.plan.unplaced)
     if not missing:
         return f"all {pods} pods would fit {when}, but no place was found for them in the time for planning"
-    lacking = ", ".join(_lacking(candidate, apart)) if len(candidate.pod_sets) > 1 else ""
-    reasons = dict.fromkeys(reason for each in apart.unplaced for reason in each.reasons)
+    lacking = ", ".join(_lacking(candidate, apart.plan)) if len(candidate.pod_sets) > 1 else ""
     text = f"{pods - missing} of {pods} pods fit {when}{f' ({lacking})' if lacking else ''}"
-    text += f": {'; '.join([*reasons][:_MOST_REASONS])}"
+    text += f": {'; '.join(apart.reasons[:_MOST_REASONS])}"
     ways = _ways(world, candidate, purse) if advised else []
     return f"{text}. What would serve all of them: {'; or '.join(ways)}" if ways else text
 
