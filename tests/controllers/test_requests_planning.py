@@ -178,6 +178,14 @@ def test_a_big_one_is_served_in_the_end_against_an_endless_stream_of_small_ones(
     assert served_at < 10 + 2 * 4
 
 
+def test_nodes_on_their_way_for_small_ones_come_back_to_a_big_one_too() -> None:
+    big, small = request("a1", (HEAD, 8), overtaken=10), request("b2", (HEAD, 1))
+    limit = Limit("nodes", {"nodes": 4}, {"nodes": 3})
+    world = World((), (replace(CPUS, max_size=4, target_size=3),), (limit,), returning={}, coming={"cpu-a": 3})
+    assert decide([big, small], world, BUDGET).served == set()
+    assert decide([big, small], replace(world, coming={"cpu-a": 2}), BUDGET).served == {"b2"}
+
+
 def test_small_ones_wait_for_no_big_one_that_can_never_be() -> None:
     big = request("a1", (HEAD, 100), overtaken=50)
     small = request("b2", (HEAD, 1))

@@ -25,7 +25,7 @@ from cagrpc.controllers.requests.progress import Decision, Granted, Pods, Refuse
 from cagrpc.controllers.requests.sources import Increments
 from cagrpc.controllers.state import ClusterState, ConsumerStage
 from cagrpc.errors import CagrpcError, Unavailable
-from cagrpc.fleet.model import Increment, Origin, Placement, request_key
+from cagrpc.fleet.model import FleetSnapshot, Increment, Origin, Placement, request_key, request_of
 from solver.model import Budget, RunningPods
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ class Deciding:
             frozenset(group.id for group in groups if offering(group) in short),
             frozenset(each.node.name for each in state.nodes if each.provider_id not in snapshot.group_of_instance),
             _returning(state, kept),
+            _coming(snapshot),
         )
 
     def atomic(
@@ -177,3 +178,12 @@ def _returning(state: ClusterState, kept: Kept) -> dict[str, dict[str, int]]:
     for (name, spec), count in on_nodes.items():
         pods.setdefault(name, []).append(RunningPods(spec, count))
     return {name: requested((each.spec, each.count) for each in running) for name, running in pods.items()}
+
+
+def _coming(snapshot: FleetSnapshot) -> Counter[str]:
+    """New nodes on their way for requests, by group."""
+    found: Counter[str] = Counter()
+    for status in snapshot.increments:
+        if status.phase.in_flight and any(map(request_of, status.increment.pods)):
+            found.update(status.increment.deltas)
+    return found

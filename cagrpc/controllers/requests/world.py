@@ -26,6 +26,8 @@ class World:
     returning: Mapping[str, Resources] | None = None
     """By node, what requests have there that will be free again: kept for them, or taken by their consumers. None
     where it is not known: then everything is taken to be free one day."""
+    coming: Mapping[str, int] = field(default_factory=dict)
+    """Node group -> new nodes on their way for other requests. They count as full, and will be given back, too."""
 
 
 @dataclass(frozen=True, slots=True)

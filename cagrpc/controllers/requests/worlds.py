@@ -57,7 +57,8 @@ def in_the_end(world: World) -> World:
     if world.returning is None:
         return emptied(world)
     nodes = tuple(replace(node, free=_sum(node.free, world.returning.get(node.name, {}))) for node in world.nodes)
-    return replace(world, nodes=nodes, short=frozenset())
+    groups = without(world, {}, {group_id: -count for group_id, count in world.coming.items()})
+    return replace(groups, nodes=nodes, short=frozenset())
 
 
 def may_run_on(spec: PodSpec, node: Node) -> bool:
@@ -66,7 +67,7 @@ def may_run_on(spec: PodSpec, node: Node) -> bool:
 
 
 def without(world: World, on_nodes: Mapping[str, Resources], deltas: Mapping[str, int]) -> World:
-    """Beside what is kept on nodes that stand, and so many new nodes."""
+    """Beside what is kept on nodes that stand, and so many new nodes; below 0 for nodes that are not there."""
     groups = {group.id: group for group in world.groups}
     return replace(
         world,
@@ -89,10 +90,10 @@ def _smaller(group: NodeGroup, delta: int) -> NodeGroup:
 def _more_used(limit: Limit, groups: Mapping[str, NodeGroup], deltas: Mapping[str, int]) -> Limit:
     used: Resources = limit.used
     for group_id, delta in deltas.items():
-        if limit.node_groups is None or group_id in limit.node_groups:
+        if group_id in groups and (limit.node_groups is None or group_id in limit.node_groups):
             more = {name: amount * delta for name, amount in groups[group_id].counted_capacity.items()}
             used = _sum(used, more)
-    return replace(limit, used=used)
+    return replace(limit, used={name: max(0, amount) for name, amount in used.items()})
 
 
 def _sum(one: Resources, other: Resources) -> Resources:
