@@ -1,5 +1,5 @@
-"""What carries placeholders: the protocol, and the carrier `virtual`, which writes nothing since the planner alone knows
-of them. Those that write into the cluster have modules of their own."""
+"""What carries placeholders: the protocol, and the carrier `virtual`, which writes nothing since the planner alone
+knows of them. Those that write into the cluster have modules of their own."""
 
 from __future__ import annotations
 
