@@ -3,8 +3,7 @@ its pending pods these are. What a plan does with gangs is the solver's business
 
 A pod names its gang in one of four ways; where it uses several, the first of them counts:
 
-1. the annotation that names the ProvisioningRequest it consumes (cluster-autoscaler); a pod of a live cluster that has
-   both of its annotations is no gang's, but the request's (`pods`);
+1. the annotation that names the ProvisioningRequest it consumes (cluster-autoscaler), where nobody serves requests;
 2. `spec.schedulingGroup.podGroupName`: a PodGroup of `scheduling.k8s.io` (Kubernetes 1.36, KEP-4671);
 3. a label, `scheduling.x-k8s.io/pod-group` by default: a PodGroup of `scheduling.x-k8s.io` (scheduler-plugins);
 4. the annotation `scheduling.k8s.io/group-name`: a PodGroup of `scheduling.volcano.sh` (Volcano).
@@ -69,11 +68,13 @@ def gang_of_pod(
     label_key: str = DEFAULT_GANG_LABEL,
     problems: Problems | None = None,
     path: str = "",
+    *,
+    by_request: bool = True,
 ) -> GangMembership | None:
     """The gang that a pod (or the template of many) says it is of. `scheduling_group` is its
     `spec.schedulingGroup.podGroupName`. A minimum count that cannot be meant is added to `problems`, with its path
-    below `path`, and is not given."""
-    consumed = next((name for each in CONSUME_KEYS if (name := annotations.get(each))), "")
+    below `path`, and is not given. Only `by_request` counts the request that a pod consumes."""
+    consumed = next((name for each in CONSUME_KEYS if (name := annotations.get(each))), "") if by_request else ""
     if consumed:
         return GangMembership(gang_name(GangKind.PROVISIONING_REQUEST, namespace, consumed))
     for kind, name in (

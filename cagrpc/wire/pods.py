@@ -226,7 +226,7 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
     placeholder = is_placeholder(annotations)
     consumes = consumption(annotations) if consuming and not placeholder else None
     alone = placeholder or (consumes is not None and not consumes.missing)
-    gang = gang_of_pod(namespace, labels, annotations, scheduling_group, gang_label, problems)
+    gang = gang_of_pod(namespace, labels, annotations, scheduling_group, gang_label, problems, by_request=not consuming)
     return Pod(
         key=metadata.uid or name,
         name=name,

@@ -92,7 +92,7 @@ def test_one_annotation_alone_is_an_ordinary_pod_and_told() -> None:
         pod("no-request", created=2, annotations={CLASS_KEYS[0]: "c", CONSUME_KEYS[0]: ""}),
         pod("done", annotations={CLASS_KEYS[0]: "c"}, phase="Succeeded"),
     )
-    assert set(fed.waiting()) == {"default/no-class", "default/no-request"}
+    assert fed.waiting() == {"default/no-class": 2}
     first, second = fed.state().half_consumers
     assert first[0].name == "no-class"
     assert "the ProvisioningRequest train to consume, and the annotation autoscaling.x-k8s.io/prov" in first[1]
@@ -101,7 +101,7 @@ def test_one_annotation_alone_is_an_ordinary_pod_and_told() -> None:
     assert fed.state().consumers == ()
     fed.put(pod("no-class", annotations=_BOTH))
     assert [ref.name for ref, _ in fed.state().half_consumers] == ["no-request"]
-    assert set(fed.waiting()) == {"default/no-request"}
+    assert fed.waiting() == {"default/no-request": 1}
 
 
 def test_a_consumer_that_cannot_be_read_is_one_all_the_same() -> None:

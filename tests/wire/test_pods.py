@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cagrpc.errors import InvalidInput
 from cagrpc.wire import expander
+from cagrpc.wire.consumption import Consumption
 from cagrpc.wire.gangs import GangMembership
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.pods import Pod, PodDecoder, UnreadablePod, group, pod_spec, unread, unread_features
@@ -192,6 +193,7 @@ def test_a_placeholder_and_a_gang_are_told_by_their_annotations() -> None:
     decode = PodDecoder().decode
     assert decode(_message(podType="capacityBufferFakePod").SerializeToString()).placeholder
     assert not decode(_message(podType="other").SerializeToString()).placeholder
+    decode = PodDecoder(consuming=False).decode
     asked = {"autoscaling.x-k8s.io/consume-provisioning-request": "train"}
     assert decode(_message(**asked).SerializeToString()).gang == GangMembership(
         "provisioningrequest.autoscaling.x-k8s.io ns/train"
@@ -201,6 +203,20 @@ def test_a_placeholder_and_a_gang_are_told_by_their_annotations() -> None:
         "provisioningrequest.autoscaling.x-k8s.io ns/train"
     )
     assert decode(_message().SerializeToString()).gang is None
+
+
+def test_where_requests_are_served_who_consumes_one_is_of_no_gang() -> None:
+    decode = PodDecoder().decode
+    half = {"autoscaling.x-k8s.io/consume-provisioning-request": "train"}
+    whole = {**half, "cluster-autoscaler.kubernetes.io/provisioning-class-name": "c"}
+    volcano = {"scheduling.k8s.io/group-name": "a"}
+    consumer = decode(_message(**whole, **volcano).SerializeToString())
+    assert (consumer.consumer, consumer.gang, consumer.consumes) == (True, None, Consumption("train", "c"))
+    ordinary = decode(_message(**half).SerializeToString())
+    assert (ordinary.consumer, ordinary.gang, ordinary.consumes) == (False, None, Consumption("train", ""))
+    assert decode(_message(**half, **volcano).SerializeToString()).gang == GangMembership(
+        "podgroup.scheduling.volcano.sh ns/a"
+    )
 
 
 def test_a_pod_without_uid_is_known_by_its_name() -> None:
