@@ -119,7 +119,6 @@ def test_nothing_is_remembered_of_those_that_are_gone() -> None:
     fed.put(*there)
     assert len(fed.state().consumers) == 2
     fed.relist([])
-    assert not fed.model._pods.consumers.known()
     assert not any(fed.leftovers())
 
 

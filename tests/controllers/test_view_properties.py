@@ -8,12 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cagrpc.controllers.view_model import NODES
+from cagrpc.wire.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, MIN_COUNT
 from cagrpc.wire.gen import kubernetes_pb2
 from tests.controllers.view_build import REPLICA_SETS, Fed, apart, comparable, node, pod, spread
 
 _PODS = "abcde"
 _NODES = ("n1", "n2")
+_HALF = {CONSUME_KEYS[0]: "train"}
+_CONSUMES = {**_HALF, CLASS_KEYS[0]: "c"}
 
 
 @st.composite
@@ -31,7 +34,7 @@ def pods(draw: st.DrawFn) -> kubernetes_pb2.Pod:
         node=draw(st.sampled_from(("", "", *_NODES))),
         phase=draw(st.sampled_from(("", "", "", "Succeeded", "Failed"))),
         labels=labels,
-        annotations=draw(st.sampled_from(({}, {MIN_COUNT: "1"}, {MIN_COUNT: "3"}))),
+        annotations=draw(st.sampled_from(({}, {MIN_COUNT: "1"}, {MIN_COUNT: "3"}, _HALF, _CONSUMES))),
         created=draw(st.integers(1, 3)),
         priority=draw(st.sampled_from((0, 5, -20))),
         owner=draw(st.sampled_from(("ReplicaSet", "DaemonSet"))),

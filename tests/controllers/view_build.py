@@ -65,6 +65,7 @@ class Fed:
         tables = (
             pods._pods,
             pods._nominated,
+            pods.consumers.known(),
             pods.waiting,
             nodes._uses,
             classes._shapes,
