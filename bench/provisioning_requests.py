@@ -101,7 +101,7 @@ def main() -> None:
 def _large_ones() -> Iterator[tuple[str, Candidate]]:
     total = SETS * MOST_PODS
     yield f"{SETS} pod sets, {MOST_PODS:,} pods in all", _large("all", pod_sets(SETS, MOST_PODS, 1))
-    yield f"{SETS} pod sets of {MOST_PODS:,} small pods", _large("small", _small_sets())
+    yield f"{SETS} pod sets of {MOST_PODS:,} small pods", _large("small", small_sets())
     yield f"the same shapes as the first, {total:,} pods", _large("most", pod_sets(SETS, total, 1))
 
 
@@ -109,7 +109,7 @@ def _large(uid: str, sets: Sequence[PodSet]) -> Candidate:
     return Candidate(uid, f"bench/{uid}", tuple(sets))
 
 
-def _small_sets() -> tuple[PodSet, ...]:
+def small_sets() -> tuple[PodSet, ...]:
     """As many pods as a request can have, small enough for one increment."""
     rng = random.Random(7)
     shapes: dict[tuple[int, int], None] = {}
