@@ -101,15 +101,18 @@ class Kueue:
         self.admin.delete(self.collection("provisioningrequestconfigs", CONFIG))
 
     def submit(
-        self, name: str = "job", pods: Mapping[str, int] | None = None, cpu: str = "1", **metadata: Any
+        self,
+        name: str = "job",
+        pods: Mapping[str, int] | None = None,
+        requests: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Document:
-        """A Workload, as for a suspended job: by pod set so many pods."""
+        """A Workload, as for a suspended job: by pod set so many pods, and what each requests."""
+        asked = requests or {}
         sets = [
-            {"name": each, "count": count, "template": {"spec": pod_spec({"cpu": cpu}, restartPolicy="Never")}}
+            {"name": each, "count": count, "template": {"spec": pod_spec(asked.get(each, {"cpu": "1"}))}}
             for each, count in (pods or {"workers": 3}).items()
         ]
         head = self._head("Workload", name)
-        head["metadata"] |= metadata
         return dict(self.admin.create(self.path(), {**head, "spec": {"podSets": sets, "queueName": "queue"}}))
 
     # ---- what Kueue writes
@@ -132,6 +135,18 @@ class Kueue:
 
     def admit(self, name: str = "job") -> None:
         self._status(name, {"Admitted": True})
+
+    def start_pods(self, name: str = "job") -> None:
+        """What its job's controller makes once it is admitted: pods with the updates of the check."""
+        (check,) = self.checks(name)
+        updates = {each["name"]: each for each in check["podSetUpdates"]}
+        for pods in self.workload(name)["spec"]["podSets"]:
+            update, spec = updates[pods["name"]], dict(pods["template"]["spec"])
+            spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **update.get("nodeSelector", {})}
+            metadata = {"annotations": update["annotations"], "labels": {"job": name}}
+            for index in range(pods["count"]):
+                body = {"metadata": {**metadata, "name": f"{name}-{pods['name']}-{index}"}, "spec": spec}
+                self.admin.create(self.cluster.path("pods"), body)
 
     def finish(self, name: str = "job") -> None:
         self._status(name, {"Finished": True})
