@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil
 
 from solver.eligibility import why_not_eligible
-from solver.model import PodSpec, Resources, Toleration
+from solver.model import PodSpec, Resources
 from solver.slack_families import Family, families, rooms_for
 from solver.slack_model import Base, NodeShape, PodCount, Role, SlackShape, SlackTarget, Version, Wanted
 from solver.slack_sizes import Parts, Size, capped, fits, keep_sizes, parts
@@ -27,7 +27,8 @@ def wanted(
     `nodes` have all shapes that stand or may be opened. With the shapes of the last loop as `before`, even parts keep
     their size as long as it is about right, and only their number changes ([S2], steps 3 and 4).
     """
-    where = [shape for shape in nodes if why_not_eligible(_anywhere(target), shape.labels, ()) is None]
+    there = PodSpec(node_selector=target.node_selector)
+    where = [shape for shape in nodes if why_not_eligible(there, shape.labels, ()) is None]
     may_run = _may_run(where) if target.node_selector else lambda _: True
     whose = [each for each in pods if each.count and target.namespace in ("", each.namespace) and may_run(each.spec)]
     warnings: list[str] = []
@@ -42,10 +43,6 @@ def wanted(
 
 
 _HARDEST = (Role.MIRROR, Role.BIGGEST, Role.FIXED, Role.SHARE)
-
-
-def _anywhere(target: SlackTarget) -> PodSpec:
-    return PodSpec(node_selector=target.node_selector, tolerations=(Toleration(operator="Exists"),))
 
 
 def _may_run(where: Sequence[NodeShape]) -> Callable[[PodSpec], bool]:

@@ -231,6 +231,8 @@ def test_r9_spread_over_zones_and_hosts() -> None:
     assert settle([shape("web", 9, hosts)], zones[:2], {}).held == {"web": {"a1": 2, "a2": 2}}
     one = [node("a", 4000, labels={ZONE: "a"})]
     assert settle([shape("web", 3, over)], one, {}).held == {"web": {"a": 3}}
+    three = app("web", topology_spread=(TopologySpread(ZONE, 1, apps("web"), min_domains=3),))
+    assert settle([shape("web", 4, three)], zones[:4], {}).left == {"web": 2}  # one in each of two zones
     apart_from = app("other", topology_spread=(TopologySpread(ZONE, 1, apps("web")),))
     assert settle([shape("o", 3, apart_from)], running[:3], {}).held == {"o": {"b1": 3}}
 
