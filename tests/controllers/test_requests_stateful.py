@@ -232,6 +232,6 @@ class RequestsMachine(RuleBasedStateMachine):
 
 
 RequestsMachine.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestRequests = RequestsMachine.TestCase

@@ -273,7 +273,7 @@ class RequestsLoop:
         each = look.ours[uid]
         came = consumed_of(each.request)
         pods = look.consumers.get(each.request.key, ())
-        if isinstance(each.pods, Pods) and each.phase in (Phase.COMING, Phase.PROVISIONED):
+        if pods and isinstance(each.pods, Pods) and each.phase in (Phase.COMING, Phase.PROVISIONED):
             came = consumed(each.pods.sets, pods, came)
         return Facts(
             each.request,
