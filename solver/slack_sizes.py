@@ -89,7 +89,11 @@ def keep_sizes(before: Parts, now: Parts, total: Size, rooms: Sequence[Resources
     """`now`, or the sizes before in as large a number as is needed for `total`, where these still fit a room, hold
     hardly more than is wanted, and are about as many: a size that follows every pod would move every placeholder."""
     names = {name for name, amount in total.items() if amount > 0}
-    if not before or any(not any(fits(size, room) for room in rooms) for size, _ in before):
+    if (
+        not before
+        or list(before) == list(now)
+        or any(not any(fits(size, room) for room in rooms) for size, _ in before)
+    ):
         return now
     if len(before) == 1:
         size = before[0][0]
