@@ -6,10 +6,11 @@ bind a pod, write an Event on it or annotate a node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from solver.model import Node, PodSet, PodSpec, RunningPods
+from solver.slack_model import Placement, PodCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,33 @@ class IncompleteGang:
 
 
 @dataclass(frozen=True, slots=True)
+class Mirror:
+    """A workload, or a pod without one, that room is to be kept for ([S7])."""
+
+    name: str
+    """`deployment/namespace/name`: unique."""
+    namespace: str
+    spec: PodSpec
+    """With all that the constraints of pods that wait can see."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlackSeen:
+    """What the resource slack goes by."""
+
+    pods: tuple[PodCount, ...] = ()
+    """Pods that wait or run, but for DaemonSets'."""
+    mirrors: tuple[Mirror, ...] = ()
+    """By name."""
+    pause_pods: Placement = field(default_factory=dict)
+    """Where those are that the carrier `pods` has made and the scheduler has bound. They give way: neither is their
+    room taken from what is free, nor are they among any pods."""
+    warnings: tuple[str, ...] = ()
+    """What is said of the slack by annotations and cannot be meant."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterState:
     """One consistent look at the cluster."""
 
@@ -115,3 +143,5 @@ class ClusterState:
     """Oldest first. Not among `waiting`; those that are on a node take from it as any pod."""
     half_consumers: tuple[tuple[PodRef, str], ...] = ()
     """Pods with one of the two annotations, oldest first, and what is missing. They are ordinary pods."""
+    slack: SlackSeen = field(default_factory=SlackSeen)
+    """Empty where the view is not asked for it."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from cagrpc.controllers.slack.model import Exclusion
 from cagrpc.controllers.state import Arrivals, ClusterState, PodRef
 from cagrpc.controllers.view_model import NODES, ClusterModel
 from cagrpc.controllers.view_objects import DEFAULT_SCHEDULER
@@ -31,10 +32,11 @@ class ClusterView:
         schedulers: AbstractSet[str] = frozenset({DEFAULT_SCHEDULER}),
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        slack: Exclusion | None = None,
     ) -> None:
         """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers than these are
-        not planned."""
-        self._model = ClusterModel(gang_label=gang_label, schedulers=schedulers, clock=clock, now=now)
+        not planned. `slack` is for whom it holds no room; without it nothing is learnt for the slack."""
+        self._model = ClusterModel(gang_label=gang_label, schedulers=schedulers, clock=clock, now=now, slack=slack)
         followed = self._model.followed
         self._reflectors = {each.resource.path: Reflector(client, each.resource, each.sink) for each in followed}
         self._needed = [self._reflectors[each.resource.path] for each in followed if not each.resource.optional]

@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
-from cagrpc.controllers.state import Arrivals, ClusterState, PodRef
+from cagrpc.controllers.slack.model import Exclusion
+from cagrpc.controllers.state import Arrivals, ClusterState, PodRef, SlackSeen
 from cagrpc.controllers.view_nodes import Nodes
 from cagrpc.controllers.view_objects import Keyed, PodReader, read_node
 from cagrpc.controllers.view_pods import Pods
+from cagrpc.controllers.view_slack import SlackTable
 from cagrpc.controllers.view_waiting import Waiting
 from cagrpc.controllers.view_workloads import (
     Values,
+    Workload,
     daemon_set,
+    deployment,
     job,
     pod_group_of,
     priority_class,
@@ -33,6 +37,7 @@ K = TypeVar("K", bound=Keyed)
 K_contra = TypeVar("K_contra", bound=Keyed, contravariant=True)
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+DEPLOYMENTS = "/apis/apps/v1/deployments"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
 """API groups and versions of PodGroups; a cluster may know any of them, or none."""
@@ -89,26 +94,30 @@ class ClusterModel:
         schedulers: AbstractSet[str],
         clock: Callable[[], float],
         now: Callable[[], float],
+        slack: Exclusion | None = None,
     ) -> None:
         """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers are not
-        planned."""
+        planned. `slack` is for whom it holds no room; without it nothing is learnt for the slack."""
         self._lock = Lock()
         self._now = now
         self._nodes = Nodes()
-        self._pods = Pods(self._nodes, clock)
+        self._slack = None if slack is None else SlackTable(slack)
+        self._pods = Pods(self._nodes, clock, self._slack)
         self._to_come = 0
         self._priorities: Values[int] = Values()
         self._daemon_sets: Values[PodSpec] = Values()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
+        deployments = [] if slack is None else [DEPLOYMENTS]  # their ReplicaSets say the rest
         reader = PodReader(gang_label, schedulers)
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(NODES, read_node), self._nodes),
             self._fed(Resource(PODS, reader.read), self._pods),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
-            self._fed(Resource("/apis/apps/v1/replicasets", replica_set), Values(self._comes)),
-            self._fed(Resource("/apis/apps/v1/statefulsets", stateful_set), Values(self._comes)),
-            self._fed(Resource("/apis/batch/v1/jobs", job), Values(self._comes)),
+            self._fed(Resource("/apis/apps/v1/replicasets", replica_set), Values(self._changed)),
+            self._fed(Resource("/apis/apps/v1/statefulsets", stateful_set), Values(self._changed)),
+            self._fed(Resource("/apis/batch/v1/jobs", job), Values(self._changed)),
+            *(self._fed(Resource(path, deployment), Values(self._changed)) for path in deployments),
             *(
                 self._fed(
                     Resource(f"/apis/{api_version}/podgroups", pod_group_of(api_version), Encoding.JSON, optional=True),
@@ -160,6 +169,8 @@ class ClusterModel:
     def state(self, without: AbstractSet[str], expected: frozenset[PodSpec] = frozenset()) -> ClusterState:
         with self._lock:
             classes = self._pods.classes
+            if self._slack is not None:
+                expected |= self._slack.expected()
             seen = classes.seen(expected)
             waiting = Waiting(
                 classes,
@@ -177,6 +188,7 @@ class ClusterModel:
                 warnings=self._warnings(),
                 consumers=self._pods.consumers.shown(),
                 half_consumers=self._pods.consumers.half(),
+                slack=self._slack.shown(seen) if self._slack is not None else SlackSeen(),
             )
 
     def _min_counts(self) -> Mapping[str, int | None]:
@@ -191,5 +203,7 @@ class ClusterModel:
     def _fed(self, resource: Resource[K], table: _Table[K]) -> Followed[K]:
         return Followed(resource, TableSink(table, self._lock))
 
-    def _comes(self, before: int | None, after: int | None) -> None:
-        self._to_come += (after or 0) - (before or 0)
+    def _changed(self, before: Workload | None, after: Workload | None) -> None:
+        self._to_come += (after.to_come if after else 0) - (before.to_come if before else 0)
+        if self._slack is not None:
+            self._slack.put_workload(before, after)

@@ -14,6 +14,7 @@ from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
 from cagrpc.wire.nodes import NodeFacts, facts_of_document
 from cagrpc.wire.pods import Pod, PodDecoder, UnreadablePod, unread
+from cagrpc.wire.slack import SHAPE, Mark, is_pause_pod, mark
 
 V = TypeVar("V")
 
@@ -63,6 +64,12 @@ class SeenPod:
     life: ConsumerStage | None = None
     """Only of a pod that says something of a ProvisioningRequest. None: it has failed, or goes without ever having been
     on a node."""
+    owner: str = ""
+    """The workload that it is of: `kind/namespace/name`."""
+    mark: Mark | None = None
+    """What it says of the slack, while it is there to stay."""
+    pause_shape: str | None = None
+    """Of a pause pod of the slack: the name of its shape. None of any other pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,11 @@ class PodReader:
         """Raises InvalidInput for bytes that are no v1.Pod."""
         message = parse(kubernetes_pb2.Pod, data)
         metadata, spec = message.metadata, message.spec
-        daemon = any(owner.controller and owner.kind == "DaemonSet" for owner in metadata.ownerReferences)
+        owner = workload_of(metadata)
+        daemon = owner.startswith("DaemonSet/")
+        pause_shape = metadata.annotations.get(SHAPE, "") if is_pause_pod(metadata.labels) else None
+        stays = not daemon and pause_shape is None and not metadata.HasField("deletionTimestamp")
+        said = mark(metadata.annotations) if stays and message.status.phase not in ("Succeeded", "Failed") else None
         node = spec.nodeName or (_meant_for(spec) if daemon else "")
         bindable = not (spec.resourceClaims or spec.schedulingGates) and _default(spec) and not _to_be_bound(spec)
         priority_class = spec.priorityClassName if spec.priority == 0 else ""
@@ -115,6 +126,10 @@ class PodReader:
             stage = None if stage is Stage.WAITING else stage
         if pod.placeholder or (pod.consumer and stage in (Stage.WAITING, Stage.HELD_BACK)):
             stage = None
+        if pause_shape is not None:
+            stage = None  # it gives way to whatever comes
+            gone = message.status.phase in ("Succeeded", "Failed") or metadata.HasField("deletionTimestamp")
+            node = "" if gone else node
         nominated = message.status.nominatedNodeName if stage is Stage.WAITING else ""
         namespace = metadata.namespace
         ref = PodRef(metadata.uid, namespace, metadata.name, pod.created_at_seconds, bindable)
@@ -128,6 +143,9 @@ class PodReader:
             nominated,
             warning or pod.warning,
             life if pod.consumes else None,
+            owner,
+            said,
+            pause_shape,
         )
 
     def _stage(self, message: kubernetes_pb2.Pod, node: str, *, daemon: bool) -> Stage | None:
@@ -141,6 +159,14 @@ class PodReader:
         if going or daemon or not scheduled_by_us or spec.priority < _EXPENDABLE_BELOW:
             return None
         return Stage.HELD_BACK if spec.schedulingGates else Stage.WAITING
+
+
+def workload_of(metadata: kubernetes_pb2.ObjectMeta) -> str:
+    """The controller of an object, `kind/namespace/name`; empty where it has none."""
+    return next(
+        (f"{owner.kind}/{metadata.namespace}/{owner.name}" for owner in metadata.ownerReferences if owner.controller),
+        "",
+    )
 
 
 def _life(message: kubernetes_pb2.Pod) -> ConsumerStage | None:

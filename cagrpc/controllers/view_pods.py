@@ -12,6 +12,7 @@ from cagrpc.controllers.view_classes import Classes, PodClass
 from cagrpc.controllers.view_consumers import Consumers
 from cagrpc.controllers.view_nodes import Nodes, NodeUse
 from cagrpc.controllers.view_objects import SeenPod, Stage
+from cagrpc.controllers.view_slack import Counted, SlackTable
 
 _TAKING = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED)
 """Whose requests are taken from a node."""
@@ -23,6 +24,8 @@ class _Placed(NamedTuple):
     of: PodClass
     stage: Stage
     on: NodeUse | None
+    counted: Counted | None
+    """What it is to the slack."""
 
 
 class _Nominated:
@@ -55,7 +58,9 @@ class _Nominated:
 class Pods:
     """The table of pods, by UID."""
 
-    def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
+    def __init__(self, nodes: Nodes, clock: Callable[[], float], slack: SlackTable | None = None) -> None:
+        """`slack` is kept up to date, too."""
+        self._slack = slack
         self.classes = Classes()
         self.waiting: OrderedDict[str, tuple[float, PodRef]] = OrderedDict()
         """Those that wait, with when they were seen first, in that order."""
@@ -68,7 +73,8 @@ class Pods:
         nodes.came_or_went = self._place_nominated
 
     def keys(self) -> Iterable[str]:
-        return self._pods.keys() | self.warnings.keys() | self.consumers.known().keys()
+        of_slack = self._slack.known_pods() if self._slack is not None else {}
+        return self._pods.keys() | self.warnings.keys() | self.consumers.known().keys() | of_slack.keys()
 
     def put(self, seen: SeenPod) -> None:
         key = seen.key
@@ -78,13 +84,17 @@ class Pods:
             self.warnings.pop(key, None)
         self._nominated.put(seen)
         self.consumers.put(seen)
+        if self._slack is not None:
+            self._slack.put_pod(seen)
         stage, node = self._place(seen)
         if stage is None or (stage is Stage.SUCCEEDED and seen.pod.gang is None):
             self._forget(key)
             return
         before = self._pods.get(key)
         on = self._nodes.use(node) if node and stage in _TAKING else None
-        now = _Placed(self.classes.of(seen), stage, on)
+        of = self.classes.of(seen)
+        counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
+        now = _Placed(of, stage, on, counted)
         self._set_waiting(key, seen.ref if stage is Stage.WAITING else None)
         if now == before:
             if stage is Stage.WAITING and now.of.waiting[key] != seen.ref:
@@ -94,6 +104,7 @@ class Pods:
         self.classes.enter(now.of, stage, key, seen.ref)
         if on:
             on.add(now.of, stage, 1)
+        self._count(counted, 1)
         if before:
             self._leave(key, before)
 
@@ -101,6 +112,8 @@ class Pods:
         self.warnings.pop(key, None)
         self._nominated.drop(key)
         self.consumers.drop(key)
+        if self._slack is not None:
+            self._slack.drop_pod(key)
         self._forget(key)
 
     def _place(self, seen: SeenPod) -> tuple[Stage | None, str]:
@@ -122,7 +135,12 @@ class Pods:
         if before.on:
             before.on.add(before.of, before.stage, -1)
             self._nodes.forget(before.on)
+        self._count(before.counted, -1)
         self.classes.leave(before.of, before.stage, key)
+
+    def _count(self, counted: Counted | None, pods: int) -> None:
+        if self._slack is not None and counted is not None:
+            self._slack.count(counted, pods)
 
     def _set_waiting(self, key: str, ref: PodRef | None) -> None:
         if ref is None:

@@ -4,6 +4,7 @@ made of them is `cagrpc.controllers`' business."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 MIRROR = "slack.cagrpc.io/mirror"
 """Annotation of a pod or workload: room is kept for so many more of its pods ([S7]); empty and "true" are one."""
@@ -18,20 +19,30 @@ MOST_MIRRORS = 1000
 """Of one workload; a larger number is taken for a mistake."""
 
 
-def mirrored(annotations: Mapping[str, str]) -> int:
-    """How many more pods room is kept for. Raises ValueError for what cannot be meant."""
-    text = annotations.get(MIRROR)
-    if text is None or text in ("0", "false"):
-        return 0
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What an object says of itself."""
+
+    mirrors: int = 0
+    """How many more of its pods room is kept for."""
+    excluded: bool = False
+    warning: str = ""
+    """What of it cannot be meant and was ignored."""
+
+
+def mark(annotations: Mapping[str, str]) -> Mark | None:
+    """None where it says nothing."""
+    if MIRROR not in annotations and EXCLUDE not in annotations:
+        return None
+    excluded = annotations.get(EXCLUDE) == "true"
+    text = annotations.get(MIRROR, "0")
     if text in ("", "true"):
-        return 1
-    if not text.isdecimal() or int(text) > MOST_MIRRORS:
-        raise ValueError(f'annotation {MIRROR}: found "{text:.60}", expected a whole number up to {MOST_MIRRORS}')
-    return int(text)
-
-
-def excluded(annotations: Mapping[str, str]) -> bool:
-    return annotations.get(EXCLUDE) == "true"
+        return Mark(1, excluded)
+    if text == "false":
+        return Mark(0, excluded)
+    if text.isdecimal() and int(text) <= MOST_MIRRORS:
+        return Mark(int(text), excluded)
+    return Mark(0, excluded, f'annotation {MIRROR}: found "{text:.60}", expected a whole number up to {MOST_MIRRORS}')
 
 
 def is_pause_pod(labels: Mapping[str, str]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from cagrpc.controllers.slack.model import Exclusion
 from cagrpc.controllers.state import ClusterState
 from cagrpc.controllers.view_model import NODES, PODS, ClusterModel
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
@@ -23,13 +24,14 @@ POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 class Fed:
     """A model whose reflectors are a test."""
 
-    def __init__(self) -> None:
+    def __init__(self, slack: Exclusion | None = None) -> None:
         self.time = 0.0
         self.model = ClusterModel(
             gang_label=DEFAULT_GANG_LABEL,
             schedulers={"default-scheduler"},
             clock=lambda: self.time,
             now=lambda: NOW,
+            slack=slack,
         )
         self._by_path = {each.resource.path: each for each in self.model.followed}
 
@@ -110,6 +112,7 @@ def pod(
     created: int = 100,
     priority: int = 0,
     owner: str = "",
+    owner_name: str = "owner",
     deleting: bool = False,
     nominated: str = "",
     **spec: Any,
@@ -121,7 +124,7 @@ def pod(
     metadata.labels.update(labels or {})
     metadata.annotations.update(annotations or {})
     if owner:
-        metadata.ownerReferences.add(kind=owner, name="owner", controller=True)
+        metadata.ownerReferences.add(kind=owner, name=owner_name, controller=True)
     if deleting:
         metadata.deletionTimestamp.seconds = created + 1
     found.spec.MergeFrom(kubernetes_pb2.PodSpec(nodeName=node, priority=priority, **spec))
