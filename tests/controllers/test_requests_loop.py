@@ -22,7 +22,7 @@ from cagrpc.controllers.requests.model import Behaviour as Served
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.controllers.state import PodRef
 from cagrpc.fleet.model import Phase
-from solver.model import Limit
+from solver.model import Limit, Taint, TaintEffect
 from tests.controllers.planner_world import BOOT_SECONDS
 from tests.controllers.requests_play import RequestsWorld
 from tests.fleet.support import MemoryJournal, group
@@ -530,3 +530,58 @@ def test_what_is_booked_is_not_said_before_it_is_known(make: Make) -> None:
         world.requests.held(state)
     world.run(2)
     assert world.requests.held(state) == {}
+
+
+def test_small_ones_do_not_starve_a_big_one_for_ever(make: Make) -> None:
+    world = make(group("a", max_size=2), requests=RequestSettings(booking_seconds=9000))
+    world.request("first", ("web", 4))
+    world.run(LONG)
+    world.request("big", ("web", 8))
+    world.run(5)
+    assert world.condition("big", "Failed") is None
+    served = 0
+    for number in range(25):
+        world.request(f"small-{number}", ("web", 4))
+        world.run(LONG)
+        if not world.is_true(f"small-{number}", "Provisioned"):
+            break
+        served += 1
+        world.delete(f"small-{number}")
+        world.run(5)
+    assert served == 10
+    assert "ns/big" in world.message(f"small-{served}", "Provisioned")
+    world.delete("first")
+    world.run(700)
+    assert world.is_true("big", "Provisioned")
+
+
+def test_a_gang_over_two_groups_is_one_increment(make: Make) -> None:
+    gpu = group("gpu", cpu=9000, price=0.5, taints=(Taint("gpu", TaintEffect.NO_SCHEDULE),))
+    world = make(group("a"), gpu)
+    world.template("worker", cpu=8000, tolerations=[{"key": "gpu", "operator": "Exists"}])
+    world.request("r", ("worker", 2), ("web", 3))
+    world.run(LONG)
+    (increment,) = world.increments()
+    assert increment.increment.deltas == {"a": 1, "gpu": 2}
+    assert world.is_true("r", "Provisioned")
+
+
+def test_higher_priority_is_served_first(make: Make) -> None:
+    world = make(group("a", max_size=1))
+    world.template("urgent", cpu=1000, priority=100)
+    world.request("low", ("web", 4))
+    world.request("high", ("urgent", 4))
+    world.run(LONG)
+    assert world.is_true("high", "Provisioned")
+    assert not world.is_true("low", "Provisioned")
+    assert world.condition("low", "Failed") is None
+
+
+def test_a_template_that_goes_after_the_decision_changes_nothing(make: Make) -> None:
+    world = make(group("a"))
+    world.request("r", ("web", 4))
+    world.run(SOON)
+    del world.templates["web"]
+    world.run(LONG)
+    assert world.is_true("r", "Provisioned")
+    assert world.requests.bookings() == 1
