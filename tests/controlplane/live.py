@@ -48,13 +48,16 @@ class Live:
         provisioners: list[dict[str, Any]],
         behaviours: Mapping[str, Mapping[str, Any]] | None = None,
         planner: Mapping[str, Any] | None = None,
+        provisioning: Mapping[str, Any] | None = None,
+        drive: str = "plan",
         **kubernetes: Any,
     ) -> None:
         configuration(
             self._configuration,
             provisioners,
             behaviours,
-            drive="plan",
+            drive=drive,
+            provisioning_requests=dict(provisioning or {}),
             kubernetes={"kubeconfig": str(self.cluster.plane.kubeconfig()), "journal": "sqlite", **kubernetes},
             planner={"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 4, **(planner or {})},
         )
