@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.controlplane.cluster import pod_spec
-from tests.controlplane.deployed import CRDS, apply, documents, established
+from tests.controlplane.deployed import install_crds, remove_crds
 from tests.controlplane.live import Live
-from tests.controlplane.processes import wait_for
 
 API = "apis/autoscaling.x-k8s.io/v1"
 CLASSES = "/apis/cagrpc.io/v1alpha1/provisioningclasses"
@@ -19,16 +18,13 @@ FILE = "provisioning-crds.yaml"
 
 
 class Requests:
-    """Those of a test's namespace. The CRDs are there from the first of them to the end of the session."""
+    """Those of a test's namespace."""
 
     def __init__(self, live: Live) -> None:
         self.live = live
         self.cluster = live.cluster
         self.admin = live.cluster.admin
-        for document in documents(FILE):
-            apply(self.admin, document)
-            name = document["metadata"]["name"]
-            wait_for(lambda name=name: established(self.admin, name), f"{name} is served")  # type: ignore[misc]
+        install_crds(self.admin, FILE)
 
     def template(self, name: str, requests: Mapping[str, str], **spec: Any) -> None:
         body = {"metadata": {"name": name}, "template": {"spec": pod_spec(requests, **spec)}}
@@ -41,7 +37,8 @@ class Requests:
         """`pod_sets`: PodTemplate -> count."""
         sets = [{"podTemplateRef": {"name": template}, "count": count} for template, count in pod_sets.items()]
         spec = {"provisioningClassName": class_name, "podSets": sets, "parameters": parameters}
-        return self.admin.create(self.path(), {"metadata": {"name": name}, "spec": spec})
+        kind = {"apiVersion": API.removeprefix("apis/"), "kind": "ProvisioningRequest"}
+        return self.admin.create(self.path(), {**kind, "metadata": {"name": name}, "spec": spec})
 
     def get(self, name: str) -> Any:
         return self.admin.get(self.path(name))
@@ -79,11 +76,6 @@ class Requests:
         found = self.admin.items(self.cluster.path("events", api="apis/events.k8s.io/v1"))
         return [event["note"] for event in found if event["reason"] == reason]
 
-
-def remove(live: Live) -> None:
-    """Gone when this returns, with all objects."""
-    admin = live.cluster.admin
-    names = [document["metadata"]["name"] for document in documents(FILE)]
-    for name in names:
-        admin.delete(f"{CRDS}/{name}")
-    wait_for(lambda: not {found["metadata"]["name"] for found in admin.items(CRDS)} & set(names), "they are gone")
+    def close(self) -> None:
+        """The CRDs are gone when this returns, with all objects."""
+        remove_crds(self.admin, FILE)

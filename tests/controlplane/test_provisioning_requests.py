@@ -11,7 +11,7 @@ import pytest
 from cagrpc.controllers.requests.model import BOOKING_LABELS
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
 from tests.controlplane.live import GPU, Live, group
-from tests.controlplane.provisioning import CHECK, Requests, remove
+from tests.controlplane.provisioning import CHECK, Requests
 
 CPU, BIG = group("cpu", "4", "16Gi", 0.2), group("big", "16", "64Gi", 0.8)
 TAINT = {"key": GPU, "effect": "NoSchedule"}
@@ -24,9 +24,10 @@ DRIVES = pytest.mark.parametrize("drive", ["plan", "assist"])
 
 @pytest.fixture
 def requests(live: Live) -> Iterator[Requests]:
-    yield Requests(live)
+    requests = Requests(live)
+    yield requests
     live.close()
-    remove(live)
+    requests.close()
 
 
 def started(requests: Requests, *groups: dict[str, Any], drive: str = "plan", **more: Any) -> None:
