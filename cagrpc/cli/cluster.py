@@ -23,8 +23,7 @@ from cagrpc.controllers.requests.loop import STEP_SECONDS as REQUESTS_SECONDS
 from cagrpc.controllers.requests.loop import RequestsLoop
 from cagrpc.controllers.requests.store import Store
 from cagrpc.controllers.requests.writing import Outcome
-from cagrpc.controllers.scale_down import STEP_SECONDS as SCALE_DOWN_SECONDS
-from cagrpc.controllers.scale_down import ScaleDown
+from cagrpc.controllers.scale_down import TICK_SECONDS, ScaleDown
 from cagrpc.controllers.scale_down_choice import Rules
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, KueueSettings, Realise, RequestSettings
 from cagrpc.controllers.startup import StartUp
@@ -109,7 +108,7 @@ class Controllers:
             held=self._held,
             booked=self.requests.booked_nodes if self.requests is not None else dict,
         )
-        self.loops.append(Loop("what the autoscaler may scale down", self.scale_down.step, SCALE_DOWN_SECONDS))
+        self.loops.append(Loop("what the autoscaler may scale down", self.scale_down.tick, TICK_SECONDS))
         self._checks = self._kueue_checks(settings.kueue, cluster) if settings.kueue is not None else None
 
     def _planner(self, settings: Settings, cluster: Cluster, fleet: Fleet) -> PlannerLoop:

@@ -11,10 +11,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any, Protocol
 
 from cagrpc.controllers.kept import Kept, nothing_kept
-from cagrpc.controllers.scale_down_choice import BOOKED, Bookings, Rules, Verdicts, choose
+from cagrpc.controllers.scale_down_choice import BOOKED, Bookings, Rules, Verdicts, booked_for, choose
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.controllers.state import ClusterNode, ClusterState
@@ -22,6 +23,8 @@ from cagrpc.errors import Conflict, NotFound
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client import PatchKind
 
+TICK_SECONDS = 1.0
+"""How often to tick: what is booked may be on nodes that have not been needed for long."""
 STEP_SECONDS = 20.0
 """How often to step. A node is not needed for 10 minutes before CA removes it."""
 WRITES_A_STEP = 200
@@ -79,6 +82,7 @@ class ScaleDown:
         self._verdicts: Verdicts | None = None
         self._lately: AbstractSet[str] = frozenset()
         self._told: dict[str, str] = {}  # node -> the reason that was written, where that is known
+        self._next_step = float("-inf")
 
     def about(self) -> Mapping[str, int]:
         """For people: how many nodes may go, and how many stay for which reason, as it was seen last."""
@@ -86,6 +90,20 @@ class ScaleDown:
             return {}
         reasons = (BOOKED if why.startswith(BOOKED) else why for why in self._verdicts.stay.values())
         return {"may go": len(self._verdicts.go), **Counter(reasons)}
+
+    def tick(self) -> None:
+        """A step when it is time for one; until then nodes are told that have been booked since the last. Raises as
+        `step` does."""
+        if self._clock() >= self._next_step:
+            self._next_step = self._clock() + STEP_SECONDS
+            self.step()
+            return
+        new = {name: whose for name, whose in self._booked().items() if not self._told.get(name)}
+        if new:
+            groups = self._fleet.snapshot.group_of_instance
+            ours = [each.node.name for each in self._cluster.state().nodes if each.provider_id in groups]
+            for name in islice((name for name in ours if name in new), self._writes_a_step):
+                self._tell(name, booked_for(new[name]))
 
     def step(self) -> None:
         """Look, and tell at most so many nodes what is new to them. Raises Unavailable where the cluster is not known
@@ -117,6 +135,7 @@ class ScaleDown:
                 metadata = self._nodes.get(path)["metadata"]
                 annotations = metadata.get("annotations") or {}
                 if annotations.get(SCALE_DOWN_DISABLED) is not None and annotations.get(OURS) is None:
+                    self._told[name] = reason  # by somebody else
                     return
                 wanted = {SCALE_DOWN_DISABLED: "true" if reason else None, OURS: reason or None}
                 patch = {"resourceVersion": metadata["resourceVersion"], "annotations": wanted}

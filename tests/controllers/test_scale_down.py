@@ -202,3 +202,15 @@ def test_a_step_writes_only_so_much_and_what_is_urgent_first() -> None:
     assert world.api.patched == ["idle", "busy0"]
     controller.step()
     assert world.api.patched == ["idle", "busy0", "busy1", "busy2"]
+
+
+def test_between_steps_only_nodes_that_were_booked_since_are_marked() -> None:
+    world = _world()
+    controller = world.controller()
+    controller.tick()
+    assert world.api.annotations["l"] == {}
+    world.bookings = Bookings({}, {"l": "ml/train", "not-of-the-fleet": "ml/train"})
+    controller.tick()
+    controller.tick()
+    assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: booked_for("ml/train")}
+    assert world.api.patched.count("l") == 1
