@@ -11,7 +11,7 @@ import pytest
 from cagrpc.controllers.requests.model import BOOKING_LABELS
 from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
 from tests.controlplane.live import GPU, Live, group
-from tests.controlplane.provisioning import CHECK, Requests
+from tests.controlplane.provisioning import CHECK, CLASSES, Requests
 
 CPU, BIG = group("cpu", "4", "16Gi", 0.2), group("big", "16", "64Gi", 0.8)
 TAINT = {"key": GPU, "effect": "NoSchedule"}
@@ -290,11 +290,9 @@ def test_upstream_names_where_the_autoscaler_leaves_them_to_us(requests: Request
 
 def test_a_class_of_the_clusters_own(requests: Requests) -> None:
     started(requests, CPU)
-    body = {
-        "metadata": {"name": "within-seconds"},
-        "spec": {"behaviour": "atomic-scale-up", "parameters": {"ValidUntilSeconds": "1h"}},
-    }
-    requests.admin.create("/apis/cagrpc.io/v1alpha1/provisioningclasses", body)
+    kind = {"apiVersion": "cagrpc.io/v1alpha1", "kind": "ProvisioningClass"}
+    spec = {"behaviour": "atomic-scale-up", "parameters": {"ValidUntilSeconds": "1h"}}
+    requests.admin.create(CLASSES, {**kind, "metadata": {"name": "within-seconds"}, "spec": spec})
     requests.template("head", HEAD)
     requests.create("own", {"head": 1}, "within-seconds")
     requests.wait_for("own", "Provisioned")
