@@ -105,12 +105,16 @@ def status_patch(
         raise InvalidInput(f"{len(details)} details are too many for a {KIND}; it has {_MOST_DETAILS} at most")
     written: dict[str, str | None] = dict.fromkeys(sorted(set(details_before) - set(details)))
     written.update((key, cut(details[key], _LONGEST_DETAIL)) for key in sorted(details))
-    status = {"conditions": [_condition(each, generation) for each in conditions], "provisioningClassDetails": written}
+    status = {
+        "conditions": [condition_body(each, generation) for each in conditions],
+        "provisioningClassDetails": written,
+    }
     metadata = {"metadata": {"resourceVersion": resource_version}} if resource_version else {}
     return {**metadata, "status": status}
 
 
-def _condition(parts: ConditionParts, generation: int) -> dict[str, Any]:
+def condition_body(parts: ConditionParts, generation: int = 0) -> dict[str, Any]:
+    """A metav1.Condition. What is too long for the server is cut."""
     observed = {"observedGeneration": generation} if generation else {}
     return {
         "type": parts.type,

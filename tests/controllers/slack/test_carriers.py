@@ -1,0 +1,94 @@
+"""Which carrier it is, and what becomes of the one before."""
+
+from __future__ import annotations
+
+import pytest
+
+from cagrpc.controllers.slack.carriers import CHOOSE_SECONDS, Carrying, Switching, choose
+from cagrpc.controllers.slack.model import Carrier, SlackState
+from cagrpc.errors import Unavailable
+from solver.slack_model import Placement
+
+STATE = SlackState(0.0)
+
+
+class _Carrier:
+    """Says what is asked of it."""
+
+    def __init__(self, name: str, said: list[str], *, ready: bool = True) -> None:
+        self._name = name
+        self._said = said
+        self.ready = ready
+        self.trouble = ""
+
+    def carry(self, state: SlackState) -> bool:
+        assert state is STATE
+        if self.trouble:
+            raise Unavailable(self.trouble)
+        self._said.append(f"{self._name} carries")
+        return self.ready
+
+    def placements(self) -> Placement | None:
+        return {self._name: {"node": 1}}
+
+    def withdraw(self) -> None:
+        if self.trouble:
+            raise Unavailable(self.trouble)
+        self._said.append(f"{self._name} withdraws")
+
+
+class _World:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.buffer, self.pods = _Carrier("buffer", self.said), _Carrier("pods", self.said)
+        self.chosen, self.now = Carrier.PODS, 0.0
+        of: dict[Carrier, Carrying] = {Carrier.BUFFER: self.buffer, Carrier.PODS: self.pods}
+        self.switching = Switching(of, lambda: self.chosen, timer=lambda: self.now)
+
+
+def test_what_another_process_left_behind_is_withdrawn_once() -> None:
+    world = _World()
+    assert world.switching.placements() is None
+    assert world.switching.carry(STATE)
+    assert world.switching.carry(STATE)
+    assert world.said == ["pods carries", "buffer withdraws", "pods carries"]
+    assert world.switching.placements() == {"pods": {"node": 1}}
+
+
+def test_the_one_before_stays_until_the_new_one_carries_all() -> None:
+    world = _World()
+    world.switching.carry(STATE)
+    world.said.clear()
+    world.chosen, world.now, world.buffer.ready = Carrier.BUFFER, CHOOSE_SECONDS, False
+    assert not world.switching.carry(STATE)
+    world.buffer.trouble = "no answer"
+    with pytest.raises(Unavailable):
+        world.switching.carry(STATE)
+    assert world.said == ["buffer carries"]
+    world.buffer.trouble, world.buffer.ready = "", True
+    assert world.switching.carry(STATE)
+    assert world.said == ["buffer carries", "buffer carries", "pods withdraws"]
+
+
+def test_withdrawing_is_tried_again() -> None:
+    world = _World()
+    world.buffer.trouble = "no answer"
+    with pytest.raises(Unavailable):
+        world.switching.carry(STATE)
+    world.buffer.trouble = ""
+    world.switching.carry(STATE)
+    assert world.said == ["pods carries", "pods carries", "buffer withdraws"]
+
+
+@pytest.mark.parametrize(
+    ("configured", "planned", "served", "wanted"),
+    [
+        (None, True, True, Carrier.VIRTUAL),
+        (None, False, True, Carrier.BUFFER),
+        (None, False, False, Carrier.PODS),
+        (Carrier.PODS, True, True, Carrier.PODS),
+        (Carrier.BUFFER, False, False, Carrier.BUFFER),
+    ],
+)
+def test_the_default_is_what_there_is(configured: Carrier | None, planned: bool, served: bool, wanted: Carrier) -> None:
+    assert choose(configured, planned=planned, serves_buffers=lambda: served) is wanted
