@@ -62,6 +62,8 @@ _OF_DAEMONS = tuple(
 )
 """What the DaemonSet controller adds to every pod's tolerations (upstream: AddOrUpdateDaemonPodTolerations)."""
 
+_REQUEST = "ProvisioningRequest"
+"""Owner of the pods that CA injects for one (upstream: provisioningrequest/pods)."""
 PLACEHOLDER = ("podType", "capacityBufferFakePod")
 """How CA marks the pods that it injects for a CapacityBuffer (upstream: capacitybuffer/fakepods)."""
 
@@ -224,6 +226,8 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
     problems: Problems = []
     namespace = metadata.namespace or DEFAULT_NAMESPACE
     placeholder = is_placeholder(annotations)
+    # CA asks with pods of its own making for the requests that it serves itself: those are what is demanded.
+    consuming = consuming and not any(each.controller and each.kind == _REQUEST for each in metadata.ownerReferences)
     consumes = consumption(annotations) if consuming and not placeholder else None
     alone = placeholder or (consumes is not None and not consumes.missing)
     gang = gang_of_pod(namespace, labels, annotations, scheduling_group, gang_label, problems, by_request=not consuming)

@@ -334,3 +334,15 @@ def test_the_big_recorded_request_is_few_classes(index: int, options: int, pods:
     assert len(request.options) == options
     sets, set_of_pod = group(pod for option in request.options for pod in option.pods)
     assert (len(set_of_pod), len(sets), sum(s.count for s in sets)) == (pods, classes, pods)
+
+
+def test_pods_that_the_autoscaler_makes_for_a_request_of_its_own_are_the_gang_that_is_asked_for() -> None:
+    message = _message(
+        **{
+            "autoscaling.x-k8s.io/consume-provisioning-request": "train",
+            "autoscaling.x-k8s.io/provisioning-class-name": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+        }
+    )
+    message.metadata.ownerReferences.add(kind="ProvisioningRequest", name="train", controller=True)
+    made = PodDecoder().decode(message.SerializeToString())
+    assert (made.consumer, made.gang) == (False, GangMembership("provisioningrequest.autoscaling.x-k8s.io ns/train"))
