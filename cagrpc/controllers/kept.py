@@ -18,6 +18,10 @@ def nothing_kept(_: ClusterState) -> Kept:
     return {}
 
 
+def together(one: Kept, other: Kept) -> Kept:
+    return {name: (*one.get(name, ()), *other.get(name, ())) for name in {**one, **other}}
+
+
 def keeping(node: Node, pods: Iterable[RunningPods]) -> Node:
     """The node as if these pods were on it. Where there is less room than they need, nothing is left."""
     more = tuple(pods)

@@ -65,6 +65,8 @@ class Arrivals:
     """Of the newest."""
     to_come: int = 0
     """Pods that workloads still have to create."""
+    placeholders: int = 0
+    """Of the slack, without room on nodes that stand. The view does not know of them."""
 
 
 class ConsumerStage(StrEnum):

@@ -27,13 +27,26 @@ from cagrpc.controllers.events import Note
 from cagrpc.controllers.kept import Kept
 from cagrpc.controllers.planner import PlannerLoop
 from cagrpc.controllers.settings import PlannerSettings, Realise
-from cagrpc.controllers.state import Arrivals, ClusterNode, ClusterState, IncompleteGang, PodRef, WaitingPods
+from cagrpc.controllers.slack.carriers import Carrying, Virtual
+from cagrpc.controllers.slack.loop import SlackLoop
+from cagrpc.controllers.slack.model import SlackSettings, SlackState
+from cagrpc.controllers.state import (
+    Arrivals,
+    ClusterNode,
+    ClusterState,
+    IncompleteGang,
+    Mirror,
+    PodRef,
+    SlackSeen,
+    WaitingPods,
+)
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import IncrementStatus, InstanceState, Phase
 from cagrpc.wire.nodes import HOSTNAME, group_labels
 from solver.eligibility import why_not_eligible
 from solver.model import PODS, Budget, Limit, Node, NodeGroup, PodSet, PodSpec, RunningPods
+from solver.slack_model import Placement, PodCount
 from tests.fleet.support import FakeClock, MemoryJournal, run_inline
 
 BOOT_SECONDS = 20.0
@@ -72,6 +85,8 @@ class FakeCluster:
     scheduling: bool = True
     daemons_come: bool = True
     """Whether DaemonSets' pods run on nodes from the start; otherwise they are always late."""
+    mirrors: tuple[Mirror, ...] = ()
+    pause_pods: Placement = field(default_factory=dict)
     looks: int = 0
     after_state: Callable[[], object] | None = None
     """Called once after the next look: what happens while a round is planned."""
@@ -96,11 +111,21 @@ class FakeCluster:
             pod_set = PodSet(f"ns/{pods[0].ref.name}", spec, len(pods), priority, waited, gang)
             waiting.append(WaitingPods(pod_set, tuple(pod.ref for pod in pods)))
         self.looks += 1
-        state = ClusterState(tuple(waiting), tuple(self.nodes()), self.daemon_sets, tuple(self._incomplete()))
+        state = ClusterState(
+            tuple(waiting),
+            tuple(self.nodes()),
+            self.daemon_sets,
+            tuple(self._incomplete()),
+            slack=SlackSeen(self._counts(), self.mirrors, self.pause_pods),
+        )
         happens, self.after_state = self.after_state, None
         if happens is not None:
             happens()
         return state
+
+    def _counts(self) -> tuple[PodCount, ...]:
+        counts = Counter((pod.spec, pod.ref.namespace) for pod in self.pods.values())
+        return tuple(PodCount(spec, count, namespace) for (spec, namespace), count in counts.items())
 
     def _incomplete(self) -> Iterator[IncompleteGang]:
         for gang, needed in self.gangs.items():
@@ -132,7 +157,8 @@ class FakeCluster:
                 name = machine.id.removeprefix("simulated://")
                 daemons = [spec for spec in self.daemon_sets if self.daemons_come and _eligible(spec, group)]
                 free = _less(group.allocatable, daemons)
-                node = Node(name, free, {**group_labels(group), HOSTNAME: name}, group.taints)
+                labels = {**group_labels(group), HOSTNAME: name}
+                node = Node(name, free, labels, group.taints, allocatable=group.allocatable)
                 ready = now >= running[machine.id] + REGISTER_SECONDS
                 found.append(ClusterNode(self._with_pods(node), machine.id, ready, held=machine.id in self.held))
         self.running_since = running
@@ -195,6 +221,19 @@ def _less(amounts: Any, specs: Iterable[PodSpec]) -> dict[str, int]:
     return left
 
 
+@dataclass
+class MemoryBook:
+    """What is written of the slack, in memory."""
+
+    kept: SlackState = field(default_factory=lambda: SlackState(0.0))
+
+    def placements(self) -> Placement:
+        return self.kept.placement
+
+    def write(self, state: SlackState) -> None:
+        self.kept = state
+
+
 class World:
     """All of it. `restart` makes a new process over the same journal, backend and cluster."""
 
@@ -206,6 +245,7 @@ class World:
         settings: PlannerSettings | None = None,
         bind: bool = False,
         daemon_sets: Sequence[PodSpec] = (),
+        slack: SlackSettings | None = None,
     ) -> None:
         self.clock = FakeClock()
         self.directory = tempfile.TemporaryDirectory()
@@ -217,6 +257,9 @@ class World:
         how = Realise.BIND if bind else Realise.SIMULATE
         self.settings = replace(settings or PlannerSettings(), realise=how)
         self.bind = bind
+        self.slack_settings = slack
+        self.book = MemoryBook()
+        self.carrier: Carrying = Virtual()
         self.journal: Journal = MemoryJournal()
         self.notes: list[Note] = []
         self.turn: Any = threading.Lock()
@@ -237,6 +280,20 @@ class World:
             clock=self.clock,
             nodes=self.cluster,
         )
+        self.slack = (
+            None
+            if self.slack_settings is None
+            else SlackLoop(
+                self.cluster,
+                self.fleet,
+                self.slack_settings,
+                self.carrier,
+                self.book,
+                now=self.clock,
+                clock=self.clock,
+                held=self.held,
+            )
+        )
         self.loop = PlannerLoop(
             self.fleet,
             self.cluster,
@@ -247,7 +304,11 @@ class World:
             budget=Budget(deterministic_seconds=1.0),
             held=self.held,
             turn=self.turn,
+            slack=self.slack_state,
         )
+
+    def slack_state(self) -> SlackState:
+        return SlackState(0.0) if self.slack is None else self.slack.state
 
     def held(self, state: ClusterState) -> Kept:
         """What the planner is told of it."""
@@ -291,6 +352,8 @@ class World:
             self.replace(pod)
         if self.cluster.scheduling:
             self.cluster.schedule()
+        if self.slack is not None:
+            self.slack.step()
         self.loop.step()
 
     def start_up(self) -> None:

@@ -66,3 +66,21 @@ def test_pods_that_wait_on_without_news_are_looked_at_again_now_and_then() -> No
     memory = planned(arrivals, "world", 101.0)
     assert not verdict(memory, arrivals, 101.0 + RETRY_SECONDS - 1, SETTINGS).due
     assert verdict(memory, arrivals, 101.0 + RETRY_SECONDS, SETTINGS).due
+
+
+def test_placeholders_without_room_are_reason_enough() -> None:
+    left = Arrivals(0, None, None, placeholders=2)
+    memory = notice(planned(NOTHING, ("world", 0), 100.0), left, ("world", 2), 110.0)
+    assert not verdict(memory, left, 110.5, SETTINGS).due
+    memory = notice(memory, left, ("world", 2), 111.0)
+    assert verdict(memory, left, 111.0, SETTINGS).due
+    memory = planned(left, ("world", 2), 111.0)
+    assert not verdict(notice(memory, left, ("world", 2), 115.0), left, 115.0, SETTINGS).due
+
+
+def test_news_while_nothing_waits_does_not_hurry_what_comes_later() -> None:
+    memory = notice(planned(NOTHING, "world", 100.0), NOTHING, "another world", 110.0)
+    one = Arrivals(1, 200.0, 200.0)
+    memory = notice(memory, one, "another world", 200.0)
+    assert not verdict(memory, one, 200.5, SETTINGS).due
+    assert verdict(memory, one, 201.0, SETTINGS).due

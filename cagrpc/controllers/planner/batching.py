@@ -3,7 +3,8 @@ Pure; what is planned is `problem`'s, who asks is `loop`.
 
 A round is due when there is news and nothing more has come for the idle time, or the window since the first news is
 over. While workloads still have pods to create, only the window ends the waiting. News is a new pod, or a change in the
-world that may change the outcome: an increment failed, a size changed, a shortage is over.
+world that may change the outcome: an increment failed, a size changed, a shortage is over, placeholders of the slack
+have lost their room.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def notice(memory: Memory, arrivals: Arrivals, world: Hashable, now: float) -> M
         memory = _with_news(memory, now if first is None else first, arrivals.last_seen_at_seconds)
     if world != memory.world:
         memory = replace(_with_news(memory, now, now), world=world)
+    if not (arrivals.waiting or arrivals.placeholders):
+        memory = replace(memory, news_since=None, news_at=None)  # news to nobody: who comes next is news by itself
     return memory
 
 
@@ -70,7 +73,7 @@ def planned(arrivals: Arrivals, world: Hashable, now: float) -> Memory:
 
 def verdict(memory: Memory, arrivals: Arrivals, now: float, settings: PlannerSettings) -> Verdict:
     """Whether a round is due."""
-    if not arrivals.waiting:
+    if not (arrivals.waiting or arrivals.placeholders):
         return Verdict(due=False, why="no pod waits")
     if memory.news_since is None or memory.news_at is None:
         late = memory.planned_at is None or now - memory.planned_at >= RETRY_SECONDS

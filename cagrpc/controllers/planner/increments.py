@@ -31,6 +31,8 @@ class NewNode:
     gangs: Mapping[str, tuple[PodRef, ...]] = field(default_factory=dict)
     """Those of the pods that belong to gangs."""
     wave: int = 0
+    placeholders: int = 0
+    """Of the slack, that it has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,13 @@ def hand_out(carried: Course, asked: Question) -> HandedOut:
     for slot in carried.slots:
         bound.update(slot.bound)
     queues = {
-        each.index: _Queue(asked.pods[class_key(each)], positions[each.index], bound[each.index])
+        each.index: _Queue(asked.pods.get(class_key(each), ()), positions[each.index], bound[each.index])
         for each in plan.pod_classes
     }
     standing_first = sorted(plan.existing, key=lambda each: each.node in asked.coming)
     existing = {placed.node: _all(_take(queues, placed.pods, {})) for placed in standing_first}
     gangs = {each.index: each.gang for each in plan.pod_classes if each.gang is not None}
+    slack = {each.index for each in plan.pod_classes if each.placeholder}
     new = []
     for slot in carried.slots:
         taken = _take(queues, slot.pods, slot.bound)
@@ -68,7 +71,8 @@ def hand_out(carried: Course, asked: Question) -> HandedOut:
         for index, mine in taken.items():
             if mine and index in gangs:
                 tied[gangs[index]] += mine
-        new.append(NewNode(slot.node_group, _all(taken), dict(tied), slot.wave))
+        placeholders = sum(count for index, count in slot.pods.items() if index in slack)
+        new.append(NewNode(slot.node_group, _all(taken), dict(tied), slot.wave, placeholders))
     unplaced = {index: queue.waiting for index, queue in queues.items() if queue.waiting}
     return HandedOut(tuple(new), existing, unplaced)
 
@@ -123,12 +127,13 @@ def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
 
 
 def still_wanted(part: tuple[NewNode, ...], waits: Callable[[PodRef], bool]) -> tuple[NewNode, ...] | None:
-    """The part without nodes whose pods have all gone or been bound since it was planned; spare ones, without pods of
-    their own, go as soon as any other does. None where a gang has lost some of its pods: it has to be planned anew."""
+    """The part without nodes whose pods have all gone or been bound since it was planned, and that are for no
+    placeholders either; spare ones, for nobody, go as soon as any other does. None where a gang has lost some of its
+    pods: it has to be planned anew."""
     if any(not waits(pod) for node in part for pods in node.gangs.values() for pod in pods):
         return None
-    wanted = tuple(node for node in part if any(map(waits, node.pods)))
-    return part if len(wanted) == sum(bool(node.pods) for node in part) else wanted
+    wanted = tuple(node for node in part if node.placeholders or any(map(waits, node.pods)))
+    return part if len(wanted) == sum(bool(node.pods or node.placeholders) for node in part) else wanted
 
 
 def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id: str, gap: float) -> Increment:
@@ -139,12 +144,18 @@ def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id:
         deltas=dict(deltas),
         origin=Origin.CAGRPC,
         pods=frozenset(pod.uid for pod in pods),
-        reason=f"{len(pods)} pods, {pods[0].namespace}/{pods[0].name} among them" if pods else "spare nodes",
+        reason=_reason(pods, sum(node.placeholders for node in part)),
         plan=plan_id,
         placements=tuple(Placement(node.node_group, tuple(pod.uid for pod in node.pods), node.wave) for node in part),
         cost_usd_per_hour=round(sum(groups[name].price_usd_per_hour * count for name, count in deltas.items()), 9),
         gap=gap,
     )
+
+
+def _reason(pods: Sequence[PodRef], placeholders: int) -> str:
+    told = [f"{len(pods)} pods, {pods[0].namespace}/{pods[0].name} among them"] if pods else []
+    told += [f"{placeholders} placeholders of the slack"] if placeholders else []
+    return "; ".join(told) or "spare nodes"
 
 
 def told(deltas: Mapping[str, int]) -> str:

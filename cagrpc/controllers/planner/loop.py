@@ -18,7 +18,7 @@ from typing import Protocol
 
 from cagrpc import errors
 from cagrpc.controllers.events import Note
-from cagrpc.controllers.kept import Kept, nothing_kept
+from cagrpc.controllers.kept import Kept, nothing_kept, together
 from cagrpc.controllers.planner import batching, reasons
 from cagrpc.controllers.planner.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
 from cagrpc.controllers.planner.plans import LeftOut, Ordered, PlanRecord, Rounds
@@ -28,6 +28,7 @@ from cagrpc.controllers.planner.room import Room
 from cagrpc.controllers.planner.serving import Serving, serving
 from cagrpc.controllers.planner.shortages import Shortages, offering
 from cagrpc.controllers.settings import PlannerSettings
+from cagrpc.controllers.slack.model import SlackState, no_slack
 from cagrpc.controllers.sound import sound
 from cagrpc.controllers.state import Arrivals, ClusterState, PodRef
 from cagrpc.fleet.fleet import Fleet
@@ -63,12 +64,13 @@ class _Look:
     snapshot: FleetSnapshot
     serving: Serving
     short: frozenset[str]
+    slack: SlackState
 
     @property
     def world(self) -> Hashable:
         """All that a round depends on beside pods and Nodes."""
         sizes = tuple((name, each.target_size, each.group.max_size) for name, each in self.snapshot.groups.items())
-        return sizes, self.serving.increments, self.short
+        return sizes, self.serving.increments, self.short, tuple(sorted(self.slack.left_over.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,12 @@ class PlannerLoop:
         budget: Budget | None = None,
         held: Callable[[ClusterState], Kept] = nothing_kept,
         turn: threading.Lock | None = None,
+        slack: Callable[[], SlackState] = no_slack,
     ) -> None:
         """`say` takes what is to be told on pods (`Events.say`). `clock` gives seconds that only grow, the same as
         `Arrivals` has; `now` those since the epoch, as the fleet's does. `budget` is of one round, the settings' by
-        default. `held` is the room that is kept for ProvisioningRequests; `turn` is held by whoever plans."""
+        default. `held` is the room that is kept for ProvisioningRequests; `turn` is held by whoever plans. `slack` is
+        what is held in reserve: placeholders are planned beside pods, and rounds begin for those left over, too."""
         self._fleet = fleet
         self._cluster = cluster
         self._settings = settings
@@ -117,6 +121,7 @@ class PlannerLoop:
         self._clock, self._now = clock, now
         self._budget, self._realising_budget = shares(budget or Budget(settings.budget_seconds), settings)
         self._held = held
+        self._slack = slack
         self._turn = turn or threading.Lock()
         self._shortages = Shortages(settings.shortage_seconds, now)
         self._memory = batching.Memory()
@@ -172,6 +177,7 @@ class PlannerLoop:
             self._waits_for = problem
             return
         look, arrivals, now = self._look(), self._cluster.arrivals(), self._clock()
+        arrivals = replace(arrivals, placeholders=sum(look.slack.left_over.values()))
         self._rounds.learn(look.snapshot)
         self._memory = batching.notice(self._memory, arrivals, look.world, now)
         verdict = batching.verdict(self._memory, arrivals, now, self._settings)
@@ -200,25 +206,31 @@ class PlannerLoop:
             served = last.serving
         else:
             served = serving(snapshot, self._now())
-        self._last = _Look(snapshot, served, short)
+        self._last = _Look(snapshot, served, short, self._slack())
         return self._last
 
     def _round(self, look: _Look, why: str) -> None:
         at, state = self._now(), self._cluster.state()
-        room = Room(state, look.snapshot, look.serving, groups_as_planned(look.snapshot), self._held(state))
+        kept, groups, placeholders = self._held(state), groups_as_planned(look.snapshot), look.slack.pod_sets()
+        room = Room(state, look.snapshot, look.serving, groups, kept)
+        whole = state
         if room.served:  # asked for again, since what is left of a gang is the view's to say
             state = self._cluster.state(without=room.served)
-        asked = question(state, look.snapshot, room, look.short, self._previous)
+        if not state.waiting and placeholders:  # those that are held stay where they are
+            placeholders = look.slack.left_over_sets()
+            room = Room(whole, look.snapshot, look.serving, groups, together(kept, look.slack.kept()))
+        asked = question(state, look.snapshot, room, look.short, self._previous, placeholders)
         self._tell(reasons.waiting_for_gangs(state.incomplete_gangs))
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
         record_id = secrets.token_hex(4)
-        if not asked.pods:
+        if not asked.problem.pod_sets:
             if incomplete != self._rounds.incomplete_gangs():  # once, not at every try
                 record = PlanRecord(record_id, at, why, incomplete_gangs=incomplete, warnings=state.warnings)
                 self._rounds.add(record)
             return
         pods = sum(map(len, asked.pods.values()))
-        log.info("round %s: planning %d pods: %s", record_id, pods, why)
+        more = sum(each.count for each in placeholders)
+        log.info("round %s: planning %d pods and %d placeholders: %s", record_id, pods, more, why)
         problem, plan = self._solve(asked.problem)
         self._previous, certificate = plan, plan.certificate
         carried = course(asked, problem, plan, self._settings, self._realising_budget)
@@ -248,6 +260,8 @@ class PlannerLoop:
                 increments=outcome.ordered,
                 unplaced=tuple(unplaced.values()),
                 shortages=shortages,
+                placeholders=more,
+                unplaced_placeholders=tuple(reasons.left_out(plan, asked, shortages, placeholders=True).values()),
                 incomplete_gangs=incomplete,
                 warnings=state.warnings,
             )

@@ -73,7 +73,7 @@ class PlanRecord:
     why: str
     """Why it began then."""
     pods: int = 0
-    """That nothing served yet. Without any, nothing had to be planned."""
+    """That nothing served yet. Without any, and without placeholders, nothing had to be planned."""
     classes: int = 0
     status: str = Status.OPTIMAL.value
     planned_cost_per_hour: float = 0.0
@@ -93,6 +93,9 @@ class PlanRecord:
     unplaced: tuple[LeftOut, ...] = ()
     shortages: tuple[Shortage, ...] = ()
     """Offerings that it left out."""
+    placeholders: int = 0
+    """Of the slack, planned beside the pods: all of them, or without any pods those that were left over."""
+    unplaced_placeholders: tuple[LeftOut, ...] = ()
     incomplete_gangs: tuple[IncompleteGang, ...] = ()
     """Without their pods, which would be many to keep."""
     warnings: tuple[str, ...] = ()
@@ -128,6 +131,8 @@ class PlanRecord:
             "incomplete_gangs": [
                 {"gang": each.name, "pods": each.there, "needed": each.needed} for each in self.incomplete_gangs
             ],
+            "placeholders": self.placeholders,
+            "unplaced_placeholders": [each.as_json() for each in self.unplaced_placeholders],
             "warnings": list(self.warnings),
         }
 

@@ -8,7 +8,7 @@ served: those that still are there. A pod that is gone leaves its room to others
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,7 @@ class Question:
 
     problem: Problem
     pods: Mapping[ClassKey, tuple[PodRef, ...]]
-    """Oldest first."""
+    """Oldest first. Nobody is a placeholder."""
     coming: frozenset[str]
     """Nodes of the problem that the scheduler does not see yet."""
     short: tuple[NodeGroup, ...]
@@ -54,15 +54,16 @@ def question(
     room: Room,
     short: AbstractSet[str] = frozenset(),
     previous: Plan | None = None,
+    placeholders: Sequence[PodSet] = (),
 ) -> Question:
     """`state` is without the pods that are served; `short` are offerings to leave out; `previous` is the plan of the
-    last round, wherever it got to."""
+    last round, wherever it got to; `placeholders` are planned beside the pods."""
     pods: defaultdict[ClassKey, list[PodRef]] = defaultdict(list)
     for each in state.waiting:
         pods[class_key(each.pod_set)].extend(each.pods)
     groups = groups_as_planned(snapshot)
     problem = Problem(
-        pod_sets=tuple(each.pod_set for each in state.waiting),
+        pod_sets=(*(each.pod_set for each in state.waiting), *placeholders),
         node_groups=tuple(group for group in groups if offering(group) not in short),
         nodes=room.nodes,
         limits=snapshot.limits,

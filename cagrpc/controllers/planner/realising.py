@@ -66,8 +66,11 @@ def course(asked: Question, problem: Problem, plan: Plan, settings: PlannerSetti
     """`plan` is the one of `problem`, which is what was asked but for pods and Nodes that cannot be meant."""
     binds = settings.realise is Realise.BIND
     bindable = {
-        cls.index: sum(pod.bindable for pod in asked.pods[class_key(cls)]) if binds else 0 for cls in plan.pod_classes
+        cls.index: sum(pod.bindable for pod in asked.pods.get(class_key(cls), ())) if binds else 0
+        for cls in plan.pod_classes
     }
+    if not asked.pods:  # placeholders are where we say
+        return _as_planned(plan, binds=False)
     if not plan.existing and all(bindable[cls.index] == cls.count for cls in plan.pod_classes):
         return _as_planned(plan, binds=binds)
     profile = Profile(Scoring(settings.scoring.value))

@@ -39,13 +39,15 @@ def _not_planned(pod: PodRef, text: str) -> Note:
     return Note(pod_object(pod), NOT_PLANNED, text, warning=True)
 
 
-def left_out(plan: Plan, asked: Question, shortages: Sequence[Shortage]) -> dict[int, LeftOut]:
-    """By class, what the plan does not place."""
+def left_out(
+    plan: Plan, asked: Question, shortages: Sequence[Shortage], *, placeholders: bool = False
+) -> dict[int, LeftOut]:
+    """By class, which pods the plan does not place, or which placeholders."""
     classes = {each.index: each for each in plan.pod_classes}
     found = {}
     for each in plan.unplaced:
         cls = classes[each.pod_class]
-        if not cls.placeholder:
+        if cls.placeholder is placeholders:
             short = _short_for(cls, asked.short, shortages)
             found[cls.index] = LeftOut(cls.example, each.count, (*each.reasons, *short), gang=cls.gang)
     return found

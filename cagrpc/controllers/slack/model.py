@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cagrpc.controllers.kept import Kept
 from cagrpc.controllers.slack.schedules import Schedule
 from solver.eligibility import selects
-from solver.model import Labels, PodSelector
+from solver.model import Labels, PodSelector, PodSet, RunningPods
 from solver.slack_model import Base, Copies, Placement, SlackShape, SlackTarget, Version, Wanted
 
 
@@ -121,6 +122,24 @@ class SlackState:
         """Of all targets, hardest to place first within each."""
         return tuple(shape for wanted in self.wanted for shape in wanted.shapes)
 
+    def pod_sets(self) -> tuple[PodSet, ...]:
+        """All that is wanted, as the planner takes placeholders."""
+        return tuple(shape.pod_set(shape.count) for shape in self.shapes if shape.count)
+
+    def left_over_sets(self) -> tuple[PodSet, ...]:
+        """The same of those left over."""
+        counts = ((shape, self.left_over.get(shape.name, 0)) for shape in self.shapes)
+        return tuple(shape.pod_set(count) for shape, count in counts if count)
+
+    def kept(self) -> Kept:
+        """Those that are held, as pods, by the node that they are on."""
+        specs = {shape.name: shape.spec for shape in self.shapes}
+        found: dict[str, list[RunningPods]] = {}
+        for shape, there in self.placement.items():
+            for node, count in there.items():
+                found.setdefault(node, []).append(RunningPods(specs[shape], count))
+        return found
+
     def by_target(self) -> Mapping[str, Counts]:
         """For people, by name of the target."""
         held = {name: sum(there.values()) for name, there in self.placement.items()}
@@ -148,6 +167,13 @@ class Counts:
     cost_usd_per_hour: float = 0.0
 
 
+def no_slack() -> SlackState:
+    return _NONE
+
+
 def target_of(shape: str) -> str:
     """The name of the target that a shape (`SlackShape.name`) is of."""
     return shape.partition("/")[0]
+
+
+_NONE = SlackState(0.0)

@@ -1,0 +1,35 @@
+"""What the slack costs: of each node that placeholders are on, the share that they take of its price. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from cagrpc.controllers.slack.model import target_of
+from cagrpc.controllers.state import ClusterNode
+from cagrpc.fleet.model import FleetSnapshot
+from solver.slack_model import Placement, SlackShape
+
+
+def costs(
+    shapes: Iterable[SlackShape], placement: Placement, nodes: Iterable[ClusterNode], fleet: FleetSnapshot
+) -> Mapping[str, float]:
+    """US dollars an hour by target. The share is that of the resource of which its placeholders take the largest one.
+    Nodes that are not of the fleet have no known price, and count for nothing."""
+    by_name = {each.node.name: each for each in nodes}
+    requests = {shape.name: shape.spec.requests for shape in shapes}
+    taken: dict[tuple[str, str], Counter[str]] = {}
+    for name, there in placement.items():
+        target = target_of(name)
+        for node, count in there.items():
+            amounts = taken.setdefault((target, node), Counter())
+            for resource, amount in requests[name]:
+                amounts[resource] += amount * count
+    found = {target_of(name): 0.0 for name in requests}
+    for (target, node), amounts in taken.items():
+        group = fleet.groups.get(fleet.group_of_instance.get(by_name[node].provider_id, ""))
+        if group is not None:
+            size = by_name[node].node.allocatable
+            share = max((amount / size[name] for name, amount in amounts.items() if size.get(name)), default=0.0)
+            found[target] += group.group.price_usd_per_hour * share
+    return {target: round(cost, 6) for target, cost in found.items()}
