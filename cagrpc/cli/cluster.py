@@ -168,6 +168,10 @@ class Controllers:
         """What was done for Kueue's AdmissionChecks, counted."""
         return self._checks.counts if self._checks is not None else {}
 
+    def slack(self) -> Mapping[str, Any]:
+        """For `/slack`."""
+        return {}
+
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
         planner = {"planner": self.planner.waits_for} if self.planner is not None else {}

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"cagrpc {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_serve, _status, _plan, _explain, _replay, _certs, _config):
+    for add in (_serve, _status, _slack, _plan, _explain, _replay, _certs, _config):
         add(commands)
     return parser
 
@@ -133,6 +133,16 @@ def _serve(commands: Any) -> None:
 
 def _status(commands: Any) -> None:
     parser = _command(commands, "status", "say what a running server does: readiness, increments in flight, plans")
+    _server_http(parser)
+    _output(parser)
+
+
+def _slack(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "slack",
+        "say what a running server holds in reserve: placeholders wanted, held, pushed out, and what they cost",
+    )
     _server_http(parser)
     _output(parser)
 

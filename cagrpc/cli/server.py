@@ -67,7 +67,7 @@ class Server:
         self._on_failure = on_failure
         self._stopping, self._stopped = threading.Event(), threading.Event()
         self._leader: Leader | None = None
-        self._metrics = Metrics(self._snapshot, self._bookings, self._checks)
+        self._metrics = Metrics(self._snapshot, self._bookings, self._checks, self._slack)
         self._decisions = Decisions(time.time, observe=self._metrics.observe_decision)
         # Daemons: an API server that does not answer must not keep the process from ending.
         self._threads = [threading.Thread(target=warm_up, name="warm-up", daemon=True)]
@@ -94,6 +94,7 @@ class Server:
                 lambda: self._leader.switches if self._leader is not None else None,
                 self._plans,
                 self._requests,
+                self._slack,
                 self._about,
             )
             self._http = HttpServer(settings.http.host, settings.http.port, site)
@@ -199,6 +200,10 @@ class Server:
     def _checks(self) -> Mapping[str, int]:
         controllers = self._controllers()
         return controllers.checks() if controllers is not None else {}
+
+    def _slack(self) -> Mapping[str, Any]:
+        controllers = self._controllers()
+        return controllers.slack() if controllers is not None else {}
 
     def _observe(self, outcome: Outcome) -> None:
         self._metrics.observe_request(outcome.class_name, outcome.outcome, outcome.seconds)

@@ -60,6 +60,8 @@ class Site:
     """The planner loop's rounds, oldest first, as JSON can say them."""
     requests: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """ProvisioningRequests that are served, oldest first, as JSON can say them."""
+    slack: Callable[[], Mapping[str, Any]] = dict
+    """What is held in reserve, as JSON can say it; empty where nothing is."""
     about: Callable[[], Mapping[str, Any]] = dict
     """What else `/status` says, for people."""
 
@@ -78,6 +80,7 @@ class Site:
             "/status": self._status,
             "/plans": lambda: _json(list(self.plans())),
             "/provisioningrequests": lambda: _json(list(self.requests())),
+            "/slack": lambda: _json(self.slack()),
             "/increments": lambda: _json([_increment(status) for status in self.snapshot().increments]),
         }
         simulation = self.simulation()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Count
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -26,9 +27,10 @@ class Metrics:
         snapshot: Callable[[], FleetSnapshot],
         bookings: Callable[[], int] = lambda: 0,
         checks: Callable[[], Mapping[str, int]] = dict,
+        slack: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """`bookings` is the number of ProvisioningRequests that room is kept for, `checks` counts what was done for
-        Kueue's AdmissionChecks."""
+        Kueue's AdmissionChecks, `slack` is what `/slack` says."""
         self._registry = CollectorRegistry()
         self._calls = Counter(
             "cagrpc_rpc", "Finished gRPC calls by method and code.", ("method", "code"), registry=self._registry
@@ -64,6 +66,7 @@ class Metrics:
         )
         self._registry.register(_Fleet(snapshot))
         self._registry.register(_Checks(checks))
+        self._registry.register(_Slack(slack))
 
     def observe_call(self, method: str, code: str, seconds: float) -> None:
         """For `status.generic_handler`."""
@@ -93,6 +96,27 @@ class _Checks(Collector):
         for what, count in sorted(self._counts().items()):
             done.add_metric((what,), count)
         yield done
+
+
+class _Slack(Collector):
+    def __init__(self, slack: Callable[[], Mapping[str, Any]]) -> None:
+        self._slack = slack
+
+    def collect(self) -> Iterator[Metric]:
+        placeholders = GaugeMetricFamily(
+            "cagrpc_slack_placeholders",
+            "Placeholders by target and state: wanted, held, left_over, and pushed_out of those left over.",
+            labels=("target", "state"),
+        )
+        cost = GaugeMetricFamily(
+            "cagrpc_slack_cost_usd_per_hour", "What the nodes' share that placeholders take costs.", labels=("target",)
+        )
+        for each in self._slack().get("targets", ()):
+            for state in ("wanted", "held", "pushed_out", "left_over"):
+                placeholders.add_metric((each["target"], state), each[state])
+            cost.add_metric((each["target"],), each["cost_usd_per_hour"])
+        yield placeholders
+        yield cost
 
 
 class _Fleet(Collector):

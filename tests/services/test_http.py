@@ -17,6 +17,8 @@ from cagrpc.services.http import HttpServer, Site
 from cagrpc.services.metrics import Metrics
 from tests.fleet.support import World, group
 
+_SLACK = {"target": "web", "wanted": 5, "held": 3, "pushed_out": 1, "left_over": 2, "cost_usd_per_hour": 0.25}
+
 
 class _Simulation:
     def __init__(self) -> None:
@@ -39,7 +41,9 @@ class _Web:
     def __init__(self, *, simulation: _Simulation | None) -> None:
         self.fleet: Fleet = World(groups=[group("a")]).fleet()
         self.simulation = simulation
-        self.metrics = Metrics(lambda: self.fleet.snapshot, checks=lambda: {"requests_made": 3})
+        self.metrics = Metrics(
+            lambda: self.fleet.snapshot, checks=lambda: {"requests_made": 3}, slack=lambda: {"targets": [_SLACK]}
+        )
         self.decisions = Decisions(lambda: 1.0, observe=self.metrics.observe_decision)
         self.why_not = ""
         site = Site(lambda: self.fleet.snapshot, self.decisions, self.metrics, lambda: self.why_not, lambda: simulation)
@@ -95,6 +99,9 @@ def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
         "cagrpc_increments_in_flight 1.0",
         "cagrpc_pods_in_flight 1.0",
         'cagrpc_kueue_total{what="requests_made"} 3.0',
+        'cagrpc_slack_placeholders{state="left_over",target="web"} 2.0',
+        'cagrpc_slack_placeholders{state="held",target="web"} 3.0',
+        'cagrpc_slack_cost_usd_per_hour{target="web"} 0.25',
     } <= lines
 
 
@@ -181,8 +188,8 @@ def test_unknown_pages_name_the_known_ones(web: _Web) -> None:
     status, _, text = web.ask("/nothing")
     assert status == 404
     assert (
-        "/healthz, /readyz, /metrics, /decisions, /status, /plans, /provisioningrequests, /increments, /simulation"
-        in text
+        "/healthz, /readyz, /metrics, /decisions, /status, /plans, /provisioningrequests, /slack, /increments, "
+        "/simulation" in text
     )
     assert web.ask("/metrics", "PUT", b"{}")[0] == 405
 
