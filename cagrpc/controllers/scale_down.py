@@ -68,9 +68,10 @@ class ScaleDown:
         writes_a_step: int = WRITES_A_STEP,
         held: Callable[[ClusterState], Kept] = nothing_kept,
         booked: Callable[[], Mapping[str, str]] = dict,
+        slack: Callable[[], Kept] = dict,
     ) -> None:
         """`clock` gives seconds that only grow. Of ProvisioningRequests: `held` says what room is kept for them on
-        which nodes, `booked` which nodes stay for whom (namespace/name)."""
+        which nodes, `booked` which nodes stay for whom (namespace/name). `slack` says where placeholders are held."""
         self._cluster = cluster
         self._fleet = fleet
         self._nodes = nodes
@@ -79,6 +80,7 @@ class ScaleDown:
         self._writes_a_step = writes_a_step
         self._held = held
         self._booked = booked
+        self._slack = slack
         self._verdicts: Verdicts | None = None
         self._lately: AbstractSet[str] = frozenset()
         self._told: dict[str, str] = {}  # node -> the reason that was written, where that is known
@@ -116,7 +118,7 @@ class ScaleDown:
             if self._verdicts is None
             else frozenset(self._verdicts.go)
         )
-        bookings = Bookings(self._held(state), self._booked())
+        bookings = Bookings(self._held(state), self._booked(), self._slack())
         verdicts = self._verdicts = choose(state, snapshot, before, self._lately, self._rules, self._clock, bookings)
         self._lately = frozenset() if verdicts.swept else verdicts.refused
         nodes = {each.node.name: each for each in state.nodes}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
-from cagrpc.controllers.kept import Kept, keeping
+from cagrpc.controllers.kept import Kept, keeping, together
 from cagrpc.controllers.scale_down_crowd import Crowd
 from cagrpc.controllers.scale_down_room import Pods, Room, looks_at_others, required
 from cagrpc.controllers.state import ClusterNode, ClusterState
@@ -37,18 +37,24 @@ def no_room(weight: int) -> str:
     return f"its pods, or pods that wait, are not sure to find room elsewhere on nodes of weight {weight} or above"
 
 
+def no_room_with_slack(weight: int) -> str:
+    return f"its pods, or the slack on it, are not sure to find room elsewhere on nodes of weight {weight} or above"
+
+
 def booked_for(request: str) -> str:
     return f"{BOOKED} {request}"
 
 
 @dataclass(frozen=True, slots=True)
 class Bookings:
-    """Of ProvisioningRequests."""
+    """What nodes are for beside the pods that run there."""
 
     room: Kept = field(default_factory=dict)
-    """What is kept on nodes for pods that are still to come."""
+    """What is kept on nodes for pods of ProvisioningRequests that are still to come. It cannot be moved."""
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """Those that stay, and for whom: namespace/name."""
+    """Those that stay, and for which ProvisioningRequest: namespace/name."""
+    slack: Kept = field(default_factory=dict)
+    """Placeholders that are held on nodes. They may go elsewhere, as pods may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,8 @@ def choose(
 class _Round:
     def __init__(self, cluster: ClusterState, fleet: FleetSnapshot, rules: Rules, bookings: Bookings) -> None:
         self._rules = rules
-        self._booked = bookings.nodes
+        self._booked, self._slack = bookings.nodes, bookings.slack
+        kept = together(bookings.room, bookings.slack)
         self._ours = _ours(cluster.nodes, fleet)
         going = {i.id for g in fleet.groups.values() for i in g.instances if i.state is InstanceState.DELETING}
         self._leaving = {each.node.name for each in cluster.nodes if _leaves(each, going)}
@@ -132,8 +139,8 @@ class _Round:
         } - self._leaving
         away = self._leaving | self._held
         self._room = Room(
-            keeping(node, bookings.room.get(node.name, ()))
-            for node in _as_pods_see_them(cluster)
+            keeping(node, kept.get(node.name, ()))
+            for node in _as_pods_see_them(cluster, bookings.slack)
             if node.name not in away
         )
         self._crowd = Crowd(self._room.nodes)
@@ -193,7 +200,7 @@ class _Round:
             if self._spare[each.group.id] < 1:
                 stay[name] = AT_MINIMUM
             elif has_pods and name in lately and not known:
-                stay[name] = no_room(each.group.weight)
+                stay[name] = self._why_it_stays(each)
                 refused.add(name)
             elif has_pods and not most:
                 stay[name] = ENOUGH
@@ -205,7 +212,7 @@ class _Round:
                     most -= has_pods
                     go.append(name)
                 else:
-                    stay[name] = no_room(each.group.weight)
+                    stay[name] = self._why_it_stays(each)
                     refused.add(name)
         go += sorted(self._leaving & self._ours.keys())
         told = {name for name, each in self._ours.items() if not _foreign(each.node)}
@@ -222,9 +229,13 @@ class _Round:
             return IN_FLIGHT
         return booked_for(self._booked[name]) if name in self._booked else IN_USE
 
+    def _why_it_stays(self, each: _Ours) -> str:
+        return (no_room_with_slack if each.name in self._slack else no_room)(each.group.weight)
+
     def _pods_on(self, each: _Ours) -> Pods:
-        """Its own, and those that were put there."""
-        return Counter(_pods(each.node)) + Counter(self._room.moved_to(each.name))
+        """Its own, placeholders, and those that were put there."""
+        held = Counter({pods.spec: pods.count for pods in self._slack.get(each.name, ())})
+        return Counter(_pods(each.node)) + held + Counter(self._room.moved_to(each.name))
 
     def _take(self, each: _Ours) -> bool:
         """Whether it can do without the node: then it is gone, and its pods have found room, which is theirs."""
@@ -252,9 +263,10 @@ class _Round:
         return False
 
 
-def _as_pods_see_them(cluster: ClusterState) -> Iterable[Node]:
+def _as_pods_see_them(cluster: ClusterState, slack: Kept) -> Iterable[Node]:
     """The nodes with what pods that move can see of those that run. `Node.running` has only what pods that wait see."""
     specs = {pods.spec for each in cluster.nodes for pods in each.movable}
+    specs |= {pods.spec for placeholders in slack.values() for pods in placeholders}
     if not any(each.host_ports or looks_at_others(each) for each in specs):
         return (replace(each.node, running=()) if not cluster.waiting else each.node for each in cluster.nodes)
     return (replace(each.node, running=each.movable) for each in cluster.nodes)

@@ -21,6 +21,7 @@ from cagrpc.controllers.scale_down_choice import (
     Bookings,
     booked_for,
     no_room,
+    no_room_with_slack,
 )
 from cagrpc.fleet.model import InstanceState
 from solver import solve
@@ -291,3 +292,46 @@ def test_in_twenty_loops_nothing_goes_down_only_to_come_up_again(seed: int) -> N
         assert not plan.increments, f"{now} went, and {plan.increments} would come"
     assert taken >= 10
     assert not play.waiting
+
+
+def placeholders(count: int, cpu: int = 1000) -> tuple[RunningPods, ...]:
+    return (RunningPods(spec(cpu), count),)
+
+
+def test_r3_a_node_that_holds_slack_stays_unless_the_slack_has_room_elsewhere() -> None:
+    play = Play([Played("h", HIGH, _with(2)), Played("l", LOW)], TIERS)
+    assert play.verdicts().go == ("l",)
+    play.bookings = Bookings(slack={"l": placeholders(3)})  # two would fit on h
+    verdicts = play.verdicts()
+    assert (verdicts.go, verdicts.stay) == ((), {"l": no_room_with_slack(10), "h": IN_USE})
+    assert "l" in verdicts.low  # as the autoscaler sees it, it is empty
+    play.bookings = Bookings(slack={"l": placeholders(2)})
+    assert play.verdicts().go == ("l",)
+
+
+def test_r3_pods_that_move_do_not_take_the_room_of_the_slack() -> None:
+    play = Play([Played("h", HIGH, _with(2)), Played("l", LOW, _with(1))], TIERS)
+    assert play.verdicts().go == ("l",)
+    play.bookings = Bookings(slack={"h": placeholders(2)})
+    assert play.verdicts().stay == {"h": IN_USE, "l": no_room(10)}
+    play.bookings = Bookings(slack={"h": placeholders(1)})
+    assert play.verdicts().go == ("l",)
+
+
+def test_r3_the_slack_of_two_nodes_that_may_go_together_has_room_elsewhere_together() -> None:
+    play = Play([Played("h", HIGH, _with(2)), Played("l1", LOW), Played("l2", LOW)], TIERS)
+    play.bookings = Bookings(slack={"l1": placeholders(2), "l2": placeholders(2)})
+    verdicts = play.verdicts()  # one of them moves onto h, or beside the other
+    assert len(verdicts.go) == 1
+    play.bookings = Bookings(slack={"l1": placeholders(1), "l2": placeholders(1)})
+    assert play.verdicts().go == ("l1", "l2")
+
+
+def test_r3_placeholders_that_keep_apart_stay_apart() -> None:
+    apart_ = PodAffinityTerm("kubernetes.io/hostname", PodSelector((Requirement("app", Operator.IN, ("db",)),)))
+    mirror = replace(spec(1000), labels=(("app", "db"),), pod_anti_affinity=(apart_,))
+    play = Play([Played("h", HIGH, _with(2)), Played("l", LOW)], TIERS)
+    play.bookings = Bookings(slack={"h": (RunningPods(mirror, 1),), "l": (RunningPods(mirror, 1),)})
+    assert play.verdicts().stay["l"] == no_room_with_slack(10)
+    play.bookings = Bookings(slack={"l": (RunningPods(mirror, 1),)})
+    assert play.verdicts().go == ("l",)

@@ -72,17 +72,15 @@ class SlackLoop:
         carrier: Carrying,
         book: Book,
         *,
-        others: Sequence[Carrying] = (),
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         held: Callable[[ClusterState], Kept] = nothing_kept,
     ) -> None:
-        """`others` are carriers that may have carried before: they withdraw once this one carries. `held` is the room
-        that is kept for ProvisioningRequests. `now` gives seconds since the epoch, `clock` such as only grow."""
+        """`held` is the room that is kept for ProvisioningRequests. `now` gives seconds since the epoch, `clock` such
+        as only grow."""
         self._cluster, self._fleet = cluster, fleet
         self._settings = settings
-        self._carrier, self._others = carrier, list(others)
-        self._book = book
+        self._carrier, self._book = carrier, book
         self._now, self._clock = now, clock
         self._held = held
         self._shapes = Shapes()
@@ -100,10 +98,9 @@ class SlackLoop:
         """As it was published last."""
         return self._state
 
-    def held(self, state: ClusterState) -> Kept:
-        """Room of placeholders, by node that is still there."""
-        there = {each.node.name for each in state.nodes}
-        return {name: pods for name, pods in self._state.kept().items() if name in there}
+    def held(self) -> Kept:
+        """Placeholders, by the node that they are on."""
+        return self._state.kept()
 
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
@@ -131,10 +128,7 @@ class SlackLoop:
 
     def _write(self) -> None:
         try:
-            self._carrier.carry(self._state)
-            while self._others:
-                self._others[0].withdraw()
-                del self._others[0]
+            carried = self._carrier.carry(self._state)
             self._book.write(self._state)
         except CagrpcError as error:
             if str(error) != self._problem:  # once, not at every try
@@ -143,7 +137,7 @@ class SlackLoop:
             self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
             self._pause_until = self._clock() + self._pause_seconds
         else:
-            self._problem, self._pause_seconds = "", 0.0
+            self._problem, self._pause_seconds = "" if carried else "on its way", 0.0
 
     def _look(self) -> None:
         snapshot, state = self._fleet.snapshot, self._cluster.state()
