@@ -62,8 +62,6 @@ _OF_DAEMONS = tuple(
 )
 """What the DaemonSet controller adds to every pod's tolerations (upstream: AddOrUpdateDaemonPodTolerations)."""
 
-_REQUEST = "ProvisioningRequest"
-"""Owner of the pods that CA injects for one (upstream: provisioningrequest/pods)."""
 PLACEHOLDER = ("podType", "capacityBufferFakePod")
 """How CA marks the pods that it injects for a CapacityBuffer (upstream: capacitybuffer/fakepods)."""
 
@@ -226,8 +224,9 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
     problems: Problems = []
     namespace = metadata.namespace or DEFAULT_NAMESPACE
     placeholder = is_placeholder(annotations)
-    # CA asks with pods of its own making for the requests that it serves itself: those are what is demanded.
-    consuming = consuming and not any(each.controller and each.kind == _REQUEST for each in metadata.ownerReferences)
+    # CA asks with pods of its own making for requests that it serves itself, and gives them their names as UIDs
+    # (upstream: provisioningrequest/pods): those are what is demanded.
+    consuming = consuming and metadata.uid != name
     consumes = consumption(annotations) if consuming and not placeholder else None
     alone = placeholder or (consumes is not None and not consumes.missing)
     gang = gang_of_pod(namespace, labels, annotations, scheduling_group, gang_label, problems, by_request=not consuming)

@@ -343,6 +343,6 @@ def test_pods_that_the_autoscaler_makes_for_a_request_of_its_own_are_the_gang_th
             "autoscaling.x-k8s.io/provisioning-class-name": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
         }
     )
-    message.metadata.ownerReferences.add(kind="ProvisioningRequest", name="train", controller=True)
+    message.metadata.uid = f"{message.metadata.namespace}/{message.metadata.name}"
     made = PodDecoder().decode(message.SerializeToString())
     assert (made.consumer, made.gang) == (False, GangMembership("provisioningrequest.autoscaling.x-k8s.io ns/train"))
