@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, Self
@@ -12,15 +11,16 @@ from pydantic import AfterValidator, Field, model_validator
 
 from cagrpc.config.kubernetes import Allocatable, Form, LabelKey, LabelValue, RequirementForm, amounts_asked
 from cagrpc.config.problems import did_you_mean, shown
+from cagrpc.controllers.slack.demand import MIRRORS
 from cagrpc.controllers.slack.model import Carrier, Exclusion, SlackSettings, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL
+from cagrpc.wire.times import duration_seconds
 from solver.model import NodeGroup, Operator, PodSelector, PodSpec, Requirement, Toleration
 from solver.slack_model import Base, Copies, Version
 
 _DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _LONGEST_WINDOW_SECONDS = 7 * 86_400
-_UNITS = {"h": 3600, "m": 60, "s": 1}
 
 
 def _cron(text: str) -> str:
@@ -38,20 +38,14 @@ def _time_zone(text: str) -> str:
     return text
 
 
-def _seconds(text: str) -> int:
-    found = re.fullmatch(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", text)
-    parts = zip(_UNITS.values(), found.groups(), strict=True) if found else ()
-    return sum(unit * int(count or 0) for unit, count in parts)
-
-
 def _duration(text: str) -> str:
-    if not 60 <= _seconds(text) <= _LONGEST_WINDOW_SECONDS:
+    if not 60 <= (duration_seconds(text) or 0) <= _LONGEST_WINDOW_SECONDS:
         raise ValueError(f'found {shown(text)}, expected a duration from "1m" to "168h", such as "8h" or "1h30m"')
     return text
 
 
 Rate = Annotated[float, Field(ge=0, le=10)]
-TargetName = Annotated[str, Field(min_length=1, max_length=40, pattern=_DNS_LABEL)]
+Name = Annotated[str, Field(min_length=1, max_length=40, pattern=_DNS_LABEL)]
 
 
 class TolerationForm(Form):
@@ -79,7 +73,7 @@ class TolerationForm(Form):
 class Fixed(Form):
     """Placeholders of one size, whatever pods there are."""
 
-    name: TargetName
+    name: Name
     count: Annotated[int, Field(ge=0, le=100_000)] = 1
     requests: Annotated[Allocatable, Field(min_length=1)]
     """Of one: cpu, memory, any resource, as Kubernetes quantities."""
@@ -119,14 +113,14 @@ class SlackSchedule(Form):
         return self
 
     def window(self) -> Window:
-        schedule = Schedule(parse_cron(self.cron), ZoneInfo(self.time_zone), _seconds(self.duration))
+        schedule = Schedule(parse_cron(self.cron), ZoneInfo(self.time_zone), duration_seconds(self.duration) or 0.0)
         return Window(schedule, self.rate, tuple(each.copies() for each in self.fixed))
 
 
 class SlackTarget(Form):
     """What is held in reserve: a rate, fixed sizes, or both."""
 
-    name: TargetName
+    name: Name
     rate: Rate = 0.0
     """The least of it, as a fraction: 0.1 is a tenth of `base`. Mirrors and fixed sizes count towards it."""
     fixed: list[Fixed] = Field(default_factory=list)
@@ -210,6 +204,8 @@ class Slack(Form):
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
         refuse_repeated("targets", (each.name for each in self.targets))
+        if any(each.name == MIRRORS for each in self.targets):
+            raise ValueError(f'targets: the name "{MIRRORS}" is that of mirrors which no target takes; choose another')
         return self
 
 

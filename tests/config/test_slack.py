@@ -95,6 +95,7 @@ CASES = {
         "slack: {targets: [{name: a, rate: 1}, {name: a, rate: 1}]}",
         'slack: targets: the name "a" stands twice',
     ),
+    "a name that is taken": ("slack: {targets: [{name: mirrors, rate: 1}]}", 'slack: targets: the name "mirrors" is'),
     "a name that is none": ("slack: {targets: [{name: A/b, rate: 1}]}", "slack.targets[0].name: "),
     "a share that is a percentage": ("slack: {targets: [{name: a, rate: 15}]}", "slack.targets[0].rate: found 15"),
     "a negative rate": ("slack: {targets: [{name: a, rate: -0.1}]}", "slack.targets[0].rate: found -0.1"),
