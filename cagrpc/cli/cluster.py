@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cagrpc.cli.loops import Loop
+from cagrpc.cli.slack_loop import slack_loop
 from cagrpc.config.load import Settings
 from cagrpc.controllers.events import Events, Note
 from cagrpc.controllers.kept import nothing_kept
@@ -26,6 +27,11 @@ from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.controllers.scale_down import TICK_SECONDS, ScaleDown
 from cagrpc.controllers.scale_down_choice import Rules
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, KueueSettings, Realise, RequestSettings
+from cagrpc.controllers.slack.carriers import Switching
+from cagrpc.controllers.slack.loop import STEP_SECONDS as SLACK_SECONDS
+from cagrpc.controllers.slack.loop import SlackLoop
+from cagrpc.controllers.slack.model import Exclusion, SlackSettings, no_slack
+from cagrpc.controllers.slack.shown import as_json
 from cagrpc.controllers.startup import StartUp
 from cagrpc.controllers.view import ClusterView
 from cagrpc.fleet.backend import Backend
@@ -44,11 +50,12 @@ EVENTS_SECONDS = 0.5
 class Cluster:
     """Access to the cluster and what is known of it."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        """Asks nothing of the API server yet. Raises InvalidInput for a kubeconfig that cannot be read."""
+    def __init__(self, settings: ClusterSettings, slack: Exclusion | None = None) -> None:
+        """Asks nothing of the API server yet. `slack` is for whom it holds no room, where there is slack. Raises
+        InvalidInput for a kubeconfig that cannot be read."""
         self.settings = settings
         self.client = Client.connect(settings.kubeconfig, settings.context, pool_size=64)
-        self.view = ClusterView(self.client, gang_label=settings.gang_label)
+        self.view = ClusterView(self.client, gang_label=settings.gang_label, slack=slack)
         self.election = (
             LeaderElection(self.client, settings.namespace) if settings.journal is JournalKind.CLUSTER else None
         )
@@ -98,6 +105,8 @@ class Controllers:
             view.expect(self._store.expected)
             self.requests = self._request_loop(settings.requests, cluster, fleet, self._store, observe)
         self._held = self.requests.held if self.requests is not None else nothing_kept
+        self._carried_by: Switching | None = None
+        self._slack = self._hold_slack(settings.slack, cluster, fleet, settings.drive) if settings.slack else None
         self.planner = self._planner(settings, cluster, fleet) if settings.drive is Drive.PLAN else None
         self.scale_down = ScaleDown(
             view,
@@ -107,6 +116,7 @@ class Controllers:
             rules=_scale_down_rules(settings),
             held=self._held,
             booked=self.requests.booked_nodes if self.requests is not None else dict,
+            slack=self._slack.held if self._slack is not None else dict,
         )
         self.loops.append(Loop("what the autoscaler may scale down", self.scale_down.tick, TICK_SECONDS))
         self._checks = self._kueue_checks(settings.kueue, cluster) if settings.kueue is not None else None
@@ -116,10 +126,27 @@ class Controllers:
         events = self._events(
             cluster, reasons.CONTROLLER, reasons.ACTION, lambda note: view.pod_of(note.about.uid) is not None
         )
-        planner = PlannerLoop(fleet, view, settings.planner, say=events.say, held=self._held, turn=self._turn)
+        slack = self._slack
+        planner = PlannerLoop(
+            fleet,
+            view,
+            settings.planner,
+            say=events.say,
+            held=self._held,
+            turn=self._turn,
+            slack=no_slack if slack is None else lambda: slack.state,
+        )
         # Compiled before its first round: that would take all of the round's time.
         self.loops.append(Loop("the planner loop", planner.step, PLANNER_SECONDS, first=warm_up))
         return planner
+
+    def _hold_slack(self, settings: SlackSettings, cluster: Cluster, fleet: Fleet, drive: Drive) -> SlackLoop:
+        namespace, planned = cluster.settings.namespace, drive is Drive.PLAN
+        loop, self._carried_by = slack_loop(
+            settings, namespace, cluster.client, cluster.view, fleet, self._held, planned=planned
+        )
+        self.loops.append(Loop("the slack", loop.step, SLACK_SECONDS))
+        return loop
 
     def _request_loop(
         self,
@@ -170,7 +197,9 @@ class Controllers:
 
     def slack(self) -> Mapping[str, Any]:
         """For `/slack`."""
-        return {}
+        if self._slack is None or self._carried_by is None:
+            return {}
+        return as_json(self._slack.state, self._carried_by.carrier or "", self._slack.problem)
 
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
@@ -178,7 +207,8 @@ class Controllers:
         requests = {"provisioning_requests": self.requests.about()} if self.requests is not None else {}
         life = {"simulated_nodes": self._life.problem or "as they should be"} if self._life is not None else {}
         checks = {"admission_checks": self._checks.about()} if self._checks is not None else {}
-        return {**planner, **requests, **checks, **life, "scale_down": self.scale_down.about()}
+        slack = {"slack": self._slack.about()} if self._slack is not None else {}
+        return {**planner, **slack, **requests, **checks, **life, "scale_down": self.scale_down.about()}
 
     def start(self) -> None:
         if self._store is not None:
@@ -191,7 +221,7 @@ class Controllers:
     def stop(self, wait_seconds: float) -> None:
         """Nothing more is ordered, and a plan under way is thrown away. Waits at most so long for the other parts; the
         loops are the caller's to stop. The cluster stays as it is. May be repeated."""
-        for planner in (self.planner, self.requests):
+        for planner in (self.planner, self.requests, self._slack):
             if planner is not None:
                 planner.stop()
         stop_all([part.stop for part in (self._store, self._life, self._checks) if part is not None], wait_seconds)

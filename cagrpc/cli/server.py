@@ -74,7 +74,8 @@ class Server:
         with ExitStack() as undo:
             _make_directory(settings.state_directory)
             tls = load_tls(settings)
-            self._cluster = Cluster(settings.cluster) if settings.cluster is not None else None
+            exclusion = settings.slack.exclude if settings.slack is not None else None
+            self._cluster = Cluster(settings.cluster, exclusion) if settings.cluster is not None else None
             if self._cluster is not None:
                 undo.callback(self._cluster.stop)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}

@@ -19,6 +19,7 @@ from cagrpc.kube.reflector import Reflector
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangCount
 from solver.model import PodSpec
+from solver.slack_model import Placement
 
 
 class ClusterView:
@@ -96,6 +97,10 @@ class ClusterView:
     def pod_of(self, uid: str) -> PodRef | None:
         """A pod that waits."""
         return self._model.pod_of(uid)
+
+    def pause_pods(self) -> Placement:
+        """Where pause pods of the slack are, as they are known."""
+        return self._model.pause_pods()
 
     def gang(self, name: str) -> GangCount | None:
         """All pods of a gang, by its name; None where there are none, or not all has been listed once."""

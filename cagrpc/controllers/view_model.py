@@ -32,6 +32,7 @@ from cagrpc.kube.envelopes import Encoding
 from cagrpc.kube.reflector import Resource, Sink
 from cagrpc.wire.gangs import GangCount
 from solver.model import PodSpec
+from solver.slack_model import Placement
 
 K = TypeVar("K", bound=Keyed)
 K_contra = TypeVar("K_contra", bound=Keyed, contravariant=True)
@@ -153,6 +154,10 @@ class ClusterModel:
                 held_back=found.held_back,
                 min_count=found.annotated() if said is None else said,
             )
+
+    def pause_pods(self) -> Placement:
+        with self._lock:
+            return {} if self._slack is None else self._slack.pause_pods()
 
     def ready_instances(self) -> AbstractSet[str]:
         with self._lock:

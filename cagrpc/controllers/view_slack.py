@@ -120,7 +120,7 @@ class SlackTable:
         return SlackSeen(
             pods=self._all_pods(),
             mirrors=tuple(_mirror(each, each.pod, seen) for each in self._mirrors() if each.pod is not None),
-            pause_pods=self._pause_pods(),
+            pause_pods=self.pause_pods(),
             warnings=tuple(sorted(f"{each.name}: {each.mark.warning}" for each in said if each.mark.warning)),
         )
 
@@ -163,7 +163,7 @@ class SlackTable:
             self._mirrored = tuple(sorted(found, key=lambda each: each.name))
         return self._mirrored
 
-    def _pause_pods(self) -> Placement:
+    def pause_pods(self) -> Placement:
         found: dict[str, Counter[str]] = {}
         for shape, node in self._pause.values():
             found.setdefault(shape, Counter())[node] += 1

@@ -102,10 +102,15 @@ class SlackLoop:
         """Placeholders, by the node that they are on."""
         return self._state.kept()
 
+    @property
+    def problem(self) -> str:
+        """Why it is not carried as it should be; empty where it is."""
+        return self._problem
+
     def about(self) -> Mapping[str, Any]:
         """For `/status`."""
         return {
-            "carrier": self._problem or "as it should be",
+            "carried": self._problem or "as it should be",
             "targets": {name: f"{each.held} of {each.wanted}" for name, each in self._state.by_target().items()},
         }
 
