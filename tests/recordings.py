@@ -21,6 +21,7 @@ CONVERSATIONS = (
     # With cagrpc itself, `serve --record`, and access to the cluster.
     "gang-planned",
     "gang-assisted",
+    "requests-assisted",
 )
 
 

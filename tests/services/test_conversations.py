@@ -212,3 +212,20 @@ def test_an_autoscaler_alone_is_kept_from_half_a_gang() -> None:
         assert {g: len(created) for g, created in replay.backend.created.items()} == {"m7i.large": 5}
         assert set(replay.choices) == {"m7i.large", ""}
         assert "needs drive: plan" in house.decisions.latest()[-1].reason
+
+
+def test_requests_of_the_autoscaler_and_of_ours_beside_each_other() -> None:
+    """Recorded with `drive: assist` and --enable-provisioning-requests: a ProvisioningRequest of CA's own class for two
+    pods with a GPU, one of its class over two groups, which it never serves, and then one of ours over the same two
+    groups, whose pods come and go. It ends with the deletions."""
+    replay = _Replay("requests-assisted", node_groups("requests-assisted"), planned=True)
+    with House(replay.world, expander_options={"serves_requests": True}) as house:
+        replay.run(house)
+        replay.backend.finish_deletes()
+        house.fleet.reconcile()
+        assert {g: len(created) for g, created in replay.backend.created.items()} == {
+            "g4dn.xlarge": 5,
+            "m7i.4xlarge": 1,
+        }
+        assert replay.choices == ["g4dn.xlarge"]
+        assert not any(state.instances for state in house.fleet.snapshot.groups.values())
