@@ -90,7 +90,7 @@ class Controllers:
         view, client = cluster.view, cluster.client
         # Only the planner knows which pod goes where.
         realise = settings.planner.realise if settings.drive is Drive.PLAN else Realise.SIMULATE
-        startup = StartUp(client, fleet, view, realise=realise)
+        startup = StartUp(client, fleet, view, realise=realise, requests_known=self._requests_known)
         self.loops = [Loop("letting go of nodes", startup.step, START_UP_SECONDS)]
         simulates = cluster.settings.simulated_nodes
         self._life = NodeLife(client, backend, lambda: fleet.snapshot) if simulates else None
@@ -103,7 +103,7 @@ class Controllers:
         if settings.requests is not None:
             self._store = Store(client)
             view.expect(self._store.expected)
-            self.requests = self._request_loop(settings.requests, cluster, fleet, self._store, observe)
+            self.requests = self._request_loop(settings, settings.requests, cluster, fleet, self._store, observe)
         self._held = self.requests.held if self.requests is not None else nothing_kept
         self._carried_by: Switching | None = None
         self._slack = self._hold_slack(settings.slack, cluster, fleet, settings.drive) if settings.slack else None
@@ -150,7 +150,8 @@ class Controllers:
 
     def _request_loop(
         self,
-        settings: RequestSettings,
+        settings: Settings,
+        of_requests: RequestSettings,
         cluster: Cluster,
         fleet: Fleet,
         store: Store,
@@ -158,7 +159,15 @@ class Controllers:
     ) -> RequestsLoop:
         events = self._events(cluster, "cagrpc.io/provisioning-requests", "Provisioning")
         requests = RequestsLoop(
-            store, cluster.view, fleet, cluster.client, settings, turn=self._turn, say=events.say, observe=observe
+            store,
+            cluster.view,
+            fleet,
+            cluster.client,
+            of_requests,
+            turn=self._turn,
+            say=events.say,
+            observe=observe,
+            planner=settings.planner,
         )
         self.loops.append(Loop("ProvisioningRequests", requests.step, REQUESTS_SECONDS, first=warm_up))
         return requests
@@ -178,6 +187,9 @@ class Controllers:
         )
         self.loops.append(Loop(f"writing Events of {controller}", events.drain, EVENTS_SECONDS))
         return events
+
+    def _requests_known(self) -> bool:
+        return self.requests is None or self.requests.looked
 
     def plans(self) -> Sequence[Mapping[str, Any]]:
         """For `/plans`."""

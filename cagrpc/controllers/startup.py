@@ -78,7 +78,7 @@ class _Bound:
 
 
 class StartUp:
-    """`step` has to be called about twice a second, by one thread. `clock` counts seconds."""
+    """`step` has to be called about twice a second, by one thread."""
 
     def __init__(
         self,
@@ -87,13 +87,17 @@ class StartUp:
         view: HeldNodes,
         *,
         realise: Realise = Realise.SIMULATE,
+        requests_known: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`requests_known` tells whether increments that no ProvisioningRequest asks for any more have been withdrawn:
+        until it does, those that are for such requests stay held. `clock` counts seconds."""
         self._client = client
         self._fleet = fleet
         self._view = view
         self._binds = realise is Realise.BIND
         self._waves = Waves(clock, lambda uid: view.pod_of(uid) is not None)
+        self._requests_known = requests_known
         self._clock = clock
         self._lifted: dict[str, float] = {}
         """Names of nodes that the view may not have seen lifted yet, and when that was."""
@@ -112,8 +116,11 @@ class StartUp:
         held = self._view.held_nodes()
         names = set(held.values())
         self._lifted = {n: at for n, at in self._lifted.items() if n in names and now - at < _LIFTED_SECONDS}
+        known = self._requests_known()  # before the snapshot: what was withdrawn until then is seen
         snapshot = self._fleet.snapshot
-        ready = [status for status in snapshot.increments if status.phase is Phase.READY and status.held]
+        ready = [each for each in snapshot.increments if each.phase is Phase.READY and each.held]
+        if not known:
+            ready = [each for each in ready if not requests_among(each.increment.pods)]
         self._stuck = {status.id: self._stuck[status.id] for status in ready if status.id in self._stuck}
         self._labelled &= {node.instance_id for status in ready for node in status.held}
         due = self._waves.due(snapshot, held.keys())

@@ -93,22 +93,22 @@ def status_patch(
     conditions: Iterable[ConditionParts],
     details: Mapping[str, str],
     *,
+    others: Iterable[Mapping[str, Any]] = (),
     details_before: Iterable[str] = (),
     resource_version: str = "",
     generation: int = 0,
 ) -> dict[str, Any]:
     """A merge patch of the subresource `status`: these are all conditions that there are to be, and all details.
-    `details_before` are the keys that there are now; those that are not in `details` go. With a resource version the
-    server refuses it (a conflict) where the object has changed since. What is too long for the server is cut. Raises
+    `others` are conditions that stay as they are written. `details_before` are the keys that there are now; those that
+    are not in `details` go. With a resource version the server refuses it (a conflict) where the object has changed
+    since. What is too long for the server is cut. Raises
     InvalidInput where there are too many details."""
     if len(details) > _MOST_DETAILS:
         raise InvalidInput(f"{len(details)} details are too many for a {KIND}; it has {_MOST_DETAILS} at most")
     written: dict[str, str | None] = dict.fromkeys(sorted(set(details_before) - set(details)))
     written.update((key, cut(details[key], _LONGEST_DETAIL)) for key in sorted(details))
-    status = {
-        "conditions": [condition_body(each, generation) for each in conditions],
-        "provisioningClassDetails": written,
-    }
+    ours = (condition_body(each, generation) for each in conditions)
+    status = {"conditions": [*map(dict, others), *ours], "provisioningClassDetails": written}
     metadata = {"metadata": {"resourceVersion": resource_version}} if resource_version else {}
     return {**metadata, "status": status}
 

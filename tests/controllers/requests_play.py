@@ -186,6 +186,7 @@ class RequestsWorld(World):
         self.templates: dict[str, Any] = {}
         self.plans = False
         """Whether the planner loop works too (`drive: plan`)."""
+        self.cpu: Callable[[], float] = lambda: 0.0
         self.turn = threading.Lock()
         super().__init__(groups, limits, **more)
 
@@ -208,6 +209,7 @@ class RequestsWorld(World):
             say=self.told.append,
             observe=self.outcomes.append,
             clock=self.clock,
+            cpu=self.cpu,
             budget=Budget(deterministic_seconds=1.0),
             workers=1,
         )

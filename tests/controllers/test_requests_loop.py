@@ -10,6 +10,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.backends.simulated_behaviour import Behaviour
+from cagrpc.controllers.requests import loop
 from cagrpc.controllers.requests.classes import (
     ATOMIC_SCALE_UP,
     CHECK_CAPACITY,
@@ -20,7 +21,7 @@ from cagrpc.controllers.requests.consumers import GONE, HALF, MISSING, OTHER_CLA
 from cagrpc.controllers.requests.loop import REVOKE_SECONDS
 from cagrpc.controllers.requests.model import Behaviour as Served
 from cagrpc.controllers.settings import RequestSettings
-from cagrpc.controllers.state import PodRef
+from cagrpc.controllers.state import ClusterState, PodRef
 from cagrpc.fleet.model import Phase
 from solver.model import Limit, Taint, TaintEffect
 from tests.controllers.planner_world import BOOT_SECONDS
@@ -288,6 +289,21 @@ def test_a_request_that_is_deleted_while_nobody_looks_is_cancelled_after_a_resta
     assert world.increments(Phase.ROLLED_BACK)
 
 
+def test_what_nobody_asks_for_is_withdrawn_before_requests_are_called_looked_at(make: Make) -> None:
+    world = make(group("a"))
+    world.lets_go = False
+    world.request("r", ("web", 4))
+    world.run(LONG)
+    assert world.increments(Phase.READY)
+    world.delete("r")
+    world.restart()
+    world.fleet.reconcile()
+    world.sync()
+    world.requests.step()
+    assert world.requests.looked
+    assert world.increments(Phase.ROLLING_BACK)
+
+
 def test_bad_requests_fail_with_one_clear_message_and_are_in_nobodys_way(make: Make) -> None:
     world = make(group("a"))
     world.template("huge", cpu=64_000)
@@ -445,18 +461,17 @@ def test_conditions_of_others_stay(make: Make) -> None:
     path = next(path for path in world.api.store.objects if path.endswith("/r"))
     theirs = {
         "type": "example.com/Admitted",
-        "status": "True",
+        "status": "Unknown",
         "reason": "Yes",
         "message": "theirs",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": 7,
     }
     status = {"conditions": [theirs], "provisioningClassDetails": {"theirs": "1"}}
     world.api.store.put(path, {**world.document("r"), "status": status})
     world.run(LONG)
     found = world.condition("r", "example.com/Admitted")
-    assert found is not None
-    assert found["message"] == "theirs"
-    assert found["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    assert found == theirs
     assert world.details("r")["theirs"] == "1"
 
 
@@ -528,8 +543,10 @@ def test_what_is_booked_is_not_said_before_it_is_known(make: Make) -> None:
     state = world.cluster.state()
     with pytest.raises(errors.Unavailable):
         world.requests.held(state)
+    assert not world.requests.looked
     world.run(2)
     assert world.requests.held(state) == {}
+    assert world.requests.looked
 
 
 def test_small_ones_do_not_starve_a_big_one_for_ever(make: Make) -> None:
@@ -553,6 +570,58 @@ def test_small_ones_do_not_starve_a_big_one_for_ever(make: Make) -> None:
     world.delete("first")
     world.run(700)
     assert world.is_true("big", "Provisioned")
+
+
+def test_many_that_wait_for_room_leave_places_for_those_that_come(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "MOST_AT_ONCE", 4)
+    world = make(group("a", max_size=2, labels={"pool": "a"}), group("b", labels={"pool": "b"}))
+    world.template("to-a", cpu=1000, nodeSelector={"pool": "a"})
+    world.template("to-b", cpu=1000, nodeSelector={"pool": "b"})
+    world.request("first", ("to-a", 8))
+    world.run(LONG)
+    waiting = [f"waits-{number}" for number in range(6)]
+    for name in waiting:
+        world.request(name, ("to-a", 8))
+    world.run(5)
+    assert all(world.details(name).get("retryAt") for name in waiting)
+    world.request("fresh", ("to-b", 1))
+    world.run(LONG)
+    assert world.is_true("fresh", "Provisioned")
+    assert sorted(world.details(name)["overtaken"] for name in waiting) == ["0", "0", "0", "1", "1", "1"]
+
+
+def test_many_that_come_leave_places_for_those_that_wait(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "MOST_AT_ONCE", 2)
+    world = make(group("a", max_size=5))
+    world.request("first", ("web", 4))
+    world.run(LONG)
+    world.request("big", ("web", 20))
+    world.run(5)
+    for number in range(4):
+        world.request(f"small-{number}", ("web", 1))
+    world.run(5)
+    assert all(world.is_true(f"small-{number}", "Accepted") for number in range(4))
+    assert world.details("big")["overtaken"] == "4"
+
+
+def test_looking_at_many_takes_a_small_share_of_a_core(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make(group("a"))
+    world.request("r", ("web", 1))
+    world.run(LONG)
+    passed = iter(range(1000))
+    world.cpu = lambda: 0.06 * next(passed)  # a look takes 0.06 s, so one in three seconds is 2 %
+    world.restart()
+    world.run(5)
+    looks = []
+    seen = world.cluster.state
+
+    def look() -> ClusterState:
+        looks.append(world.clock())
+        return seen()
+
+    monkeypatch.setattr(world.cluster, "state", look)
+    world.run(12, step=0.25)
+    assert [round(later - before) for before, later in pairwise(looks)] == [3, 3, 3]
 
 
 def test_a_gang_over_two_groups_is_one_increment(make: Make) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -89,10 +89,12 @@ class Scene:
             self.cluster.write(f"/api/v1/nodes/{name}", {"spec": {"providerID": instance_id, "taints": taints}})
         return name
 
-    def restart(self, realise: Realise = Realise.BIND) -> None:
+    def restart(self, realise: Realise = Realise.BIND, requests_known: Callable[[], bool] = lambda: True) -> None:
         """A new process; the old one may have ended anywhere."""
         clock = self.outside.clock
-        self.startup = StartUp(self.cluster.client(), self.fleet, self.view, realise=realise, clock=clock)
+        self.startup = StartUp(
+            self.cluster.client(), self.fleet, self.view, realise=realise, requests_known=requests_known, clock=clock
+        )
 
     def phase(self) -> Phase:
         return self.fleet.increment(self.increment).phase
@@ -531,3 +533,17 @@ def test_an_increment_that_is_taken_back_while_it_is_let_go_is_no_trouble(scene:
     assert {i.removeprefix("scripted://") for i in scene.outside.backend.executed_deletes} == wanted.keys()
     scene.startup.step()
     assert scene.fleet.increment(key).message == "its request was deleted"
+
+
+def test_nodes_for_requests_stay_held_until_it_is_known_who_still_asks(scene: Scene) -> None:
+    known: list[bool] = []
+    scene.restart(requests_known=lambda: bool(known))
+    increment, _ = _requested(scene)
+    assert scene.phase() is Phase.DONE  # the one that is for pods
+    for _ in range(3):
+        scene.startup.step()
+    assert scene.fleet.increment(increment).phase is Phase.READY
+    assert scene.fleet.snapshot.held_instances
+    known.append(True)
+    scene.startup.step()
+    assert scene.fleet.increment(increment).phase is Phase.DONE

@@ -27,6 +27,7 @@ from cagrpc.controllers.state import ClusterState, ConsumerStage
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.model import FleetSnapshot, Increment, Origin, Placement, request_key, request_of
 from solver.model import Budget, RunningPods
+from solver.scheduler import Profile
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +42,18 @@ class Deciding:
         shortages: Shortages,
         budget: Budget,
         *,
+        profile: Profile,
         still_there: Callable[[str], bool],
         stopping: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
-        """`still_there` is asked of a request just before something is ordered for it."""
+        """`profile` is the cluster's scheduler. `still_there` is asked of a request just before something is ordered
+        for it."""
         self._fleet = fleet
         self._labels = labels
         self._shortages = shortages
         self._budget = budget
+        self._profile = profile
         self._still_there = still_there
         self._stopping = stopping
         self._clock = clock
@@ -108,7 +112,7 @@ class Deciding:
     def _decide(self, candidates: Sequence[Candidate], world: World) -> Decisions:
         """One whose pods break planning is in nobody else's way."""
         try:
-            return decide(candidates, world, self._budget)
+            return decide(candidates, world, self._budget, profile=self._profile)
         except Exception as error:
             if len(candidates) > 1:
                 log.warning("requests are decided one by one, for together they cannot be: %r", error)

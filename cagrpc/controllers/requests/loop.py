@@ -21,7 +21,7 @@ from cagrpc import errors
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.kept import Kept
 from cagrpc.controllers.planner.shortages import Shortages
-from cagrpc.controllers.requests import consumers, memory
+from cagrpc.controllers.requests import consumers, memory, statuses
 from cagrpc.controllers.requests.bookings import Held, consumed, hold
 from cagrpc.controllers.requests.classes import is_ours
 from cagrpc.controllers.requests.deciding import Deciding
@@ -31,12 +31,12 @@ from cagrpc.controllers.requests.planning import MOST_AT_ONCE
 from cagrpc.controllers.requests.progress import Decision, Facts, Moment, Next, Phase, Pods, advance
 from cagrpc.controllers.requests.records import record
 from cagrpc.controllers.requests.sources import Cluster, Increments, Requests, Writes
-from cagrpc.controllers.requests.statuses import consumed_of
 from cagrpc.controllers.requests.writing import Outcome, Writing
 from cagrpc.controllers.settings import PlannerSettings, RequestSettings
 from cagrpc.controllers.state import ClusterState
 from cagrpc.fleet.model import Phase as IncrementPhase
 from solver.model import Budget
+from solver.scheduler import Profile, Scoring
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,9 @@ LOOK_SECONDS = 1.0
 """How often to look where nothing but time and pods can have changed,"""
 IDLE_SECONDS = 10.0
 """and where no request of ours is open. So often pods that consume requests are told what is amiss, too."""
+LOOK_SHARE = 0.02
+"""Of a core, at most: where there are so many requests that looking takes long, it is done less often, but"""
+SELDOM_SECONDS = 5.0
 DECIDING_SECONDS = 2.0
 """For those that are decided together."""
 _FIRST_PAUSE_SECONDS = 0.5
@@ -80,13 +83,16 @@ class RequestsLoop:
         say: Callable[[Note], None] = lambda _: None,
         observe: Callable[[Outcome], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
+        cpu: Callable[[], float] = time.thread_time,
         budget: Budget | None = None,
-        shortage_seconds: float = PlannerSettings().shortage_seconds,
+        planner: PlannerSettings | None = None,
         workers: int = 8,
     ) -> None:
         """`turn` is held by whoever plans, the planner loop among them. `say` takes what is to be told on requests and
         pods (`Events.say`), `observe` what became of a request. `clock` gives seconds since the epoch, as the fleet's
-        does. `budget` is of one planning; with so many `workers` threads is written."""
+        does; `cpu` gives the CPU seconds of the thread. `budget` is of one planning; of the `planner`'s settings it has
+        the scheduler's and those of shortages. With so many `workers` threads is written."""
+        planner = planner or PlannerSettings()
         self._store = store
         self._cluster = cluster
         self._fleet = fleet
@@ -94,6 +100,7 @@ class RequestsLoop:
         self._turn = turn
         self._say = say
         self._clock = clock
+        self._cpu = cpu
         self._memory = memory.Requests()
         self._labels = memory.Labels(client, clock, workers)
         self._looking = Looking(store, settings)
@@ -102,8 +109,9 @@ class RequestsLoop:
         self._deciding = Deciding(
             fleet,
             self._labels,
-            Shortages(shortage_seconds, clock),
+            Shortages(planner.shortage_seconds, clock),
             budget or Budget(DECIDING_SECONDS),
+            profile=Profile(Scoring(planner.scoring.value)),
             still_there=self._still_there,
             stopping=self._stopping.is_set,
             clock=clock,
@@ -114,6 +122,7 @@ class RequestsLoop:
         self._seen: _Seen | None = None
         self._world: object = None
         self._looked_at = self._told_at = float("-inf")
+        self._look_seconds = LOOK_SECONDS
         self._waits_for = "starting"
         self._pause_until = float("-inf")
         self._pause_seconds = 0.0
@@ -138,6 +147,12 @@ class RequestsLoop:
                 raise errors.Unavailable("what is booked for ProvisioningRequests is not known yet")
             return {}
         return hold(seen.bookings, self._labels.seen(state)).on if seen.bookings else {}
+
+    @property
+    def looked(self) -> bool:
+        """Whether all requests have been looked at once, unless they cannot be: what nobody asks for any more was
+        withdrawn then."""
+        return self._seen is not None or self._store.problem is not None
 
     def booked_nodes(self) -> Mapping[str, str]:
         """Names of the nodes on which room is kept, and for whom (namespace/name), for scale-down."""
@@ -207,9 +222,11 @@ class RequestsLoop:
         requests = self._memory.latest(self._store.requests())
         if not self._is_due(requests):
             return
+        began = self._cpu()
         look = self._look(requests)
         self._let_go(look)
         seen = self._advance(look)
+        self._look_seconds = min(SELDOM_SECONDS, max(LOOK_SECONDS, (self._cpu() - began) / LOOK_SHARE))
         open_ones = self._write(seen)
         self._tell(seen)
         if any(seen.nexts[uid].wants for uid in open_ones):
@@ -221,7 +238,7 @@ class RequestsLoop:
         now = self._clock()
         world = self._fleet.snapshot.version, tuple((each.uid, each.resource_version) for each in requests)
         nexts = self._seen.nexts.values() if self._seen is not None else ()
-        wait = LOOK_SECONDS if any(each.holds or each.phase in _OPEN for each in nexts) else IDLE_SECONDS
+        wait = self._look_seconds if any(each.holds or each.phase in _OPEN for each in nexts) else IDLE_SECONDS
         if world == self._world and now < self._looked_at + wait:
             return False
         self._world, self._looked_at = world, now
@@ -271,7 +288,7 @@ class RequestsLoop:
 
     def _facts(self, look: Look, uid: str) -> Facts:
         each = look.ours[uid]
-        came = consumed_of(each.request)
+        came = statuses.consumed_of(each.request)
         pods = look.consumers.get(each.request.key, ())
         if pods and isinstance(each.pods, Pods) and each.phase in (Phase.COMING, Phase.PROVISIONED):
             came = consumed(each.pods.sets, pods, came)
@@ -322,9 +339,7 @@ class RequestsLoop:
         with self._turn:
             requests = self._memory.latest(self._store.requests())
             look = self._look(requests)
-            due = self._due(look, seen)
-            atomic = [each for each in due if each.service.behaviour is Behaviour.ATOMIC][:MOST_AT_ONCE]
-            checks = [each for each in due if each.service.behaviour is Behaviour.CHECK][:MOST_AT_ONCE]
+            atomic, checks = self._due(look, seen, Behaviour.ATOMIC), self._due(look, seen, Behaviour.CHECK)
             kept = hold(seen.bookings, look.state).on if seen.bookings else {}
             try:
                 if atomic:
@@ -340,12 +355,20 @@ class RequestsLoop:
                 decided = self._advance(self._look(requests))
         self._write(decided)
 
-    def _due(self, look: Look, seen: _Seen) -> list[Ours]:
-        """Those to be decided now, in their order: the highest priority first, then the oldest."""
+    def _due(self, look: Look, seen: _Seen, behaviour: Behaviour) -> list[Ours]:
+        """Those to be decided together now. Those that only join them take up to half of the places, however many they
+        are, the most overtaken first: they would be there each time, and others never."""
         nexts = {uid: each for uid, each in seen.nexts.items() if uid in look.ours}
-        due = [look.ours[uid] for uid, each in nexts.items() if each.wants or each.joins]
-        known = [each for each in due if isinstance(each.pods, Pods) and each.phase is Phase.WAITING]
-        return sorted(known, key=_rank)
+        known = {
+            uid: each
+            for uid, each in look.ours.items()
+            if isinstance(each.pods, Pods) and each.phase is Phase.WAITING and each.service.behaviour is behaviour
+        }
+        due = sorted((each for uid, each in known.items() if uid in nexts and nexts[uid].wants), key=_rank)
+        joining = [each for uid, each in known.items() if due and uid in nexts and nexts[uid].joins]
+        joining.sort(key=lambda each: (-statuses.overtaken_of(each.request), _rank(each)))
+        joining = joining[: max(MOST_AT_ONCE // 2, MOST_AT_ONCE - len(due))]
+        return due[: MOST_AT_ONCE - len(joining)] + joining
 
     # ---- pods that consume requests
 

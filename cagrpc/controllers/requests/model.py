@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from solver.model import PodSet, PodSpec
 
@@ -51,6 +52,10 @@ class ConditionType(StrEnum):
     CAPACITY_AVAILABLE = "CapacityAvailable"
 
 
+OURS = frozenset(map(str, ConditionType))
+"""Types of conditions that we write."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """metav1.Condition."""
@@ -88,6 +93,8 @@ class ProvisioningRequest:
     generation: int = 1
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     """By type, ours and any other."""
+    others: tuple[Mapping[str, Any], ...] = ()
+    """Those of any other type, just as they are written."""
     details: Mapping[str, str] = field(default_factory=dict)
     """status.provisioningClassDetails."""
     deleting: bool = False

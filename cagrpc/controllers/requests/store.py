@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any
 
 from cagrpc.controllers.requests.model import (
+    OURS,
     Behaviour,
     Condition,
     ConditionType,
@@ -26,7 +27,7 @@ from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire import provisioning as wire
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse
-from cagrpc.wire.resources import Problems, mapping, strings
+from cagrpc.wire.resources import Problems, mapping, members, strings
 from cagrpc.wire.times import epoch_seconds
 from solver.model import PodSpec
 
@@ -173,6 +174,7 @@ def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
         resource_version=str(metadata.get("resourceVersion") or ""),
         generation=int(metadata.get("generation") or 1),
         conditions={each.type: Condition(*each) for each in wire.conditions(status)},
+        others=tuple(each for each, _ in members(status, "conditions", "status", []) if each.get("type") not in OURS),
         details=strings(status, "provisioningClassDetails", "status", []),
         deleting=bool(metadata.get("deletionTimestamp")),
         problems=tuple(problems),

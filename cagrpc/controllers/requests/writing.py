@@ -15,7 +15,7 @@ from cagrpc.controllers.requests import statuses
 from cagrpc.controllers.requests.consumers import request_object
 from cagrpc.controllers.requests.look import Ours
 from cagrpc.controllers.requests.memory import Requests
-from cagrpc.controllers.requests.model import Behaviour, ProvisioningRequest
+from cagrpc.controllers.requests.model import OURS, Behaviour, ProvisioningRequest
 from cagrpc.controllers.requests.sources import Writes
 from cagrpc.controllers.requests.statuses import Change
 from cagrpc.errors import CagrpcError, Conflict, NotFound, Unavailable
@@ -99,8 +99,10 @@ class Writing:
             [
                 ConditionParts(c.type, c.status, c.reason, c.message, c.since_seconds)
                 for c in result.conditions.values()
+                if c.type in OURS
             ],
             result.details,
+            others=request.others,
             details_before=request.details,
             resource_version=request.resource_version,
             generation=request.generation,
