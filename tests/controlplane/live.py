@@ -50,6 +50,7 @@ class Live:
         planner: Mapping[str, Any] | None = None,
         provisioning: Mapping[str, Any] | None = None,
         drive: str = "plan",
+        slack: Mapping[str, Any] | None = None,
         **kubernetes: Any,
     ) -> None:
         configuration(
@@ -59,6 +60,7 @@ class Live:
             drive=drive,
             provisioning_requests=dict(provisioning or {}),
             kubernetes={"kubeconfig": str(self.cluster.plane.kubeconfig()), "journal": "sqlite", **kubernetes},
+            **({} if slack is None else {"slack": dict(slack)}),
             planner={"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 4, **(planner or {})},
         )
 

@@ -1,0 +1,115 @@
+"""From a cluster to what `solver.slack` is asked."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from cagrpc.controllers.slack.demand import MIRRORS, Shapes, targets
+from cagrpc.controllers.slack.model import SlackSettings, TargetSettings, Window
+from cagrpc.controllers.slack.schedules import Schedule, parse_cron
+from cagrpc.controllers.state import ClusterState, Mirror, SlackSeen
+from cagrpc.fleet.provisioners import NODEPOOL_LABEL
+from solver.model import Node, NodeGroup, NodeSelectorTerm, Operator, PodSpec, Requirement, Taint, TaintEffect
+from solver.slack_model import Copies, NodeShape, PodCount
+
+POOL = ((NODEPOOL_LABEL, "web"),)
+ALLOCATABLE = {"cpu": 4000, "pods": 110}
+EIGHT = 8 * 3600.0
+
+
+def seen(*mirrors: Mirror) -> SlackSeen:
+    return SlackSeen(mirrors=mirrors)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "selector", "home"),
+    [
+        ("shop", (), "shop"),
+        ("shop", POOL, "web"),  # its nodes are asked for: narrower than its namespace
+        ("other", POOL, "web"),
+        ("other", (), "all"),
+    ],
+)
+def test_a_mirror_counts_for_the_narrowest_target(
+    namespace: str, selector: tuple[tuple[str, str], ...], home: str
+) -> None:
+    settings = SlackSettings(
+        targets=(
+            TargetSettings("all", 0.1),
+            TargetSettings("shop", 0.1, namespace="shop"),
+            TargetSettings("web", 0.1, node_selector=POOL),
+        )
+    )
+    spec = PodSpec((("cpu", 100),), node_selector=selector)
+    found = targets(settings, seen(Mirror("deployment/x/y", namespace, spec, 2)), 0.0)
+    assert {each.name: each.mirrors for each in found if each.mirrors} == {home: (Copies("deployment/x/y", spec, 2),)}
+
+
+def test_mirrors_that_no_target_takes_have_one_of_their_own() -> None:
+    mirror = Mirror("pod/x/y", "x", PodSpec((("cpu", 100),)), 1)
+    only_shop = SlackSettings(targets=(TargetSettings("shop", 0.1, namespace="shop"),))
+    for settings in (SlackSettings(), only_shop):
+        found = targets(settings, seen(mirror), 0.0)
+        assert (found[-1].name, found[-1].rate, len(found[-1].mirrors)) == (MIRRORS, 0.0, 1)
+    assert targets(SlackSettings(), seen(), 0.0) == ()
+
+
+def test_windows_change_what_is_asked_for() -> None:
+    day = Window(Schedule(parse_cron("0 8 * * *"), ZoneInfo("UTC"), EIGHT), rate=0.5)
+    night = Window(Schedule(parse_cron("0 15 * * *"), ZoneInfo("UTC"), EIGHT), rate=0.2)
+    settings = SlackSettings(targets=(TargetSettings("t", 0.1, windows=(day, night)),))
+    rates = [targets(settings, seen(), hour * 3600.0)[0].rate for hour in (7, 8, 15.5, 16, 23)]
+    assert rates == [0.1, 0.5, 0.5, 0.2, 0.1]
+
+
+def state(*pods: PodSpec, daemons: tuple[PodSpec, ...] = ()) -> ClusterState:
+    counts = tuple(PodCount(spec, 1) for spec in pods)
+    return ClusterState((), (), daemons, slack=SlackSeen(pods=counts))
+
+
+def node(name: str, **labels: str) -> Node:
+    return Node(name, {}, {"kubernetes.io/hostname": name, **labels}, allocatable=ALLOCATABLE)
+
+
+def test_nodes_that_nobody_tells_apart_are_one_shape() -> None:
+    shapes = Shapes()
+    nodes = [node(f"n{i}", rack=str(i), zone=f"z{i % 2}") for i in range(6)]
+    group = NodeGroup("g", ALLOCATABLE, 1.0)
+    (shape,) = shapes.of(nodes, [group], state(), ())
+    assert shape == NodeShape(ALLOCATABLE, 6, {}, (), ALLOCATABLE)
+    in_zone = PodSpec(node_selector=(("zone", "z0"),))
+    found = shapes.of(nodes, [group], state(in_zone), ())
+    assert {(each.labels.get("zone"), each.count) for each in found} == {("z0", 3), ("z1", 3), (None, 0)}
+
+
+def test_what_a_target_or_a_daemon_set_asks_for_tells_nodes_apart() -> None:
+    shapes = Shapes()
+    nodes = [node("a", **dict(POOL)), node("b")]
+    daemon = PodSpec((("cpu", 500),), node_selector=POOL)
+    found = shapes.of(nodes, (), state(daemons=(daemon,)), ())
+    assert {(each.count, each.room["cpu"], each.room["pods"]) for each in found} == {(1, 3500, 109), (1, 4000, 110)}
+    asks = targets(SlackSettings(targets=(TargetSettings("t", 0.1, node_selector=POOL),)), seen(), 0.0)
+    assert len(shapes.of(nodes, (), state(), asks)) == 2
+    assert len(shapes.of(nodes, (), state(), ())) == 1  # nobody asks any more
+
+
+def test_taints_and_sizes_are_kept_apart_and_looked_at_anew() -> None:
+    shapes = Shapes()
+    taint = Taint("gpu", TaintEffect.NO_SCHEDULE)
+    group = NodeGroup("g", {"cpu": 8000, "pods": 10}, 1.0, taints=(taint,))
+    found = shapes.of([node("a")], [group], state(), ())
+    assert {(each.count, each.taints, each.room["cpu"]) for each in found} == {(1, (), 4000), (0, (taint,), 8000)}
+    grown = NodeGroup("g", {"cpu": 16000, "pods": 10}, 1.0, group.labels, (taint,))
+    found = shapes.of([node("a")], [grown], state(), ())
+    assert {each.room["cpu"] for each in found} == {4000, 16000}
+
+
+def test_labels_that_a_cloud_sets_on_every_node_of_a_group_count() -> None:
+    """Selectors may ask for the instance type of a group that has no node yet."""
+    term = NodeSelectorTerm((Requirement("node.kubernetes.io/instance-type", Operator.IN, ("m7i.large",)),))
+    asks = PodSpec(affinity=(term,))
+    group = NodeGroup("g", ALLOCATABLE, 1.0, instance_type="m7i.large")
+    (shape,) = Shapes().of((), [group], state(asks), ())
+    assert shape.labels == {"node.kubernetes.io/instance-type": "m7i.large"}
