@@ -1,0 +1,259 @@
+"""The slack of the planner: nodes are opened for placeholders, real pods come first, and nothing is opened twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from cagrpc.backends.simulated_behaviour import Behaviour
+from cagrpc.controllers.slack.model import SlackSettings, TargetSettings, Window
+from cagrpc.controllers.slack.schedules import Schedule, parse_cron
+from cagrpc.controllers.state import Mirror
+from cagrpc.fleet.model import Phase
+from solver.model import HOSTNAME, Limit, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement, RunningPods
+from solver.slack_model import Base, Copies, Version
+from tests.controllers.planner_world import World
+from tests.fleet.support import group
+
+COMING = 60.0
+"""Nodes are there after so long, and all is settled."""
+
+
+def fixed(count: int, cpu: int = 1000, **more: Any) -> SlackSettings:
+    return SlackSettings(targets=(TargetSettings("t", fixed=(Copies("x", PodSpec((("cpu", cpu),)), count),), **more),))
+
+
+@contextmanager
+def world(slack: SlackSettings, **more: Any) -> Iterator[World]:
+    found = World(more.pop("groups", [group("a", cpu=4000)]), slack=slack, **more)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def held(of: World) -> int:
+    assert of.slack is not None
+    return sum(sum(there.values()) for there in of.slack.state.placement.values())
+
+
+def places(of: World) -> dict[str, int]:
+    assert of.slack is not None
+    return {node: count for there in of.slack.state.placement.values() for node, count in there.items()}
+
+
+def left(of: World) -> int:
+    assert of.slack is not None
+    return sum(of.slack.state.left_over.values())
+
+
+@pytest.mark.parametrize("bind", [False, True])
+def test_nodes_are_opened_for_placeholders_once(bind: bool) -> None:
+    with world(fixed(6), bind=bind) as here:
+        here.run(COMING)
+        assert here.targets() == {"a": 2}
+        (status,) = here.increments()
+        assert status.increment.reason == "6 placeholders of the slack"
+        assert (held(here), left(here)) == (6, 0)
+        here.run(300)
+        assert len(here.increments()) == 1
+        assert len(here.loop.plans()) == 1
+
+
+@pytest.mark.parametrize("bind", [False, True])
+def test_a_burst_that_fits_starts_at_once_and_the_slack_is_restored_by_one_increment(bind: bool) -> None:
+    with world(fixed(4), bind=bind) as here:
+        here.run(COMING)
+        assert here.targets() == {"a": 1}
+        here.add(3)
+        here.run(2)
+        assert not here.pending()  # before any new node is there
+        assert (held(here), left(here)) == (1, 3)
+        assert here.slack is not None
+        assert here.slack.state.pushed_out == {"t/fixed/x": 3}
+        here.run(COMING)
+        assert here.targets() == {"a": 2}
+        assert (held(here), left(here), len(here.increments())) == (4, 0, 2)
+        assert here.slack.state.pushed_out == {}
+
+
+def test_without_slack_the_same_burst_waits_for_a_node() -> None:
+    with world(SlackSettings()) as here:
+        here.run(COMING)
+        here.add(3)
+        here.run(2)
+        assert len(here.pending()) == 3
+        here.run(COMING)
+        assert not here.pending()
+
+
+@pytest.mark.parametrize("bind", [False, True])
+def test_pods_and_placeholders_are_planned_together(bind: bool) -> None:
+    """One large node is cheaper than two small ones; one after the other they would have got these."""
+    groups = [group("small", cpu=4000, price=0.2), group("large", cpu=8000, price=0.3)]
+    with world(fixed(4), groups=groups, bind=bind) as here:
+        here.add(4)
+        here.run(COMING)
+        assert here.targets() == {"large": 1}
+        (status,) = here.increments()
+        assert status.increment.reason == "4 pods, ns/pod-1 among them; 4 placeholders of the slack"
+        (record,) = here.loop.plans()
+        assert (record.pods, record.placeholders, record.unplaced_placeholders) == (4, 4, ())
+
+
+def test_real_pods_come_first_and_placeholders_without_room_are_told_apart() -> None:
+    with world(fixed(4), limits=[Limit("nodes", {"nodes": 1})]) as here:
+        here.add(3)
+        here.run(COMING)
+        assert not here.pending()
+        assert here.targets() == {"a": 1}
+        assert (held(here), left(here)) == (1, 3)
+        record = here.loop.plans()[-1]
+        (told,) = record.unplaced_placeholders
+        assert (told.example, told.count, record.unplaced) == ("t/fixed/x", 3, ())
+        assert not [note for note in here.notes if note.warning]
+        assert here.slack is not None
+        assert here.slack.state.pushed_out == {}  # they never had room
+        rounds = len(here.loop.plans())
+        here.run(120)
+        assert len(here.loop.plans()) <= rounds + 3  # tried again now and then
+
+
+def test_while_nodes_come_nothing_more_is_opened() -> None:
+    with world(fixed(4)) as here:
+        here.backend.set_behaviour("*", Behaviour(boot_seconds=200.0))
+        here.run(150)
+        assert left(here) == 4
+        assert here.targets() == {"a": 1}
+        here.add(2)  # they take the room of the node that comes, and another one comes for the placeholders
+        here.run(20)
+        assert here.targets() == {"a": 2}
+        here.run(400)
+        assert not here.pending()
+        assert (held(here), left(here), here.targets()) == (4, 0, {"a": 2})
+
+
+def test_a_shortage_is_waited_out() -> None:
+    with world(fixed(2)) as here:
+        here.backend.set_behaviour("*", Behaviour(stock=0))
+        here.run(30)
+        assert here.targets() == {}
+        here.backend.set_behaviour("*", Behaviour(boot_seconds=5.0))
+        here.run(600)
+        assert (held(here), here.targets()) == (2, {"a": 1})
+
+
+def test_r1_2_after_a_restart_placeholders_are_where_they_were() -> None:
+    with world(fixed(6)) as here:
+        here.run(COMING)
+        here.add(3)
+        here.run(COMING)
+        before = places(here)
+        here.restart()
+        assert places(here) == {}
+        here.step()
+        assert places(here) == before
+        here.run(120)
+        assert (places(here), len(here.increments(Phase.DONE))) == (before, 2)
+
+
+def test_placeholders_that_are_held_stay_when_others_need_a_node() -> None:
+    with world(fixed(4, cpu=2000)) as here:
+        here.run(COMING)
+        before = places(here)
+        assert sorted(before.values()) == [2, 2]
+        assert here.slack_settings is not None
+        here.slack_settings = fixed(5, cpu=2000)
+        here.restart()
+        here.run(COMING)
+        assert here.targets() == {"a": 3}
+        after = places(here)
+        assert {name: after[name] for name in before} == before
+
+
+def test_they_move_rather_than_have_a_node_opened() -> None:
+    """Two of 2 cpu are scattered over nodes with pods of 1 cpu each; one of 3 cpu is wanted beside them."""
+    with world(fixed(2, cpu=2000)) as here:
+        here.add(1)
+        here.run(COMING)
+        assert here.targets() == {"a": 2}
+        assert sorted(places(here).values()) == [1, 1]
+        both = (Copies("y", PodSpec((("cpu", 3000),)), 1), Copies("x", PodSpec((("cpu", 2000),)), 2))
+        here.slack_settings = SlackSettings(targets=(TargetSettings("t", fixed=both),))
+        here.restart()
+        here.run(COMING)
+        assert here.targets() == {"a": 2}
+        assert (held(here), left(here)) == (3, 0)
+
+
+def test_a_rate_follows_what_pods_request() -> None:
+    target = TargetSettings("t", 0.5, version=Version.EVEN, base=Base.REQUESTED, granularity=4)
+    with world(SlackSettings(targets=(target,))) as here:
+        here.run(30)
+        assert here.targets() == {}
+        here.add(4)
+        here.run(COMING)
+        assert (held(here), here.targets()) == (2, {"a": 2})  # half of 4 cpu, in quarters of a node
+        for uid in list(here.cluster.pods)[:2]:
+            del here.cluster.pods[uid]
+        here.run(5)
+        assert held(here) == 1
+
+
+def test_a_window_holds_more_while_it_is_open() -> None:
+    with world(fixed(1)) as here:
+        opens = int(here.clock() % 3600 // 60) + 2
+        window = Window(
+            Schedule(parse_cron(f"{opens % 60} * * * *"), ZoneInfo("UTC"), 120.0),
+            fixed=(Copies("x", PodSpec((("cpu", 1000),)), 6),),
+        )
+        here.slack_settings = fixed(1, windows=(window,))
+        here.restart()
+        here.run(COMING)
+        assert (held(here), here.targets()) == (1, {"a": 1})
+        here.run(120)
+        assert (held(here), here.targets()) == (6, {"a": 2})
+        here.run(120)
+        assert held(here) == 1
+
+
+def test_r8_mirrors_that_keep_apart_have_nodes_of_their_own() -> None:
+    term = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, ("db",)),)))
+    spec = PodSpec((("cpu", 500),), labels=(("app", "db"),), pod_anti_affinity=(term,))
+    with world(SlackSettings()) as here:
+        here.cluster.mirrors = (Mirror("deployment/x/db", "x", spec, 3),)
+        here.run(COMING)
+        assert here.targets() == {"a": 3}
+        assert sorted(places(here).values()) == [1, 1, 1]
+
+
+def test_r9_mirrors_select_their_nodes() -> None:
+    groups = [group("a", cpu=4000), replace(group("b", cpu=4000, price=9.0), labels={"disk": "ssd"})]
+    with world(SlackSettings(), groups=groups) as here:
+        spec = PodSpec((("cpu", 500),), node_selector=(("disk", "ssd"),))
+        here.cluster.mirrors = (Mirror("deployment/x/y", "x", spec, 1),)
+        here.run(COMING)
+        assert here.targets() == {"b": 1}
+
+
+def test_room_that_is_kept_for_requests_holds_no_slack() -> None:
+    with world(fixed(4)) as here:
+        here.run(COMING)
+        (name,) = places(here)
+        here.kept = {name: (RunningPods(PodSpec((("cpu", 3000),)), 1),)}
+        here.run(COMING)
+        assert places(here)[name] == 1
+        assert (held(here), here.targets()) == (4, {"a": 2})
+
+
+def test_what_it_costs_is_the_share_of_the_nodes() -> None:
+    with world(fixed(2)) as here:
+        here.run(COMING)
+        assert here.slack is not None
+        price = group("a", cpu=4000).price_usd_per_hour
+        assert here.slack.state.cost_usd_per_hour == {"t": pytest.approx(price / 2)}
