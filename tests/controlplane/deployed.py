@@ -9,11 +9,20 @@ from typing import Any
 
 import yaml
 
-from tests.controlplane.api import Api
+from tests.controlplane.api import Api, Refused
 from tests.controlplane.processes import wait_for
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_REMOVED = (
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "Deployment",
+    "PriorityClass",
+    "Role",
+    "RoleBinding",
+)
 JOURNAL = ("/apis/cagrpc.io/v1alpha1/increments", "/apis/cagrpc.io/v1alpha1/fleetrecords")
 
 
@@ -52,6 +61,33 @@ def remove_crds(admin: Api, name: str = "crds.yaml") -> None:
     wait_for(lambda: not names & {found["metadata"]["name"] for found in admin.items(CRDS)}, "they are gone")
 
 
+def remove(admin: Api, *names: str) -> None:
+    """What these files define, allow and run; gone when this returns. What only stands there stays."""
+    found = [document for name in dict.fromkeys(names) for document in documents(name)]
+    found = [each for each in found if each["kind"] in _REMOVED]
+    paths = [_path(admin, each) for each in found]
+    for path, each in zip(paths, found, strict=True):
+        admin.delete(path)
+        if each["kind"] == "Deployment":
+            _end_pods(admin, each)
+    for path in paths:
+        wait_for(lambda path=path: not _there(admin, path), f"{path} is gone")  # type: ignore[misc]
+
+
+def _end_pods(admin: Api, deployment: Mapping[str, Any]) -> None:
+    """There is no kubelet that would."""
+    pods = f"/api/v1/namespaces/{deployment['metadata']['namespace']}/pods"
+    labels = deployment["spec"]["selector"]["matchLabels"]
+    of_it = {"labelSelector": ",".join(f"{key}={value}" for key, value in labels.items())}
+
+    def gone() -> bool:
+        for pod in admin.items(pods, **of_it):
+            admin.delete(f"{pods}/{pod['metadata']['name']}", gracePeriodSeconds=0)
+        return not admin.items(pods, **of_it)
+
+    wait_for(gone, "its pods are gone")
+
+
 def clear_journal(admin: Api) -> None:
     for path in JOURNAL:
         admin.delete(path)
@@ -60,6 +96,16 @@ def clear_journal(admin: Api) -> None:
 def established(admin: Api, name: str) -> bool:
     conditions = admin.get(f"{CRDS}/{name}").get("status", {}).get("conditions") or ()
     return any(found["type"] == "Established" and found["status"] == "True" for found in conditions)
+
+
+def _there(admin: Api, path: str) -> bool:
+    try:
+        admin.get(path)
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        return False
+    return True
 
 
 def _path(admin: Api, document: dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from cagrpc.controllers.settings import START_UP_TAINT
 from tests.cli.conftest import Serving, configuration, serve
 from tests.controlplane.cluster import Cluster
@@ -62,7 +64,12 @@ class Live:
             kubernetes={"kubeconfig": str(self.cluster.plane.kubeconfig()), "journal": "sqlite", **kubernetes},
             **({} if slack is None else {"slack": dict(slack)}),
             planner={"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 4, **(planner or {})},
+            **({"slack": dict(slack)} if slack is not None else {}),
         )
+
+    def write(self, configuration: Mapping[str, Any]) -> None:
+        """A configuration as it is."""
+        self._configuration.write_text(yaml.safe_dump(dict(configuration)))
 
     def start(self) -> Serving:
         self._serving = serve(self.directory / "state", "--config", self._configuration)
@@ -152,7 +159,7 @@ class Live:
     def _what_it_says(self) -> str:
         lines = [f"pools {self.pools()}, held {self.held()}", *self.serving.log().splitlines()[-LOG_LINES_SHOWN:]]
         if self.serving.process.poll() is None:
-            lines += [f"{page}: {self.serving.get(page)}" for page in ("/status", "/increments", "/plans")]
+            lines += [f"{page}: {self.serving.get(page)}" for page in ("/status", "/increments", "/plans", "/slack")]
         return "\n".join(lines)
 
     def wait_until_settled(self) -> None:
