@@ -44,7 +44,7 @@ def test_the_oldest_pods_go_to_standing_nodes_then_coming_then_new_ones_and_the_
         certificate=Certificate(Status.OPTIMAL, 0, 0, 0, (), 0),
         elapsed_seconds=0,
     )
-    handed = hand_out(Course(plan, (Slot("a", {0: 2}, {}),), 0.0), asked)
+    handed = hand_out(Course(asked.problem, plan, (Slot("a", {0: 2}, {}),), 0.0), asked)
     numbers = {name: [pod.created_at_seconds for pod in pods] for name, pods in handed.existing.items()}
     assert numbers == {"standing": [0, 1], "coming": [2]}
     assert [[pod.created_at_seconds for pod in node.pods] for node in handed.new] == [[3, 4]]
@@ -65,7 +65,7 @@ def test_only_pods_that_may_be_bound_are_bound_and_the_scheduler_gets_the_others
         elapsed_seconds=0,
     )
     slots = (Slot("a", {0: 2}, {0: 1}), Slot("a", {0: 2}, {0: 1}, wave=1), Slot("b", {0: 1}, {0: 1}, wave=1))
-    handed = hand_out(Course(plan, slots, 0.0), asked)
+    handed = hand_out(Course(asked.problem, plan, slots, 0.0), asked)
     assert [pod.created_at_seconds for pod in handed.existing["standing"]] == [1]
     assert [[pod.created_at_seconds for pod in node.pods] for node in handed.new] == [[0, 3], [2, 5], [4]]
     assert [node.wave for node in handed.new] == [0, 1, 1]
@@ -161,3 +161,17 @@ def test_a_gang_that_has_lost_a_pod_is_planned_anew() -> None:
     part = (_node("a", 1, 2, gangs={"g": (2,)}), _node("b", 3, gangs={"g": (3,)}))
     assert still_wanted(part, lambda pod: pod.uid != "uid-3") is None
     assert still_wanted(part, lambda pod: pod.uid != "uid-1") == part
+
+
+def test_a_node_for_placeholders_is_wanted_whoever_is_bound_meanwhile() -> None:
+    part = (_node("a", 1), NewNode("a", (), placeholders=3), _node("a"))
+    assert still_wanted(part, lambda _: False) == part[1:2]
+    assert still_wanted(part, lambda _: True) == part
+
+
+def test_an_increment_tells_whom_it_is_for() -> None:
+    groups = {"a": group("a")}
+    for_both = (_node("a", 1), NewNode("a", (), placeholders=3))
+    assert increment(for_both, groups, "plan", 0.0).reason == "1 pods, ns/pod-1 among them; 3 placeholders of the slack"
+    assert increment(for_both[1:], groups, "plan", 0.0).reason == "3 placeholders of the slack"
+    assert increment((NewNode("a", ()),), groups, "plan", 0.0).reason == "spare nodes"

@@ -267,7 +267,7 @@ class PlannerLoop:
             )
         )
         if unplaced:
-            self._unexplained = _Unexplained(record_id, problem, plan, handed, unplaced)
+            self._unexplained = _Unexplained(record_id, carried.problem, plan, handed, unplaced)
         if outcome.unreached is not None:
             raise outcome.unreached
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from cagrpc.controllers.planner.aside import put_aside
 from cagrpc.controllers.planner.problem import Question, class_key
 from cagrpc.controllers.settings import PlannerSettings, Realise
 from solver.model import Budget, Plan, Problem
@@ -37,8 +38,10 @@ class Slot:
 class Course:
     """What is to be done for a plan."""
 
+    problem: Problem
+    """Without the placeholders that are put aside."""
     plan: Plan
-    """With pods where they end up, and the nodes that are ordered."""
+    """The one of `problem`, with pods where they end up, and the nodes that are ordered."""
     slots: tuple[Slot, ...]
     """Its new nodes."""
     planned_cost_per_hour: float
@@ -69,17 +72,19 @@ def course(asked: Question, problem: Problem, plan: Plan, settings: PlannerSetti
         cls.index: sum(pod.bindable for pod in asked.pods.get(class_key(cls), ())) if binds else 0
         for cls in plan.pod_classes
     }
+    problem, plan = put_aside(problem, plan)
+    if not plan.existing and all(bindable[cls.index] == cls.count for cls in plan.pod_classes if not cls.placeholder):
+        return _as_planned(problem, plan, binds=binds)
     if not asked.pods:  # placeholders are where we say
-        return _as_planned(plan, binds=False)
-    if not plan.existing and all(bindable[cls.index] == cls.count for cls in plan.pod_classes):
-        return _as_planned(plan, binds=binds)
+        return _as_planned(problem, plan, binds=False)
     profile = Profile(Scoring(settings.scoring.value))
     try:
         found = realise(problem, plan, budget, profile, may_bind=bindable, waves=1 if binds else WAVES)
     except Exception as error:  # or nothing would be ordered, in this round and the next
         log.exception("the plan is carried out as it is, for its realisation failed")
-        return replace(_as_planned(plan, binds=binds), repairs=(f"not realised: {error!r:.500}",))
+        return replace(_as_planned(problem, plan, binds=binds), repairs=(f"not realised: {error!r:.500}",))
     return Course(
+        problem,
         found.plan,
         tuple(Slot(each.node_group, each.pods, each.bound, each.wave) for each in found.placements),
         found.planned_cost_usd_per_hour,
@@ -90,10 +95,10 @@ def course(asked: Question, problem: Problem, plan: Plan, settings: PlannerSetti
     )
 
 
-def _as_planned(plan: Plan, *, binds: bool) -> Course:
+def _as_planned(problem: Problem, plan: Plan, *, binds: bool) -> Course:
     slots = tuple(
         Slot(nodes.node_group, nodes.pods, nodes.pods if binds else {})
         for nodes in plan.nodes
         for _ in range(nodes.count)
     )
-    return Course(plan, slots, plan.certificate.cost_usd_per_hour)
+    return Course(problem, plan, slots, plan.certificate.cost_usd_per_hour)
