@@ -55,12 +55,12 @@ class SlackObject:
         self._clock = clock
         self._uid = ""
         self._written: tuple[SlackState, str] | None = None
-        self._next = float("-inf")
+        self._write_at = self._look_at = float("-inf")
 
     def owner(self) -> Mapping[str, Any]:
         """metav1.OwnerReference of the object, which is made where there is none."""
         if not self._uid:
-            self._uid = str(self._there()["metadata"]["uid"])
+            self._there()
         return {"apiVersion": _API, "kind": "Slack", "name": NAME, "uid": self._uid}
 
     def placements(self) -> Placement:
@@ -75,29 +75,29 @@ class SlackObject:
     def write(self, state: SlackState) -> None:
         now, told = self._clock(), (state, self._carrier())
         if told == self._written:
-            if now >= self._next:
-                self._look()
-        elif now >= self._next or self._written is None or told[1] != self._written[1]:
+            if now >= self._look_at:
+                self._there()  # somebody may have deleted it
+        elif now >= self._write_at or self._written is None or told[1] != self._written[1]:
             self._tell(*told)
 
-    def _look(self) -> None:
-        """Somebody may have deleted it."""
-        found = self._there()
-        self._next = self._clock() + LOOK_SECONDS
-        if found["metadata"]["uid"] != self._uid:
-            self._uid, self._written = str(found["metadata"]["uid"]), None
-
     def _tell(self, state: SlackState, carrier: str) -> None:
-        self._next = self._clock() + WRITE_SECONDS
+        self._write_at = self._clock() + WRITE_SECONDS
         try:
             self._client.patch(f"{self._path}/status", {"status": status(state, carrier)})
         except NotFound:
-            self._uid, self._written = "", None
             self._there()
             raise Conflict(f"{self._path} was not there; it is made anew") from None
         self._written = state, carrier
 
     def _there(self) -> dict[str, Any]:
+        found = self._found()
+        uid = str(found["metadata"]["uid"])
+        if uid != self._uid:
+            self._uid, self._written = uid, None  # another one: nothing is written there
+        self._look_at = self._clock() + LOOK_SECONDS
+        return found
+
+    def _found(self) -> dict[str, Any]:
         try:
             return self._client.get(self._path)
         except NotFound:
