@@ -202,3 +202,12 @@ def test_a_time_zone_is_suggested() -> None:
     )
     with pytest.raises(InvalidConfiguration, match='did you mean "Europe/Berlin"'):
         parse_settings(BASE + text, "c.yaml", Path())
+
+
+def test_the_example_of_the_documentation_is_one() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "slack.md").read_text()
+    example = text.partition("```yaml\n")[2].partition("```")[0]
+    settings = parse_settings(BASE + example, "c.yaml", Path()).slack
+    assert settings is not None
+    assert [each.name for each in settings.targets] == ["general", "builds"]
+    assert settings.exclude.covers("databases", {})
