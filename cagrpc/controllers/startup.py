@@ -52,6 +52,10 @@ class HeldNodes(Protocol):
         """Of a pod that is still pending."""
         ...
 
+    def news_of(self, uid: str) -> int | None:
+        """A number that grows when such a pod has changed."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
@@ -96,7 +100,7 @@ class StartUp:
         self._fleet = fleet
         self._view = view
         self._binds = realise is Realise.BIND
-        self._waves = Waves(clock, lambda uid: view.pod_of(uid) is not None)
+        self._waves = Waves(clock, view.news_of)
         self._requests_known = requests_known
         self._clock = clock
         self._lifted: dict[str, float] = {}

@@ -102,6 +102,11 @@ class ClusterView:
         """Where pause pods of the slack are, as they are known."""
         return self._model.pause_pods()
 
+    def news_of(self, uid: str) -> int | None:
+        """How often a pod that waits was seen: more often each time the scheduler has tried it and told another
+        reason. None where it does not wait."""
+        return self._model.news_of(uid)
+
     def gang(self, name: str) -> GangCount | None:
         """All pods of a gang, by its name; None where there are none, or not all has been listed once."""
         return None if self._unknown() else self._model.gang(name)

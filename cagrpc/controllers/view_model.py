@@ -132,15 +132,21 @@ class ClusterModel:
     def arrivals(self) -> Arrivals:
         with self._lock:
             waiting = self._pods.waiting
-            first = next(iter(waiting.values()))[0] if waiting else None
-            last = next(reversed(waiting.values()))[0] if waiting else None
+            first = next(iter(waiting.values())).since if waiting else None
+            last = next(reversed(waiting.values())).since if waiting else None
             return Arrivals(len(waiting), first, last, self._to_come)
 
     def pod_of(self, uid: str) -> PodRef | None:
         """A pod that waits."""
         with self._lock:
             known = self._pods.waiting.get(uid)
-            return known[1] if known else None
+            return known.ref if known else None
+
+    def news_of(self, uid: str) -> int | None:
+        """How often a pod that waits was seen; None where it does not wait."""
+        with self._lock:
+            known = self._pods.waiting.get(uid)
+            return known.news if known else None
 
     def gang(self, name: str) -> GangCount | None:
         with self._lock:

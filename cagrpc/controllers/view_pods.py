@@ -18,6 +18,16 @@ _TAKING = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED)
 """Whose requests are taken from a node."""
 
 
+class _Waiting(NamedTuple):
+    """A pod that waits."""
+
+    ref: PodRef
+    since: float
+    """When it was seen first."""
+    news: int
+    """How often it was seen. The scheduler writes to a pod why it does not fit, each time that has changed."""
+
+
 class _Placed(NamedTuple):
     """A pod, as it is counted."""
 
@@ -62,8 +72,8 @@ class Pods:
         """`slack` is kept up to date, too."""
         self._slack = slack
         self.classes = Classes()
-        self.waiting: OrderedDict[str, tuple[float, PodRef]] = OrderedDict()
-        """Those that wait, with when they were seen first, in that order."""
+        self.waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        """In the order in which they were seen first."""
         self.consumers = Consumers()
         self.warnings: dict[str, str] = {}
         self._nodes = nodes
@@ -147,4 +157,4 @@ class Pods:
             self.waiting.pop(key, None)
         else:
             known = self.waiting.get(key)
-            self.waiting[key] = known[0] if known else self._clock(), ref
+            self.waiting[key] = _Waiting(ref, known.since, known.news + 1) if known else _Waiting(ref, self._clock(), 1)

@@ -14,9 +14,11 @@ from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, Phase
 TOGETHER_SECONDS = 60.0
 """How long the first increments of a plan wait for its others: one slow group must not keep all pods waiting."""
 SETTLED_SECONDS = 3.0
-"""A wave has had its effect once no pod of the plan was bound for so long. The scheduler tries pods again at once while
-it has nothing better to do (SchedulerPopFromBackoffQ)."""
-LONGEST_WAVE_SECONDS = 60.0
+"""A wave has had its effect once no pod of the plan was bound for so long, and none was turned away for another reason
+than before: nodes of a wave change the reason of all that they do not help, so that it is seen how the scheduler comes
+from pod to pod, a hundred in a second on a small machine. It tries pods again at once while it has nothing better to do
+(SchedulerPopFromBackoffQ)."""
+LONGEST_WAVE_SECONDS = 120.0
 """A wave after which pods come and go all the time ends all the same."""
 
 _ON_ITS_WAY = (Phase.PLANNED, Phase.CREATING)
@@ -32,18 +34,19 @@ class _Course:
     """Up to which nodes are let go; None before the first."""
     since: float = 0.0
     """When that wave began."""
-    waiting: int = -1
-    """Pods that waited at the last look."""
+    news: tuple[int, int] = (-1, -1)
+    """Pods that waited at the last look, and how often they had changed."""
     changed_at: float = 0.0
     """When that changed last."""
 
 
 class Waves:
-    """For one thread. `clock` counts seconds; `waits` says of a pod's key whether it is pending still."""
+    """For one thread. `clock` counts seconds; `news_of` says of a pod's key how often it has changed, None where it
+    does not wait any more."""
 
-    def __init__(self, clock: Callable[[], float], waits: Callable[[str], bool]) -> None:
+    def __init__(self, clock: Callable[[], float], news_of: Callable[[str], int | None]) -> None:
         self._clock = clock
-        self._waits = waits
+        self._news_of = news_of
         self._courses: dict[str, _Course] = {}
 
     def due(self, snapshot: FleetSnapshot, held: AbstractSet[str]) -> Mapping[str, Sequence[HeldNode]]:
@@ -76,9 +79,11 @@ class Waves:
         others_come = any(status.phase in _ON_ITS_WAY for status in all_of_it)
         if course.wave is None and others_come and now - course.ready_at < TOGETHER_SECONDS:
             return None
-        waiting = sum(map(self._waits, {pod for status in all_of_it for pod in status.increment.pods}))
-        if waiting != course.waiting:
-            course.waiting, course.changed_at = waiting, now
+        of_pods = map(self._news_of, {pod for status in all_of_it for pod in status.increment.pods})
+        of_waiting = [news for news in of_pods if news is not None]
+        waiting, news = len(of_waiting), (len(of_waiting), sum(of_waiting))
+        if news != course.news:
+            course.news, course.changed_at = news, now
         left = [node.wave for status in ready for node in status.held if node.instance_id in held]
         if course.wave is None:
             return _begun(course, min(left, default=0), now)

@@ -276,6 +276,16 @@ def test_pods_in_flight_are_left_out_and_still_arrived() -> None:
     assert fed.model.pod_of("uid-a") == PodRef("uid-a", "default", "a", 100)
 
 
+def test_each_change_of_a_pod_that_waits_is_news() -> None:
+    fed = Fed()
+    fed.put(pod("a"))
+    assert (fed.model.news_of("uid-a"), fed.model.news_of("uid-b")) == (1, None)
+    fed.put(pod("a", labels={"new": "label"}))
+    assert fed.model.news_of("uid-a") == 2
+    fed.put(pod("a", node="n1"))
+    assert fed.model.news_of("uid-a") is None
+
+
 def test_arrivals_know_the_first_and_the_last() -> None:
     fed = Fed()
     assert fed.model.arrivals().first_seen_at_seconds is None

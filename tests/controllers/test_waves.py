@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from cagrpc.controllers.waves import LONGEST_WAVE_SECONDS, SETTLED_SECONDS, TOGETHER_SECONDS, Waves
@@ -23,10 +24,11 @@ class Stage:
     now: float = 0.0
     waiting: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
+    news: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.waiting = {pod for status in self.increments for pod in status.increment.pods}
-        self.waves = Waves(lambda: self.now, self.waiting.__contains__)
+        self.waves = Waves(lambda: self.now, lambda pod: self.news[pod] if pod in self.waiting else None)
 
     def look(self) -> set[str]:
         """Lets go of what is due; every node that is let go by now."""
@@ -81,6 +83,17 @@ def test_the_next_wave_begins_once_nothing_lands_any_more() -> None:
     assert stage.look() == {"a0", "a1"}
     stage.now += SETTLED_SECONDS
     assert stage.look() == {"a0", "a1", "b0"}
+
+
+def test_a_wave_lasts_as_long_as_the_scheduler_tries_its_pods() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0, 1, 1)])
+    for pod in ("pod-a0", "pod-a1", "pod-a2"):
+        assert stage.look() == {"a0"}
+        stage.now += SETTLED_SECONDS - 0.1
+        stage.news[pod] += 1
+    assert stage.look() == {"a0"}
+    stage.now += SETTLED_SECONDS
+    assert stage.look() == {"a0", "a1", "a2"}
 
 
 def test_with_no_pod_left_the_rest_is_let_go() -> None:
