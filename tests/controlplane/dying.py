@@ -1,7 +1,8 @@
 """`cagrpc` that dies by SIGKILL at a step of what it changes: `python -m tests.controlplane.dying STEP ARGUMENT...`.
 
 Steps are told on standard error, one a line, after `step: `: just before and just after each commit of the journal,
-each order and deletion of the backend, and each write of a pod or Node. `STEP#3` is the third one of its name.
+each order and deletion of the backend, and each write of a pod, a Node (its booking labels by name) or the status of a
+ProvisioningRequest. `STEP#3` is the third one of its name.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from threading import Lock
 from typing import Any
 
 from cagrpc.backends.simulated import SimulatedBackend
 from cagrpc.cli.main import main
+from cagrpc.controllers.requests.model import BOOKING_LABELS
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.records import Changes
 from cagrpc.kube.client import Client
@@ -59,8 +61,14 @@ def commit(changes: Changes) -> str:
     return f"commit {','.join(phases)}" if phases else ""
 
 
-def write(path: str, *_: Any, **__: Any) -> str:
+def write(path: str, body: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> str:
     """Of the cluster, for `create` and `patch`."""
+    if "/provisioningrequests/" in path and path.endswith("/status"):
+        return "tell"
+    labels = ((body or {}).get("metadata") or {}).get("labels") or {}
+    booked = {bool(value) for label, value in labels.items() if label.startswith(BOOKING_LABELS)}
+    if booked and path.startswith("/api/v1/nodes/"):
+        return "book" if True in booked else "unbook"
     if path.endswith("/binding"):
         return "bind"
     if path == "/api/v1/nodes":

@@ -1,0 +1,173 @@
+"""How fast ProvisioningRequests are decided by the whole of `cagrpc serve`, over a real API server and etcd.
+
+    python -m bench.requests_live [--requests 1000] [--drive plan|assist]
+
+It starts the control plane of the tests. One request of 32 pod sets of 16,384 pods each comes to a server that has been
+running for a moment: told is the time from before it is created until its increment is in the journal. Then, with a
+server of their own, many small ones are created at once: told is the time from before the first is created until the
+last has been decided, and what the server took of a core then and in the half minute after. Rows are Markdown, for
+docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from bench.provisioning_requests import MOST_PODS, SETS, small_requests, small_sets
+from bench.table import machine, machine_line
+from solver.model import PodSpec
+from solver.quantities import format_quantity
+from tests.controlplane.cluster import Cluster, pod_spec
+from tests.controlplane.live import Live
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.provisioning import Requests
+
+REST_SECONDS = 30.0
+PATIENCE_SECONDS = 300.0
+_MAKERS = 8
+_SETTLE_SECONDS = 5.0
+_SHARE = 4
+"""Pods of so small a part of the usual ones, on nodes that are not the smallest, that half a million fit the nodes that
+one increment may have."""
+_LARGE = {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Gt", "values": ["15"]}
+_DECIDED = frozenset({"Accepted", "Provisioned", "Failed"})
+_numbers = count(1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=1000, help="small ones")
+    parser.add_argument("--drive", choices=["plan", "assist"], action="append")
+    arguments = parser.parse_args()
+    print(f"Machine: {machine_line(machine())}.\n")
+    print("| what | `drive` | in s | CPU s | node groups | new nodes |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "plane").mkdir()
+        plane = ControlPlane(Path(directory) / "plane")
+        try:
+            for drive in arguments.drive or ["plan", "assist"]:
+                print(big(plane, Path(directory), drive), flush=True)
+            print(many(plane, Path(directory), arguments.requests), flush=True)
+        finally:
+            plane.close()
+
+
+def big(plane: ControlPlane, directory: Path, drive: str) -> str:
+    """Its instances take long to start: what becomes of them is not measured."""
+    with served(plane, directory, drive, 3600.0, [_LARGE]) as requests:
+        sets = {}
+        for pods in small_sets():
+            requests.template(pods.name, quantities(pods.spec, _SHARE))
+            sets[pods.name] = MOST_PODS
+        _settle(requests.live)
+        began, used = time.time(), _cpu_seconds(requests.live)
+        requests.create("big", sets)
+        (increment,) = _until(requests.live.increments)
+        seconds, used = time.time() - began, _cpu_seconds(requests.live) - used
+        nodes = sum(increment["deltas"].values())
+        return _row(f"{SETS} pod sets of {MOST_PODS:,} pods", drive, seconds, used, _groups(requests), nodes)
+
+
+def many(plane: ControlPlane, directory: Path, number: int) -> str:
+    with served(plane, directory, "plan", boot_seconds=5.0) as requests:
+        wanted = [
+            {_template(requests, pods.spec): pods.count for pods in each.pod_sets} for each in small_requests(number)
+        ]
+        _settle(requests.live)
+        began, used = time.time(), _cpu_seconds(requests.live)
+        with ThreadPoolExecutor(_MAKERS) as pool:
+            list(pool.map(lambda each: requests.create(f"small-{each[0]}", each[1]), enumerate(wanted)))
+        _until(lambda: all(map(_decided, requests.admin.items(requests.path()))))
+        seconds, used = time.time() - began, _cpu_seconds(requests.live) - used
+        told = _row(f"{number:,} small requests", "plan", seconds, used, _groups(requests), requests.live.ordered())
+        _until(lambda: set(requests.live.phases()) <= {"done", "rolled-back"})
+        used = _cpu_seconds(requests.live)
+        time.sleep(REST_SECONDS)
+        share = (_cpu_seconds(requests.live) - used) / REST_SECONDS
+        return f"{told}\n| the same at rest, {100 * share:.1f} % of a core | plan | {REST_SECONDS:.0f} | | | |"
+
+
+@contextmanager
+def served(
+    plane: ControlPlane, directory: Path, drive: str, boot_seconds: float, requirements: Sequence[Any] = ()
+) -> Iterator[Requests]:
+    """A namespace and a server over the catalogue, as far as the requirements go."""
+    number = next(_numbers)
+    state = directory / f"server-{number}"
+    state.mkdir()
+    cluster = Cluster(plane, f"bench-{number}")
+    live = Live(cluster, state)
+    requests = Requests(live)
+    try:
+        live.configure(
+            [{"name": "any", "requirements": list(requirements)}], {"*": {"boot_seconds": boot_seconds}}, drive=drive
+        )
+        live.start()
+        yield requests
+    finally:
+        live.close()
+        requests.close()
+        cluster.tidy()
+
+
+def quantities(spec: PodSpec, share: int = 1) -> dict[str, str]:
+    return {name: format_quantity(name, amount // share) for name, amount in spec.requests}
+
+
+def _template(requests: Requests, spec: PodSpec) -> str:
+    """Its PodTemplate, which is made where there is none; with what is scheduled by of the pod's resources alone."""
+    asked = quantities(spec)
+    name = "-".join(f"{resource.rpartition('/')[2]}-{amount}" for resource, amount in asked.items()).lower()
+    body = {"metadata": {"name": name}, "template": {"spec": pod_spec(asked)}}
+    requests.admin.ensure(requests.cluster.path("podtemplates"), body)
+    return name
+
+
+def _decided(document: Mapping[str, Any]) -> bool:
+    return any(each["type"] in _DECIDED for each in document.get("status", {}).get("conditions", ()))
+
+
+def _settle(live: Live) -> None:
+    """The server is warm: what it compiles first is compiled, and it has seen the templates."""
+    _until(lambda: live.serving.get("/status")["provisioning_requests"]["waits_for"] == "")
+    time.sleep(_SETTLE_SECONDS)
+
+
+def _until(found: Callable[[], Any]) -> Any:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not (answer := found()):
+        if time.monotonic() > end:
+            message = f"not within {PATIENCE_SECONDS:.0f} s"
+            raise TimeoutError(message)
+        time.sleep(0.05)
+    return answer
+
+
+def _cpu_seconds(live: Live) -> float:
+    """Of the server's process, so far (`proc(5)`: utime and stime)."""
+    fields = Path(f"/proc/{live.serving.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _groups(requests: Requests) -> int:
+    with urllib.request.urlopen(f"http://{requests.live.serving.endpoints['http']}/metrics", timeout=5) as answer:
+        return sum(line.startswith(b"cagrpc_target_size{") for line in answer)
+
+
+def _row(what: str, drive: str, seconds: float, cpu: float, groups: int, nodes: int) -> str:
+    return f"| {what} | {drive} | {seconds:.2f} | {cpu:.1f} | {groups:,} | {nodes:,} |"
+
+
+if __name__ == "__main__":
+    main()
