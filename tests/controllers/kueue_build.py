@@ -202,7 +202,8 @@ class World:
         self.workload["status"]["conditions"] = [*kept, *conditions]
 
     def kueue_evicts(self, since: float | None = None) -> None:
-        """As Kueue's eviction: checks are reset, and one that was Retry is counted."""
+        """As Kueue's eviction: checks are reset, and one that was Retry is counted. Its server-side apply leaves what
+        is another manager's: the pod sets' updates and the pause."""
         self.kueue_says(condition("Evicted", since=since or self.now), condition("Admitted", False))
         for each in self.workload["status"]["admissionChecks"]:
             if each["state"] == wire.PENDING:
@@ -210,7 +211,6 @@ class World:
             count = each.pop("retryCount", 0)
             if each["state"] == wire.RETRY:
                 each["retryCount"] = count + 1
-            each.pop("podSetUpdates", None)
             each |= {"state": wire.PENDING, "message": "Reset to Pending after eviction"}
 
     def kueue_reserves(self) -> None:

@@ -440,7 +440,32 @@ def test_after_a_preemption_it_begins_anew() -> None:
     assert [each.name for each in writes.in_the_way if each.resource == "provisioningrequests"] == [ONE]
     assert (world.made, list(world.requests)) == ([ONE, ONE], [ONE])
     assert "status" not in world.requests[ONE]
-    assert world.state["state"] == PENDING
+    assert (world.state["state"], world.state.get("podSetUpdates")) == (PENDING, None)
+
+
+def test_updates_that_an_eviction_left_are_never_ready_ones() -> None:
+    world = admitted()
+    world.kueue_evicts()
+    assert world.state["podSetUpdates"]
+    world.settle()
+    world.configs[CHECK] = config(managedResources=["nvidia.com/gpu"])
+    world.kueue_reserves()
+    world.settle()
+    assert (world.state["state"], world.state.get("podSetUpdates"), world.requests) == (READY, None, {})
+
+
+def test_a_workload_that_is_activated_again_after_its_last_attempt_has_all_of_them() -> None:
+    world = answered(
+        FAILED, configs={CHECK: config(**retries(1))}, workload=workload(checks=[check_state(retryCount=1)])
+    )
+    assert (world.made, world.state["state"]) == ([TWO], REJECTED)
+    stop(world)
+    world.kueue_evicts()
+    world.settle()
+    world.workload["spec"]["active"] = True
+    world.kueue_reserves()
+    world.settle()
+    assert (world.made, list(world.requests)) == ([TWO, ONE], [ONE])
 
 
 def test_a_new_configuration_begins_a_new_series() -> None:

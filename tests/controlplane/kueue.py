@@ -152,12 +152,15 @@ class Kueue:
         self._status(name, {"Finished": True})
 
     def evict(self, name: str = "job") -> None:
-        """Checks are reset; one that was Retry is counted. Then the job is suspended, and the quota free."""
+        """Checks are reset; one that was Retry is counted. Server-side apply leaves what is another manager's: the pod
+        sets' updates and the pause. Then the job is suspended, and the quota free."""
         checks = []
         for each in self.checks(name):
             if each["state"] != wire.PENDING:
                 count = each.get("retryCount", 0) + 1 if each["state"] == wire.RETRY else None
+                stays = {key: value for key, value in each.items() if key in ("podSetUpdates", "requeueAfterSeconds")}
                 each = {  # noqa: PLW2901 - as it is from now on
+                    **stays,
                     "name": each["name"],
                     "state": wire.PENDING,
                     "message": f"Reset to Pending after eviction. Previously: {each['state']}",

@@ -149,9 +149,11 @@ def test_completed_then_workload_is_preempted_and_goes_back_to_suspend(kueue: Ku
     before = kueue.admin.get(kueue.request_path(ONE))["metadata"]["uid"]
     kueue.evict()
     kueue.wait_for_requests()
+    assert "podSetUpdates" in kueue.checks()[0]
     kueue.reserve()
     kueue.wait_for_requests(ONE)
     assert kueue.admin.get(kueue.request_path(ONE))["metadata"]["uid"] != before
+    kueue.wait("the updates of before are gone", lambda: "podSetUpdates" not in kueue.checks()[0])
     kueue.wait_for_state(PENDING)
 
 
