@@ -53,7 +53,7 @@ class RetryMode(StrEnum):
     """What becomes of a Workload between two attempts to provision it."""
 
     RELEASE = "release"
-    """Its check is `Retry`: Kueue takes its quota away until the next attempt, and others may have it."""
+    """Its check is `Retry`: Kueue evicts it, and admits it again after a pause if there is quota for it then."""
     KEEP = "keep"
     """Its check stays `Pending`, and it keeps its quota."""
 
