@@ -97,8 +97,8 @@ class ScaleDown:
         """A step when it is time for one; until then nodes are told that have been booked since the last. Raises as
         `step` does."""
         if self._clock() >= self._next_step:
-            self._next_step = self._clock() + STEP_SECONDS
             self.step()
+            self._next_step = self._clock() + STEP_SECONDS
             return
         new = {name: whose for name, whose in self._booked().items() if not self._told.get(name)}
         if new:
