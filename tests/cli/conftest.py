@@ -146,6 +146,11 @@ class Provider:
         request = pb.NodeGroupIncreaseSizeRequest(id=node_group, delta=delta)
         self._call("NodeGroupIncreaseSize", request, pb.NodeGroupIncreaseSizeResponse)
 
+    def delete(self, node_group: str, *ids: str) -> None:
+        nodes = [pb.ExternalGrpcNode(name=each, providerID=each) for each in ids]
+        request = pb.NodeGroupDeleteNodesRequest(id=node_group, nodes=nodes)
+        self._call("NodeGroupDeleteNodes", request, pb.NodeGroupDeleteNodesResponse)
+
     def target(self, node_group: str) -> int:
         request = pb.NodeGroupTargetSizeRequest(id=node_group)
         answer = self._call("NodeGroupTargetSize", request, pb.NodeGroupTargetSizeResponse)

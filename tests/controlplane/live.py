@@ -64,7 +64,6 @@ class Live:
             kubernetes={"kubeconfig": str(self.cluster.plane.kubeconfig()), "journal": "sqlite", **kubernetes},
             **({} if slack is None else {"slack": dict(slack)}),
             planner={"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 4, **(planner or {})},
-            **({"slack": dict(slack)} if slack is not None else {}),
         )
 
     def write(self, configuration: Mapping[str, Any]) -> None:

@@ -13,11 +13,18 @@ import yaml
 from cagrpc.config.load import load_settings
 from cagrpc.controllers.requests.store import Store
 from cagrpc.controllers.settings import JournalKind
+from cagrpc.controllers.slack.model import SlackState
+from cagrpc.controllers.slack.objects import Place
+from cagrpc.controllers.slack.record import SlackObject
+from cagrpc.controllers.slack.written import Buffers, PausePods
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client import Client
 from cagrpc.kube.journal import ClusterJournal
 from cagrpc.kube.lease import LeaderElection
 from cagrpc.wire.provisioning import request_path, status_patch
+from solver.model import PodSpec
+from solver.slack_model import Role, SlackShape, Wanted
+from tests.controlplane import slack
 from tests.controlplane.binaries import build
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents, install_crds, remove_crds
@@ -26,7 +33,7 @@ from tests.controlplane.plane import User
 from tests.controlplane.processes import wait_for
 from tests.kube.test_journal import BEFORE, CHANGES, told
 
-OPTIONAL = ("rbac-bind.yaml", "rbac-simulated-nodes.yaml", "rbac-kueue.yaml")
+OPTIONAL = ("rbac-bind.yaml", "rbac-simulated-nodes.yaml", "rbac-kueue.yaml", "slack.yaml")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -164,6 +171,31 @@ def test_provisioning_requests_need_no_more(deployed: Cluster, client: Client) -
     finally:
         store.stop()
         remove_crds(deployed.admin, "provisioning-crds.yaml")
+
+
+def test_the_slack_needs_no_more(deployed: Cluster, client: Client) -> None:
+    slack.install(deployed.admin)
+    for document in documents("slack.yaml"):
+        apply(deployed.admin, document)
+    try:
+        book = SlackObject(client, "cagrpc")
+        carriers = [
+            Buffers(client, lambda: Place("cagrpc", "example.com/pause", book.owner())),
+            PausePods(client, lambda: Place("cagrpc", "example.com/pause", book.owner()), dict),
+        ]
+        for count in (2, 3, 3):  # made, another number, the same: written down
+            shape = SlackShape("t/fixed/a", Role.FIXED, PodSpec((("cpu", count * 100),)), count, "as the test says")
+            state = SlackState(1.0, wanted=(Wanted((shape,)),))
+            for carrier in carriers:
+                wait_for(lambda c=carrier, s=state: c.carry(s), "all is carried")  # type: ignore[misc]
+            book.write(state)
+        seen = slack.Seen(deployed.admin, "cagrpc")
+        assert (seen.counts(), len(seen.replica_sets())) == ({"t/fixed/a": 3}, 1)
+        for carrier in carriers:
+            carrier.withdraw()
+        assert seen.buffers() + seen.templates() + seen.replica_sets() == []
+    finally:
+        slack.remove(deployed.admin)
 
 
 def test_a_right_that_is_missing_is_named(deployed: Cluster) -> None:
