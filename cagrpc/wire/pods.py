@@ -30,6 +30,7 @@ from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
 from cagrpc.wire.resources import Problems, effective_requests, members, strings
 from cagrpc.wire.selectors import DEFAULT_NAMESPACE, Identity, Sight, selectors_of
+from cagrpc.wire.slack import is_pause_pod
 from solver.model import Labels, PodSet, PodSpec, TaintEffect, Toleration
 
 K = TypeVar("K")
@@ -223,7 +224,7 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
     name, annotations = _name(message), metadata.annotations
     problems: Problems = []
     namespace = metadata.namespace or DEFAULT_NAMESPACE
-    placeholder = is_placeholder(annotations)
+    placeholder = is_placeholder(annotations) or is_pause_pod(labels)
     # CA asks with pods of its own making for requests that it serves itself, and gives them their names as UIDs
     # (upstream: provisioningrequest/pods): those are what is demanded.
     consuming = consuming and metadata.uid != name

@@ -193,6 +193,9 @@ def test_a_placeholder_and_a_gang_are_told_by_their_annotations() -> None:
     decode = PodDecoder().decode
     assert decode(_message(podType="capacityBufferFakePod").SerializeToString()).placeholder
     assert not decode(_message(podType="other").SerializeToString()).placeholder
+    paused = _message()
+    paused.metadata.labels["slack.cagrpc.io/placeholder"] = "true"
+    assert decode(paused.SerializeToString()).placeholder
     decode = PodDecoder(consuming=False).decode
     asked = {"autoscaling.x-k8s.io/consume-provisioning-request": "train"}
     assert decode(_message(**asked).SerializeToString()).gang == GangMembership(
