@@ -1,0 +1,125 @@
+"""The process killed at every step of a ProvisioningRequest, one process after the other: the next one goes on where
+the last one was. Nothing is ordered twice, and nothing is left over: no instance, no label, no annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cagrpc.controllers.requests.model import BOOKING_LABELS
+from cagrpc.controllers.settings import SCALE_DOWN_DISABLED, START_UP_TAINT
+from tests.controlplane.live import Live, group
+from tests.controlplane.provisioning import Requests
+
+CPU, LATE = group("cpu", "4", "16Gi", 0.2), group("late", "2", "4Gi", 0.05)
+HEAD, SMALL = {"cpu": "3", "memory": "4Gi"}, {"cpu": "1500m", "memory": "1Gi"}
+TO_PROVISIONED = (
+    "before book",  # the node that stands
+    "after book",
+    "before commit planned",
+    "after commit planned",
+    "before tell",  # Accepted
+    "after tell",
+    "before commit ready",
+    "after commit ready",
+    "before book",  # new nodes, as they are let go
+    "after book",
+    "before commit done",
+    "after commit done",
+    "before tell",  # Provisioned
+    "after tell",
+)
+TO_ROLLED_BACK = (
+    "after book",
+    "after commit planned",
+    "before commit rolling-back",
+    "after commit rolling-back",
+    "before delete",
+    "after delete",
+    "before commit rolled-back",
+    "after commit rolled-back",
+    "before unbook",
+    "before tell",
+    "after tell",
+)
+CANCELLED = ("before commit rolling-back", "after commit rolling-back", "before unbook")
+
+
+@pytest.fixture
+def requests(live: Live) -> Iterator[Requests]:
+    requests = Requests(live)
+    requests.cluster.create_node("standing", {"cpu": "4", "memory": "16Gi"})
+    requests.template("head", HEAD)
+    requests.template("small", SMALL, nodeSelector={"pool": "late"})
+    yield requests
+    live.close()
+    requests.close()
+
+
+def test_on_the_way_to_provisioned_and_deleted(requests: Requests) -> None:
+    live = requests.live
+    live.configure([{"name": "all", "node_groups": [CPU]}], {"cpu": {"boot_seconds": 15.0}})
+    requests.create("killed", {"head": 3})
+    for step in TO_PROVISIONED:
+        live.serve_until(step)
+    live.start()
+    assert requests.wait_for("killed", "Provisioned")["reason"] == "CapacityIsProvisioned"
+    live.wait_until_settled()
+    assert live.phases() == ["done"]
+    assert (live.ordered(), live.pools()) == (2, {"cpu": 2})
+    selected = requests.selected("killed")
+    made = [node["metadata"]["name"] for node in live.nodes()]
+    assert selected == sorted(["standing", *made])
+    live.wait_for(lambda: marks(requests).issuperset((name, SCALE_DOWN_DISABLED) for name in made), "they stay")
+    live.close()
+    requests.delete("killed")
+    for step in ("before unbook", "after unbook"):
+        live.serve_until(step)
+    live.start()
+    live.wait_for(lambda: not marks(requests), "its nodes are as any others")
+    assert live.ordered() == 2
+
+
+def test_on_the_way_back(requests: Requests) -> None:
+    live = requests.live
+    live.configure([{"name": "all", "node_groups": [CPU, LATE]}], {"late": {"late_shortage": 1, "boot_seconds": 1.0}})
+    requests.create("killed", {"head": 2, "small": 2})
+    for step in TO_ROLLED_BACK:
+        live.serve_until(step)
+    live.start()
+    live.wait_for(lambda: live.phases() == ["rolled-back"], "it is rolled back")
+    live.wait_for(lambda: not live.nodes(), "its nodes are gone")
+    assert requests.conditions("killed")["Provisioned"]["status"] == "False"
+    assert requests.details("killed")["attempts"] == "1"
+    assert live.ordered() == 3
+    live.wait_for(lambda: not marks(requests), "no label is left")
+
+
+@pytest.mark.parametrize("before", ["after commit planned", "after tell", "after commit ready"])
+def test_deleted_on_the_way(requests: Requests, before: str) -> None:
+    live = requests.live
+    live.configure([{"name": "all", "node_groups": [CPU]}], {"cpu": {"boot_seconds": 2.0}})
+    requests.create("killed", {"head": 3})
+    live.serve_until(before)
+    requests.delete("killed")
+    for step in CANCELLED:
+        live.serve_until(step)
+    live.start()
+    live.wait_for(lambda: live.phases() == ["rolled-back"], "it is rolled back")
+    live.wait_for(lambda: not live.nodes() and not marks(requests), "nothing is left")
+    assert live.ordered() <= 2
+
+
+def marks(requests: Requests) -> set[tuple[str, str]]:
+    """Nodes with what says that they are booked or on their way: booking labels, annotations, the start-up taint."""
+    return {
+        (node["metadata"]["name"], mark)
+        for node in requests.admin.items("/api/v1/nodes")
+        for mark in (
+            *(node["metadata"].get("labels") or {}),
+            *(node["metadata"].get("annotations") or {}),
+            *(taint["key"] for taint in node["spec"].get("taints", ())),
+        )
+        if mark.startswith(BOOKING_LABELS) or mark in (SCALE_DOWN_DISABLED, START_UP_TAINT)
+    }
