@@ -60,7 +60,7 @@ class World:
 
     def carry(self, carrier: Buffers | PausePods | Switching, *shapes: SlackShape) -> None:
         """Until all of it is carried."""
-        wait_for(lambda: carrier.carry(state(*shapes)), "all is carried")
+        self.wait_for(lambda: carrier.carry(state(*shapes)), "all is carried")
 
     def wait_for_pause_pods(self, bound: int, waiting: int = 0) -> None:
         def so() -> bool:
@@ -70,9 +70,16 @@ class World:
 
         self.wait_for(so, f"{bound} pause pods are bound, {waiting} wait")
 
+    def _end_pods(self) -> bool:
+        for pod in self.cluster.pods():
+            if "deletionTimestamp" in pod["metadata"]:
+                self.cluster.admin.delete(self.cluster.path("pods", pod["metadata"]["name"]), gracePeriodSeconds=0)
+        return True
+
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Pods that are told to go are gone, as with a kubelet."""
         try:
-            wait_for(condition, what)
+            wait_for(lambda: self._end_pods() and condition(), what, seconds=90)
         except AssertionError as error:
             told = (
                 (pod["metadata"]["name"], pod["spec"].get("nodeName"), pod["status"]) for pod in self.cluster.pods()
@@ -245,7 +252,7 @@ def test_s4_all_of_it_belongs_to_one_object(world: World) -> None:
         world.seen.replica_sets,
         world.seen.pause_pods,
     )
-    wait_for(lambda: not any(there() for there in kinds), "all of it goes with its owner", seconds=90)
+    world.wait_for(lambda: not any(there() for there in kinds), "all of it goes with its owner")
 
 
 def test_changing_carrier_loses_no_slack(world: World) -> None:
@@ -265,4 +272,4 @@ def test_changing_carrier_loses_no_slack(world: World) -> None:
         else:
             assert world.seen.counts() == {"t/fixed/web": 3, "t/fixed/batch": 1}
             assert not world.seen.replica_sets()
-            wait_for(lambda: not world.seen.pause_pods(), "no pause pod is left")
+            world.wait_for(lambda: not world.seen.pause_pods(), "no pause pod is left")

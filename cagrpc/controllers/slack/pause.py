@@ -46,4 +46,5 @@ def _pods(found: Object) -> bool:
     """Whether it has pods, or may make some yet."""
     status = found.get("status") or {}
     seen = int(status.get("observedGeneration") or 0) >= int(found["metadata"].get("generation") or 0)
-    return bool(found["spec"].get("replicas") or status.get("replicas") or not seen)
+    there = status.get("replicas") or status.get("terminatingReplicas")
+    return bool(found["spec"].get("replicas") or there or not seen)

@@ -61,7 +61,7 @@ def test_pause_pods_say_what_they_are() -> None:
     assert is_pause_pod(template["metadata"]["labels"])
     assert template["metadata"]["annotations"][SHAPE] == "t/fixed/web"
     assert template["spec"]["priorityClassName"] == "cagrpc-slack"
-    assert template["spec"]["terminationGracePeriodSeconds"] == 0
+    assert template["spec"]["terminationGracePeriodSeconds"] == 1
 
 
 def _buffers(wanted: tuple[SlackShape, ...], objects: Objects) -> Next:
