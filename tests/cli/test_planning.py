@@ -182,7 +182,7 @@ def test_explain_says_where_and_why_not(inputs: list[str], capsys: pytest.Captur
 
 def test_explain_needs_something_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain"]) == 2
-    assert "give --last, or --pods and --provisioners" in capsys.readouterr().err
+    assert "give --last, or provisioningrequest NAME, or --pods and --provisioners" in capsys.readouterr().err
 
 
 def test_every_error_of_every_input_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
