@@ -10,7 +10,7 @@ Prices are US dollars per hour. Times are seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 Resources = Mapping[str, int]
@@ -280,6 +280,15 @@ class Budget:
     seconds: float = 1.0
     deterministic_seconds: float | None = None
     workers: int = 1
+
+    def part(self, share: float) -> Budget:
+        """This fraction of the time, of either kind."""
+        counted = self.deterministic_seconds
+        return replace(
+            self,
+            seconds=share * self.seconds,
+            deterministic_seconds=None if counted is None else share * counted,
+        )
 
 
 class Status(StrEnum):

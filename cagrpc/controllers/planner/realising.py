@@ -53,16 +53,7 @@ class Course:
 def shares(budget: Budget, settings: PlannerSettings) -> tuple[Budget, Budget]:
     """A round's budget for planning and for realising."""
     share = _PLANNING_SHARE[settings.realise]
-    return _part(budget, share), _part(budget, 1.0 - share)
-
-
-def _part(budget: Budget, share: float) -> Budget:
-    counted = budget.deterministic_seconds
-    return replace(
-        budget,
-        seconds=share * budget.seconds,
-        deterministic_seconds=None if counted is None else share * counted,
-    )
+    return budget.part(share), budget.part(1.0 - share)
 
 
 def course(asked: Question, problem: Problem, plan: Plan, settings: PlannerSettings, budget: Budget) -> Course:

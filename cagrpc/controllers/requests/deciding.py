@@ -80,14 +80,19 @@ class Deciding:
         )
 
     def atomic(
-        self, candidates: Sequence[Ours], world: World, booked: Mapping[str, Collection[str]]
+        self,
+        candidates: Sequence[Ours],
+        world: World,
+        booked: Mapping[str, Collection[str]],
+        *,
+        share: float = 1.0,
     ) -> dict[str, Decision]:
         """Each is served whole or not at all. `booked` are nodes with their labels, from a try that came to nothing:
         those that are not used now lose them. Those for which something was ordered are not among the decisions: the
-        fleet's snapshot has their increments. Raises Unavailable where the API server or the journal is out of reach;
-        what was ordered until then is ordered."""
+        fleet's snapshot has their increments. `share` of the budget is taken. Raises Unavailable where the API server
+        or the journal is out of reach; what was ordered until then is ordered."""
         by_uid = {each.request.uid: each for each in candidates}
-        decided = self._decide([each.candidate for each in candidates], world)
+        decided = self._decide([each.candidate for each in candidates], world, share)
         found: dict[str, Decision] = {uid: Refused(why, final=True) for uid, why in decided.hopeless.items()}
         found.update((uid, Refused(why, overtaken=uid in decided.overtaken)) for uid, why in decided.left.items())
         served = {uid for uid in decided.served if not self._stopping() and self._still_there(uid)}
@@ -109,14 +114,14 @@ class Deciding:
                 found.update(self._order(part, plan, [by_uid[uid].request.key for uid in part.uids]))
         return found
 
-    def _decide(self, candidates: Sequence[Candidate], world: World) -> Decisions:
+    def _decide(self, candidates: Sequence[Candidate], world: World, share: float) -> Decisions:
         """One whose pods break planning is in nobody else's way."""
         try:
-            return decide(candidates, world, self._budget, profile=self._profile)
+            return decide(candidates, world, self._budget.part(share), profile=self._profile)
         except Exception as error:
             if len(candidates) > 1:
                 log.warning("requests are decided one by one, for together they cannot be: %r", error)
-                return self._decide(candidates[:1], world)
+                return self._decide(candidates[:1], world, share)
             log.exception("request %s cannot be decided", candidates[0].key)
             return Decisions(left={candidates[0].uid: f"it cannot be decided: {error!r:.300}"})
 

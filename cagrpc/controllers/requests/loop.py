@@ -52,7 +52,9 @@ LOOK_SHARE = 0.02
 """Of a core, at most: where there are so many requests that looking takes long, it is done less often, but"""
 SELDOM_SECONDS = 5.0
 DECIDING_SECONDS = 2.0
-"""For those that are decided together."""
+"""For those that are decided together;"""
+HURRIED_SHARE = 0.25
+"""so much of it while more are due than are decided together: others wait for their turn."""
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
 _OPEN = frozenset({Phase.WAITING, Phase.COMING})
@@ -343,9 +345,9 @@ class RequestsLoop:
             kept = hold(seen.bookings, look.state).on if seen.bookings else {}
             try:
                 if atomic:
-                    self._decided.update(
-                        self._deciding.atomic(atomic, self._deciding.world(look.state, kept), look.booked)
-                    )
+                    world = self._deciding.world(look.state, kept)
+                    share = HURRIED_SHARE if len(atomic) == MOST_AT_ONCE else 1.0
+                    self._decided.update(self._deciding.atomic(atomic, world, look.booked, share=share))
                     look = self._look(requests)
                     kept = hold(self._advance(look).bookings, look.state).on
                 if checks:
