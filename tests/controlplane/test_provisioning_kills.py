@@ -43,7 +43,6 @@ TO_ROLLED_BACK = (
     "before tell",
     "after tell",
 )
-CANCELLED = ("before commit rolling-back", "after commit rolling-back", "before unbook")
 
 
 @pytest.fixture
@@ -84,14 +83,14 @@ def test_on_the_way_to_provisioned_and_deleted(requests: Requests) -> None:
 def test_on_the_way_back(requests: Requests) -> None:
     live = requests.live
     live.configure([{"name": "all", "node_groups": [CPU, LATE]}], {"late": {"late_shortage": 1, "boot_seconds": 1.0}})
-    requests.create("killed", {"head": 2, "small": 2})
+    # Tried once: on a slow machine its next try would be due before the last kill.
+    requests.create("killed", {"head": 2, "small": 2}, noRetry="true")
     for step in TO_ROLLED_BACK:
         live.serve_until(step)
     live.start()
+    requests.wait_for("killed", "Failed")
     live.wait_for(lambda: live.phases() == ["rolled-back"], "it is rolled back")
     live.wait_for(lambda: not live.nodes(), "its nodes are gone")
-    assert requests.conditions("killed")["Provisioned"]["status"] == "False"
-    assert requests.details("killed")["attempts"] == "1"
     assert live.ordered() == 3
     live.wait_for(lambda: not marks(requests), "no label is left")
 
@@ -103,8 +102,6 @@ def test_deleted_on_the_way(requests: Requests, before: str) -> None:
     requests.create("killed", {"head": 3})
     live.serve_until(before)
     requests.delete("killed")
-    for step in CANCELLED:
-        live.serve_until(step)
     live.start()
     live.wait_for(lambda: live.phases() == ["rolled-back"], "it is rolled back")
     live.wait_for(lambda: not live.nodes() and not marks(requests), "nothing is left")
