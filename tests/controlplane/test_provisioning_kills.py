@@ -46,7 +46,8 @@ TO_ROLLED_BACK = (
 @pytest.fixture
 def requests(live: Live) -> Iterator[Requests]:
     requests = Requests(live)
-    requests.cluster.create_node("standing", {"cpu": "4", "memory": "16Gi"})
+    # A name of its own: the node lifecycle controller remembers those of earlier tests, and takes them for lost.
+    requests.cluster.create_node(f"standing-{live.cluster.namespace}", {"cpu": "4", "memory": "16Gi"})
     requests.template("head", HEAD)
     requests.template("small", SMALL, nodeSelector={"pool": "late"})
     yield requests
@@ -67,7 +68,7 @@ def test_on_the_way_to_provisioned_and_deleted(requests: Requests) -> None:
     assert (live.ordered(), live.pools()) == (2, {"cpu": 2})
     selected = requests.selected("killed")
     made = [node["metadata"]["name"] for node in live.nodes()]
-    assert selected == sorted(["standing", *made])
+    assert selected == sorted([f"standing-{live.cluster.namespace}", *made])
     live.wait_for(lambda: marks(requests).issuperset((name, SCALE_DOWN_DISABLED) for name in made), "they stay")
     live.close()
     requests.delete("killed")
