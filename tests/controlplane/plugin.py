@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cagrpc.kube.client import Client
 from tests.controlplane.binaries import CannotBuild, build, lacking, required
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.live import Live
@@ -74,6 +75,13 @@ def cluster(control_plane: ControlPlane) -> Iterator[Cluster]:
     yield cluster
     control_plane.restore()
     cluster.tidy()
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Client]:
+    client = cluster.plane.client()
+    yield client
+    client.close()
 
 
 @pytest.fixture

@@ -3,21 +3,12 @@ happens while it is away. Faults that must come at one moment are played in test
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client import Client, PatchKind
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.plane import User
-
-
-@pytest.fixture
-def client(cluster: Cluster) -> Iterator[Client]:
-    client = cluster.plane.client()
-    yield client
-    client.close()
 
 
 def who(client: Client) -> str:

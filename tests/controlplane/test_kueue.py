@@ -61,13 +61,6 @@ class Running:
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Iterator[Client]:
-    client = cluster.plane.client()
-    yield client
-    client.close()
-
-
-@pytest.fixture
 def run(client: Client) -> Iterator[Callable[..., Running]]:
     """Starts a controller; all are stopped at the end."""
     started: list[Running] = []

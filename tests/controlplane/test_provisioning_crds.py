@@ -48,13 +48,6 @@ def namespace(definitions: None, cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Iterator[Client]:
-    client = cluster.plane.client()
-    yield client
-    client.close()
-
-
-@pytest.fixture
 def store(client: Client) -> Iterator[Store]:
     store = Store(client)
     yield store

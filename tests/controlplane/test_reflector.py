@@ -44,13 +44,6 @@ def name_in_json(document: Any) -> str:
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Iterator[Client]:
-    client = cluster.plane.client()
-    yield client
-    client.close()
-
-
-@pytest.fixture
 def pods(cluster: Cluster, client: Client) -> Iterator[Names]:
     """As a reflector sees them, of this test's namespace."""
     names = Names()

@@ -47,13 +47,6 @@ class _Fleet:
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Iterator[Client]:
-    client = cluster.plane.client()
-    yield client
-    client.close()
-
-
-@pytest.fixture
 def view(client: Client) -> Iterator[ClusterView]:
     view = ClusterView(client)
     view.start()

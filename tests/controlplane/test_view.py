@@ -20,13 +20,6 @@ from tests.controlplane.processes import wait_for
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Iterator[Client]:
-    client = cluster.plane.client()
-    yield client
-    client.close()
-
-
-@pytest.fixture
 def view(client: Client) -> Iterator[ClusterView]:
     view = _started(client)
     yield view
@@ -109,7 +102,8 @@ def test_consumers_of_a_request_are_told_with_the_spec_of_its_template(cluster: 
         cluster.create_pod("first", {"cpu": "900m"}, metadata={**metadata, "labels": {"app": "train"}}, **more)
         cluster.create_pod("half", {"cpu": "100m"}, metadata={"annotations": {CONSUME_KEYS[1]: "train"}})
         wait_for(lambda: len(view.state().consumers) == 1 and len(view.state().half_consumers) == 1, "both are known")
-        assert [each.pod_set.name for each in view.state().waiting] == [f"{cluster.namespace}/half"]
+        half = f"{cluster.namespace}/half"
+        wait_for(lambda: [each.pod_set.name for each in view.state().waiting] == [half], "the scheduler has tried it")
         cluster.create_node("n1", {"cpu": "4", "memory": "8Gi"})
         wait_for(lambda: view.state().consumers[0].stage is ConsumerStage.BOUND, "it is bound")
         (bound,) = view.state().consumers

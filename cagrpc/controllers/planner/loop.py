@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cagrpc import errors
+from cagrpc.controllers.back_off import BackOff
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.kept import Kept, nothing_kept, together
 from cagrpc.controllers.planner import batching, reasons
@@ -41,7 +42,6 @@ log = logging.getLogger(__name__)
 
 EXPLAIN_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 30.0
 
 
 class Cluster(Protocol):
@@ -132,8 +132,7 @@ class PlannerLoop:
         """What was explained last, and how."""
         self._rounds = Rounds()
         self._waits_for = "starting"
-        self._pause_until = float("-inf")
-        self._pause_seconds = 0.0
+        self._back_off = BackOff(self._clock, _FIRST_PAUSE_SECONDS)
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -152,7 +151,7 @@ class PlannerLoop:
     def step(self) -> None:
         """Plans and applies a round where one is due. Raises nothing: what goes wrong is told, and tried again after a
         while, at most half a minute."""
-        if self._clock() < self._pause_until:
+        if not self._back_off.over:
             return
         try:
             self._step()
@@ -166,8 +165,7 @@ class PlannerLoop:
         if problem != self._waits_for:  # once, not at every try
             log.warning("the planner waits: %s", problem)
         self._waits_for = problem
-        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
-        self._pause_until = self._clock() + self._pause_seconds
+        self._back_off.failed()
         # Whatever the round was about is still to be done.
         self._memory = batching.Memory()
 
@@ -188,7 +186,7 @@ class PlannerLoop:
                 look = self._look()  # others may have asked for something in their turn
                 self._memory = batching.planned(arrivals, look.world, now)
                 self._round(look, verdict.why)
-            self._pause_seconds = 0.0
+            self._back_off.worked()
         elif self._unexplained is not None:
             self._explain(self._unexplained)
             self._tell_unplaced()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cagrpc import errors
+from cagrpc.controllers.back_off import BackOff
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.kept import Kept
 from cagrpc.controllers.planner.shortages import Shortages
@@ -56,7 +57,6 @@ DECIDING_SECONDS = 2.0
 HURRIED_SHARE = 0.25
 """so much of it while more are due than are decided together: others wait for their turn."""
 _FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 30.0
 _OPEN = frozenset({Phase.WAITING, Phase.COMING})
 
 
@@ -126,8 +126,7 @@ class RequestsLoop:
         self._looked_at = self._told_at = float("-inf")
         self._look_seconds = LOOK_SECONDS
         self._waits_for = "starting"
-        self._pause_until = float("-inf")
-        self._pause_seconds = 0.0
+        self._back_off = BackOff(self._clock, _FIRST_PAUSE_SECONDS)
 
     # ---- for any thread
 
@@ -196,7 +195,7 @@ class RequestsLoop:
     def step(self) -> None:
         """Does what there is to do. Raises nothing: what goes wrong is told, and tried again after a while, at most
         half a minute."""
-        if self._stopping.is_set() or self._clock() < self._pause_until:
+        if self._stopping.is_set() or not self._back_off.over:
             return
         try:
             self._step()
@@ -210,8 +209,7 @@ class RequestsLoop:
         if problem != self._waits_for:  # once, not at every try
             log.warning("ProvisioningRequests wait: %s", problem)
         self._waits_for = problem
-        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
-        self._pause_until = self._clock() + self._pause_seconds
+        self._back_off.failed()
         self._world = None
 
     def _step(self) -> None:
@@ -234,7 +232,8 @@ class RequestsLoop:
         if any(seen.nexts[uid].wants for uid in open_ones):
             self._decide(seen)
             self._world = None
-        self._waits_for, self._pause_seconds = "", 0.0
+        self._waits_for = ""
+        self._back_off.worked()
 
     def _is_due(self, requests: Sequence[ProvisioningRequest]) -> bool:
         now = self._clock()

@@ -16,6 +16,7 @@ from dataclasses import replace
 from operator import is_
 from typing import Any, Protocol
 
+from cagrpc.controllers.back_off import BackOff
 from cagrpc.controllers.kept import Kept, keeping, nothing_kept
 from cagrpc.controllers.slack.carriers import Carrying
 from cagrpc.controllers.slack.costs import costs
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 
 STEP_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 30.0
 
 
 class SeesCluster(Protocol):
@@ -89,8 +89,7 @@ class SlackLoop:
         self._known: _Known | None = None
         self._state = SlackState(0.0)
         self._problem = "starting"
-        self._pause_until = float("-inf")
-        self._pause_seconds = 0.0
+        self._back_off = BackOff(self._clock, _FIRST_PAUSE_SECONDS)
         self._stopping = threading.Event()
 
     @property
@@ -128,7 +127,7 @@ class SlackLoop:
             if self._before is None:
                 self._before = self._book.placements()
         self._look()
-        if self._clock() >= self._pause_until:
+        if self._back_off.over:
             self._write()
 
     def _write(self) -> None:
@@ -139,10 +138,10 @@ class SlackLoop:
             if str(error) != self._problem:  # once, not at every try
                 log.warning("the slack cannot be carried as it should be: %s", error)
             self._problem = str(error)
-            self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
-            self._pause_until = self._clock() + self._pause_seconds
+            self._back_off.failed()
         else:
-            self._problem, self._pause_seconds = "" if carried else "on its way", 0.0
+            self._problem = "" if carried else "on its way"
+            self._back_off.worked()
 
     def _look(self) -> None:
         snapshot, state = self._fleet.snapshot, self._cluster.state()
