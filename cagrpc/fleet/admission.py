@@ -4,7 +4,8 @@ of it is done, and everything that is wrong with it is told at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
@@ -68,6 +69,26 @@ def admit_increment(
         created_at_seconds=now,
         deadline_at_seconds=now + deadline_seconds,
     )
+
+
+def admit_all(
+    standing: Standing, asked: Sequence[Increment], *, new_id: Callable[[], str], now: float, deadline_seconds: float
+) -> list[IncrementRecord | errors.CagrpcError]:
+    """Each as `admit_increment` has it, beside those before it that are admitted, or why it is not."""
+    targets = Counter(standing.view.targets)
+    standing = replace(standing, view=replace(standing.view, targets=targets))
+    found: list[IncrementRecord | errors.CagrpcError] = []
+    for increment in asked:
+        try:
+            record = admit_increment(
+                standing, increment, increment_id=new_id(), now=now, deadline_seconds=deadline_seconds
+            )
+        except errors.CagrpcError as error:
+            found.append(error)
+        else:
+            found.append(record)
+            targets.update(increment.deltas)
+    return found
 
 
 _BY_WEIGHT = (

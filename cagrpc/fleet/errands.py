@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from cagrpc import errors
 from cagrpc.fleet import increments
@@ -21,6 +20,11 @@ from cagrpc.fleet.sight import Sight
 from solver.model import NodeGroup
 
 _log = logging.getLogger(__name__)
+
+_TOGETHER_SECONDS = 1.0
+"""Orders of so long are journalled together, and so old may the write be that precedes an order."""
+_MOST_ORDERS = 20_000
+"""Journalled together: a journal of objects of limited size has to take them (`cagrpc.kube.journal`)."""
 
 
 @dataclass(slots=True)
@@ -67,8 +71,8 @@ class Errands:
         """What `wait` waits for. Whatever goes wrong here is tried again by the next step."""
         try:
             with self._backend.turn:
-                reason = self._order(increment_id)
-            if reason is not None:
+                unreached = self._order([increment_id])
+            for reason in unreached.values():
                 _log.warning("increment %s: not ordered yet: %s", increment_id, reason)
             with self._ledger.changing():
                 self._publish()
@@ -82,18 +86,17 @@ class Errands:
         What the backend was not reached for is put into `unreached`, with why, and what is there already is passed
         over. Raises `Unavailable` where the journal is out of reach; then nothing more is asked."""
         contents = self._ledger.contents
-        doomed = increments.to_delete(contents, sight)
-        due = [record.id for record in contents.increments.values() if increments.to_order(record)]
-        calls: dict[str, Callable[[], str | None]] = {
-            **{f"deletes in node group {key}": partial(self._delete, ids) for key, ids in doomed.items()},
-            **{f"order of increment {key}": partial(self._order, key) for key in due},
-        }
-        asked = [what for what in calls if what not in unreached]
+        doomed = {f"deletes in node group {key}": ids for key, ids in increments.to_delete(contents, sight).items()}
+        due = {f"order of increment {key}": key for key, r in contents.increments.items() if increments.to_order(r)}
+        asked = [what for what in (*doomed, *due) if what not in unreached]
         for what in asked:
-            self._ledger.check()  # A journal that was lost may be another's by now.
-            reason = calls[what]()
-            if reason is not None:
-                unreached[what] = reason
+            if what in doomed:
+                self._ledger.check()  # A journal that was lost may be another's by now.
+                reason = self._delete(doomed[what])
+                if reason is not None:
+                    unreached[what] = reason
+        reasons = self._order([due[what] for what in asked if what in due])
+        unreached.update((what, reasons[key]) for what, key in due.items() if key in reasons)
         return bool(asked)
 
     def tell(self, unreached: dict[str, str]) -> None:
@@ -112,37 +115,85 @@ class Errands:
             return str(error)
         return None
 
-    def _order(self, increment_id: str) -> str | None:
-        """Journals that the increment is being created, orders all of it in one call, and journals the answer. Why the
-        backend was not reached, where it was not. Whoever calls publishes: a taken order changes no target. An order
-        that is repeated is preceded by a write, too: the journal may be another's by now."""
+    def _order(self, increment_ids: Iterable[str]) -> dict[str, str]:
+        """Orders each of these, whole and in a call of its own. Why the backend was not reached, by increment, where it
+        was not. Whoever calls publishes: a taken order changes no target.
+
+        The journal is written for many at once: before their orders that they are being created, and afterwards the
+        answers, or meanwhile where the calls take long. So a write of a moment ago precedes every order, also a
+        repeated one: the journal may be another's by now."""
+        unreached: dict[str, str] = {}
+        left = list(increment_ids)
+        while left := [key for key in left if self._tokens(key)]:
+            asked = self._ask(self._begin(left), unreached)
+            left = [key for key in left if key not in asked]
+        return unreached
+
+    def _tokens(self, increment_id: str) -> tuple[str, ...]:
+        """To be ordered now."""
+        record = self._ledger.contents.increments.get(increment_id)
+        return () if record is None else increments.to_order(record)
+
+    def _begin(self, increment_ids: Sequence[str]) -> list[str]:
+        """Journals that these are being created, as many of them as are written at once. Which ones."""
         with self._ledger.changing():
-            record = self._ledger.contents.increments.get(increment_id)
-            tokens = () if record is None else increments.to_order(record)
-            if record is None or not tokens:
-                return None
-            if record.phase is Phase.PLANNED:
-                record = replace(record, phase=Phase.CREATING)
-                self._ledger.commit(Changes(increments=(record,)))
-            else:
+            begun: list[str] = []
+            orders = 0
+            for key in increment_ids:
+                orders += len(self._tokens(key))
+                if begun and orders > _MOST_ORDERS:
+                    break
+                begun.append(key)
+            records = [self._ledger.contents.increments[key] for key in begun if self._tokens(key)]
+            planned = [replace(record, phase=Phase.CREATING) for record in records if record.phase is Phase.PLANNED]
+            if planned:
+                self._ledger.commit(Changes(increments=tuple(planned)))
+            elif records:
                 self._ledger.probe()
-            wanted = set(tokens)
-            orders = [Order(m.token, self._group(m.node_group)) for m in record.members if m.token in wanted]
-        try:
-            self._backend.order(orders)
-        except errors.Unavailable as error:
-            return str(error)
-        except errors.CagrpcError as refusal:
-            self._refuse(increment_id, refusal)
-        else:
-            with self._ledger.changing():
+        return begun
+
+    def _ask(self, increment_ids: Sequence[str], unreached: dict[str, str]) -> set[str]:
+        """Orders these, and journals the answers. Those that were come to: others may be late by now."""
+        began_at = self._clock()
+        asked: set[str] = set()
+        taken: dict[str, tuple[str, ...]] = {}
+        for key in increment_ids:
+            if asked and not 0 <= self._clock() - began_at < _TOGETHER_SECONDS:
+                break
+            asked.add(key)
+            tokens = self._tokens(key)  # none where it was withdrawn while others were ordered
+            if not tokens:
+                continue
+            self._ledger.check()  # A journal that was lost may be another's by now.
+            try:
+                self._backend.order(self._orders(key, tokens))
+            except errors.Unavailable as error:
+                unreached[key] = str(error)
+            except errors.CagrpcError as refusal:
+                self._refuse(key, refusal)
+                self._answer(key)
+            else:
+                taken[key] = tokens
+        self._take(taken)
+        return asked
+
+    def _orders(self, increment_id: str, tokens: Collection[str]) -> list[Order]:
+        members = self._ledger.contents.increments[increment_id].members
+        wanted = set(tokens)
+        return [Order(member.token, self._group(member.node_group)) for member in members if member.token in wanted]
+
+    def _take(self, taken: Mapping[str, Collection[str]]) -> None:
+        """Journals that the backend has taken the orders of these tokens, by increment."""
+        with self._ledger.changing():
+            changed = []
+            for key, tokens in taken.items():
                 # CA may have deleted members, and even have closed the increment, while the order was under way.
-                record = self._ledger.contents.increments[increment_id]
-                still_planned = {m.token for m in record.members if m.state is MemberState.PLANNED} & wanted
-                changed = record.with_members(dict.fromkeys(still_planned, MemberState.ORDERED))
-                self._ledger.commit(Changes(increments=(changed,)))
-        self._answer(increment_id)
-        return None
+                record = self._ledger.contents.increments[key]
+                still_planned = {m.token for m in record.members if m.state is MemberState.PLANNED}.intersection(tokens)
+                changed.append(record.with_members(dict.fromkeys(still_planned, MemberState.ORDERED)))
+            self._ledger.commit(Changes(increments=tuple(changed)))
+        for key in taken:
+            self._answer(key)
 
     def _refuse(self, increment_id: str, refusal: errors.CagrpcError) -> None:
         with self._ledger.changing():

@@ -152,6 +152,19 @@ class Fleet:
             self._errands.wait(record.id, waiter, refusal_wait_seconds)
         return self.increment(record.id)
 
+    def apply_all(self, asked: Sequence[Increment]) -> list[IncrementStatus | errors.CagrpcError]:
+        """Many increments with one write to the journal, each whole or not at all: its status, or why it is refused, as
+        `apply` would raise it, which hinders no other. The next `reconcile` orders them. Raises `Unavailable`; what was
+        journalled until then is in the snapshot."""
+        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+            try:
+                found = self._plan_all(asked)
+            except errors.InvalidInput:  # one of them is more than the journal takes, and nothing was written
+                found = [self._plan_or_why(each) for each in asked]
+            finally:
+                self._publish()
+        return [each if isinstance(each, errors.CagrpcError) else self.increment(each.id) for each in found]
+
     def delete_instances(self, node_group_id: str, instance_ids: Sequence[str]) -> None:
         """All of these instances of this group, or none: journalled at once, out of the target at once, deleted by the
         next `reconcile`. One that is being deleted, or is gone already, is passed over and lowers nothing.
@@ -268,15 +281,29 @@ class Fleet:
         return sight
 
     def _plan(self, increment: Increment) -> IncrementRecord:
-        record = admission.admit_increment(
+        (found,) = self._plan_all([increment])
+        if isinstance(found, errors.CagrpcError):
+            raise found
+        return found
+
+    def _plan_all(self, asked: Sequence[Increment]) -> list[IncrementRecord | errors.CagrpcError]:
+        found = admission.admit_all(
             self._standing(),
-            increment,
-            increment_id=secrets.token_hex(6),
+            asked,
+            new_id=lambda: secrets.token_hex(6),
             now=self._clock(),
             deadline_seconds=self._times.deadline,
         )
-        self._ledger.commit(Changes(increments=(record,)))
-        return record
+        self._ledger.commit(Changes(increments=tuple(each for each in found if isinstance(each, IncrementRecord))))
+        return found
+
+    def _plan_or_why(self, increment: Increment) -> IncrementRecord | errors.CagrpcError:
+        try:
+            return self._plan(increment)
+        except errors.Unavailable:
+            raise
+        except errors.CagrpcError as error:
+            return error
 
     def _keep_minimum_sizes(self, targets: Mapping[str, int], now: float) -> None:
         problems: dict[str, str] = {}

@@ -148,11 +148,11 @@ class MortalFleet:
     def snapshot(self) -> FleetSnapshot:
         return self.fleet.snapshot
 
-    def apply(self, increment: Increment) -> IncrementStatus:
+    def apply_all(self, asked: Sequence[Increment]) -> list[IncrementStatus | errors.CagrpcError]:
         self.api.before()
-        status = self.fleet.apply(increment)
+        answers = self.fleet.apply_all(asked)
         self.api.after()
-        return status
+        return answers
 
     def increment(self, increment_id: str) -> IncrementStatus:
         return self.fleet.increment(increment_id)

@@ -129,6 +129,7 @@ def test_a_journal_that_is_lost_in_the_middle_of_a_step_stops_it(world: SlowWorl
     for key in ("a", "b"):
         fleet.apply(Increment({key: 1}))
     world.slow.commits_left = 1  # The first order is journalled, and carried out; its answer is not taken any more.
+    world.backend.before_order = lambda: world.clock.advance(1)  # and for the second that would be too long ago
     with pytest.raises(errors.Unavailable, match="journal: out of reach"):
         fleet.reconcile()
     assert len(world.backend.order_calls) == 1

@@ -24,7 +24,7 @@ from cagrpc.controllers.requests.planning import Decisions, Part, World, check, 
 from cagrpc.controllers.requests.progress import Decision, Granted, Pods, Refused
 from cagrpc.controllers.requests.sources import Increments
 from cagrpc.controllers.state import ClusterState, ConsumerStage
-from cagrpc.errors import CagrpcError, Unavailable
+from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot, Increment, Origin, Placement, request_key, request_of
 from solver.model import Budget, RunningPods
 from solver.scheduler import Profile
@@ -108,10 +108,8 @@ class Deciding:
                     found[uid] = Refused(f"node {not_labelled[0]} cannot be labelled for it: {why}")
         ordered = {uid for part in decided.parts for uid in part.uids}
         found.update((uid, Granted(nodes=frozenset(decided.on_nodes.get(uid, ())))) for uid in served - ordered)
-        plan = secrets.token_hex(4)
-        for part in decided.parts:
-            if served.issuperset(part.uids):
-                found.update(self._order(part, plan, [by_uid[uid].request.key for uid in part.uids]))
+        keys = {uid: by_uid[uid].request.key for uid in served}
+        found.update(self._order([part for part in decided.parts if served.issuperset(part.uids)], keys))
         return found
 
     def _decide(self, candidates: Sequence[Candidate], world: World, share: float) -> Decisions:
@@ -125,25 +123,16 @@ class Deciding:
             log.exception("request %s cannot be decided", candidates[0].key)
             return Decisions(left={candidates[0].uid: f"it cannot be decided: {error!r:.300}"})
 
-    def _order(self, part: Part, plan: str, keys: Sequence[str]) -> dict[str, Decision]:
-        asked = Increment(
-            deltas=part.deltas,
-            origin=Origin.CAGRPC,
-            pods=frozenset(map(request_key, part.uids)),
-            reason=f"ProvisioningRequest {', '.join(keys[:5])}{' and others' if len(keys) > 5 else ''}",
-            plan=plan,
-            placements=tuple(Placement(group, tuple(map(request_key, uids))) for group, uids in part.placements),
-            cost_usd_per_hour=part.cost_usd_per_hour,
-            gap=part.gap,
-        )
-        try:
-            self._fleet.apply(asked)
-        except Unavailable:
-            raise
-        except CagrpcError as error:  # sizes or limits, where somebody else was first
-            log.warning("not taken: %s: %s", told(part.deltas), error)
-            return {uid: Refused(str(error)) for uid in part.uids}
-        return {}
+    def _order(self, parts: Sequence[Part], keys: Mapping[str, str]) -> dict[str, Decision]:
+        """Those that the fleet refuses. `keys` by UID."""
+        plan = secrets.token_hex(4)
+        asked = [_increment(part, plan, [keys[uid] for uid in part.uids]) for part in parts]
+        refused: dict[str, Decision] = {}
+        for part, answer in zip(parts, self._fleet.apply_all(asked) if asked else (), strict=True):
+            if isinstance(answer, CagrpcError):  # sizes or limits, where somebody else was first
+                log.warning("not taken: %s: %s", told(part.deltas), answer)
+                refused.update((uid, Refused(str(answer))) for uid in part.uids)
+        return refused
 
     def checks(self, candidates: Sequence[Ours], world: World, state: ClusterState) -> dict[str, Decision]:
         """One after the other: what one books the next does not find, what one is only told of it may."""
@@ -172,6 +161,19 @@ class Deciding:
                 for name, pods in hold([booking_of(each)], used).on.items():
                     nodes[name] = keeping(nodes[name], pods)
         return found
+
+
+def _increment(part: Part, plan: str, keys: Sequence[str]) -> Increment:
+    return Increment(
+        deltas=part.deltas,
+        origin=Origin.CAGRPC,
+        pods=frozenset(map(request_key, part.uids)),
+        reason=f"ProvisioningRequest {', '.join(keys[:5])}{' and others' if len(keys) > 5 else ''}",
+        plan=plan,
+        placements=tuple(Placement(group, tuple(map(request_key, uids))) for group, uids in part.placements),
+        cost_usd_per_hour=part.cost_usd_per_hour,
+        gap=part.gap,
+    )
 
 
 def booking_of(each: Ours) -> Booking:

@@ -3,12 +3,13 @@ it writes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from cagrpc.controllers.requests.model import ProvisioningRequest, Service
 from cagrpc.controllers.state import ClusterState
+from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus
 from cagrpc.kube.client import PatchKind
 from solver.model import PodSpec
@@ -62,7 +63,7 @@ class Increments(Protocol):
     @property
     def snapshot(self) -> FleetSnapshot: ...
 
-    def apply(self, increment: Increment) -> IncrementStatus: ...
+    def apply_all(self, asked: Sequence[Increment]) -> Sequence[IncrementStatus | CagrpcError]: ...
 
     def increment(self, increment_id: str) -> IncrementStatus: ...
 

@@ -1,0 +1,173 @@
+"""Many increments at once: one write to the journal where each of them would be one, and still each on its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from cagrpc import errors
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import Increment, IncrementStatus, Phase
+from cagrpc.fleet.records import Changes, MemberState
+from solver.model import Limit
+from tests.fleet.support import MemoryJournal, World, group, targets
+
+
+@pytest.fixture
+def world() -> World:
+    return World(groups=[group("a", max_size=5), group("b", max_size=5)], limits=[Limit("all", {"nodes": 8})])
+
+
+def _commits(world: World) -> list[Counter[str]]:
+    assert isinstance(world.journal, MemoryJournal)
+    return [Counter(record.phase.value for record in changes.increments) for changes in world.journal.commits]
+
+
+def _ids(fleet: Fleet, *asked: Increment) -> list[str]:
+    answers = fleet.apply_all(asked)
+    assert all(isinstance(answer, IncrementStatus) for answer in answers), answers
+    return [answer.id for answer in answers if isinstance(answer, IncrementStatus)]
+
+
+def test_each_is_admitted_beside_those_before_it_with_one_write(world: World) -> None:
+    fleet = world.fleet()
+    before, commits = fleet.snapshot.version, len(_commits(world))
+    asked = [
+        Increment({"a": 3}),
+        Increment({"a": 3}),
+        Increment({"x": 1}),
+        Increment({"b": 4}),
+        Increment({"b": 1, "a": 1}),
+    ]
+    answers = fleet.apply_all(asked)
+    assert [answer.increment if isinstance(answer, IncrementStatus) else type(answer) for answer in answers] == [
+        asked[0],
+        errors.OutOfRange,
+        errors.NotFound,
+        asked[3],
+        errors.LimitExceeded,
+    ]
+    assert "target size 3 plus delta 3" in str(answers[1])
+    assert "nodes is at 7 of 8, 2 more" in str(answers[4])
+    assert targets(fleet.snapshot) == {"a": 3, "b": 4}
+    assert _commits(world)[commits:] == [{"planned": 2}]
+    assert fleet.snapshot.version == before + 1
+
+
+def test_nothing_of_it_is_in_force_where_the_journal_is_out_of_reach(world: World) -> None:
+    fleet = world.fleet()
+    assert isinstance(world.journal, MemoryJournal)
+    world.journal.broken = True
+    with pytest.raises(errors.Unavailable):
+        fleet.apply_all([Increment({"a": 1}), Increment({"b": 1})])
+    assert targets(fleet.snapshot) == {}
+
+
+class _Narrow(MemoryJournal):
+    """Takes no increment of more than three nodes."""
+
+    def commit(self, changes: Changes) -> None:
+        if any(len(record.members) > 3 for record in changes.increments):
+            raise errors.InvalidInput("too large")
+        super().commit(changes)
+
+
+def test_one_that_the_journal_cannot_keep_hinders_no_other(world: World) -> None:
+    world.journal = _Narrow()
+    fleet = world.fleet()
+    answers = fleet.apply_all([Increment({"a": 1}), Increment({"a": 4}), Increment({"b": 2})])
+    assert [type(answer) for answer in answers] == [IncrementStatus, errors.InvalidInput, IncrementStatus]
+    assert targets(fleet.snapshot) == {"a": 1, "b": 2}
+
+
+def test_each_is_an_order_of_its_own_and_the_journal_is_written_before_and_after_all(world: World) -> None:
+    fleet = world.fleet()
+    _ids(fleet, *(Increment({"a": 1, "b": 1}) for _ in range(3)))
+    commits = len(_commits(world))
+    seen: list[Counter[str]] = []
+    world.backend.before_order = lambda: seen.append(Counter(status.phase.value for status in _stored(world)))
+    fleet.reconcile()
+    assert [len(call) for call in world.backend.order_calls] == [2, 2, 2]
+    assert seen == [{"creating": 3}] * 3
+    # Begun, and answered; what the next look learns of instances is the third.
+    assert _commits(world)[commits:] == [{"creating": 3}] * 3
+
+
+def _stored(world: World) -> list[IncrementStatus]:
+    assert isinstance(world.journal, MemoryJournal)
+    return [record.status() for record in world.journal.shelf[0].increments.values()]
+
+
+def test_one_that_is_withdrawn_while_others_are_ordered_is_not_ordered(world: World) -> None:
+    fleet = world.fleet()
+    first, second, third = _ids(fleet, Increment({"a": 1}), Increment({"a": 1}), Increment({"b": 1}))
+
+    def withdraw() -> None:
+        world.backend.before_order = None
+        fleet.withdraw(second, "no longer wanted")
+
+    world.backend.before_order = withdraw
+    fleet.reconcile()
+    assert [call[0].partition("-")[0] for call in world.backend.order_calls] == [first, third]
+    assert [fleet.increment(key).phase for key in (first, second, third)] == [
+        Phase.CREATING,
+        Phase.ROLLED_BACK,
+        Phase.CREATING,
+    ]
+    assert targets(fleet.snapshot) == {"a": 1, "b": 1}
+
+
+def test_answers_of_a_slow_backend_are_journalled_meanwhile(world: World) -> None:
+    fleet = world.fleet()
+    _ids(fleet, *(Increment({"a": 1}) for _ in range(4)))
+    ordered: list[int] = []
+
+    def order() -> None:
+        assert isinstance(world.journal, MemoryJournal)
+        members = [m for record in world.journal.shelf[0].increments.values() for m in record.members]
+        ordered.append(sum(member.state is MemberState.ORDERED for member in members))
+        world.clock.advance(0.6)
+
+    world.backend.before_order = order
+    fleet.reconcile()
+    assert ordered == [0, 0, 2, 2]
+
+
+def test_a_refusal_and_a_part_of_the_backend_out_of_reach_hinder_no_other(world: World) -> None:
+    fleet = world.fleet()
+    world.backend.refused_groups = {"b"}
+    refused, ordered = _ids(fleet, Increment({"b": 1}), Increment({"a": 2}))
+    fleet.reconcile()
+    assert (fleet.increment(refused).phase, fleet.increment(ordered).phase) == (Phase.ROLLED_BACK, Phase.CREATING)
+    world.backend.refused_groups = set()
+    world.backend.unreachable_groups = {"b"}
+    late, soon = _ids(fleet, Increment({"b": 1}), Increment({"a": 1}))
+    fleet.reconcile()
+    assert [len(world.backend.ids(key)) for key in ("a", "b")] == [3, 0]
+    world.backend.unreachable_groups = set()
+    fleet.reconcile()
+    assert [len(world.backend.ids(key)) for key in ("a", "b")] == [3, 1]
+    assert len(world.backend.executed_orders) == len(set(world.backend.executed_orders)) == 4
+    world.backend.boot_all()
+    fleet.reconcile()
+    assert {fleet.increment(key).phase for key in (late, soon, ordered)} == {Phase.DONE}
+
+
+def test_so_many_nodes_are_journalled_together_as_a_journal_of_objects_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cagrpc.fleet.errands._MOST_ORDERS", 4)
+    world = World(groups=[group("a", max_size=100)])
+    fleet = world.fleet()
+    _ids(fleet, *(Increment({"a": nodes}) for nodes in (6, 2, 2, 1)))
+    commits = len(_commits(world))
+    fleet.reconcile()
+    begun = [record for record in _commits(world)[commits:] if record]
+    assert begun[:6] == [
+        {"creating": 1},
+        {"creating": 1},
+        {"creating": 2},
+        {"creating": 2},
+        {"creating": 1},
+        {"creating": 1},
+    ]
+    assert [len(call) for call in world.backend.order_calls] == [6, 2, 2, 1]
