@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cagrpc.controllers.parallel import in_parallel
 from cagrpc.controllers.requests.model import BOOKED, booking_label
 from cagrpc.controllers.settings import START_UP_TAINT, Realise
 from cagrpc.controllers.state import PodRef
@@ -25,6 +24,7 @@ from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInpu
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, InstanceState, Phase, requests_among
 from cagrpc.kube.client import Client
+from cagrpc.kube.parallel import in_parallel
 
 _log = logging.getLogger(__name__)
 

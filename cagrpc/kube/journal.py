@@ -21,6 +21,7 @@ from cagrpc.kube import journal_objects as objects
 from cagrpc.kube.client import Client
 from cagrpc.kube.journal_objects import FLEET_RECORDS, INCREMENTS, LARGEST_BYTES, ROOT, Object
 from cagrpc.kube.journal_root import Patience, Root, Superseded
+from cagrpc.kube.parallel import in_parallel
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ _NOT_INSTALLED = (
 )
 _LISTED_AT_ONCE = "50"
 """Increments, each of 1.5 MB at most."""
+_WORKERS = 8
+"""Increments are written side by side; the root, before and after them, alone."""
 _TRIES = 3
 """Of one object that is changed under our hands."""
 
@@ -125,8 +128,7 @@ class ClusterJournal:
             for name, page in pages.items():
                 _check_fits(f"deletions and node groups, {name}", page)
             self._behind.surplus.update(new)  # until the root names them
-            for name, body in new.items():
-                self._create(name, body)
+            in_parallel("journal", lambda each: self._create(*each), new.items(), _WORKERS)
             self._root.replace(after.increments, behind.pending(after))
             behind.surplus.difference_update(new)
             self._contents, self._behind = after, behind
@@ -229,9 +231,7 @@ class ClusterJournal:
         """Brings the objects up to date. What cannot be written now stays in the root and is tried again."""
         behind, problem = self._behind, ""
         try:
-            for name in sorted(behind.increments):
-                self._write_increment(name)
-                behind.increments.discard(name)
+            in_parallel("journal", self._make_good, sorted(behind.increments), _WORKERS)
             for name in sorted(self._pages):
                 self._write_page(name, self._pages[name])
                 behind.written(name)
@@ -246,6 +246,10 @@ class ClusterJournal:
             if problem != self._told:
                 _log.warning("%s: objects are behind its commits, which is made good: %s", _WHERE, problem)
         self._told = problem
+
+    def _make_good(self, name: str) -> None:
+        self._write_increment(name)
+        self._behind.increments.discard(name)
 
     def _write_increment(self, name: str) -> None:
         record, path = self._contents.increments[name], f"{INCREMENTS}/{name}"

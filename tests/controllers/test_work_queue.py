@@ -8,9 +8,9 @@ from threading import Event, Lock
 
 import pytest
 
-from cagrpc.controllers.parallel import in_parallel
 from cagrpc.controllers.work_queue import WorkQueue
 from cagrpc.errors import Unavailable
+from cagrpc.kube.parallel import in_parallel
 
 
 class Time:

@@ -347,9 +347,10 @@ class RequestsLoop:
                     world = self._deciding.world(look.state, kept)
                     share = HURRIED_SHARE if len(atomic) == MOST_AT_ONCE else 1.0
                     self._decided.update(self._deciding.atomic(atomic, world, look.booked, share=share))
-                    look = self._look(requests)
-                    kept = hold(self._advance(look).bookings, look.state).on
                 if checks:
+                    if atomic:
+                        look = self._look(requests)
+                        kept = self._advance(look).held.on
                     world = self._deciding.world(look.state, kept)
                     self._decided.update(self._deciding.checks(checks, world, look.state))
             finally:  # what was ordered is known to whoever plans next

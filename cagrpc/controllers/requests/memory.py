@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cagrpc.controllers.parallel import in_parallel
 from cagrpc.controllers.requests.model import ProvisioningRequest, booking_label
 from cagrpc.controllers.requests.sources import Writes
 from cagrpc.controllers.state import ClusterNode, ClusterState
 from cagrpc.controllers.taints import NODES
 from cagrpc.errors import CagrpcError, NotFound, Unavailable
 from cagrpc.kube.client import PatchKind
+from cagrpc.kube.parallel import in_parallel
 
 log = logging.getLogger(__name__)
 

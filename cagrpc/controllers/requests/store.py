@@ -47,9 +47,11 @@ class Objects:
     def __init__(self) -> None:
         self._lock = Lock()
         self._requests: Values[ProvisioningRequest] = Values(self._changed)
-        self._templates: Values[wire.TemplatePod | str] = Values(self._changed)
+        self._templates: Values[wire.TemplatePod | str] = Values(self._template_changed)
         self._classes: Values[Service] = Values()
-        self._priorities: Values[_Priority] = Values()
+        self._priorities: Values[_Priority] = Values(self._template_changed)
+        self._read: dict[str, Template] = {}
+        """Templates that were asked for since one of them changed: many requests name the same one."""
         self._in_order: tuple[ProvisioningRequest, ...] | None = ()
         self._expected: frozenset[PodSpec] | None = frozenset()
         self.followed: tuple[Followed[Any], ...] = (
@@ -79,16 +81,20 @@ class Objects:
 
     def template(self, namespace: str, name: str) -> Template | str:
         """Or why there is none, in a sentence."""
+        key = f"{namespace}/{name}"
         with self._lock:
-            found = self._templates.of.get(f"{namespace}/{name}")
+            if key in self._read:
+                return self._read[key]
+            found = self._templates.of.get(key)
             if found is None:
-                return f"there is no PodTemplate {namespace}/{name}"
+                return f"there is no PodTemplate {key}"
             if isinstance(found, str):
-                return f"PodTemplate {namespace}/{name} cannot be meant: {found}"
+                return f"PodTemplate {key} cannot be meant: {found}"
             priority = found.priority if found.priority is not None else self._priority(found.priority_class)
             if priority is None:
-                return f"PodTemplate {namespace}/{name}: there is no PriorityClass {found.priority_class}"
-            return Template(_identified(found), priority)
+                return f"PodTemplate {key}: there is no PriorityClass {found.priority_class}"
+            self._read[key] = Template(_identified(found), priority)
+            return self._read[key]
 
     def service(self, class_name: str) -> Service | None:
         """What the ProvisioningClass of that name says; None where there is none."""
@@ -119,6 +125,10 @@ class Objects:
 
     def _changed(self, _before: object, _after: object) -> None:
         self._in_order = self._expected = None
+
+    def _template_changed(self, _before: object, _after: object) -> None:
+        self._expected = None
+        self._read.clear()
 
 
 class Store(Objects):

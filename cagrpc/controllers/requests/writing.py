@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cagrpc.controllers.events import Note
-from cagrpc.controllers.parallel import in_parallel
 from cagrpc.controllers.requests import statuses
 from cagrpc.controllers.requests.consumers import request_object
 from cagrpc.controllers.requests.look import Ours
@@ -20,6 +19,7 @@ from cagrpc.controllers.requests.sources import Writes
 from cagrpc.controllers.requests.statuses import Change
 from cagrpc.errors import CagrpcError, Conflict, NotFound, Unavailable
 from cagrpc.kube.client import PatchKind
+from cagrpc.kube.parallel import in_parallel
 from cagrpc.wire.provisioning import ConditionParts, request_path, status_patch
 
 log = logging.getLogger(__name__)
