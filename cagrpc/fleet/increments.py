@@ -72,17 +72,15 @@ def _advance_one(
 
 def _learn(record: IncrementRecord, sight: Sight) -> IncrementRecord:
     """A listed machine tells its id, and that its order was taken."""
-    members = tuple(
-        replace(
-            member,
-            instance_id=sight.machines[member.token].id,
-            state=MemberState.ORDERED if member.state is MemberState.PLANNED else member.state,
-        )
-        if member.token in sight.machines
-        else member
-        for member in record.members
-    )
-    return record if members == record.members else replace(record, members=members)
+    learnt: dict[str, Member] = {}
+    for member in record.members:
+        machine = sight.machines.get(member.token)
+        if machine is not None and (member.instance_id != machine.id or member.state is MemberState.PLANNED):
+            state = MemberState.ORDERED if member.state is MemberState.PLANNED else member.state
+            learnt[member.token] = replace(member, instance_id=machine.id, state=state)
+    if not learnt:
+        return record
+    return replace(record, members=tuple(learnt.get(member.token, member) for member in record.members))
 
 
 def _advance_waiting(record: IncrementRecord, sight: Sight, groups: Collection[str], now: float) -> IncrementRecord:
