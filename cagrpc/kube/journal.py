@@ -33,6 +33,12 @@ _LISTED_AT_ONCE = "50"
 """Increments, each of 1.5 MB at most."""
 _WORKERS = 8
 """Increments are written side by side; the root, before and after them, alone."""
+_FEW = 8
+"""So many Increments are brought up to date after every commit;"""
+_CATCH_UP_SECONDS = 2.0
+"""more of them so often: what becomes of many changes again in a moment (being created, ordered, known by id)."""
+_MOST_NODES = 5_000
+"""That the root carries meanwhile, one object of limited size."""
 _TRIES = 3
 """Of one object that is changed under our hands."""
 
@@ -95,7 +101,10 @@ class ClusterJournal:
         self._client = client
         self._check = check
         self._lock = threading.Lock()
-        self._root = Root(client, identity, namespace, check, patience or Patience())
+        patience = patience or Patience()
+        self._root = Root(client, identity, namespace, check, patience)
+        self._clock = patience.clock
+        self._caught_up_at = float("-inf")
         self._read = False
         self._closed = ""
         self._contents = Contents()
@@ -228,8 +237,13 @@ class ClusterJournal:
         self._client.delete(path, uid=found["metadata"]["uid"])
 
     def _catch_up(self) -> None:
-        """Brings the objects up to date. What cannot be written now stays in the root and is tried again."""
+        """Brings the objects up to date, if not just before. What is not written now stays in the root and is tried
+        again."""
         behind, problem = self._behind, ""
+        nodes = sum(len(self._contents.increments[name].members) for name in behind.increments)
+        many = len(behind.increments) > _FEW and nodes <= _MOST_NODES
+        if many and self._clock() < self._caught_up_at + _CATCH_UP_SECONDS:
+            return
         try:
             in_parallel("journal", self._make_good, sorted(behind.increments), _WORKERS)
             for name in sorted(self._pages):
@@ -246,6 +260,7 @@ class ClusterJournal:
             if problem != self._told:
                 _log.warning("%s: objects are behind its commits, which is made good: %s", _WHERE, problem)
         self._told = problem
+        self._caught_up_at = self._clock()
 
     def _make_good(self, name: str) -> None:
         self._write_increment(name)

@@ -204,6 +204,30 @@ def test_objects_that_are_behind_are_made_good_by_the_next_write(
     assert store.objects[f"{INCREMENTS}/old"]["status"]["phase"] == "ready"
 
 
+def test_many_objects_are_written_once_for_several_commits_and_the_root_has_the_rest(store: ObjectStore) -> None:
+    clock = FakeClock()
+    journal = ClusterJournal(store.client(), "one", patience=Patience(7.0, clock, clock.advance))
+    keys = [f"many-{number:02}" for number in range(20)]
+
+    def phases() -> set[str]:
+        return {store.objects[f"{INCREMENTS}/{key}"]["status"]["phase"] for key in keys}
+
+    journal.commit(Changes(increments=tuple(map(record, keys))))
+    store.requests.clear()
+    for phase in (Phase.CREATING, Phase.READY):
+        journal.commit(Changes(increments=tuple(record(key, phase) for key in keys)))
+    assert phases() == {"planned"}
+    clock.advance(2)
+    journal.probe()
+    assert phases() == {"ready"}
+    assert sum(request.method == "PATCH" for request in store.requests) == len(keys)
+    journal.commit(Changes(increments=tuple(record(key, Phase.DONE) for key in keys)))
+    assert phases() == {"ready"}
+    found = opened(store, "next").read()  # the process ended before it came to the objects
+    assert {each.phase for each in found.increments.values()} == {Phase.DONE}
+    assert phases() == {"done"}
+
+
 def test_a_root_that_is_refused_is_a_journal_that_cannot_be_written(store: ObjectStore) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
