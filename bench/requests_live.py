@@ -153,7 +153,7 @@ def _decided(document: Mapping[str, Any]) -> bool:
 
 def _settle(live: Live) -> None:
     """The server is warm: what it compiles first is compiled, and it has seen the templates."""
-    _until(lambda: live.serving.get("/status")["provisioning_requests"]["waits_for"] == "")
+    _until(lambda: live.serving.get("/status").get("provisioning_requests", {}).get("waits_for") == "")
     time.sleep(_SETTLE_SECONDS)
 
 
