@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cagrpc.controllers.kept import keeping
-from cagrpc.controllers.requests.bookings import consumed, hold
+from cagrpc.controllers.requests.bookings import consumed, hold, overfull
 from cagrpc.controllers.requests.model import Booking, booking_label
 from cagrpc.controllers.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PodRef
 from solver import (
@@ -54,6 +54,19 @@ def test_what_finds_no_room_any_more_is_told() -> None:
     held = hold([_booking("a", (WORKER, 3)), _booking("gone", (HEAD, 2))], _state(node("n1", 9000, labels=_of("a"))))
     assert held.on == {"n1": (RunningPods(WORKER, 2),)}
     assert held.short == {"a": 1, "gone": 2}
+
+
+def test_what_first_fit_does_not_find_is_not_lost_where_there_is_enough_in_all() -> None:
+    two, three = spec(cpu=2000), spec(cpu=3000)
+    bookings = [_booking("a", (three, 1), (two, 2)), _booking("b", (three, 1))]
+    # As planned: 3 and 3 on n1, 2 and 2 on n2. First fit puts one of 2 beside the first of 3.
+    n1, n2 = node("n1", 6000, labels=_of("a", "b")), node("n2", 4000, labels=_of("a"))
+    assert hold(bookings, _state(n1, n2)).short == {"b": 1}
+    assert overfull(bookings, _state(n1, n2)) == frozenset()
+    assert overfull(bookings, _state(n1, replace(n2, free={**n2.free, "cpu": 3000}))) == {"a", "b"}
+    other = node("n3", 500, labels=_of("c"))
+    assert overfull([*bookings, _booking("c", (HEAD, 1))], _state(n1, n2, other)) == {"c"}
+    assert overfull([_booking("a", (two, 1))], _state(node("n4", 9000))) == {"a"}
 
 
 def test_the_first_booking_has_the_first_choice_of_a_node_that_both_have() -> None:

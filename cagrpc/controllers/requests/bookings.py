@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from cagrpc.controllers.connected import connected
 from cagrpc.controllers.kept import requested
 from cagrpc.controllers.requests.model import Booking, booking_label
 from cagrpc.controllers.requests.worlds import may_run_on
@@ -63,6 +64,25 @@ def hold(bookings: Sequence[Booking], state: ClusterState) -> Held:
         short,
         {room.node.name: tuple(sorted(room.uids)) for room in kept},
     )
+
+
+def overfull(bookings: Sequence[Booking], state: ClusterState) -> frozenset[str]:
+    """UIDs of bookings on whose nodes, and those of all that they share nodes with, less is free than is kept there.
+
+    Where there is enough in all, first fit may still not find a place for every pod that the planner had one for: what
+    is short by first fit alone is not lost."""
+    asked = {booking.uid: Counter(requested(booking.pods)) for booking in bookings if not booking.anywhere}
+    labels = {booking_label(uid): uid for uid in asked}
+    shared = [(tuple(labels[name] for name in each.node.labels if name in labels), each.node) for each in state.nodes]
+    shared = [each for each in shared if each[0]]
+    found = asked.keys() - {uid for uids, _ in shared for uid in uids}
+    for part in connected([uids for uids, _ in shared]):
+        there = {uid for position in part for uid in shared[position][0]}
+        kept = sum((asked[uid] for uid in there), Counter[str]())
+        free = [shared[position][1].free for position in part]
+        if any(sum(each.get(name, 0) for each in free) < amount for name, amount in kept.items()):
+            found |= there
+    return frozenset(found)
 
 
 class _Room:

@@ -150,6 +150,11 @@ def increment_of(look: Look, uid: str, fleet: Increments) -> IncrementStatus | N
         return None
 
 
+def lacks_nodes(look: Look, uid: str) -> bool:
+    """Whether fewer nodes have its label than it tells of; also where its room is on no nodes of its own."""
+    return len(look.booked.get(uid, ())) < max(1, statuses.nodes_told(look.ours[uid].request))
+
+
 def nodes_by_request(state: ClusterState) -> dict[str, frozenset[str]]:
     """Nodes with booking labels, by the UIDs that these name."""
     found: defaultdict[str, set[str]] = defaultdict(set)

@@ -23,10 +23,10 @@ from cagrpc.controllers.events import Note
 from cagrpc.controllers.kept import Kept
 from cagrpc.controllers.planner.shortages import Shortages
 from cagrpc.controllers.requests import consumers, memory, statuses
-from cagrpc.controllers.requests.bookings import Held, consumed, hold
+from cagrpc.controllers.requests.bookings import Held, consumed, hold, overfull
 from cagrpc.controllers.requests.classes import is_ours
 from cagrpc.controllers.requests.deciding import Deciding
-from cagrpc.controllers.requests.look import Look, Looking, Ours, asked_by, increment_of, take_look
+from cagrpc.controllers.requests.look import Look, Looking, Ours, asked_by, increment_of, lacks_nodes, take_look
 from cagrpc.controllers.requests.model import Behaviour, Booking, ProvisioningRequest
 from cagrpc.controllers.requests.planning import MOST_AT_ONCE
 from cagrpc.controllers.requests.progress import Decision, Facts, Moment, Next, Phase, Pods, advance
@@ -279,7 +279,7 @@ class RequestsLoop:
         nexts = {uid: self._next(look, each) for uid, each in facts.items()}
         bookings = _bookings(look, nexts)
         held = hold(bookings, look.state) if bookings else Held({}, {}, {})
-        for uid, why in self._lost(look, nexts, held).items():
+        for uid, why in self._lost(look, nexts, bookings, held).items():
             nexts[uid] = self._next(look, replace(facts[uid], lost=why))
         seen = self._seen = _Seen(look, nexts, bookings, held)
         return seen
@@ -304,13 +304,16 @@ class RequestsLoop:
             decision=self._decided.get(uid),
         )
 
-    def _lost(self, look: Look, nexts: Mapping[str, Next], held: Held) -> dict[str, str]:
-        """What is told of requests whose room is gone for good."""
+    def _lost(self, look: Look, nexts: Mapping[str, Next], bookings: Sequence[Booking], held: Held) -> dict[str, str]:
+        """What is told of requests whose room is gone for good: with a node of theirs, or taken by others."""
         short = {
             uid: count
             for uid, count in held.short.items()
             if look.ours[uid].phase is Phase.PROVISIONED and nexts[uid].holds
         }
+        if short:
+            taken = overfull(bookings, look.state)
+            short = {uid: count for uid, count in short.items() if uid in taken or lacks_nodes(look, uid)}
         self._short_since = {uid: self._short_since.get(uid, look.at_seconds) for uid in short}
         lost = {}
         for uid, count in short.items():
