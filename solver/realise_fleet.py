@@ -15,6 +15,8 @@ from solver.model import Increment, NodeGroup, Plan
 from solver.objectives import dollars
 from solver.reduce import Bools, Ints
 
+PLANNED = -1
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slot:
@@ -22,8 +24,8 @@ class Slot:
 
     group: int
     """Its index among the problem's groups."""
-    late: bool = False
-    """Whether it is let go last, for the pods that are left over."""
+    stage: int = PLANNED
+    """Or, where it is of the reserve, the layer after which it is let go, for pods that are left over."""
     bound: tuple[tuple[int, int], ...] = ()
     """(class, pods) per node that are bound to it before the scheduler sees it."""
 
@@ -38,10 +40,24 @@ class Fleet:
         nodes = {**self.nodes, slot: self.nodes.get(slot, 0) + by}
         return Fleet({each: count for each, count in sorted(nodes.items()) if count})
 
-    def more(self, increments: Iterable[Increment], number: Mapping[str, int], *, late: bool) -> Fleet:
+    def more(self, increments: Iterable[Increment], number: Mapping[str, int], stage: int = PLANNED) -> Fleet:
         fleet = self
         for increment in increments:
-            fleet = fleet.changed(Slot(number[increment.node_group], late), increment.delta)
+            fleet = fleet.changed(Slot(number[increment.node_group], stage), increment.delta)
+        return fleet
+
+    @property
+    def total(self) -> int:
+        return sum(self.nodes.values())
+
+    def first_of_slot(self, first: int) -> dict[Slot, int]:
+        """The number of the first node of each slot; new nodes are numbered from `first` on."""
+        return dict(zip(self.nodes, accumulate(self.counts, initial=first), strict=False))
+
+    def joined(self, other: Fleet) -> Fleet:
+        fleet = self
+        for slot, count in other.nodes.items():
+            fleet = fleet.changed(slot, count)
         return fleet
 
     def deltas(self) -> Counter[int]:
@@ -53,7 +69,7 @@ class Fleet:
 
     def groups(self) -> Ints:
         """The group of each node, slot by slot."""
-        return np.repeat(np.array([slot.group for slot in self.nodes], dtype=np.int64), self._counts)
+        return np.repeat(np.array([slot.group for slot in self.nodes], dtype=np.int64), self.counts)
 
     def bound(self, first: int) -> Ints:
         """Rows (class, node, pods); new nodes are numbered from `first` on."""
@@ -71,7 +87,7 @@ class Fleet:
         )
 
     @property
-    def _counts(self) -> list[int]:
+    def counts(self) -> list[int]:
         return list(self.nodes.values())
 
 
@@ -99,42 +115,39 @@ def _bindings(
         count -= times
 
 
-def waves_of(fleet: Fleet, holds: Bools, most: int) -> Ints:
-    """In which wave each node is let go (slot by slot), at most so many, without gaps.
-
-    Nodes that only some pods fit go before those that these and others fit, so that the latter keep their room for the
-    others; what is late comes after all that is not. Waves that are left are shared out to those with most nodes: of
-    fewer nodes at a time more are filled to the brim, rather than all of them a little.
+def layers_of(fleet: Fleet, holds: Bools, most: int) -> Mapping[int, int]:
+    """Group -> layer, of the planned nodes; at most so many. Nodes that only some pods fit come before those that these
+    and others fit, so that the latter keep their room for the others.
 
     `holds`: groups x classes, whether a pod fits."""
-    layer = {(False, g): n for g, n in _layers({s.group for s in fleet.nodes if not s.late}, holds).items()}
-    deepest = max(layer.values(), default=-1) + 1
-    for group, number in _layers({slot.group for slot in fleet.nodes if slot.late}, holds).items():
-        layer[True, group] = deepest + number
+    layer: dict[int, int] = {}
+    groups = {slot.group for slot in fleet.nodes if slot.stage == PLANNED}
+    for group in sorted(groups, key=lambda g: (int(holds[g].sum()), g)):
+        within = (g for g in layer if (holds[g] <= holds[group]).all() and (holds[g] != holds[group]).any())
+        layer[group] = max((layer[g] + 1 for g in within), default=0)
     merged = max(0, max(layer.values(), default=0) + 1 - most)
-    of_slot = [max(0, layer[slot.late, slot.group] - merged) for slot in fleet.nodes]
-    nodes = Counter[int]()
-    for number, count in zip(of_slot, fleet.nodes.values(), strict=True):
-        nodes[number] += count
+    return {group: max(0, number - merged) for group, number in layer.items()}
+
+
+def waves_of(fleet: Fleet, holds: Bools, most: int) -> Ints:
+    """In which wave each node is let go (slot by slot): layer by layer, after each of them its reserve. Waves to spare
+    are shared out to layers with most nodes: of fewer nodes at a time more are filled to the brim, rather than all of
+    them a little."""
+    layers = layers_of(fleet, holds, most)
+    layer = [layers[slot.group] if slot.stage == PLANNED else slot.stage for slot in fleet.nodes]
+    nodes = Counter[int](dict.fromkeys(layers.values(), 0))
+    for number, (slot, count) in zip(layer, fleet.nodes.items(), strict=True):
+        nodes[number] += count * (slot.stage == PLANNED)
     waves = dict.fromkeys(sorted(nodes), 1)
     for _ in range(most - len(waves) if nodes else 0):
         fullest = max(waves, key=lambda number: nodes[number] / waves[number])
         waves[fullest] += nodes[fullest] > waves[fullest]
-    first = dict(zip(waves, accumulate(waves.values(), initial=0), strict=False))
+    first = dict(zip(waves, accumulate((count + 1 for count in waves.values()), initial=0), strict=False))
     return np.array(
         [
-            first[number] + position * waves[number] // count
-            for number, count in zip(of_slot, fleet.nodes.values(), strict=True)
+            first[number] + (waves[number] if slot.stage != PLANNED else position * waves[number] // count)
+            for number, (slot, count) in zip(layer, fleet.nodes.items(), strict=True)
             for position in range(count)
         ],
         dtype=np.int64,
     )
-
-
-def _layers(groups: Iterable[int], holds: Bools) -> dict[int, int]:
-    """Group -> how many others there are, one within the next, whose pods it holds and more."""
-    layer: dict[int, int] = {}
-    for group in sorted(groups, key=lambda g: (int(holds[g].sum()), g)):
-        within = (g for g in layer if (holds[g] <= holds[group]).all() and (holds[g] != holds[group]).any())
-        layer[group] = max((layer[g] + 1 for g in within), default=0)
-    return layer

@@ -23,10 +23,8 @@ _PART = 4
 """Nodes of a slot are taken away in parts of at most a quarter."""
 
 
-def mend(rehearsal: Rehearsal, fleet: Fleet, meter: Meter, *, late: bool) -> Fleet:
-    """Adds nodes until everything claimed lands. What no repair makes land, or none within the budget, is given up.
-
-    With `late` the new nodes are let go last."""
+def mend(rehearsal: Rehearsal, fleet: Fleet, meter: Meter) -> Fleet:
+    """Adds nodes until everything claimed lands. What no repair makes land, or none within the budget, is given up."""
     number = group_numbers(rehearsal.problem)
     strikes, last, before = 0, (NOMINAL, 0), fleet
     while True:
@@ -46,22 +44,22 @@ def mend(rehearsal: Rehearsal, fleet: Fleet, meter: Meter, *, late: bool) -> Fle
             return fleet
         increments = repaired_by(rehearsal, fleet, missing, meter) if strikes < _PATIENCE else ()
         if increments:
-            fleet = fleet.more(increments, number, late=late)
+            fleet = fleet.more(increments, number)
         else:
             rehearsal.give_up(missing)
             strikes, last, fleet = 0, (NOMINAL, 0), before
 
 
-def repair_budget(meter: Meter) -> Budget:
-    """For planning one repair."""
-    left = meter.left_seconds(1.0) * _PLANNING_SHARE
+def repair_budget(meter: Meter, share: float = _PLANNING_SHARE) -> Budget:
+    """For planning one repair: a share of the time that is left."""
+    left = meter.left_seconds(1.0) * share
     return replace(meter.budget, seconds=left, deterministic_seconds=left if meter.deterministic else None)
 
 
 def repaired_by(rehearsal: Rehearsal, fleet: Fleet, missing: Ints, meter: Meter) -> tuple[Increment, ...]:
     """What the missing pods need, beside the fleet."""
     budget = repair_budget(meter)
-    plan = solve(_rest(rehearsal, fleet, missing), budget)
+    plan = solve(rest(rehearsal, fleet, missing), budget)
     meter.charge(budget.seconds)
     return plan.increments
 
@@ -75,7 +73,7 @@ def pod_sets(rehearsal: Rehearsal, counts: Ints) -> tuple[PodSet, ...]:
     )
 
 
-def _rest(rehearsal: Rehearsal, fleet: Fleet, missing: Ints) -> Problem:
+def rest(rehearsal: Rehearsal, fleet: Fleet, missing: Ints) -> Problem:
     """The problem once the fleet is there, of the missing pods only. Nodes are full; they are told for their pods'
     sake, where pods ask for the company of others."""
     problem, classes = rehearsal.problem, rehearsal.plan.pod_classes

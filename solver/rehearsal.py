@@ -10,7 +10,7 @@ import numpy as np
 
 from solver.budgeting import Meter
 from solver.model import Plan, Problem
-from solver.realise_fleet import Fleet, Slot, waves_of
+from solver.realise_fleet import Fleet, Slot, layers_of, waves_of
 from solver.reduce import Bools, Ints
 from solver.scheduler import Outcome, Profile, Scenario, Scheduler
 
@@ -18,9 +18,9 @@ NOMINAL = Scenario(0)
 """The one that a realised plan tells."""
 _SECONDS_PER_PAIR = 1e-8
 """What a simulation is charged under a deterministic budget, per pod and node."""
-_PACES = (0, 0, 2)
-"""How many pods are tried while one node is let go: none or few, since whoever lets go does so in parallel."""
-_MOST_SCENARIOS = 8
+_PACES = (0, 1, 2, 4, 8)
+"""How many pods are tried while one node is let go: 0.2 to 2 were seen with a thousand pods, more with few."""
+_MOST_SCENARIOS = 16
 _ROUNDS = 40
 """Simulations of each scenario that there should be time for."""
 
@@ -45,17 +45,21 @@ class Rehearsal:
             self.scenarios.append(self.fresh())
 
     def fresh(self) -> Scenario:
-        """One that was not there before: in turn pods of equal age mixed and class by class, nodes at once and one by
-        one, ages as they are told and less sure."""
+        """One that was not there before: in turn pods of equal age mixed and class by class, the queue from its head
+        and from anywhere, nodes at once and one by one, ages as they are told and less sure."""
         seed = self._next_seed
         self._next_seed += 1
-        return Scenario(seed, seed % 8 // 4, seed % 2 == 1, _PACES[seed // 2 % len(_PACES)])
+        turns = seed // 2
+        return Scenario(seed, turns // 8 % 2, seed % 2 == 1, _PACES[turns // 2 % len(_PACES)], turns % 2 == 1)
 
     def outcome(self, fleet: Fleet, scenario: Scenario) -> Outcome:
-        standing = len(self.problem.nodes)
+        return self.went_on(fleet, scenario, fleet.bound(len(self.problem.nodes)))
+
+    def went_on(self, fleet: Fleet, scenario: Scenario, held: Ints) -> Outcome:
+        """What became of it with these rows (class, node, pods) on their nodes already."""
         groups, waves = fleet.groups(), self.waves(fleet)
-        self._meter.charge(_SECONDS_PER_PAIR * float(self.claim.sum()) * (standing + len(groups)))
-        return self._scheduler.run(groups, waves, fleet.bound(standing), scenario)
+        self._meter.charge(_SECONDS_PER_PAIR * float(self.claim.sum()) * (len(self.problem.nodes) + len(groups)))
+        return self._scheduler.run(groups, waves, held, scenario)
 
     def waves(self, fleet: Fleet) -> Ints:
         return waves_of(fleet, self.holds, self._waves)
@@ -84,15 +88,17 @@ class Rehearsal:
         """Whether all that is claimed does, always."""
         return not self.first_missing(fleet).any()
 
-    def need_fewer_waves(self, fleet: Fleet) -> None:
-        """As few waves as everything claimed lands with: each of them takes time."""
-        most = self._waves
-        for self._waves in range(1, most):
-            if self._meter.left_seconds() <= 0:
-                break
-            if self.lands(fleet):
-                return
+    def layers(self, fleet: Fleet) -> Mapping[int, int]:
+        """Of each group of the fleet that is planned."""
+        return layers_of(fleet, self.holds, self._waves)
+
+    def lands_at_once(self, fleet: Fleet) -> bool:
+        """Whether all that is claimed does, always, with all nodes let go at once; if so, they are from now on."""
+        most, self._waves = self._waves, 1
+        if self.lands(fleet):
+            return True
         self._waves = most
+        return False
 
     def idle(self, fleet: Fleet) -> dict[Slot, int]:
         """Per slot how many of its nodes hold nothing, whatever the scenario."""

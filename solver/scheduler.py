@@ -52,7 +52,10 @@ class Scenario:
     """Whether pods of one class come one after the other, as those of one Deployment do, rather than all mixed."""
     attempts_a_node: int = 0
     """So many pods are tried from one new node of a wave to the next, as they are let go one after the other; 0 where
-    all come before. Where the API server is as fast as the scheduler it is about 2."""
+    all come before. About 1 was seen."""
+    turned: bool = False
+    """Whether the queue begins anywhere, and goes on from its end at its head: pods that were tried in vain while there
+    was no node are in the order of their last try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,13 @@ class Outcome:
         total = np.bincount(self.queue[self.placed >= 0], minlength=self.classes).astype(np.int64)
         np.add.at(total, self.bound[:, 0], self.bound[:, 2])
         return total
+
+    def rows(self) -> Ints:
+        """Rows (class, node, pods) of all that are on nodes, bound ones among them."""
+        found = [
+            (who, node, count) for node, pods in sorted(self.pods().items()) for who, count in sorted(pods.items())
+        ]
+        return np.array(found, dtype=np.int64).reshape(len(found), 3)
 
     def pods(self) -> dict[int, dict[int, int]]:
         """Node -> class -> pods, of nodes that hold any."""
@@ -111,8 +121,9 @@ class Scheduler:
     def run(self, new: Ints, waves: Ints, bound: Ints, scenario: Scenario) -> Outcome:
         """All pending pods of the problem over the nodes that stand and `new` ones (indices of node groups).
 
-        `waves` per new node: those of a later one come once nothing more lands on the others. `bound`: rows (class,
-        node, pods) that are on their nodes before; so many fewer of the class are in the queue."""
+        `waves` per new node: those of each come once nothing more lands on those before, nor on those that stand.
+        `bound`: rows (class, node, pods) that are on their nodes before; so many fewer of the class are in the
+        queue."""
         tables, profile = self._tables, self._profile
         random = np.random.default_rng(scenario.seed)
         places = np.concatenate([self._standing, new])
@@ -123,8 +134,9 @@ class Scheduler:
         put_running(tables.running(places), terms, counts)
         put_bound(bound, nodes, tables.classes, terms, counts)
         arrives = np.zeros(len(places), dtype=np.int64)
-        arrives[len(self._standing) :] = waves * _APART
-        mixed = random.permutation(len(new))
+        arrives[len(self._standing) :] = (waves + 1) * _APART
+        groups = random.permutation(len(self._problem.node_groups))
+        mixed = np.lexsort((random.permutation(len(new)), groups[new]))  # those of a group after one another
         arrives[len(self._standing) + mixed] += _nth_of_its_kind(waves[mixed]) * scenario.attempts_a_node
         placed = schedule(
             queue, order, arrives, scenario.seed, profile.scoring is Scoring.MOST_ALLOCATED,
@@ -151,7 +163,11 @@ class Scheduler:
         if scenario.in_blocks:
             chance = random.permutation(self._classes)[self._pods]
         age = -self._age + random.integers(0, scenario.jitter_seconds, len(self._age), endpoint=True)
-        queue = self._pods[np.lexsort((chance, age, self._rank, self._last))]
+        turn = np.empty_like(age)
+        turn[np.lexsort((chance, age))] = np.arange(len(age))
+        if scenario.turned and len(age):
+            turn = (turn + random.integers(len(age))) % len(age)
+        queue = self._pods[np.lexsort((turn, self._rank, self._last))]
         taken = np.zeros(self._classes, dtype=np.int64)
         np.add.at(taken, bound[:, 0], bound[:, 2])
         return queue[_nth_of_its_kind(queue) >= taken[queue]] if taken.any() else queue

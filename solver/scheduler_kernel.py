@@ -305,9 +305,10 @@ def schedule(  # noqa: C901, PLR0912, PLR0915 - one loop, flat for speed
     """The node of each pod of `queue` (classes in order), -1 for those that stay pending. `nodes` and `counts` are
     those before, and are changed.
 
-    `arrives` says per node after how many attempts it is there. A pod is tried once a node has come that it fits when
-    empty, and again when another one comes, behind those that were not tried meanwhile: that is what the scheduler's
-    queueing hints make of its queue. `waits` are the classes for which a pod on another node can make the difference.
+    `arrives` says per node after how many attempts it is there. A pod is tried once a node has come on which it may
+    run, and again when another one comes, behind those that were not tried meanwhile: that is what the scheduler's
+    queueing hints make of its queue. They do not ask whether a node whose taint is lifted is large enough. `waits` are
+    the classes for which a pod on another node can make the difference.
     """
     np.random.seed(seed)  # noqa: NPY002
     number = len(order)
@@ -373,12 +374,13 @@ def schedule(  # noqa: C901, PLR0912, PLR0915 - one loop, flat for speed
 
 @compiled
 def _hope(node: int, nodes: Nodes, classes: Classes, hopes: Bools, full: Bools) -> None:
-    """Classes that the node has room for as it comes are tried again."""
+    """Classes that may run on a node are tried again as it comes, and in vain where it has no room for them."""
     for pod_class in range(len(hopes)):
-        if classes[3][pod_class, nodes[0][node]] and (full[pod_class] or not hopes[pod_class]):
-            room = True
-            for r in range(nodes[1].shape[1]):
-                if classes[0][pod_class, r] > nodes[1][node, r] and classes[0][pod_class, r] > 0:
-                    room = False
-            if room:
-                hopes[pod_class], full[pod_class] = True, False
+        if classes[3][pod_class, nodes[0][node]]:
+            hopes[pod_class] = True
+            if full[pod_class]:
+                room = True
+                for r in range(nodes[1].shape[1]):
+                    if classes[0][pod_class, r] > nodes[1][node, r] and classes[0][pod_class, r] > 0:
+                        room = False
+                full[pod_class] = not room

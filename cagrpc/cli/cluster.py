@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from cagrpc.cli.loops import Loop
@@ -20,6 +21,8 @@ from cagrpc.controllers.kueue.loop import KueueChecks
 from cagrpc.controllers.node_life import NodeLife
 from cagrpc.controllers.planner import reasons
 from cagrpc.controllers.planner.loop import PlannerLoop
+from cagrpc.controllers.planner.problem import groups_as_planned
+from cagrpc.controllers.planner.reserve import needed_of_reserve
 from cagrpc.controllers.requests.loop import STEP_SECONDS as REQUESTS_SECONDS
 from cagrpc.controllers.requests.loop import RequestsLoop
 from cagrpc.controllers.requests.store import Store
@@ -90,7 +93,11 @@ class Controllers:
         view, client = cluster.view, cluster.client
         # Only the planner knows which pod goes where.
         realise = settings.planner.realise if settings.drive is Drive.PLAN else Realise.SIMULATE
-        startup = StartUp(client, fleet, view, realise=realise, requests_known=self._requests_known)
+
+        def needed(waiting: AbstractSet[str], held: Mapping[str, int], reserve: Mapping[str, int]) -> Mapping[str, int]:
+            return needed_of_reserve(view.state(), groups_as_planned(fleet.snapshot), waiting, held, reserve)
+
+        startup = StartUp(client, fleet, view, realise=realise, requests_known=self._requests_known, needed=needed)
         self.loops = [Loop("letting go of nodes", startup.step, START_UP_SECONDS)]
         simulates = cluster.settings.simulated_nodes
         self._life = NodeLife(client, backend, lambda: fleet.snapshot) if simulates else None

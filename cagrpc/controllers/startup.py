@@ -19,7 +19,7 @@ from cagrpc.controllers.requests.model import BOOKED, booking_label
 from cagrpc.controllers.settings import START_UP_TAINT, Realise
 from cagrpc.controllers.state import PodRef
 from cagrpc.controllers.taints import NODES, lift
-from cagrpc.controllers.waves import Waves
+from cagrpc.controllers.waves import Needed, Waves
 from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInput, NotFound, Unavailable
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, HeldNode, IncrementStatus, InstanceState, Phase, requests_among
@@ -92,15 +92,17 @@ class StartUp:
         *,
         realise: Realise = Realise.SIMULATE,
         requests_known: Callable[[], bool] = lambda: True,
+        needed: Needed = lambda *_: {},
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`requests_known` tells whether increments that no ProvisioningRequest asks for any more have been withdrawn:
-        until it does, those that are for such requests stay held. `clock` counts seconds."""
+        until it does, those that are for such requests stay held. `needed` chooses from a reserve. `clock` counts
+        seconds."""
         self._client = client
         self._fleet = fleet
         self._view = view
         self._binds = realise is Realise.BIND
-        self._waves = Waves(clock, view.news_of)
+        self._waves = Waves(clock, view.news_of, needed)
         self._requests_known = requests_known
         self._clock = clock
         self._lifted: dict[str, float] = {}
@@ -128,10 +130,12 @@ class StartUp:
         self._stuck = {status.id: self._stuck[status.id] for status in ready if status.id in self._stuck}
         self._labelled &= {node.instance_id for status in ready for node in status.held}
         due = self._waves.due(snapshot, held.keys())
+        for increment_id in due.give_back:
+            self._fleet.withdraw(increment_id, "in reserve: not needed")
         problems: list[CagrpcError] = []
         bound = {}
         for status in ready:  # all are bound before the first is let go
-            if status.id in due:
+            if status.id in due.let_go:
                 try:
                     bound[status.id] = self._bind_pods(status, held)
                 except CagrpcError as error:  # others may do better
@@ -139,7 +143,7 @@ class StartUp:
         for status in ready:
             if status.id in bound:
                 try:
-                    self._let_go(status, due[status.id], held, bound[status.id])
+                    self._let_go(status, due.let_go[status.id], held, bound[status.id])
                 except CagrpcError as error:
                     problems.append(error)
         loose = _held_by_nobody(snapshot, held)

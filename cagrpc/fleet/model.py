@@ -113,6 +113,8 @@ class Increment:
     """Of its nodes."""
     gap: float | None = None
     """Of the plan it comes from, a fraction of its cost."""
+    reserve: bool = False
+    """Its nodes are let go only for pods of the plan that are left over once its others are; else it is withdrawn."""
 
     @property
     def requests(self) -> tuple[str, ...]:

@@ -240,6 +240,7 @@ def increment_from_json(text: str) -> IncrementRecord:
             ),
             cost_usd_per_hour=increment.get("cost_usd_per_hour"),
             gap=increment.get("gap"),
+            reserve=increment.get("reserve", False),
         ),
         phase=Phase(value.pop("phase")),
         members=tuple(Member(**{**m, "state": MemberState(m["state"])}) for m in value.pop("members")),

@@ -175,3 +175,16 @@ def test_an_increment_tells_whom_it_is_for() -> None:
     assert increment(for_both, groups, "plan", 0.0).reason == "1 pods, ns/pod-1 among them; 3 placeholders of the slack"
     assert increment(for_both[1:], groups, "plan", 0.0).reason == "3 placeholders of the slack"
     assert increment((NewNode("a", ()),), groups, "plan", 0.0).reason == "spare nodes"
+
+
+def test_each_node_of_the_reserve_is_an_increment_of_its_own_after_all_others() -> None:
+    gang: dict[str, tuple[int, ...]] = {"team/job": (1, 2)}
+    spare = [replace(_node("a", 2), reserve=True), replace(_node("b"), reserve=True)]
+    found = list(parts([spare[0], _node("a", 1, gangs=gang), spare[1], _node("a", 3)]))
+    assert found == [(_node("a", 1, gangs=gang), _node("a", 3)), (spare[0],), (spare[1],)]
+    groups = {name: group(name, price=0.5) for name in ("a", "b")}
+    asked = [increment(part, groups, "plan", 0.0) for part in found]
+    assert [each.reserve for each in asked] == [False, True, True]
+    assert asked[1].pods == {"uid-2"}
+    assert still_wanted(found[2], lambda _: False) == found[2]
+    assert still_wanted(found[1], lambda _: False) == ()

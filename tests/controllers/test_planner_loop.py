@@ -18,7 +18,7 @@ from cagrpc.controllers.planner.serving import serving
 from cagrpc.controllers.settings import PlannerSettings, Scoring
 from cagrpc.controllers.settling import SETTLE_SECONDS
 from cagrpc.controllers.state import ClusterState
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase, Placement, request_key
+from cagrpc.fleet.model import FleetSnapshot, HeldNode, Increment, IncrementStatus, Phase, Placement, request_key
 from solver.model import Limit, Node, PodSpec, RunningPods, Taint, TaintEffect, Toleration
 from solver.realise import Realised
 from tests.controllers.planner_world import BOOT_SECONDS, World
@@ -231,16 +231,27 @@ def test_pods_of_an_increment_that_was_let_go_are_the_schedulers_for_a_while(mak
 
 
 def test_while_a_plans_nodes_are_let_go_its_pods_are_the_schedulers() -> None:
-    def at(later: Phase, ended: float | None = None) -> frozenset[str]:
+    def at(later: Phase, ended: float | None = None, *, reserve: bool = False) -> frozenset[str]:
         let_go = Increment({"a": 1}, pods=frozenset({"p"}), plan="one", placements=(Placement("a", ("p",)),))
-        held = Increment({"b": 1}, plan="one")
+        held = Increment({"b": 1}, plan="one", reserve=reserve)
         done = IncrementStatus("first", let_go, Phase.DONE, finished_at_seconds=0.0)
         other = IncrementStatus("second", held, later, finished_at_seconds=ended)
         return serving(FleetSnapshot(1, {}, (), {}, (done, other)), 2 * SETTLE_SECONDS).pods
 
     assert at(Phase.READY) == {"p"}  # a later wave has room for it
+    assert at(Phase.CREATING, reserve=True) == {"p"}  # perhaps the reserve has
     assert at(Phase.DONE, 2 * SETTLE_SECONDS - 5) == {"p"}  # and was let go just now
     assert at(Phase.CREATING) == at(Phase.DONE, 2 * SETTLE_SECONDS - 15) == frozenset()
+
+
+@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.CREATING, Phase.READY])
+def test_a_reserve_is_nobody_elses_room(phase: Phase) -> None:
+    asked = Increment({"b": 1}, plan="one", placements=(Placement("b", ("p",)),), pods=frozenset({"p"}), reserve=True)
+    held = (HeldNode("simulated://b", "b", ("p",)),) if phase is Phase.READY else ()
+    found = serving(FleetSnapshot(1, {}, (), {}, (IncrementStatus("it", asked, phase, held=held),)), 0.0)
+    assert found.coming == ()
+    assert not found.held
+    assert found.increments == {"it"}
 
 
 def test_what_is_short_is_left_out_and_the_pods_go_elsewhere(make: Make) -> None:

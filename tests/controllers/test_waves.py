@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from cagrpc.controllers.waves import LONGEST_WAVE_SECONDS, SETTLED_SECONDS, TOGETHER_SECONDS, Waves
+from cagrpc.controllers.waves import LONGEST_WAVE_SECONDS, SETTLED_SECONDS, TOGETHER_SECONDS, TRIES, Waves
 from cagrpc.fleet.model import FleetSnapshot, HeldNode, Increment, IncrementStatus, Phase, request_key
 
 
@@ -25,17 +27,27 @@ class Stage:
     waiting: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     news: Counter[str] = field(default_factory=Counter)
+    given_back: set[str] = field(default_factory=set)
+    asked: list[tuple[set[str], dict[str, int], dict[str, int]]] = field(default_factory=list)
+    """What the reserve was asked for,"""
+    needed: dict[str, int] = field(default_factory=dict)
+    """and what it answers."""
 
     def __post_init__(self) -> None:
         self.waiting = {pod for status in self.increments for pod in status.increment.pods}
-        self.waves = Waves(lambda: self.now, lambda pod: self.news[pod] if pod in self.waiting else None)
+        self.waves = Waves(lambda: self.now, lambda pod: self.news[pod] if pod in self.waiting else None, self.ask)
+
+    def ask(self, waiting: AbstractSet[str], held: Mapping[str, int], reserve: Mapping[str, int]) -> Mapping[str, int]:
+        self.asked.append((set(waiting), dict(held), dict(reserve)))
+        return self.needed
 
     def look(self) -> set[str]:
         """Lets go of what is due; every node that is let go by now."""
         snapshot = FleetSnapshot(1, {}, (), {}, tuple(self.increments))
         held = {node.instance_id for status in self.increments for node in status.held} - self.gone
         due = self.waves.due(snapshot, held)
-        self.gone |= {node.instance_id for nodes in due.values() for node in nodes}
+        self.gone |= {node.instance_id for nodes in due.let_go.values() for node in nodes}
+        self.given_back.update(due.give_back)
         return self.gone
 
 
@@ -143,3 +155,66 @@ def test_a_node_that_cannot_be_let_go_does_not_hold_later_waves_for_ever() -> No
     stage.now = LONGEST_WAVE_SECONDS
     stage.gone.discard("a0")
     assert stage.look() == {"a0", "a1", "a2"}
+
+
+def in_reserve(key: str, phase: Phase = Phase.READY) -> IncrementStatus:
+    status = increment(key, "p", phase, 1)
+    return replace(status, increment=replace(status.increment, pods=frozenset(), reserve=True))
+
+
+def test_a_reserve_that_nobody_needs_is_given_back() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0, 2), in_reserve("r"), in_reserve("s")])
+    assert stage.look() == {"a0"}
+    stage.waiting = set()
+    assert stage.look() == {"a0", "a1"}
+    assert stage.given_back == set()
+    assert stage.look() == {"a0", "a1"}
+    assert stage.given_back == {"r", "s"}
+    assert stage.asked == []
+
+
+def test_pods_that_are_left_over_get_what_they_need_of_the_reserve_before_the_next_wave() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0, 2), in_reserve("r"), in_reserve("s")], needed={"g": 1})
+    assert stage.look() == {"a0"}
+    stage.look()
+    stage.now = SETTLED_SECONDS
+    assert stage.look() == {"a0", "r0"}
+    assert stage.asked == [({"pod-a0", "pod-a1"}, {"g": 1}, {"g": 2})]
+    stage.waiting, stage.needed = {"pod-a1"}, {}
+    stage.now += 1
+    assert stage.look() == {"a0", "r0"}  # the scheduler is at it
+    stage.now += SETTLED_SECONDS
+    assert stage.look() == {"a0", "r0", "a1"}
+    assert stage.given_back == set()
+    stage.waiting = set()
+    stage.look()
+    assert stage.given_back == {"s"}
+
+
+def test_a_reserve_that_does_not_help_is_asked_a_few_times_and_given_back() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0), *(in_reserve(f"r{n}") for n in range(9))], needed={"g": 2})
+    for _ in range(2 * TRIES + 3):
+        stage.look()
+        stage.now += SETTLED_SECONDS
+    assert len(stage.asked) == TRIES
+    assert len(stage.gone) == 1 + 2 * TRIES
+    assert len(stage.given_back) == 9 - 2 * TRIES
+
+
+def test_a_reserve_that_is_still_coming_is_waited_for_while_pods_are_left_over() -> None:
+    stage = Stage([increment("a", "p", Phase.READY, 0, 2), in_reserve("r", Phase.CREATING)], needed={"g": 1})
+    assert stage.look() == {"a0"}
+    stage.look()
+    stage.now = 2 * SETTLED_SECONDS
+    assert stage.look() == {"a0"}
+    stage.increments[1] = in_reserve("r")
+    assert stage.look() == {"a0", "r0"}
+
+
+def test_what_is_left_of_a_plan_after_a_restart_is_its_reserve() -> None:
+    done = replace(increment("a", "p", Phase.READY, 0), phase=Phase.DONE, held=())
+    stage = Stage([done, in_reserve("r")])
+    stage.waiting = set()
+    for _ in range(3):
+        stage.look()
+    assert stage.given_back == {"r"}

@@ -1,8 +1,8 @@
 """What pytest knows of the control plane: the fixtures, and what the summary says where its tests were left out.
 
-Under pytest-xdist one worker runs all tests of this directory, one after the other, with one control plane. They
-restart its parts and own all of its nodes, so they could not share it at the same time. With another `--dist` than
-`load`, the default, each worker has one of its own.
+Under pytest-xdist the tests of this directory are two pieces of work, each for one worker with a control plane of its
+own: they restart its parts and own all of its nodes, so they could not share it at the same time. With another `--dist`
+than `load`, the default, each worker has one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from tests.controlplane.plane import ControlPlane
 
 LEFT_OUT = "no control plane here: "
 HERE = "tests/controlplane/"
+LIVE = "test_live"
+"""Tests of the whole `cagrpc serve`: they take about as long as all others."""
 _numbers = count(1)
 
 
@@ -34,14 +36,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of this directory are one piece of work, the first and largest; any other test is one of its own."""
+    """The tests of this directory are two pieces of work, the first and largest; any other test is one of its own."""
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - pytest runs without it too
 
     scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = lambda nodeid: HERE if nodeid.startswith(HERE) else nodeid
+    scheduler._split_scope = _piece
     return scheduler
+
+
+def _piece(nodeid: str) -> str:
+    if not nodeid.startswith(HERE):
+        return nodeid
+    return f"{HERE}{LIVE if nodeid.startswith(HERE + LIVE) else ''}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

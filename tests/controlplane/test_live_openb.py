@@ -69,3 +69,22 @@ def test_bound_one_round_serves_them_all(live: Live, scoring: Scoring) -> None:
     assert live.ordered() == len(live.nodes()) == planned["nodes"]
     cost = sum(prices()[each] * count for each, count in live.types().items())
     assert cost == pytest.approx(planned["planned_cost_per_hour"])
+
+
+@pytest.mark.parametrize("scoring", Scoring)
+def test_simulated_one_round_serves_them_all(live: Live, scoring: Scoring) -> None:
+    live.configure(
+        provisioners(),
+        planner={"realise": "simulate", "scoring": scoring.value, "idle_seconds": 3, "budget_seconds": 30},
+    )
+    with live.cluster.plane.scheduler(scoring):
+        live.start()
+        create_deployments(live.cluster)
+        live.wait_for_running(PODS, seconds=900)
+        live.wait_until_settled()
+    (planned,) = live.rounds()
+    assert planned["pods"] == PODS
+    # What was not needed of the reserve is given back.
+    assert live.ordered() == planned["nodes"] + planned["reserve_nodes"] > len(live.nodes())
+    cost = sum(prices()[each] * count for each, count in live.types().items())
+    assert cost <= 1.15 * planned["planned_cost_per_hour"]

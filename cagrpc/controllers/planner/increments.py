@@ -1,7 +1,8 @@
 """From a plan to increments: who goes to which node, and which nodes have to come together. Pure; `loop` applies them.
 
 A gang that is served on several node groups ties its nodes together: they are one increment, whole or not at all. All
-other nodes of a group are an increment of their own, so that a shortage elsewhere does not take them down.
+other nodes of a group are an increment of their own, so that a shortage elsewhere does not take them down. Each node of
+the reserve is one, too: it is let go or given back by itself.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class NewNode:
     wave: int = 0
     placeholders: int = 0
     """Of the slack, that it has room for."""
+    reserve: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,10 @@ def hand_out(carried: Course, asked: Question) -> HandedOut:
         taken = _take(queues, slot.pods, slot.bound)
         tied: defaultdict[str, tuple[PodRef, ...]] = defaultdict(tuple)
         for index, mine in taken.items():
-            if mine and index in gangs:
+            if mine and index in gangs and not slot.reserve:
                 tied[gangs[index]] += mine
         placeholders = sum(count for index, count in slot.pods.items() if index in slack)
-        new.append(NewNode(slot.node_group, _all(taken), dict(tied), slot.wave, placeholders))
+        new.append(NewNode(slot.node_group, _all(taken), dict(tied), slot.wave, placeholders, slot.reserve))
     unplaced = {index: queue.waiting for index, queue in queues.items() if queue.waiting}
     return HandedOut(tuple(new), existing, unplaced)
 
@@ -105,10 +107,12 @@ def _all(taken: Mapping[int, tuple[PodRef, ...]]) -> tuple[PodRef, ...]:
 
 def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
     """The smallest sets of nodes that must come whole: those tied together by gangs over several groups, and per group
-    all others, in parts of at most `LARGEST_INCREMENT` nodes and `MOST_PODS` pods that tear no gang apart."""
+    all others, in parts of at most `LARGEST_INCREMENT` nodes and `MOST_PODS` pods that tear no gang apart. The nodes of
+    the reserve are the last."""
     alone: defaultdict[str, list[NewNode]] = defaultdict(list)
     pods: Counter[str] = Counter()
-    every = list(nodes)
+    all_nodes = list(nodes)
+    every = [node for node in all_nodes if not node.reserve]
     for positions in connected([node.gangs for node in every]):
         tied = [every[position] for position in positions]
         groups = {node.node_group for node in tied}
@@ -124,6 +128,7 @@ def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
         alone[group_id].extend(tied)
         pods[group_id] += more
     yield from map(tuple, alone.values())
+    yield from ((node,) for node in all_nodes if node.reserve)
 
 
 def still_wanted(part: tuple[NewNode, ...], waits: Callable[[PodRef], bool]) -> tuple[NewNode, ...] | None:
@@ -144,11 +149,12 @@ def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id:
         deltas=dict(deltas),
         origin=Origin.CAGRPC,
         pods=frozenset(pod.uid for pod in pods),
-        reason=_reason(pods, sum(node.placeholders for node in part)),
+        reason="reserve" if part[0].reserve else _reason(pods, sum(node.placeholders for node in part)),
         plan=plan_id,
         placements=tuple(Placement(node.node_group, tuple(pod.uid for pod in node.pods), node.wave) for node in part),
         cost_usd_per_hour=round(sum(groups[name].price_usd_per_hour * count for name, count in deltas.items()), 9),
         gap=gap,
+        reserve=part[0].reserve,
     )
 
 

@@ -32,6 +32,7 @@ class Slot:
     bound: Mapping[int, int]
     """Those of them that are bound to it before the scheduler sees it."""
     wave: int = 0
+    reserve: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Course:
     """Its new nodes."""
     planned_cost_per_hour: float
     """Before repairs."""
+    reserve_cost_per_hour: float = 0.0
+    """Of all slots of the reserve; what is not needed of it is given back."""
     repairs: tuple[str, ...] = ()
     """Nodes more or fewer than planned, for people."""
 
@@ -77,8 +80,9 @@ def course(asked: Question, problem: Problem, plan: Plan, settings: PlannerSetti
     return Course(
         problem,
         found.plan,
-        tuple(Slot(each.node_group, each.pods, each.bound, each.wave) for each in found.placements),
+        tuple(Slot(each.node_group, each.pods, each.bound, each.wave, each.reserve) for each in found.placements),
         found.planned_cost_usd_per_hour,
+        found.reserve_cost_usd_per_hour,
         tuple(
             f"{each.delta:+d} x {each.node_group} ({each.cost_usd_per_hour:+.4f} $/h): {each.reason}"
             for each in found.repairs

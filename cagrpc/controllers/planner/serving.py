@@ -56,11 +56,15 @@ def serving(snapshot: FleetSnapshot, now: float) -> Serving:
     under_way = {
         status.increment.plan
         for status in snapshot.increments
-        if status.phase is Phase.READY or let_go_within(_TRIED_AGAIN_SECONDS, status, now)
+        if status.phase is Phase.READY
+        or (status.increment.reserve and status.phase in _ON_ITS_WAY)
+        or let_go_within(_TRIED_AGAIN_SECONDS, status, now)
     } - {""}
     for status in snapshot.increments:
         placements = status.increment.placements
-        if status.phase in _ON_ITS_WAY:
+        if status.increment.reserve and status.phase in (*_ON_ITS_WAY, Phase.READY):
+            pass  # nobody else's room: it may be given back
+        elif status.phase in _ON_ITS_WAY:
             coming.extend(_coming(status, snapshot.in_flight_pods))
         elif status.phase is Phase.READY:
             held.update((each.instance_id, each) for each in status.held)
