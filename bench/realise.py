@@ -4,7 +4,7 @@
 
 Pods are those of Deployments that are made one after the other, in random order, fifty pods a second. `left` is the
 share of pods that stay pending on the planned nodes, all let go at once; `realised` what the repaired plan costs, in
-waves and, in a row of its own, with all nodes let go at once; `unplaced` pods that even that does not serve; `unseen`
+waves with a reserve and, in a row of its own, all at once; `unplaced` pods that even that does not serve; `unseen`
 the most pods that stay pending in simulations that the repair has not seen. Plans are those of 5 s, by two workers.
 """
 
@@ -38,6 +38,7 @@ _HEADS = (
     "planned $/h",
     "realised $/h",
     "more %",
+    "reserve %",
     "unplaced",
     "unseen",
     "s",
@@ -72,6 +73,7 @@ class Row:
             f"{planned:,.2f}",
             f"{cost:,.2f}",
             f"{100 * (cost / planned - 1):.1f}",
+            f"{100 * told.reserve_cost_usd_per_hour / planned:.1f}",
             str(sum(left.count for left in told.plan.unplaced)),
             str(self.unseen),
             f"{self.seconds:.1f}",
