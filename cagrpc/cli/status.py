@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -59,7 +60,7 @@ def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
     numbers = ("pods", "nodes", "planned $/h", "realised $/h", "gap", "seconds")
     result = table("Planning rounds", "at (UTC)", *numbers, "increments", right=numbers)
     for each in plans:
-        increments = (f"{_groups(i['node_groups'])} ({i['phase']})" for i in each["increments"])
+        increments = Counter(f"{_groups(i['node_groups'])} ({i['phase']})" for i in each["increments"])
         result.add_row(
             f"{datetime.fromtimestamp(each['at_seconds'], UTC):%H:%M:%S}",
             str(each["pods"]),
@@ -68,7 +69,7 @@ def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
             f"{each['realised_cost_per_hour']:.4f}",
             f"{each['gap']:.2%}",
             f"{each['elapsed_seconds']:.2f}",
-            "\n".join(increments),
+            "\n".join(text if count == 1 else f"{text} {count} times" for text, count in increments.items()),
         )
     return result
 

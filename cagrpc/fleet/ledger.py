@@ -64,7 +64,9 @@ class Ledger:
         self.contents = self.contents.after(changes)
         for record in changes.increments:
             if record.id not in before or before[record.id].phase is not record.phase:
-                level = logging.WARNING if record.phase is Phase.ROLLING_BACK else logging.INFO
+                # What was withdrawn has no short groups, and is nobody's trouble.
+                trouble = record.phase is Phase.ROLLING_BACK and record.short_groups
+                level = logging.WARNING if trouble else logging.INFO
                 deltas = ", ".join(f"{group}+{delta}" for group, delta in record.increment.deltas.items())
                 _log.log(level, "increment %s (%s) is %s %s", record.id, deltas, record.phase, record.message)
 

@@ -52,13 +52,16 @@ def test_a_round_with_what_it_left_out() -> None:
         "realised_cost_per_hour": 1.75,
         "gap": 0.0125,
         "elapsed_seconds": 0.5,
-        "increments": [{"node_groups": {"m7i.large": 3}, "phase": "rolled-back"}],
+        "increments": [
+            {"node_groups": {"m7i.large": 3}, "phase": "rolled-back"},
+            *[{"node_groups": {"m7i.large": 1}, "phase": "done"}] * 4,
+        ],
         "unplaced": [{"count": 2, "example": "default/a", "reasons": ["needs 9 cpu"], "ways": ["add 1 cpu"]}],
         "incomplete_gangs": [{"gang": "default/g", "pods": 3, "needed": 5}],
         "shortages": [{"offering": "m7i.large in zone-a", "until_seconds": 3660.0, "cause": "no capacity"}],
     }
     text = printed(READY, [], [plan])
-    for told in ("01:00:00", "1.5000", "1.7500", "1.25%", "m7i.large+3 (rolled-back)"):
+    for told in ("01:00:00", "1.5000", "1.7500", "1.25%", "m7i.large+3 (rolled-back)", "m7i.large+1 (done) 4 times"):
         assert told in text
     assert "not planned: 2 pods like default/a: needs 9 cpu; add 1 cpu\n" in text
     assert "not planned: gang default/g has 3 of 5 pods\n" in text

@@ -11,6 +11,7 @@ from cagrpc.controllers.requests.model import booking_label
 from cagrpc.controllers.settings import START_UP_TAINT, Realise
 from cagrpc.controllers.startup import StartUp
 from cagrpc.controllers.state import PodRef
+from cagrpc.controllers.waves import SETTLED_SECONDS
 from cagrpc.errors import CagrpcError, Conflict, InvalidInput, Unavailable
 from cagrpc.fleet.model import Increment, Phase, Placement, request_key, requests_among
 from tests.controllers.fake_cluster import FakeCluster, Refusal, fake_cluster
@@ -136,6 +137,26 @@ def test_with_simulation_the_nodes_are_let_go_and_pods_are_the_schedulers(scene:
     assert scene.bound() == {}
     assert scene.phase() is Phase.DONE
     assert scene.fleet.snapshot.held_instances == frozenset()
+
+
+def test_a_reserve_is_let_go_as_far_as_it_is_needed_and_the_rest_given_back(scene: Scene) -> None:
+    def reserve() -> str:
+        return scene.apply(Increment({"b": 1}, plan="p", reserve=True))
+
+    first, used, spare = scene.apply(Increment({"a": 1}, pods=frozenset({"uid-pod-0"}), plan="p")), reserve(), reserve()
+    answers = iter([{"b": 1}, {}])
+    clock = scene.outside.clock
+    scene.startup = StartUp(
+        scene.cluster.client(), scene.fleet, scene.view, needed=lambda *_: next(answers), clock=clock
+    )
+    for _ in range(5):
+        scene.startup.step()
+        clock.advance(SETTLED_SECONDS)
+    assert [scene.fleet.increment(each).phase for each in (first, used)] == [Phase.DONE] * 2
+    assert scene.fleet.increment(spare).phase is Phase.ROLLING_BACK
+    assert next(answers, None) is None
+    scene.fleet.reconcile()
+    assert scene.fleet.snapshot.groups["b"].target_size == 2
 
 
 def test_pods_are_bound_as_planned_before_any_node_is_let_go(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
