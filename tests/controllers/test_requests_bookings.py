@@ -52,7 +52,7 @@ def test_room_is_kept_on_the_nodes_with_the_label_and_nowhere_else() -> None:
 
 def test_what_finds_no_room_any_more_is_told() -> None:
     held = hold([_booking("a", (WORKER, 3)), _booking("gone", (HEAD, 2))], _state(node("n1", 9000, labels=_of("a"))))
-    assert held.on == {"n1": (RunningPods(WORKER, 2),)}
+    assert held.on == {"n1": (RunningPods(WORKER, 2), RunningPods(HEAD, 1))}  # what is left is its own all the same
     assert held.short == {"a": 1, "gone": 2}
 
 
@@ -61,7 +61,9 @@ def test_what_first_fit_does_not_find_is_not_lost_where_there_is_enough_in_all()
     bookings = [_booking("a", (three, 1), (two, 2)), _booking("b", (three, 1))]
     # As planned: 3 and 3 on n1, 2 and 2 on n2. First fit puts one of 2 beside the first of 3.
     n1, n2 = node("n1", 6000, labels=_of("a", "b")), node("n2", 4000, labels=_of("a"))
-    assert hold(bookings, _state(n1, n2)).short == {"b": 1}
+    held = hold(bookings, _state(n1, n2))
+    assert held.short == {"b": 1}
+    assert keeping(n1, held.on["n1"]).free["cpu"] == 0  # the piece of 1 core that is left is nobody else's
     assert overfull(bookings, _state(n1, n2)) == frozenset()
     assert overfull(bookings, _state(n1, replace(n2, free={**n2.free, "cpu": 3000}))) == {"a", "b"}
     other = node("n3", 500, labels=_of("c"))
@@ -130,7 +132,9 @@ def test_kept_and_short_are_all_there_is_to_keep_and_nothing_is_kept_twice(
     held = hold(bookings, _state(*nodes))
     assert held == hold(bookings, _state(*nodes))
     kept = sum(running.count for pods in held.on.values() for running in pods)
-    assert kept + sum(held.short.values()) == sum(count for booking in bookings for _, count in booking.pods)
+    wanted = sum(count for booking in bookings for _, count in booking.pods)
+    pieces = kept + sum(held.short.values()) - wanted
+    assert 0 <= pieces <= len(nodes) * len(held.short)
     for each in nodes:
         used = sum(dict(running.spec.requests)["cpu"] * running.count for running in held.on.get(each.name, ()))
         assert used <= each.free["cpu"]

@@ -35,7 +35,7 @@ class Held:
     """Room that is kept."""
 
     on: Mapping[str, tuple[RunningPods, ...]]
-    """By node."""
+    """By node. Pieces of room, for pods that first fit finds no place for, are like pods."""
     short: Mapping[str, int]
     """Of bookings (UID) that no longer find room for all their pods, how many pods find none."""
     uids: Mapping[str, tuple[str, ...]]
@@ -52,16 +52,17 @@ def hold(bookings: Sequence[Booking], state: ClusterState) -> Held:
     for room in rooms:
         for label in wanted.intersection(room.node.labels):
             labelled[label].append(room)
-    short: dict[str, int] = {}
+    missing: dict[str, Counter[PodSpec]] = {}
     for booking in bookings:
         places = rooms if booking.anywhere else labelled[booking_label(booking.uid)]
-        missing = _place(booking, places)
-        if missing:
-            short[booking.uid] = missing
+        if left := _place(booking, places):
+            missing[booking.uid] = left
+    for uid, left in missing.items():
+        _keep_pieces(left, labelled[booking_label(uid)], uid)
     kept = [room for room in rooms if room.kept]
     return Held(
         {room.node.name: tuple(RunningPods(spec, count) for spec, count in room.kept.items()) for room in kept},
-        short,
+        {uid: left.total() for uid, left in missing.items()},
         {room.node.name: tuple(sorted(room.uids)) for room in kept},
     )
 
@@ -116,12 +117,12 @@ class _Room:
         return replace(self.node, free=dict(self.free), running=(*self.node.running, *kept))
 
 
-def _place(booking: Booking, rooms: Sequence[_Room]) -> int:
-    """Keeps room for the booking; how many of its pods find none."""
+def _place(booking: Booking, rooms: Sequence[_Room]) -> Counter[PodSpec]:
+    """Keeps room for the booking; those of its pods that find none."""
     pods = [(spec, count) for spec, count in booking.pods if count > 0]
     if any(_looks_at_others(spec) for spec, _ in pods):
         return _planned(booking, pods, rooms)
-    missing = 0
+    missing: Counter[PodSpec] = Counter()
     for spec, count in _largest_first(pods):
         left = count
         for room in rooms:
@@ -131,8 +132,24 @@ def _place(booking: Booking, rooms: Sequence[_Room]) -> int:
             if here and may_run_on(spec, room.node):
                 room.keep(spec, here, booking.uid)
                 left -= here
-        missing += left
+        if left:
+            missing[spec] += left
     return missing
+
+
+def _keep_pieces(missing: Mapping[PodSpec, int], rooms: Sequence[_Room], uid: str) -> None:
+    """Keeps what is free on a booking's own nodes, as much as these pods ask for in all: first fit finds no place for
+    them, but the planner had one, and nobody else is to have it."""
+    by_size = {spec: count for spec, count in missing.items() if not (spec.host_ports or _looks_at_others(spec))}
+    left = requested(by_size.items())
+    left.pop(PODS, None)
+    for room in rooms:
+        piece = {name: min(amount, room.free.get(name, 0)) for name, amount in left.items()}
+        here = tuple(sorted((name, amount) for name, amount in piece.items() if amount > 0))
+        if here and any(may_run_on(spec, room.node) for spec in by_size):
+            room.keep(PodSpec(here), 1, uid)
+            for name, amount in here:
+                left[name] -= amount
 
 
 def _looks_at_others(spec: PodSpec) -> bool:
@@ -140,14 +157,14 @@ def _looks_at_others(spec: PodSpec) -> bool:
     return bool(spec.pod_affinity or spec.pod_anti_affinity or strict)
 
 
-def _planned(booking: Booking, pods: Iterable[tuple[PodSpec, int]], rooms: Sequence[_Room]) -> int:
+def _planned(booking: Booking, pods: Iterable[tuple[PodSpec, int]], rooms: Sequence[_Room]) -> Counter[PodSpec]:
     pod_sets = tuple(PodSet(booking.key, spec, count) for spec, count in pods)
     plan = solve(Problem(pod_sets, nodes=tuple(room.standing() for room in rooms)), _BUDGET)
     by_name = {room.node.name: room for room in rooms}
     for placed in plan.existing:
         for index, count in placed.pods.items():
             by_name[placed.node].keep(plan.pod_classes[index].spec, count, booking.uid)
-    return sum(each.count for each in plan.unplaced)
+    return Counter({plan.pod_classes[each.pod_class].spec: each.count for each in plan.unplaced})
 
 
 def _largest_first(pods: Sequence[tuple[PodSpec, int]]) -> list[tuple[PodSpec, int]]:

@@ -102,8 +102,10 @@ def _realised(found: Attempt, choice: Choice, budget: Budget, profile: Profile |
         log.warning("requests are served as planned, for the simulation of the scheduler failed: %.500s", error)
         return found
     repaired = Attempt(problem, made.plan)
+    # A node that is only needed if chance has it would be nobody's: it gets the labels of those it is planned for.
+    for_all = all(nodes.pods for nodes in made.plan.nodes)
     good = made.repairs and repaired.serves_all and largest_part(choice.served, repaired) <= LARGEST_INCREMENT
-    return repaired if good else found
+    return repaired if good and for_all else found
 
 
 def _part(nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGroup], certificate: Certificate) -> Part:
