@@ -185,7 +185,7 @@ def test_a_gang_that_cannot_be_had_leaves_nothing_and_is_tried_again(requests: R
     started(requests, CPU, GPUS, behaviours={"gpu": {"late_shortage": 1, "boot_seconds": 1.0}})
     requests.template("worker", WORKER, **TOLERATES)
     requests.template("head", HEAD)
-    requests.create("gang", {"worker": 3, "head": 2}, ValidUntilSeconds="3s")
+    requests.create("gang", {"worker": 3, "head": 2}, ValidUntilSeconds="15s")
     refused = requests.wait_for("gang", "Provisioned", "False")
     assert "gpu" in refused["message"]
     requests.live.wait_for(lambda: not requests.live.nodes(), "its nodes are gone")
