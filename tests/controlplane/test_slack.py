@@ -180,8 +180,11 @@ def test_r7_there_is_room_for_a_pod_with_the_most_of_everything(world: World) ->
     world.wait_for_bound("wide", 1)
     world.wait_for_bound("high", 1)
     world.wait_until_held()
-    biggest = [shape for shape in world.said()["shapes"] if shape["requests"] == {"cpu": "3", "memory": "10Gi"}]
-    assert [shape["held"] for shape in biggest] == [1]
+    biggest = {"cpu": "3", "memory": "10Gi"}
+    world.live.wait_for(
+        lambda: [shape["held"] for shape in world.said()["shapes"] if shape["requests"] == biggest] == [1],
+        "there is room for a pod with the most of everything",
+    )
     before = world.names()
     cluster.create_deployment("between", 1, {"cpu": "2", "memory": "6Gi"})
     assert set(world.wait_for_bound("between", 1).values()) <= before

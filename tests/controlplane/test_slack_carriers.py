@@ -176,7 +176,7 @@ def test_without_capacity_buffers_it_says_what_to_do(world: World) -> None:
 
 
 def test_pause_pods_give_way_at_once_and_come_back(world: World) -> None:
-    world.cluster.create_node("n1", SMALL)
+    world.cluster.create_node(f"n1-{world.cluster.namespace}", SMALL)
     world.carry(world.pods, shape("web", 1000, 3))
     world.wait_for_pause_pods(bound=3)
     assert {pod["spec"]["priority"] for pod in world.seen.pause_pods()} == {-10}
@@ -191,7 +191,7 @@ def test_pause_pods_give_way_at_once_and_come_back(world: World) -> None:
 
 
 def test_pause_pods_of_another_size_are_never_beside_those_before(world: World) -> None:
-    world.cluster.create_node("n1", SMALL)
+    world.cluster.create_node(f"n1-{world.cluster.namespace}", SMALL)
     world.carry(world.pods, shape("web", 1000, 4))
     world.wait_for_pause_pods(bound=4)
     world.carry(world.pods, shape("web", 2000, 2))
@@ -201,7 +201,7 @@ def test_pause_pods_of_another_size_are_never_beside_those_before(world: World) 
 
 
 def test_numbers_change_in_place(world: World) -> None:
-    world.cluster.create_node("n1", SMALL)
+    world.cluster.create_node(f"n1-{world.cluster.namespace}", SMALL)
     world.carry(world.pods, shape("web", 1000, 2))
     world.wait_for_pause_pods(bound=2)
     before = {pod["metadata"]["uid"] for pod in world.seen.pause_pods()}
@@ -256,7 +256,7 @@ def test_s4_all_of_it_belongs_to_one_object(world: World) -> None:
 
 
 def test_changing_carrier_loses_no_slack(world: World) -> None:
-    world.cluster.create_node("n1", SMALL)
+    world.cluster.create_node(f"n1-{world.cluster.namespace}", SMALL)
     chosen = [Carrier.BUFFER]
     switching = Switching(
         {Carrier.BUFFER: world.buffer, Carrier.PODS: world.pods}, lambda: chosen[0], timer=lambda: world.now

@@ -33,6 +33,11 @@ def _started(client: Client) -> ClusterView:
     return view
 
 
+def _name(cluster: Cluster) -> str:
+    """Of a node, and of no test before: the node lifecycle controller remembers when it saw a name last."""
+    return f"n1-{cluster.namespace}"
+
+
 def _waiting(view: ClusterView) -> list[int]:
     return [each.pod_set.count for each in view.state().waiting]
 
@@ -60,26 +65,28 @@ def test_pods_wait_and_then_take_from_their_nodes(cluster: Cluster, view: Cluste
     wait_for(lambda: _waiting(view) == [6], "all six are one set")
     wait_for(lambda: view.arrivals().to_come == 0, "none is still to be created")
     assert all(ref.bindable for ref in view.state().waiting[0].pods)
-    cluster.create_node("n1", {"cpu": "4", "memory": "8Gi"})
-    wait_for(lambda: _cpus(view) == {"n1": 400}, "four are on the node")
+    n1 = _name(cluster)
+    cluster.create_node(n1, {"cpu": "4", "memory": "8Gi"})
+    wait_for(lambda: _cpus(view) == {n1: 400}, "four are on the node")
     assert _waiting(view) == [2]
     (shown,) = view.state().nodes
     assert (shown.ready, shown.held, [each.count for each in shown.movable]) == (True, False, [4])
     _shut_down(cluster, "web")
-    wait_for(lambda: _cpus(view) == {"n1": 4000} and not _waiting(view), "they are gone")
+    wait_for(lambda: _cpus(view) == {n1: 4000} and not _waiting(view), "they are gone")
 
 
 def test_whatever_happens_to_the_watches_the_view_is_right_in_the_end(
     cluster: Cluster, client: Client, view: ClusterView
 ) -> None:
-    cluster.create_node("n1", {"cpu": "4", "memory": "8Gi"})
+    n1 = _name(cluster)
+    cluster.create_node(n1, {"cpu": "4", "memory": "8Gi"})
     cluster.create_deployment("web", 6, {"cpu": "900m"})
-    wait_for(lambda: _cpus(view) == {"n1": 400}, "four are on the node")
+    wait_for(lambda: _cpus(view) == {n1: 400}, "four are on the node")
     cluster.plane.forget()
     cluster.create_deployment("db", 3, {"cpu": "100m"})
     cluster.plane.restart_apiserver()
     _shut_down(cluster, "web")
-    wait_for(lambda: _cpus(view) == {"n1": 3700} and not _waiting(view), "the view is as the cluster is")
+    wait_for(lambda: _cpus(view) == {n1: 3700} and not _waiting(view), "the view is as the cluster is")
     wait_for(lambda: view.problem is None, "all is followed again")
     anew = _started(client)
     assert comparable(view.state()) == comparable(anew.state())
@@ -87,9 +94,10 @@ def test_whatever_happens_to_the_watches_the_view_is_right_in_the_end(
 
 
 def test_consumers_of_a_request_are_told_with_the_spec_of_its_template(cluster: Cluster, client: Client) -> None:
+    n1 = _name(cluster)
     annotations = {CONSUME_KEYS[0]: "train", CLASS_KEYS[1]: "atomic-scale-up.kubernetes.io"}
     tolerates = [{"key": "gpu", "operator": "Exists"}]
-    spec = pod_spec({"cpu": "900m"}, tolerations=tolerates, nodeSelector={"kubernetes.io/hostname": "n1"})
+    spec = pod_spec({"cpu": "900m"}, tolerations=tolerates, nodeSelector={"kubernetes.io/hostname": n1})
     template = {"metadata": {"labels": {"app": "train"}}, "spec": spec}
     cluster.admin.create(cluster.path("podtemplates"), {"metadata": {"name": "worker"}, "template": template})
     store = Store(client)
@@ -98,16 +106,16 @@ def test_consumers_of_a_request_are_told_with_the_spec_of_its_template(cluster: 
     try:
         wait_for(lambda: isinstance(store.template(cluster.namespace, "worker"), Template), "the template is known")
         metadata = {"annotations": annotations}
-        more = {"tolerations": tolerates, "nodeSelector": {"kubernetes.io/hostname": "n1"}}
+        more = {"tolerations": tolerates, "nodeSelector": {"kubernetes.io/hostname": n1}}
         cluster.create_pod("first", {"cpu": "900m"}, metadata={**metadata, "labels": {"app": "train"}}, **more)
         cluster.create_pod("half", {"cpu": "100m"}, metadata={"annotations": {CONSUME_KEYS[1]: "train"}})
         wait_for(lambda: len(view.state().consumers) == 1 and len(view.state().half_consumers) == 1, "both are known")
         half = f"{cluster.namespace}/half"
         wait_for(lambda: [each.pod_set.name for each in view.state().waiting] == [half], "the scheduler has tried it")
-        cluster.create_node("n1", {"cpu": "4", "memory": "8Gi"})
+        cluster.create_node(n1, {"cpu": "4", "memory": "8Gi"})
         wait_for(lambda: view.state().consumers[0].stage is ConsumerStage.BOUND, "it is bound")
         (bound,) = view.state().consumers
-        assert (bound.request, bound.class_name, bound.node) == ("train", "atomic-scale-up.kubernetes.io", "n1")
+        assert (bound.request, bound.class_name, bound.node) == ("train", "atomic-scale-up.kubernetes.io", n1)
         found = store.template(cluster.namespace, "worker")
         assert isinstance(found, Template)
         other = replace(found.spec, node_selector=())
