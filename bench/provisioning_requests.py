@@ -23,7 +23,6 @@ from cagrpc.controllers.requests.model import Candidate
 from cagrpc.controllers.requests.planning import Decisions, World, decide
 from solver import Budget, NodeGroup, PodSet, Problem
 from solver.pricing import warm_up as compile_planner
-from solver.scheduler import warm_up as compile_scheduler
 
 GROUPS = 700
 SETS = 32
@@ -84,7 +83,6 @@ def main() -> None:
     parser.add_argument("--big-budget", type=float, default=2.0, help="seconds for a large one")
     arguments = parser.parse_args()
     compile_planner()
-    compile_scheduler()
     decide([_large("warm-up", pod_sets(1, 10, 1))], World(groups=catalogue_groups(10)), Budget(0.1))
     print(machine_line(machine()))
     print(f"| {' | '.join(_HEADS)} |\n| --- |{' ---: |' * (len(_HEADS) - 1)}", flush=True)

@@ -11,7 +11,7 @@ from itertools import count
 
 import numpy as np
 
-from solver import packing, scheduler
+from solver import packing
 from solver.knapsack import best_patterns
 from solver.patterns import Pattern, pattern_of
 from solver.reduce import Floats, Ints, Reduced, most_per_node
@@ -112,6 +112,5 @@ class Pricer:
 def warm_up() -> None:
     """Compile (or load what an earlier process compiled), so that the first plan does not wait for it."""
     packing.warm_up()
-    scheduler.warm_up()
     units, free = np.ones((1, 2), dtype=np.int64), np.full(2, 2, dtype=np.int64)
     best_patterns(units, free, np.ones(1), np.ones(1, dtype=np.int64), np.ones(2), 1, 0.0, 4, 10, 2)

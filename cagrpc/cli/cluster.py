@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 from cagrpc.cli.loops import Loop
@@ -19,32 +18,35 @@ from cagrpc.controllers.kept import nothing_kept
 from cagrpc.controllers.kueue.loop import STEP_SECONDS as KUEUE_SECONDS
 from cagrpc.controllers.kueue.loop import KueueChecks
 from cagrpc.controllers.node_life import NodeLife
+from cagrpc.controllers.placement.controller import STEP_SECONDS as PLACEMENT_SECONDS
+from cagrpc.controllers.placement.controller import PlacementController
+from cagrpc.controllers.placement.places import Places, Wanted
+from cagrpc.controllers.placement.release import STEP_SECONDS as RELEASE_SECONDS
+from cagrpc.controllers.placement.release import Release
 from cagrpc.controllers.planner import reasons
 from cagrpc.controllers.planner.loop import PlannerLoop
-from cagrpc.controllers.planner.problem import groups_as_planned
-from cagrpc.controllers.planner.reserve import needed_of_reserve
 from cagrpc.controllers.requests.loop import STEP_SECONDS as REQUESTS_SECONDS
 from cagrpc.controllers.requests.loop import RequestsLoop
 from cagrpc.controllers.requests.store import Store
 from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.controllers.scale_down import TICK_SECONDS, ScaleDown
 from cagrpc.controllers.scale_down_choice import Rules
-from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, KueueSettings, Realise, RequestSettings
+from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, KueueSettings, RequestSettings
 from cagrpc.controllers.slack.carriers import Switching
 from cagrpc.controllers.slack.loop import STEP_SECONDS as SLACK_SECONDS
 from cagrpc.controllers.slack.loop import SlackLoop
 from cagrpc.controllers.slack.model import Exclusion, SlackSettings, no_slack
 from cagrpc.controllers.slack.shown import as_json
-from cagrpc.controllers.startup import StartUp
+from cagrpc.controllers.state import ClusterState
 from cagrpc.controllers.view import ClusterView
 from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client import Client
 from cagrpc.kube.lease import LeaderElection
 from cagrpc.kube.stopping import stop_all
 from solver.pricing import warm_up
 
-START_UP_SECONDS = 0.5
 PLANNER_SECONDS = 0.25
 NODE_LIFE_SECONDS = 1.0
 EVENTS_SECONDS = 0.5
@@ -53,12 +55,12 @@ EVENTS_SECONDS = 0.5
 class Cluster:
     """Access to the cluster and what is known of it."""
 
-    def __init__(self, settings: ClusterSettings, slack: Exclusion | None = None) -> None:
-        """Asks nothing of the API server yet. `slack` is for whom it holds no room, where there is slack. Raises
-        InvalidInput for a kubeconfig that cannot be read."""
+    def __init__(self, settings: ClusterSettings, slack: Exclusion | None = None, *, expects: bool = False) -> None:
+        """Asks nothing of the API server yet. `slack` is for whom it holds no room, where there is slack; `expects`:
+        pods that are still to be created are planned. Raises InvalidInput for a kubeconfig that cannot be read."""
         self.settings = settings
         self.client = Client.connect(settings.kubeconfig, settings.context, pool_size=64)
-        self.view = ClusterView(self.client, gang_label=settings.gang_label, slack=slack)
+        self.view = ClusterView(self.client, gang_label=settings.gang_label, slack=slack, expects=expects)
         self.election = (
             LeaderElection(self.client, settings.namespace) if settings.journal is JournalKind.CLUSTER else None
         )
@@ -75,7 +77,7 @@ class Cluster:
         if self.view.problem:
             return {"cluster": self.view.problem}
         arrivals = self.view.arrivals()
-        return {"cluster": self.client.server, "waiting_pods": arrivals.waiting, "pods_to_come": arrivals.to_come}
+        return {"cluster": self.client.server, "waiting_pods": arrivals.waiting, "pods_to_come": arrivals.expected}
 
 
 class Controllers:
@@ -91,14 +93,8 @@ class Controllers:
     ) -> None:
         """`observe` is told what becomes of ProvisioningRequests."""
         view, client = cluster.view, cluster.client
-        # Only the planner knows which pod goes where.
-        realise = settings.planner.realise if settings.drive is Drive.PLAN else Realise.SIMULATE
-
-        def needed(waiting: AbstractSet[str], held: Mapping[str, int], reserve: Mapping[str, int]) -> Mapping[str, int]:
-            return needed_of_reserve(view.state(), groups_as_planned(fleet.snapshot), waiting, held, reserve)
-
-        startup = StartUp(client, fleet, view, realise=realise, requests_known=self._requests_known, needed=needed)
-        self.loops = [Loop("letting go of nodes", startup.step, START_UP_SECONDS)]
+        self._view, self._places = view, Places()
+        self.loops: list[Loop] = []
         simulates = cluster.settings.simulated_nodes
         self._life = NodeLife(client, backend, lambda: fleet.snapshot) if simulates else None
         if self._life is not None:
@@ -112,6 +108,7 @@ class Controllers:
             view.expect(self._store.expected)
             self.requests = self._request_loop(settings, settings.requests, cluster, fleet, self._store, observe)
         self._held = self.requests.held if self.requests is not None else nothing_kept
+        self.placement = self._placement(cluster, fleet)
         self._carried_by: Switching | None = None
         self._slack = self._hold_slack(settings.slack, cluster, fleet, settings.drive) if settings.slack else None
         self.planner = self._planner(settings, cluster, fleet) if settings.drive is Drive.PLAN else None
@@ -128,6 +125,27 @@ class Controllers:
         self.loops.append(Loop("what the autoscaler may scale down", self.scale_down.tick, TICK_SECONDS))
         self._checks = self._kueue_checks(settings.kueue, cluster) if settings.kueue is not None else None
 
+    def _placement(self, cluster: Cluster, fleet: Fleet) -> PlacementController:
+        view, requests = cluster.view, self.requests
+        placement = PlacementController(
+            cluster.client,
+            fleet,
+            view,
+            self._places,
+            kept=self._held,
+            consumers=dict if requests is None else lambda: requests.consumer_nodes(view.pending),
+        )
+        release = Release(cluster.client, fleet, view, placement, self._places, requests_known=self._requests_known)
+        self.loops += [
+            Loop("placing pods", placement.step, PLACEMENT_SECONDS, wake=placement.wake),
+            Loop("releasing nodes", release.step, RELEASE_SECONDS),
+        ]
+        self._queues = (placement.queue, release.queue)
+        return placement
+
+    def _wanted(self, snapshot: FleetSnapshot, state: ClusterState) -> Wanted:
+        return self._places.wanted(snapshot, self._view.nominated_by_us(), state)
+
     def _planner(self, settings: Settings, cluster: Cluster, fleet: Fleet) -> PlannerLoop:
         view = cluster.view
         events = self._events(
@@ -142,6 +160,8 @@ class Controllers:
             held=self._held,
             turn=self._turn,
             slack=no_slack if slack is None else lambda: slack.state,
+            places=self._places,
+            lost=lambda: self.placement.news,
         )
         # Compiled before its first round: that would take all of the round's time.
         self.loops.append(Loop("the planner loop", planner.step, PLANNER_SECONDS, first=warm_up))
@@ -175,6 +195,7 @@ class Controllers:
             say=events.say,
             observe=observe,
             planner=settings.planner,
+            wanted=self._wanted,
         )
         self.loops.append(Loop("ProvisioningRequests", requests.step, REQUESTS_SECONDS, first=warm_up))
         return requests
@@ -227,9 +248,12 @@ class Controllers:
         life = {"simulated_nodes": self._life.problem or "as they should be"} if self._life is not None else {}
         checks = {"admission_checks": self._checks.about()} if self._checks is not None else {}
         slack = {"slack": self._slack.about()} if self._slack is not None else {}
-        return {**planner, **slack, **requests, **checks, **life, "scale_down": self.scale_down.about()}
+        placement = {"placement": self.placement.about()}
+        return {**planner, **placement, **slack, **requests, **checks, **life, "scale_down": self.scale_down.about()}
 
     def start(self) -> None:
+        for queue in self._queues:
+            queue.start()
         if self._store is not None:
             self._store.start()
         if self._life is not None:
@@ -243,7 +267,8 @@ class Controllers:
         for planner in (self.planner, self.requests, self._slack):
             if planner is not None:
                 planner.stop()
-        stop_all([part.stop for part in (self._store, self._life, self._checks) if part is not None], wait_seconds)
+        parts = (*self._queues, self._store, self._life, self._checks)
+        stop_all([part.stop for part in parts if part is not None], wait_seconds)
 
 
 def _scale_down_rules(settings: Settings) -> Rules:

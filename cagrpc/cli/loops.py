@@ -11,18 +11,30 @@ from cagrpc.errors import CagrpcError
 log = logging.getLogger(__name__)
 
 
+WOKEN_SECONDS = 0.02
+"""What comes together is done together: at least so long between two steps, however often it is woken."""
+
+
 class Loop:
     """`step` about every `every_seconds`. What it raises is logged (the same trouble once), and the next is tried."""
 
     def __init__(
-        self, name: str, step: Callable[[], object], every_seconds: float, *, first: Callable[[], object] | None = None
+        self,
+        name: str,
+        step: Callable[[], object],
+        every_seconds: float,
+        *,
+        first: Callable[[], object] | None = None,
+        wake: threading.Event | None = None,
     ) -> None:
-        """`name` is told in the log: what is done, such as "the fleet's step". `first` is done once before it."""
+        """`name` is told in the log: what is done, such as "the fleet's step". `first` is done once before it. `wake`
+        is set by whoever has something for it to do now."""
         self._name = name
         self._step = step
         self._first = first
         self._every_seconds = every_seconds
         self._stopping = threading.Event()
+        self._wake = wake
         # A daemon: a step that waits for what does not answer must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -39,7 +51,7 @@ class Loop:
         if self._first is not None:
             self._first()
         last_problem: str | None = None
-        while not self._stopping.wait(self._every_seconds):
+        while not self._paused():
             try:
                 self._step()
                 last_problem = None
@@ -51,3 +63,11 @@ class Loop:
                 if repr(error) != last_problem:
                     log.exception("%s failed unexpectedly; the next one is tried", self._name)
                 last_problem = repr(error)
+
+    def _paused(self) -> bool:
+        """Waits until the next step is to be done. Whether none is."""
+        if self._wake is None:
+            return self._stopping.wait(self._every_seconds)
+        self._wake.wait(self._every_seconds)
+        self._wake.clear()
+        return self._stopping.wait(WOKEN_SECONDS)

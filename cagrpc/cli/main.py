@@ -17,7 +17,6 @@ from typing import Any
 
 from cagrpc.cli.logs import LEVELS as LOG_LEVELS
 from cagrpc.cli.output import OutputError, writing
-from cagrpc.controllers.settings import Scoring
 from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
 
 EXIT_OK = 0
@@ -211,14 +210,6 @@ def _plan(commands: Any) -> None:
         "Exits 0 also where pods stay unplaced: they are in the answer, with reasons.",
     )
     _plan_inputs(parser, required=True)
-    parser.add_argument(
-        "--realise",
-        nargs="?",
-        const=Scoring.LEAST_ALLOCATED.value,
-        choices=[scoring.value for scoring in Scoring],
-        help="tell as well what the kube-scheduler makes of the plan, simulated with this scoring strategy, and what"
-        " repairs cost; takes the budget once more (default: LeastAllocated)",
-    )
 
 
 def _explain(commands: Any) -> None:

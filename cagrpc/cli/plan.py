@@ -10,8 +10,6 @@ from rich.console import Console
 
 from cagrpc.cli.output import console, print_json, table
 from cagrpc.cli.planning import Planned, plan_from_files
-from cagrpc.cli.realised import as_json as realised_json
-from cagrpc.cli.realised import print_realised, realised_plan
 from solver import PodClass
 from solver.model import Relaxed
 from solver.quantities import format_quantity
@@ -20,13 +18,10 @@ from solver.quantities import format_quantity
 def run(options: argparse.Namespace) -> int:
     """Plan and print. Pods without a place are no failure."""
     planned = plan_from_files(options)
-    realised = realised_plan(planned, options.realise) if options.realise else None
     if options.output == "json":
-        print_json({**as_json(planned), **({"realised": realised_json(realised)} if realised else {})})
-        return 0
-    print_plan(planned, console())
-    if realised:
-        print_realised(realised, console())
+        print_json(as_json(planned))
+    else:
+        print_plan(planned, console())
     return 0
 
 

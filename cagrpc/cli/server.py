@@ -20,6 +20,7 @@ from cagrpc.cli.leader import Leader
 from cagrpc.cli.recorder import Recorder
 from cagrpc.config.load import Address, Settings, TlsFiles
 from cagrpc.controllers.requests.writing import Outcome
+from cagrpc.controllers.settings import Drive
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import FleetSnapshot
@@ -75,7 +76,9 @@ class Server:
             _make_directory(settings.state_directory)
             tls = load_tls(settings)
             exclusion = settings.slack.exclude if settings.slack is not None else None
-            self._cluster = Cluster(settings.cluster, exclusion) if settings.cluster is not None else None
+            expects = settings.drive is Drive.PLAN and settings.planner.expected_pods
+            access = settings.cluster
+            self._cluster = Cluster(access, exclusion, expects=expects) if access is not None else None
             if self._cluster is not None:
                 undo.callback(self._cluster.stop)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}

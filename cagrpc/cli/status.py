@@ -57,7 +57,7 @@ def _increments(in_flight: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
-    numbers = ("pods", "nodes", "planned $/h", "realised $/h", "gap", "seconds")
+    numbers = ("pods", "nodes", "planned $/h", "gap", "seconds")
     result = table("Planning rounds", "at (UTC)", *numbers, "increments", right=numbers)
     for each in plans:
         increments = Counter(f"{_groups(i['node_groups'])} ({i['phase']})" for i in each["increments"])
@@ -66,7 +66,6 @@ def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
             str(each["pods"]),
             str(each["nodes"]),
             f"{each['planned_cost_per_hour']:.4f}",
-            f"{each['realised_cost_per_hour']:.4f}",
             f"{each['gap']:.2%}",
             f"{each['elapsed_seconds']:.2f}",
             "\n".join(text if count == 1 else f"{text} {count} times" for text, count in increments.items()),

@@ -3,7 +3,7 @@ are written."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -49,13 +49,23 @@ class Planner(Form):
     """… but never longer than this after the first."""
     budget_seconds: PositiveSeconds = 5.0
     """How long one planning round may think."""
-    realise: Literal["simulate", "bind"] = "simulate"
-    """`simulate`: plans are repaired until the scheduler, simulated, serves all that they claim. `bind`: cagrpc binds
-    the pods itself while their nodes are held (needs the right to create pods/binding)."""
-    scoring: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
-    """The kube-scheduler's scoringStrategy of NodeResourcesFit, which simulation follows."""
     shortage_seconds: PositiveSeconds = 300.0
     """How long an offering is left out after a shortage; doubled each time, up to six times as long."""
+
+    expected_pods: bool = True
+    """Whether pods that Deployments, ReplicaSets, StatefulSets, Jobs and JobSets still have to create are planned with
+    those that are there."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gone(cls, written: Any) -> Any:
+        found = [name for name in ("realise", "scoring") if isinstance(written, dict) and name in written]
+        if found:
+            raise ValueError(
+                f"found {' and '.join(found)}, which earlier releases knew: now pods are nominated to the nodes that"
+                " were planned for them, whatever the scheduler's scoring (docs/placement.md); remove what was found"
+            )
+        return written
 
     @model_validator(mode="after")
     def _windows(self) -> Self:

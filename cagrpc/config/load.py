@@ -25,10 +25,8 @@ from cagrpc.controllers.settings import (
     JournalKind,
     KueueSettings,
     PlannerSettings,
-    Realise,
     RequestSettings,
     RetryMode,
-    Scoring,
 )
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.errors import InvalidConfiguration, InvalidInput
@@ -231,14 +229,7 @@ def _cluster(written: cluster.Kubernetes | None, directory: Path) -> ClusterSett
 
 
 def _planner(written: cluster.Planner) -> PlannerSettings:
-    return PlannerSettings(
-        idle_seconds=written.idle_seconds,
-        window_seconds=written.window_seconds,
-        budget_seconds=written.budget_seconds,
-        realise=Realise(written.realise),
-        scoring=Scoring(written.scoring),
-        shortage_seconds=written.shortage_seconds,
-    )
+    return PlannerSettings(**written.model_dump())
 
 
 def _requests(written: model.Configuration) -> RequestSettings | None:

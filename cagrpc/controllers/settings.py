@@ -12,6 +12,9 @@ from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
 """On every new node until its increment is let go. CA knows the prefix: the node is not yet started."""
 
+PLACEMENT_FIELD_MANAGER = "cagrpc-placement"
+"""Who sets `status.nominatedNodeName` by the managed fields of a pod: so ours are told from the scheduler's."""
+
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 """CA leaves a node alone while this annotation is `true` (upstream: core/scaledown/eligibility)."""
 SCALE_DOWN_DISABLED_BY_US = "cagrpc.io/scale-down-disabled"
@@ -25,22 +28,6 @@ class Drive(StrEnum):
     """The cluster-autoscaler, which asks the expander."""
     PLAN = "plan"
     """The planner loop; the expander vetoes."""
-
-
-class Realise(StrEnum):
-    """How a plan is made true."""
-
-    SIMULATE = "simulate"
-    """Plans are repaired until the scheduler, simulated, serves all that they claim."""
-    BIND = "bind"
-    """The planner binds the pods itself while their nodes are held; what it may not bind is simulated."""
-
-
-class Scoring(StrEnum):
-    """The kube-scheduler's scoringStrategy (NodeResourcesFit), which simulation follows."""
-
-    LEAST_ALLOCATED = "LeastAllocated"
-    MOST_ALLOCATED = "MostAllocated"
 
 
 class JournalKind(StrEnum):
@@ -84,8 +71,8 @@ class PlannerSettings:
     """but never longer than this after the first."""
     budget_seconds: float = 5.0
     """Of one planning round."""
-    realise: Realise = Realise.SIMULATE
-    scoring: Scoring = Scoring.LEAST_ALLOCATED
+    expected_pods: bool = True
+    """Whether pods that workloads still have to create are planned with those that are there."""
     shortage_seconds: float = 300.0
     """How long an offering is left out after a shortage; twice as long each time, up to six times."""
 

@@ -1,30 +1,64 @@
 """What controllers read of a cluster: plain immutable values that `view` makes and nobody changes.
 
 Pods and nodes are already in the planner's words; what is here beside them is who they are, so that a controller can
-bind a pod, write an Event on it or annotate a node.
+nominate a pod, write an Event on it or annotate a node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from solver.model import Node, PodSet, PodSpec, RunningPods
 from solver.slack_model import Placement, PodCount
 
+EXPECTED = "expected/"
+"""What the key of an expected pod begins with: one that a workload still has to create."""
+
+
+def is_expected(key: str) -> bool:
+    """Whether the key is that of an expected pod rather than a UID."""
+    return key.startswith(EXPECTED)
+
+
+def expected_of(key: str) -> tuple[str, int]:
+    """The workload (`kind/namespace/name`) of an expected pod, and its number among those expected of it."""
+    workload, _, number = key.removeprefix(EXPECTED).rpartition("/")
+    return workload, int(number)
+
 
 @dataclass(frozen=True, slots=True)
 class PodRef:
-    """A pod as the API server knows it."""
+    """A pod as the API server knows it, or an expected one: `uid` is its key then."""
 
     uid: str
     namespace: str
     name: str
     created_at_seconds: int = 0
     """Since the epoch."""
-    bindable: bool = True
-    """Its placement needs nothing that only the scheduler can do: no volumes to bind, no resource claims, no scheduling
-    gates, no foreign scheduler."""
+    workload: str = ""
+    """Who has made it, `kind/namespace/name`: its controller, or of an expected pod the workload that people know."""
+
+
+def oldest_first(ref: PodRef) -> tuple[int, str, str]:
+    return ref.created_at_seconds, ref.namespace, ref.name
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """A pod that the scheduler has not bound yet, and its `status.nominatedNodeName`."""
+
+    ref: PodRef
+    nominated_node: str = ""
+    nominated_by_us: bool = False
+    """Whether the nomination is our own, by the pod's managed fields."""
+    seen: int = 1
+    """How often it was seen: more often with each change."""
+    tried_at_seconds: float = 0.0
+    """When it was seen last to have been tried by the scheduler, or first; of the view's clock."""
+    cleared: int = 0
+    """How often a nomination of ours has been cleared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +96,15 @@ class Arrivals:
     first_seen_at_seconds: float | None
     """Of the pending pod that is known longest."""
     last_seen_at_seconds: float | None
-    """Of the newest."""
-    to_come: int = 0
+    """When a pod came that was not expected, or more were expected than before."""
+    expected: int = 0
     """Pods that workloads still have to create."""
     placeholders: int = 0
     """Of the slack, without room on nodes that stand. The view does not know of them."""
+
+    @property
+    def any(self) -> bool:
+        return bool(self.waiting or self.expected or self.placeholders)
 
 
 class ConsumerStage(StrEnum):
@@ -147,3 +185,7 @@ class ClusterState:
     """Pods with one of the two annotations, oldest first, and what is missing. They are ordinary pods."""
     slack: SlackSeen = field(default_factory=SlackSeen)
     """Empty where the view is not asked for it."""
+    roots: Mapping[str, str] = field(default_factory=dict)
+    """Workloads that others have made to the ones that people know: a ReplicaSet to its Deployment, for instance."""
+    expected: frozenset[str] = frozenset()
+    """Keys of all expected pods."""

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from cagrpc.errors import Conflict, NotFound
-from cagrpc.kube.client import Client
+from cagrpc.errors import Conflict, InvalidInput, NotFound
+from cagrpc.kube.client import METADATA_ONLY, Client, PatchKind
 
 NODES = "/api/v1/nodes"
 
 _ATTEMPTS = 5
 
 
-def lift(client: Client, node: str, key: str, labels: Mapping[str, str] | None = None) -> bool:
-    """Reads the Node, takes taints of `key` off it and puts the labels on. Whether there was such a taint; False too
-    where there is no such Node. Raises Conflict where others wrote it at the same time again and again.
+def lift(client: Client, node: str, key: str, labels: Mapping[str, str] | None = None, *, index: int = -1) -> bool:
+    """Takes taints of `key` off the Node and puts the labels on. Whether there was such a taint; False too where there
+    is no such Node. Raises Conflict where others wrote it at the same time again and again.
 
-    Taints are a list without keys, so the whole list is written, on condition that the Node is still as it was read.
+    Taints are a list without keys. Where the taint is known to be at an `index` it is taken off there in one request,
+    on condition that it is the one; else, and where it is not, the Node is read, and the whole list is written, on
+    condition that the Node is still as it was read.
     """
     path = f"{NODES}/{node}"
     try:
+        if index >= 0 and not labels:
+            with suppress(InvalidInput):
+                at = f"/spec/taints/{index}"
+                operations = [{"op": "test", "path": f"{at}/key", "value": key}, {"op": "remove", "path": at}]
+                client.patch(path, operations, PatchKind.JSON, accept=METADATA_ONLY)
+                return True
         for _ in range(_ATTEMPTS):
             document = client.get(path)
             taints = document.get("spec", {}).get("taints", ())

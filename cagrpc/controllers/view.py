@@ -5,12 +5,12 @@ many there are. Lists and watches are `cagrpc.kube`'s, what they feed is `view_m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from cagrpc.controllers.slack.model import Exclusion
-from cagrpc.controllers.state import Arrivals, ClusterState, PodRef
+from cagrpc.controllers.state import Arrivals, ClusterState, PendingPod, PodRef
 from cagrpc.controllers.view_model import NODES, ClusterModel
 from cagrpc.controllers.view_objects import DEFAULT_SCHEDULER
 from cagrpc.errors import Unavailable
@@ -34,10 +34,14 @@ class ClusterView:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         slack: Exclusion | None = None,
+        expects: bool = False,
     ) -> None:
         """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers than these are
-        not planned. `slack` is for whom it holds no room; without it nothing is learnt for the slack."""
-        self._model = ClusterModel(gang_label=gang_label, schedulers=schedulers, clock=clock, now=now, slack=slack)
+        not planned. `slack` is for whom it holds no room; without it nothing is learnt for the slack. `expects`: pods
+        that workloads still have to create are among those that wait."""
+        self._model = ClusterModel(
+            gang_label=gang_label, schedulers=schedulers, clock=clock, now=now, slack=slack, expects=expects
+        )
         followed = self._model.followed
         self._reflectors = {each.resource.path: Reflector(client, each.resource, each.sink) for each in followed}
         self._needed = [self._reflectors[each.resource.path] for each in followed if not each.resource.optional]
@@ -90,6 +94,10 @@ class ClusterView:
             raise Unavailable(unknown)
         return self._model.held_nodes()
 
+    def held_at(self, name: str) -> int:
+        """The index of our start-up taint among those of this node; -1 without it."""
+        return self._model.held_at(name)
+
     def node_names(self) -> Mapping[str, str]:
         """Provider ids and names of all nodes, as they are known."""
         return self._model.node_names()
@@ -102,10 +110,22 @@ class ClusterView:
         """Where pause pods of the slack are, as they are known."""
         return self._model.pause_pods()
 
-    def news_of(self, uid: str) -> int | None:
-        """How often a pod that waits was seen: more often each time the scheduler has tried it and told another
-        reason. None where it does not wait."""
-        return self._model.news_of(uid)
+    def tell(self, changed: Callable[[str, PendingPod | None], object]) -> None:
+        """From now on, of each change of a pending pod: its UID, and None where it is pending no longer. What is called
+        must be quick, and ask nothing of the view."""
+        self._model.tell(changed)
+
+    def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]:
+        """Those of these pods that no scheduler has bound yet."""
+        return self._model.pending(uids)
+
+    def nodes_of(self, uids: Iterable[str]) -> Mapping[str, str]:
+        """Where those of these pods are that are bound."""
+        return self._model.nodes_of(uids)
+
+    def nominated_by_us(self) -> Mapping[str, PendingPod]:
+        """Pending pods whose nomination is our own."""
+        return self._model.nominated_by_us()
 
     def gang(self, name: str) -> GangCount | None:
         """All pods of a gang, by its name; None where there are none, or not all has been listed once."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from cagrpc.controllers.state import PodRef
+from cagrpc.controllers.state import PodRef, oldest_first
 from cagrpc.controllers.view_objects import SeenPod, Stage
 from cagrpc.wire.gangs import GangMembership
 from cagrpc.wire.seen import Port, Seen, port, selecting
@@ -18,10 +18,6 @@ from solver.model import PodAffinityTerm, PodSelector, PodSpec
 K = TypeVar("K")
 
 _SERVED = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED, Stage.SUCCEEDED)
-
-
-def oldest_first(ref: PodRef) -> tuple[int, str, str]:
-    return ref.created_at_seconds, ref.namespace, ref.name
 
 
 class Tally(Generic[K]):

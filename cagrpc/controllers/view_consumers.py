@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from cagrpc.controllers.state import Consumer, ConsumerStage, PodRef
-from cagrpc.controllers.view_classes import oldest_first
+from cagrpc.controllers.state import Consumer, ConsumerStage, PodRef, oldest_first
 from cagrpc.controllers.view_objects import SeenPod
 
 V = TypeVar("V")

@@ -4,29 +4,30 @@ them. Thread-safe; no I/O: the objects come from `view`'s reflectors, or from an
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
 from cagrpc.controllers.slack.model import Exclusion
-from cagrpc.controllers.state import Arrivals, ClusterState, PodRef, SlackSeen
+from cagrpc.controllers.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
+from cagrpc.controllers.view_classes import Classes
+from cagrpc.controllers.view_expected import Expected
 from cagrpc.controllers.view_nodes import Nodes
-from cagrpc.controllers.view_objects import Keyed, PodReader, read_node
+from cagrpc.controllers.view_objects import Keyed, Named, PodReader, read_node
 from cagrpc.controllers.view_pods import Pods
 from cagrpc.controllers.view_slack import SlackTable
 from cagrpc.controllers.view_waiting import Waiting
 from cagrpc.controllers.view_workloads import (
     Values,
     Workload,
+    WorkloadReader,
     daemon_set,
-    deployment,
-    job,
+    ending,
     pod_group_of,
     priority_class,
-    replica_set,
-    stateful_set,
+    quota,
 )
 from cagrpc.kube.envelopes import Encoding
 from cagrpc.kube.reflector import Resource, Sink
@@ -39,6 +40,7 @@ K_contra = TypeVar("K_contra", bound=Keyed, contravariant=True)
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
+JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
 """API groups and versions of PodGroups; a cluster may know any of them, or none."""
@@ -96,29 +98,28 @@ class ClusterModel:
         clock: Callable[[], float],
         now: Callable[[], float],
         slack: Exclusion | None = None,
+        expects: bool = False,
     ) -> None:
         """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers are not
-        planned. `slack` is for whom it holds no room; without it nothing is learnt for the slack."""
+        planned. `slack` is for whom it holds no room; without it nothing is learnt for the slack. `expects`: pods that
+        workloads still have to create are among those that wait."""
         self._lock = Lock()
         self._now = now
         self._nodes = Nodes()
         self._slack = None if slack is None else SlackTable(slack)
-        self._pods = Pods(self._nodes, clock, self._slack)
-        self._to_come = 0
+        classes = Classes()
+        self._expected = Expected(classes, clock, now) if expects else None
+        self._pods = Pods(self._nodes, clock, classes, self._slack, self._expected)
         self._priorities: Values[int] = Values()
         self._daemon_sets: Values[PodSpec] = Values()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
-        deployments = [] if slack is None else [DEPLOYMENTS]  # their ReplicaSets say the rest
         reader = PodReader(gang_label, schedulers)
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(NODES, read_node), self._nodes),
             self._fed(Resource(PODS, reader.read), self._pods),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
-            self._fed(Resource("/apis/apps/v1/replicasets", replica_set), Values(self._changed)),
-            self._fed(Resource("/apis/apps/v1/statefulsets", stateful_set), Values(self._changed)),
-            self._fed(Resource("/apis/batch/v1/jobs", job), Values(self._changed)),
-            *(self._fed(Resource(path, deployment), Values(self._changed)) for path in deployments),
+            *(self._workloads(gang_label, schedulers) if expects or slack is not None else ()),
             *(
                 self._fed(
                     Resource(f"/apis/{api_version}/podgroups", pod_group_of(api_version), Encoding.JSON, optional=True),
@@ -131,22 +132,44 @@ class ClusterModel:
 
     def arrivals(self) -> Arrivals:
         with self._lock:
-            waiting = self._pods.waiting
-            first = next(iter(waiting.values())).since if waiting else None
-            last = next(reversed(waiting.values())).since if waiting else None
-            return Arrivals(len(waiting), first, last, self._to_come)
+            waiting, expected, grown_at = self._pods.waiting, 0, None
+            if self._expected is not None:
+                self._expected.expire()
+                expected, grown_at = len(self._expected.refs), self._expected.grown_at
+            first = next(iter(waiting.values())).since if waiting else grown_at
+            last = max((at for at in (self._pods.news_at, grown_at) if at is not None), default=None)
+            return Arrivals(len(waiting), first, last, expected)
 
     def pod_of(self, uid: str) -> PodRef | None:
-        """A pod that waits."""
+        """A pod that waits, or is expected."""
         with self._lock:
             known = self._pods.waiting.get(uid)
+            if known is None and self._expected is not None:
+                return self._expected.refs.get(uid)
             return known.ref if known else None
 
-    def news_of(self, uid: str) -> int | None:
-        """How often a pod that waits was seen; None where it does not wait."""
+    def tell(self, changed: Callable[[str, PendingPod | None], object]) -> None:
+        """From now on, of each change of a pending pod: its UID, and None where it is pending no longer. What is called
+        must be quick, and ask nothing of the view."""
         with self._lock:
-            known = self._pods.waiting.get(uid)
-            return known.news if known else None
+            self._pods.pending.changed = changed
+
+    def pending(self, uids: Iterable[str]) -> dict[str, PendingPod]:
+        """Those of them that no scheduler has bound yet."""
+        with self._lock:
+            of = self._pods.pending.of
+            return {uid: of[uid] for uid in uids if uid in of}
+
+    def nodes_of(self, uids: Iterable[str]) -> dict[str, str]:
+        """Where those of these pods are that are bound."""
+        with self._lock:
+            return self._pods.nodes_of(uids)
+
+    def nominated_by_us(self) -> dict[str, PendingPod]:
+        """Pending pods whose nomination is our own."""
+        with self._lock:
+            of = self._pods.pending.of
+            return {uid: of[uid] for uid in self._pods.pending.ours}
 
     def gang(self, name: str) -> GangCount | None:
         with self._lock:
@@ -173,12 +196,18 @@ class ClusterModel:
         with self._lock:
             return self._nodes.held()
 
+    def held_at(self, name: str) -> int:
+        with self._lock:
+            return self._nodes.held_at(name)
+
     def node_names(self) -> Mapping[str, str]:
         with self._lock:
             return self._nodes.names()
 
     def state(self, without: AbstractSet[str], expected: frozenset[PodSpec] = frozenset()) -> ClusterState:
         with self._lock:
+            if self._expected is not None:
+                self._expected.expire()
             classes = self._pods.classes
             if self._slack is not None:
                 expected |= self._slack.expected()
@@ -191,8 +220,10 @@ class ClusterModel:
                 now_seconds=self._now(),
                 without=without,
             )
+            pods = waiting.pods()
+            makers = {pod.workload for each in pods for pod in each.pods} if self._expected is not None else ()
             return ClusterState(
-                waiting=waiting.pods(),
+                waiting=pods,
                 nodes=self._nodes.shown(seen, classes.sight()),
                 daemon_sets=tuple(spec for _, spec in sorted(self._daemon_sets.of.items(), key=lambda each: each[0])),
                 incomplete_gangs=waiting.incomplete,
@@ -200,6 +231,8 @@ class ClusterModel:
                 consumers=self._pods.consumers.shown(),
                 half_consumers=self._pods.consumers.half(),
                 slack=self._slack.shown(seen) if self._slack is not None else SlackSeen(),
+                roots=self._expected.roots(makers) if self._expected is not None else {},
+                expected=frozenset(self._expected.refs) if self._expected is not None else frozenset(),
             )
 
     def _min_counts(self) -> Mapping[str, int | None]:
@@ -214,7 +247,26 @@ class ClusterModel:
     def _fed(self, resource: Resource[K], table: _Table[K]) -> Followed[K]:
         return Followed(resource, TableSink(table, self._lock))
 
+    def _workloads(self, gang_label: str, schedulers: AbstractSet[str]) -> Iterator[Followed[Any]]:
+        def fed(path: str, read: Callable[[WorkloadReader], Callable[[Any], Named[Workload]]]) -> Followed[Any]:
+            reader = WorkloadReader(PodReader(gang_label, schedulers))  # each is for one reflector's thread
+            optional = path == JOB_SETS
+            encoding = Encoding.JSON if optional else Encoding.PROTOBUF
+            return self._fed(Resource(path, read(reader), encoding, optional=optional), Values(self._changed))
+
+        yield fed(DEPLOYMENTS, lambda reader: reader.deployment)
+        yield fed("/apis/apps/v1/replicasets", lambda reader: reader.replica_set)
+        yield fed("/apis/apps/v1/statefulsets", lambda reader: reader.stateful_set)
+        yield fed("/apis/batch/v1/jobs", lambda reader: reader.job)
+        if self._expected is not None:
+            yield fed(JOB_SETS, lambda reader: reader.job_set)
+            namespaces = Values(self._expected.put_ending)
+            yield self._fed(Resource("/api/v1/namespaces", ending, optional=True), namespaces)
+            quotas = Values(self._expected.put_quota)
+            yield self._fed(Resource("/api/v1/resourcequotas", quota, Encoding.JSON, optional=True), quotas)
+
     def _changed(self, before: Workload | None, after: Workload | None) -> None:
-        self._to_come += (after.to_come if after else 0) - (before.to_come if before else 0)
+        if self._expected is not None:
+            self._expected.put_workload(before, after)
         if self._slack is not None:
             self._slack.put_workload(before, after)

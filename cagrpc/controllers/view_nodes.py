@@ -157,6 +157,11 @@ class Nodes:
             self._held = {each.provider_id: each.key for each in seen if each and each.held and each.provider_id}
         return self._held
 
+    def held_at(self, name: str) -> int:
+        """The index of our start-up taint among those of this node; -1 without it."""
+        use = self._uses.get(name)
+        return -1 if use is None or use.seen is None else use.seen.held_at
+
     def names(self) -> Mapping[str, str]:
         """Of all nodes, by provider id."""
         seen = (use.seen for use in self._uses.values())

@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
-from cagrpc.controllers.settings import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, START_UP_TAINT
-from cagrpc.controllers.state import ConsumerStage, PodRef
+from cagrpc.controllers.settings import (
+    PLACEMENT_FIELD_MANAGER,
+    SCALE_DOWN_DISABLED,
+    SCALE_DOWN_DISABLED_BY_US,
+    START_UP_TAINT,
+)
+from cagrpc.controllers.state import ConsumerStage, PendingPod, PodRef
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
 from cagrpc.wire.nodes import NodeFacts, facts_of_document
@@ -22,6 +28,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 _EXPENDABLE_BELOW = -10
 """CA's --expendable-pods-priority-cutoff: nothing is scaled up for pods of less priority."""
 _MIRROR = "kubernetes.io/config.mirror"
+_JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 
 
 class Stage(Enum):
@@ -32,7 +39,8 @@ class Stage(Enum):
     HELD_BACK = auto()
     """Pending, and not to be planned yet: it has scheduling gates."""
     NOMINATED = auto()
-    """Pending, and about to go to a node that there is: the scheduler makes room for it there (preemption)."""
+    """Pending, and about to go to a node that there is: the scheduler makes room for it there (preemption). A
+    nomination of our own is no such stage: it follows what is planned."""
     MOVABLE = auto()
     """On a node, and to go elsewhere if the node goes."""
     FIXED = auto()
@@ -60,12 +68,16 @@ class SeenPod:
     node: str
     nominated: str
     """The node where the scheduler makes room for it while it waits; that may be gone."""
+    pending: PendingPod | None
+    """While it is to be bound by a scheduler that we plan for, whatever it is to planning."""
     warning: str
     life: ConsumerStage | None = None
     """Only of a pod that says something of a ProvisioningRequest. None: it has failed, or goes without ever having been
     on a node."""
     owner: str = ""
     """The workload that it is of: `kind/namespace/name`."""
+    counted: bool = False
+    """Whether its workload takes it for one of its pods, and creates no other in its stead."""
     mark: Mark | None = None
     """What it says of the slack, while it is there to stay."""
     pause_shape: str | None = None
@@ -79,9 +91,14 @@ class SeenNode:
     """Without our start-up taint."""
     provider_id: str
     ready: bool
-    held: bool
+    held_at: int
+    """The index of our start-up taint among its taints; -1 without it."""
     scale_down_disabled: str
     scale_down_disabled_by_us: bool
+
+    @property
+    def held(self) -> bool:
+        return self.held_at >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +128,9 @@ class PodReader:
         stays = not daemon and pause_shape is None and not metadata.HasField("deletionTimestamp")
         said = mark(metadata.annotations) if stays and message.status.phase not in ("Succeeded", "Failed") else None
         node = spec.nodeName or (_meant_for(spec) if daemon else "")
-        bindable = not (spec.resourceClaims or spec.schedulingGates) and _default(spec) and not _to_be_bound(spec)
         priority_class = spec.priorityClassName if spec.priority == 0 else ""
         stage, life = self._stage(message, node, daemon=daemon), _life(message)
+        waits = stage is Stage.WAITING
         if daemon and spec.affinity.HasField("nodeAffinity"):
             spec.affinity.ClearField("nodeAffinity")  # it names the pod's node: one spec for each
             if not spec.affinity.ListFields():
@@ -130,9 +147,10 @@ class PodReader:
             stage = None  # it gives way to whatever comes
             gone = message.status.phase in ("Succeeded", "Failed") or metadata.HasField("deletionTimestamp")
             node = "" if gone else node
-        nominated = message.status.nominatedNodeName if stage is Stage.WAITING else ""
-        namespace = metadata.namespace
-        ref = PodRef(metadata.uid, namespace, metadata.name, pod.created_at_seconds, bindable)
+        ref = PodRef(metadata.uid, metadata.namespace, metadata.name, pod.created_at_seconds, owner)
+        pending = _pending(ref, message) if waits and pause_shape is None and not pod.placeholder else None
+        by_others = pending is not None and not pending.nominated_by_us
+        nominated = message.status.nominatedNodeName if stage is Stage.WAITING and by_others else ""
         return SeenPod(
             pod.key,
             ref,
@@ -141,9 +159,11 @@ class PodReader:
             stage,
             node,
             nominated,
+            pending,
             warning or pod.warning,
             life if pod.consumes else None,
             owner,
+            _counted(message, owner),
             said,
             pause_shape,
         )
@@ -169,6 +189,12 @@ def workload_of(metadata: kubernetes_pb2.ObjectMeta) -> str:
     )
 
 
+def _counted(message: kubernetes_pb2.Pod, owner: str) -> bool:
+    if message.status.phase in ("Succeeded", "Failed"):
+        return _JOB_TRACKING in message.metadata.finalizers  # the Job's status does not have it yet
+    return not message.metadata.HasField("deletionTimestamp") or owner.startswith("StatefulSet/")
+
+
 def _life(message: kubernetes_pb2.Pod) -> ConsumerStage | None:
     phase = message.status.phase
     if phase in ("Succeeded", "Failed"):
@@ -178,13 +204,19 @@ def _life(message: kubernetes_pb2.Pod) -> ConsumerStage | None:
     return None if message.metadata.HasField("deletionTimestamp") else ConsumerStage.PENDING
 
 
-def _default(spec: kubernetes_pb2.PodSpec) -> bool:
-    return spec.schedulerName in ("", DEFAULT_SCHEDULER)
+def _pending(ref: PodRef, message: kubernetes_pb2.Pod) -> PendingPod:
+    node = message.status.nominatedNodeName
+    return PendingPod(ref, node, bool(node) and _nominated_by_us(message.metadata.managed_fields))
 
 
-def _to_be_bound(spec: kubernetes_pb2.PodSpec) -> bool:
-    sources = (volume.volumeSource for volume in spec.volumes)
-    return any(each.HasField("persistentVolumeClaim") or each.HasField("ephemeral") for each in sources)
+def _nominated_by_us(entries: Iterable[bytes]) -> bool:
+    """Whether it was us who wrote `status.nominatedNodeName` last: of two managers that set a field, the later owns
+    it."""
+    for entry in entries:
+        found = parse(kubernetes_pb2.ManagedFieldsEntry, entry)
+        if found.manager == PLACEMENT_FIELD_MANAGER and b'"f:nominatedNodeName"' in found.fieldsV1.Raw:
+            return True
+    return False
 
 
 def _meant_for(spec: kubernetes_pb2.PodSpec) -> str:
@@ -209,7 +241,7 @@ def read_node(data: bytes) -> SeenNode:
         facts=NodeFacts(facts.name, facts.labels, taints, facts.allocatable),
         provider_id=message.spec.providerID,
         ready=ready and not metadata.HasField("deletionTimestamp"),
-        held=len(taints) < len(facts.taints),
+        held_at=next((at for at, taint in enumerate(message.spec.taints) if taint.key == START_UP_TAINT), -1),
         scale_down_disabled=metadata.annotations.get(SCALE_DOWN_DISABLED, ""),
         scale_down_disabled_by_us=SCALE_DOWN_DISABLED_BY_US in metadata.annotations,
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
-from cagrpc.controllers.state import PodRef
+from cagrpc.controllers.state import PendingPod, PodRef
 from cagrpc.controllers.view_classes import Classes, PodClass
 from cagrpc.controllers.view_consumers import Consumers
+from cagrpc.controllers.view_expected import Expected
 from cagrpc.controllers.view_nodes import Nodes, NodeUse
 from cagrpc.controllers.view_objects import SeenPod, Stage
 from cagrpc.controllers.view_slack import Counted, SlackTable
@@ -24,8 +26,6 @@ class _Waiting(NamedTuple):
     ref: PodRef
     since: float
     """When it was seen first."""
-    news: int
-    """How often it was seen. The scheduler writes to a pod why it does not fit, each time that has changed."""
 
 
 class _Placed(NamedTuple):
@@ -65,15 +65,63 @@ class _Nominated:
         return bool(self._nodes or self._pods)
 
 
+class Pending:
+    """Pods that a scheduler has still to bind, whatever they are to planning, and who has nominated them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.of: dict[str, PendingPod] = {}
+        self.ours: set[str] = set()
+        """UIDs of those that we have nominated."""
+        self.changed: Callable[[str, PendingPod | None], object] = lambda _uid, _pod: None
+        """Called with each change: a pod by its UID, None where it is pending no longer. It must be quick, and ask
+        nothing of the view."""
+
+    def put(self, key: str, pod: PendingPod | None) -> None:
+        """None: it is pending no longer."""
+        before = self.of.get(key)
+        if pod is None:
+            if before is not None:
+                del self.of[key]
+                self.ours.discard(key)
+                self.changed(key, None)
+            return
+        now = self._clock()
+        if before is None:
+            self.of[key] = replace(pod, tried_at_seconds=now)
+        else:
+            # A nomination of ours is the only change that is not the scheduler's.
+            nominated = pod.nominated_by_us and pod.nominated_node != before.nominated_node
+            tried_at = before.tried_at_seconds if nominated else now
+            cleared = before.cleared + (before.nominated_by_us and not pod.nominated_node)
+            self.of[key] = replace(pod, seen=before.seen + 1, tried_at_seconds=tried_at, cleared=cleared)
+        if pod.nominated_by_us:
+            self.ours.add(key)
+        else:
+            self.ours.discard(key)
+        self.changed(key, self.of[key])
+
+
 class Pods:
     """The table of pods, by UID."""
 
-    def __init__(self, nodes: Nodes, clock: Callable[[], float], slack: SlackTable | None = None) -> None:
-        """`slack` is kept up to date, too."""
+    def __init__(
+        self,
+        nodes: Nodes,
+        clock: Callable[[], float],
+        classes: Classes,
+        slack: SlackTable | None = None,
+        expected: Expected | None = None,
+    ) -> None:
+        """`classes`, `slack` and `expected` are kept up to date, too."""
         self._slack = slack
-        self.classes = Classes()
+        self._expected = expected
+        self.classes = classes
         self.waiting: OrderedDict[str, _Waiting] = OrderedDict()
         """In the order in which they were seen first."""
+        self.news_at: float | None = None
+        """When a pod that waits and was not expected was seen first."""
+        self.pending = Pending(clock)
         self.consumers = Consumers()
         self.warnings: dict[str, str] = {}
         self._nodes = nodes
@@ -84,7 +132,19 @@ class Pods:
 
     def keys(self) -> Iterable[str]:
         of_slack = self._slack.known_pods() if self._slack is not None else {}
-        return self._pods.keys() | self.warnings.keys() | self.consumers.known().keys() | of_slack.keys()
+        return (
+            self._pods.keys()
+            | self.warnings.keys()
+            | self.pending.of.keys()
+            | self.consumers.known().keys()
+            | of_slack.keys()
+            | (self._expected.known_pods() if self._expected is not None else set())
+        )
+
+    def nodes_of(self, uids: Iterable[str]) -> dict[str, str]:
+        """Where those of these pods are that take from a node."""
+        found = ((uid, self._pods.get(uid)) for uid in uids)
+        return {uid: placed.on.name for uid, placed in found if placed is not None and placed.on is not None}
 
     def put(self, seen: SeenPod) -> None:
         key = seen.key
@@ -93,9 +153,11 @@ class Pods:
         else:
             self.warnings.pop(key, None)
         self._nominated.put(seen)
+        self.pending.put(key, seen.pending)
         self.consumers.put(seen)
         if self._slack is not None:
             self._slack.put_pod(seen)
+        was_expected = self._expected is not None and self._expected.put_pod(seen)
         stage, node = self._place(seen)
         if stage is None or (stage is Stage.SUCCEEDED and seen.pod.gang is None):
             self._forget(key)
@@ -105,25 +167,32 @@ class Pods:
         of = self.classes.of(seen)
         counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
         now = _Placed(of, stage, on, counted)
+        if stage is Stage.WAITING and key not in self.waiting and not was_expected:
+            self.news_at = self._clock()
         self._set_waiting(key, seen.ref if stage is Stage.WAITING else None)
         if now == before:
             if stage is Stage.WAITING and now.of.waiting[key] != seen.ref:
                 now.of.set_waiting(key, seen.ref)
             return
         self._pods[key] = now
-        self.classes.enter(now.of, stage, key, seen.ref)
+        same = before is not None and (before.of, before.stage) == (now.of, stage)
+        if not same:
+            self.classes.enter(now.of, stage, key, seen.ref)
         if on:
             on.add(now.of, stage, 1)
         self._count(counted, 1)
         if before:
-            self._leave(key, before)
+            self._leave(key, before, of_class=not same)
 
     def drop(self, key: str) -> None:
         self.warnings.pop(key, None)
         self._nominated.drop(key)
+        self.pending.put(key, None)
         self.consumers.drop(key)
         if self._slack is not None:
             self._slack.drop_pod(key)
+        if self._expected is not None:
+            self._expected.drop_pod(key)
         self._forget(key)
 
     def _place(self, seen: SeenPod) -> tuple[Stage | None, str]:
@@ -141,12 +210,13 @@ class Pods:
             self._set_waiting(key, None)
             self._leave(key, before)
 
-    def _leave(self, key: str, before: _Placed) -> None:
+    def _leave(self, key: str, before: _Placed, *, of_class: bool = True) -> None:
         if before.on:
             before.on.add(before.of, before.stage, -1)
             self._nodes.forget(before.on)
         self._count(before.counted, -1)
-        self.classes.leave(before.of, before.stage, key)
+        if of_class:
+            self.classes.leave(before.of, before.stage, key)
 
     def _count(self, counted: Counted | None, pods: int) -> None:
         if self._slack is not None and counted is not None:
@@ -157,4 +227,4 @@ class Pods:
             self.waiting.pop(key, None)
         else:
             known = self.waiting.get(key)
-            self.waiting[key] = _Waiting(ref, known.since, known.news + 1) if known else _Waiting(ref, self._clock(), 1)
+            self.waiting[key] = _Waiting(ref, known.since if known else self._clock())

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from cagrpc.controllers.state import IncompleteGang, PodRef, WaitingPods
-from cagrpc.controllers.view_classes import Classes, Gang, PodClass, oldest_first
+from cagrpc.controllers.state import IncompleteGang, PodRef, WaitingPods, oldest_first
+from cagrpc.controllers.view_classes import Classes, Gang, PodClass
 from cagrpc.wire.gangs import divide
 from cagrpc.wire.seen import Seen
 from solver.model import PodSet, PodSpec

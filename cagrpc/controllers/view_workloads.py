@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from cagrpc.controllers.view_objects import Named, workload_of
+from cagrpc.controllers.view_objects import Named, PodReader, SeenPod, Stage, workload_of
 from cagrpc.errors import InvalidInput
 from cagrpc.wire.constraints import Surroundings
 from cagrpc.wire.gangs import pod_group
 from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.messages import parse, plain
-from cagrpc.wire.pods import Pod, PodDecoder, daemon, pod_spec
-from cagrpc.wire.resources import Problems
+from cagrpc.wire.messages import known, packed, parse, plain
+from cagrpc.wire.pods import ADDED_BY_ADMISSION, NOWHERE, Pod, PodDecoder, daemon, pod_spec
+from cagrpc.wire.resources import Problems, amounts
 from cagrpc.wire.selectors import Identity
 from cagrpc.wire.slack import Mark, mark
-from solver.model import PodSpec
+from solver.model import PODS, PodSpec
 
 V = TypeVar("V")
 
 _Any = kubernetes_pb2.Deployment | kubernetes_pb2.ReplicaSet | kubernetes_pb2.StatefulSet | kubernetes_pb2.Job
 
-_NO_MORE_PODS = ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet", "ReplicaFailure")
-"""Conditions with which a Job or a ReplicaSet makes no pods, whatever it wants."""
+_NO_MORE_PODS = (
+    "Complete",
+    "Completed",
+    "Failed",
+    "Suspended",
+    "FailureTarget",
+    "SuccessCriteriaMet",
+    "ReplicaFailure",
+)
+"""Conditions with which a JobSet, a Job or a ReplicaSet makes no pods, whatever it wants."""
+_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+_KUEUE = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed")
+"""Labels of pods that Kueue holds back until it admits them."""
 
 
 class Values(Generic[V]):
@@ -54,72 +65,165 @@ def _name(metadata: kubernetes_pb2.ObjectMeta) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Pods that a workload has other workloads create: a Deployment its ReplicaSets, a JobSet the Jobs of one
+    replicatedJob."""
+
+    name: str
+    """Empty for a Deployment."""
+    pods: int
+    """That all of them together are to have."""
+    template: SeenPod | None
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """What makes pods."""
 
     key: str
     """`kind/namespace/name`."""
-    to_come: int = 0
-    """How many pods it still has to create."""
+    wants: int = 0
+    """How many pods it makes sure there are, by itself."""
     parent: str = ""
     """The workload that has made it, `kind/namespace/name`."""
+    part: str = ""
+    """Which of the parent's parts it belongs to,"""
+    share: int = 0
+    """and how many pods of it are its to create, now or later."""
+    parts: tuple[Part, ...] = ()
+    template: SeenPod | None = None
+    """One of its pods, as long as there are some to be created."""
     mark: Mark | None = None
     """What it says of the slack, as long as it makes pods."""
     pod: Pod | None = None
     """One of its pods, where these are mirrored."""
 
 
-def replica_set(data: bytes) -> Named[Workload]:
-    found = parse(kubernetes_pb2.ReplicaSet, data)
-    missing = 0 if _makes_none(found) else found.spec.replicas - found.status.replicas
-    return _workload("ReplicaSet", found, missing)
+class WorkloadReader:
+    """Protobuf bytes, or JSON of a JobSet, to workloads. Not for several threads."""
 
+    def __init__(self, pods: PodReader) -> None:
+        self._pods = pods
 
-def deployment(data: bytes) -> Named[Workload]:
-    """Its pods are its ReplicaSets' to create."""
-    return _workload("Deployment", parse(kubernetes_pb2.Deployment, data), 0)
+    def replica_set(self, data: bytes) -> Named[Workload]:
+        found = parse(kubernetes_pb2.ReplicaSet, data)
+        wants, there = found.spec.replicas, found.status.replicas
+        return self._workload("ReplicaSet", found, wants, creates=there < wants, share=wants)
 
+    def deployment(self, data: bytes) -> Named[Workload]:
+        """Its pods are its ReplicaSets' to create, and there are none for a while after its own creation."""
+        found = parse(kubernetes_pb2.Deployment, data)
+        parts: tuple[Part, ...] = ()
+        # `Recreate` makes no pods before all of the last revision are gone; what a paused one makes next nobody knows.
+        if not (_makes_none(found) or found.spec.paused or found.spec.strategy.type == "Recreate"):
+            creates = found.status.replicas < found.spec.replicas
+            template = self._template(found.metadata, found.spec.template) if creates else None
+            parts = (Part("", found.spec.replicas, template),)
+        return self._workload("Deployment", found, 0, parts=parts)
 
-def stateful_set(data: bytes) -> Named[Workload]:
-    found = parse(kubernetes_pb2.StatefulSet, data)
-    missing = max(0, found.spec.replicas - found.status.replicas)
-    if found.spec.podManagementPolicy != "Parallel":  # one after the other, once all before are ready
-        missing = min(missing, 1) if found.status.readyReplicas == found.status.replicas else 0
-    return _workload("StatefulSet", found, 0 if _makes_none(found) else missing)
+    def stateful_set(self, data: bytes) -> Named[Workload]:
+        found = parse(kubernetes_pb2.StatefulSet, data)
+        wants, there = found.spec.replicas, found.status.replicas
+        if found.spec.podManagementPolicy != "Parallel":  # one after the other, once all before are ready
+            wants = min(wants, there + (found.status.readyReplicas == there))
+        return self._workload("StatefulSet", found, wants, creates=there < wants)
 
+    def job(self, data: bytes) -> Named[Workload]:
+        found = parse(kubernetes_pb2.Job, data)
+        spec, status = found.spec, found.status
+        share = min(spec.parallelism, spec.completions) if spec.HasField("completions") else spec.parallelism
+        wants = spec.parallelism
+        if spec.HasField("completions"):
+            wants = min(wants, spec.completions - status.succeeded)
+        elif status.succeeded:
+            wants = 0  # a work queue: one success ends it
+        # With failures it waits from 10 s to 6 min before it tries again, and does not say how long.
+        waits = spec.suspend or status.failed or _makes_none(found)
+        return self._workload("Job", found, 0 if waits else wants, creates=status.active < wants, share=share)
 
-def job(data: bytes) -> Named[Workload]:
-    found = parse(kubernetes_pb2.Job, data)
-    spec, status = found.spec, found.status
-    wanted = spec.parallelism
-    if spec.HasField("completions"):
-        wanted = min(wanted, spec.completions - status.succeeded)
-    elif status.succeeded:
-        wanted = 0  # a work queue: one success ends it
-    # With failures it waits from 10 s to 6 min before it tries again, and does not say how long.
-    waits = spec.suspend or status.failed or _makes_none(found)
-    return _workload("Job", found, 0 if waits else wanted - status.active)
-
-
-def _workload(kind: str, found: _Any, to_come: int) -> Named[Workload]:
-    metadata = found.metadata
-    key = f"{kind}/{metadata.namespace}/{metadata.name}"
-    goes = metadata.HasField("deletionTimestamp") or (kind == "Job" and _makes_none(found))
-    said, pod = None if goes else mark(metadata.annotations), None
-    if said is not None and said.mirrors:
+    def job_set(self, document: dict[str, Any]) -> Named[Workload]:
+        """Raises InvalidInput for one that cannot be meant."""
         try:
-            pod = _first_pod(metadata, found.spec.template)
-        except InvalidInput as error:
-            said = replace(said, mirrors=0, warning=f"its pods cannot be mirrored: {error}")
-    return Named(_name(metadata), Workload(key, max(0, to_come), workload_of(metadata), said, pod))
+            return self._job_set(document)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            name = (document.get("metadata") or {}).get("name", "")
+            raise InvalidInput(f"JobSet {name}: {error!r:.200}") from error
+
+    def _job_set(self, document: dict[str, Any]) -> Named[Workload]:
+        said = document["metadata"]
+        metadata = kubernetes_pb2.ObjectMeta(namespace=said["namespace"], name=said["name"])
+        spec, conditions = document["spec"], (document.get("status") or {}).get("conditions") or ()
+        ends = said.get("deletionTimestamp") or any(
+            each["type"] in _NO_MORE_PODS and each["status"] == "True" for each in conditions
+        )
+        in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+        parts: list[Part] = []
+        for each in () if ends or spec.get("suspend") else spec.get("replicatedJobs") or ():
+            if not (parts and in_order) and not each.get("dependsOn"):  # others wait for those before them
+                parts.append(self._part(metadata, each))
+        return Named(_name(metadata), Workload(f"JobSet/{metadata.namespace}/{metadata.name}", parts=tuple(parts)))
+
+    def _part(self, metadata: kubernetes_pb2.ObjectMeta, replicated: Mapping[str, Any]) -> Part:
+        of_jobs = replicated["template"]["spec"]
+        pods = of_jobs.get("parallelism", 1)
+        if of_jobs.get("completions") is not None:
+            pods = min(pods, of_jobs["completions"])
+        template = packed(kubernetes_pb2.PodTemplateSpec, known(kubernetes_pb2.PodTemplateSpec, of_jobs["template"]))
+        seen = self._template(metadata, template.SerializeToString())
+        return Part(replicated["name"], replicated.get("replicas", 1) * pods, seen)
+
+    def _workload(
+        self, kind: str, found: _Any, wants: int, *, creates: bool = False, share: int = 0, parts: tuple[Part, ...] = ()
+    ) -> Named[Workload]:
+        metadata = found.metadata
+        key = f"{kind}/{metadata.namespace}/{metadata.name}"
+        none = _makes_none(found)
+        goes = metadata.HasField("deletionTimestamp") or (kind == "Job" and none)
+        said, pod = None if goes else mark(metadata.annotations), None
+        if said is not None and said.mirrors:
+            try:
+                pod = PodDecoder().read(_first_pod(metadata, found.spec.template))
+            except InvalidInput as error:
+                said = replace(said, mirrors=0, warning=f"its pods cannot be mirrored: {error}")
+        template = self._template(metadata, found.spec.template) if creates and not none else None
+        value = Workload(
+            key,
+            0 if none else max(0, wants),
+            workload_of(metadata),
+            metadata.labels.get(_REPLICATED_JOB, ""),
+            share,
+            parts,
+            template,
+            said,
+            pod,
+        )
+        return Named(_name(metadata), value)
+
+    def _template(self, metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> SeenPod | None:
+        """A pod as the API server's admission would leave it; None where it is not to be planned before it is there:
+        members of gangs, pods with gates or of Kueue, consumers of ProvisioningRequests, pods of other schedulers."""
+        pod = _first_pod(metadata, template)
+        if any(label in pod.metadata.labels for label in _KUEUE):
+            return None
+        for key in ADDED_BY_ADMISSION:
+            if not any(each.key == key or not each.key for each in pod.spec.tolerations):
+                pod.spec.tolerations.add(key=key, operator="Exists", effect="NoExecute")
+        seen = self._pods.read(pod.SerializeToString())
+        return seen if expectable(seen) and seen.stage is Stage.WAITING else None
 
 
-def _first_pod(metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> Pod:
-    """Raises InvalidInput for a template that cannot be meant."""
+def expectable(seen: SeenPod) -> bool:
+    """Whether others like this pod may be planned before they are there."""
+    held_back = seen.stage in (None, Stage.HELD_BACK)
+    return not (held_back or seen.pod.gang or seen.pod.consumer or seen.pod.spec is NOWHERE)
+
+
+def _first_pod(metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> kubernetes_pb2.Pod:
+    """As the template has it, with the name of its workload."""
     found = parse(kubernetes_pb2.PodTemplateSpec, template)
     pod = kubernetes_pb2.Pod(metadata=found.metadata, spec=found.spec)
     pod.metadata.namespace, pod.metadata.name = metadata.namespace, metadata.name
-    return PodDecoder().read(pod)
+    return pod
 
 
 def _makes_none(workload: _Any) -> bool:
@@ -128,6 +232,51 @@ def _makes_none(workload: _Any) -> bool:
     if isinstance(workload, kubernetes_pb2.StatefulSet | kubernetes_pb2.Deployment):
         return False
     return any(each.type in _NO_MORE_PODS and each.status == "True" for each in workload.status.conditions)
+
+
+def ending(data: bytes) -> Named[str]:
+    """Of a Namespace: its name while it is being deleted, when no pods can be created there; else nothing."""
+    metadata = parse(kubernetes_pb2.Namespace, data).metadata
+    return Named(metadata.name, metadata.name if metadata.HasField("deletionTimestamp") else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota: what pods that are still to be created may request."""
+
+    namespace: str
+    name: str
+    left: Mapping[str, int]
+    """By resource, in the planner's units; `pods` among them."""
+
+
+def quota(document: dict[str, Any]) -> Named[Quota]:
+    """Scopes are not looked at: pods that a quota does not count are planned when they are there. Raises InvalidInput
+    for one that cannot be meant."""
+    problems: Problems = []
+    metadata, status = document["metadata"], document.get("status") or {}
+    hard, used = status.get("hard") or {}, status.get("used") or {}
+    left: dict[str, int] = {}
+    for name, most in hard.items():
+        resource = _resource(name)
+        if resource:  # `cpu` and `requests.cpu` are the same, and both hold
+            offered = amounts({name: {resource: most}}, name, "status.hard", problems, round_up=False)
+            taken = amounts({name: {resource: used.get(name, 0)}}, name, "status.used", problems)
+            more = offered.get(resource, 0) - taken.get(resource, 0)
+            left[resource] = min(left.get(resource, more), more)
+    namespace, name = metadata["namespace"], metadata["name"]
+    if problems:
+        raise InvalidInput(f"ResourceQuota {namespace}/{name}: {'; '.join(problems)}")
+    return Named(f"{namespace}/{name}", Quota(namespace, name, left))
+
+
+def _resource(name: str) -> str:
+    """Of what pods request, by its name in a quota; empty for anything else."""
+    if name in ("count/pods", PODS):
+        return PODS
+    if name in ("cpu", "memory"):
+        return name
+    return name.removeprefix("requests.") if name.startswith("requests.") else ""
 
 
 def priority_class(data: bytes) -> Named[int]:

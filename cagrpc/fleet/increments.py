@@ -11,12 +11,13 @@ stores first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance
-from cagrpc.fleet.model import HeldNode, InstanceError, InstanceState, Origin, Phase
+from cagrpc.fleet.model import IncrementNode, InstanceError, InstanceState, Origin, Phase
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 from cagrpc.fleet.sight import Sight
 
@@ -60,7 +61,7 @@ def _advance_one(
             return _advance_waiting(_learn(record, sight), sight, groups, now)
         case Phase.READY if not sight.asks_cluster:
             return _done(record, "every instance runs", now)
-        case Phase.READY if not held(record, sight):
+        case Phase.READY if not nodes(record, sight):
             return _done(record, "all of its instances are gone", now)
         case Phase.ROLLING_BACK if not any(member.token in sight.machines for member in record.members):
             return replace(record, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
@@ -138,19 +139,21 @@ def progress(record: IncrementRecord, sight: Sight) -> str:
     return f"{running}, {sum(sight.has_come(member.token) for member in remaining)} of their nodes are ready"
 
 
-def held(record: IncrementRecord, sight: Sight) -> tuple[HeldNode, ...]:
-    """The nodes of a ready increment that wait to be let go. Whole as it was, it does not fail any more; a node that
-    vanished, or that CA has deleted, is let go of."""
-    if record.phase is not Phase.READY:
+def nodes(record: IncrementRecord, sight: Sight) -> tuple[IncrementNode, ...]:
+    """The nodes of an increment that is planned, creating or ready. Whole as it was, a ready one does not fail any
+    more; a node of it that vanished, or that CA has deleted, is let go of."""
+    if record.phase not in (*_WAITING, Phase.READY):
         return ()
-    planned = record.planned()
-    return tuple(
-        HeldNode(
-            sight.machines[member.token].id, member.node_group, planned[member.token].pods, planned[member.token].wave
-        )
-        for member in record.remaining
-        if sight.is_there(member.token)
-    )
+    planned, numbers, found = record.planned(), Counter[str](), []
+    for member in record.members:
+        name = f"{record.id}/{member.node_group}/{numbers[member.node_group]}"
+        numbers[member.node_group] += 1
+        there = record.phase is not Phase.READY or sight.is_there(member.token)
+        if there and member.state is not MemberState.RELEASED:
+            machine, of = sight.machines.get(member.token), planned[member.token]
+            instance_id = machine.id if machine is not None else member.instance_id or ""
+            found.append(IncrementNode(name, member.node_group, instance_id, of.pods))
+    return tuple(found)
 
 
 def released(record: IncrementRecord, now: float) -> IncrementRecord:

@@ -88,12 +88,10 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What one new node of a group is planned for: keys (UIDs) of pods."""
+    """What one new node of a group is planned for: keys of pods (UIDs, or those of expected pods)."""
 
     node_group: str
     pods: tuple[str, ...]
-    wave: int = 0
-    """Nodes of a plan are let go wave after wave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +111,6 @@ class Increment:
     """Of its nodes."""
     gap: float | None = None
     """Of the plan it comes from, a fraction of its cost."""
-    reserve: bool = False
-    """Its nodes are let go only for pods of the plan that are left over once its others are; else it is withdrawn."""
 
     @property
     def requests(self) -> tuple[str, ...]:
@@ -123,15 +119,16 @@ class Increment:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldNode:
-    """A node of an increment whose nodes are all ready and not let go yet."""
+class IncrementNode:
+    """A node of an increment in flight, and what it is planned for."""
 
-    instance_id: str
+    name: str
+    """`increment/node group/number`: what it is called while its Node is not known."""
     node_group: str
+    instance_id: str = ""
+    """Empty until the backend has listed it."""
     pods: tuple[str, ...] = ()
     """Keys of the pods planned for it."""
-    wave: int = 0
-    """Of its plan's nodes, those of lower waves are let go before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +145,13 @@ class IncrementStatus:
     finished_at_seconds: float | None = None
     short_groups: tuple[str, ...] = ()
     """Of one that failed: the node groups that could not be had."""
-    held: tuple[HeldNode, ...] = ()
-    """Of one that is ready: its nodes, which wait to be let go (`Fleet.release`)."""
+    nodes: tuple[IncrementNode, ...] = ()
+    """Of one that is planned, creating or ready: its nodes, but for those that were deleted or are gone."""
+
+    @property
+    def held(self) -> tuple[IncrementNode, ...]:
+        """Of one that is ready: its nodes, which wait to be released (`Fleet.release`)."""
+        return self.nodes if self.phase is Phase.READY else ()
 
 
 @dataclass(frozen=True, slots=True)

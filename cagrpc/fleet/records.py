@@ -12,7 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from cagrpc.fleet.model import HeldNode, Increment, IncrementStatus, InstanceError, Origin, Phase, Placement
+from cagrpc.fleet.model import (
+    Increment,
+    IncrementNode,
+    IncrementStatus,
+    InstanceError,
+    Origin,
+    Phase,
+    Placement,
+)
 from solver.model import NodeGroup, Taint, TaintEffect
 
 R = TypeVar("R")
@@ -89,7 +97,7 @@ class IncrementRecord:
             for m in self.members
         }
 
-    def status(self, message: str | None = None, held: tuple[HeldNode, ...] = ()) -> IncrementStatus:
+    def status(self, message: str | None = None, nodes: tuple[IncrementNode, ...] = ()) -> IncrementStatus:
         """What people and readers of the snapshot see of it."""
         return IncrementStatus(
             id=self.id,
@@ -100,7 +108,7 @@ class IncrementRecord:
             deadline_at_seconds=self.deadline_at_seconds,
             finished_at_seconds=self.finished_at_seconds,
             short_groups=self.short_groups,
-            held=held,
+            nodes=nodes,
         )
 
 
@@ -235,12 +243,9 @@ def increment_from_json(text: str) -> IncrementRecord:
             pods=frozenset(increment["pods"]),
             reason=increment["reason"],
             plan=increment.get("plan", ""),
-            placements=tuple(
-                Placement(p["node_group"], tuple(p["pods"]), p.get("wave", 0)) for p in increment.get("placements", ())
-            ),
+            placements=tuple(Placement(p["node_group"], tuple(p["pods"])) for p in increment.get("placements", ())),
             cost_usd_per_hour=increment.get("cost_usd_per_hour"),
             gap=increment.get("gap"),
-            reserve=increment.get("reserve", False),
         ),
         phase=Phase(value.pop("phase")),
         members=tuple(Member(**{**m, "state": MemberState(m["state"])}) for m in value.pop("members")),

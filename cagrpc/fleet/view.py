@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cagrpc.fleet.increments import held, must_go, progress
+from cagrpc.fleet.increments import must_go, nodes, progress
 from cagrpc.fleet.model import (
     FleetSnapshot,
     GroupState,
@@ -30,8 +30,8 @@ Shown = Callable[[Sequence[NodeGroup], Mapping[str, int]], Sequence[str]]
 
 _FINISHED_KEPT = 100
 _LATELY_SECONDS = 60.0
-"""And all that ended so long before the last: whoever looks on for a while at what has ended (who settles, which wave
-is next, what was short) has to find it, however many end together. Counted from the last, so that time alone changes
+"""And all that ended so long before the last: whoever looks on for a while at what has ended (what was short, who
+settles) has to find it, however many end together. Counted from the last, so that time alone changes
 no snapshot."""
 
 
@@ -111,12 +111,12 @@ def status(record: IncrementRecord, sight: Sight) -> IncrementStatus:
     """An increment for people: while it is in flight the message says what it waits for."""
     match record.phase:
         case Phase.PLANNED:
-            return record.status("waits to be ordered")
+            return record.status("waits to be ordered", nodes(record, sight))
         case Phase.CREATING:
-            return record.status(progress(record, sight))
+            return record.status(progress(record, sight), nodes(record, sight))
         case Phase.READY:
-            nodes = held(record, sight)
-            return record.status(f"{len(nodes)} nodes wait to be let go", nodes)
+            held = nodes(record, sight)
+            return record.status(f"{len(held)} nodes wait to be released", held)
     return record.status()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from threading import Lock
@@ -22,6 +22,7 @@ from cagrpc.kube.failures import asked, failure, status_of
 from cagrpc.wire.gen import api_pb2
 
 USER_AGENT = "cagrpc"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 Query = Mapping[str, str]
 
 _CONNECT_SECONDS = 5.0
@@ -37,6 +38,8 @@ _BUSY = 429
 class PatchKind(StrEnum):
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
+    JSON = "application/json-patch+json"
+    """A list of operations (RFC 6902), done whole or not at all: InvalidInput where one of them is a failed `test`."""
 
 
 class Stream:
@@ -86,8 +89,9 @@ class Stream:
 class Client:
     """The API server of one cluster. Thread-safe; connections are kept and shared. Every request has a timeout.
 
-    Errors: NotFound (404), Conflict (409), InvalidInput (what the server says cannot be meant), Unavailable (out of
-    reach, overloaded, rights missing). A server that asks for time (Retry-After) gets up to 10 s within the call.
+    Errors: Forbidden (403, an Unavailable), NotFound (404), Conflict (409), InvalidInput (what the server says is
+    invalid), Unavailable (out of reach, overloaded). A server that asks for time (Retry-After) gets up to 10 s within
+    the call.
     """
 
     def __init__(
@@ -138,8 +142,19 @@ class Client:
         """PUT. Raises Conflict where the body's resourceVersion is not the present one."""
         return self._document("PUT", path, None, body, "application/json")
 
-    def patch(self, path: str, body: Mapping[str, Any], kind: PatchKind = PatchKind.MERGE) -> dict[str, Any]:
-        return self._document("PATCH", path, None, body, kind)
+    def patch(
+        self,
+        path: str,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        kind: PatchKind = PatchKind.MERGE,
+        *,
+        field_manager: str = "",
+        accept: str = Encoding.JSON,
+    ) -> dict[str, Any]:
+        """`field_manager` is who has set these fields, by the object's managed fields; by default the user agent. With
+        `accept` METADATA_ONLY the answer is the object's metadata, which costs the server and us less."""
+        query = {"fieldManager": field_manager} if field_manager else None
+        return self._document("PATCH", path, query, body, kind, accept)
 
     def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
         """What is gone already is no error, and with `uid` neither is another object of that name, which stays."""
@@ -160,9 +175,15 @@ class Client:
         self._access.close()
 
     def _document(
-        self, method: str, path: str, query: Query | None, body: Any = None, content_type: str = ""
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: Any = None,
+        content_type: str = "",
+        accept: str = Encoding.JSON,
     ) -> dict[str, Any]:
-        data = self._send(method, path, query, body, content_type, Encoding.JSON).data
+        data = self._send(method, path, query, body, content_type, accept).data
         try:
             document = json.loads(data)
         except ValueError as error:

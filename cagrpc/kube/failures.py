@@ -19,6 +19,10 @@ class Expired(Unavailable):
     """The resource version, or the continuation of a list, that was asked for is not kept any more (410)."""
 
 
+class Forbidden(Unavailable):
+    """A right is missing (403)."""
+
+
 _KINDS: Mapping[int, type[CagrpcError]] = {
     **dict.fromkeys((400, 405, 406, 413, 415, 422), InvalidInput),
     404: NotFound,
@@ -80,7 +84,7 @@ def failure(server: str, request: Asked, code: int, status: api_pb2.Status) -> C
     if code == 401:
         return Unavailable(f"{server} does not accept our credentials ({message}); renew those of the kubeconfig")
     if code == 403:
-        return Unavailable(
+        return Forbidden(
             f"{server}: the right to {request.verb} {request.resource} is missing; the roles in deploy/ give it"
             f" ({message})"
         )

@@ -103,8 +103,6 @@ def increment_body(record: IncrementRecord) -> dict[str, Any]:
         spec["costPerHour"] = round(record.increment.cost_usd_per_hour, 4)
     if record.increment.gap is not None:
         spec["gap"] = round(record.increment.gap, 4)
-    if record.increment.reserve:
-        spec["reserve"] = True
     return {**_head("Increment", record.id), "spec": spec, "status": increment_status(moving(record))}
 
 

@@ -137,7 +137,6 @@ def _increment(status: IncrementStatus) -> dict[str, Any]:
         "plan": status.increment.plan,
         "cost_usd_per_hour": status.increment.cost_usd_per_hour,
         "gap": status.increment.gap,
-        "reserve": status.increment.reserve,
         "message": status.message,
         "short_groups": list(status.short_groups),
         "held": [

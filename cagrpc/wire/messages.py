@@ -45,6 +45,34 @@ def packed(message_type: type[M], document: Mapping[str, Any]) -> M:
     return message
 
 
+def known(message_type: type[Message], document: Any) -> Any:
+    """What of a document in the shape of Kubernetes' JSON the message has fields for. Raises TypeError or
+    AttributeError for a document of another shape."""
+    return _known(message_type.DESCRIPTOR, document)
+
+
+def _known(descriptor: Any, document: Any) -> Any:
+    if descriptor is _QUANTITY:
+        return str(document)
+    fields = descriptor.fields_by_name
+    return {
+        name: _known_value(fields[name], value)
+        for name, value in document.items()
+        if name in fields and value is not None
+    }
+
+
+def _known_value(field: FieldDescriptor, value: Any) -> Any:
+    if field.message_type is None:
+        return value
+    if field.message_type.GetOptions().map_entry:
+        held = field.message_type.fields_by_name["value"].message_type
+        return value if held is None else {key: _known(held, item) for key, item in value.items()}
+    return (
+        [_known(field.message_type, item) for item in value] if field.is_repeated else _known(field.message_type, value)
+    )
+
+
 def _fill(message: Message, value: Any) -> None:
     if message.DESCRIPTOR is _QUANTITY:
         message.string = value  # type: ignore[attr-defined]

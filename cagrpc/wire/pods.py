@@ -50,6 +50,10 @@ _NOTHING_OF_PLACES = (
 _MOST_SPECS = 20_000
 """A decoder that lives as long as the process forgets what it knows at some time; it costs one conversion each."""
 
+ADDED_BY_ADMISSION = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of a node that may be back in a moment: every pod is made to tolerate them (NoExecute) for a while (upstream:
+plugin/pkg/admission/defaulttolerationseconds)."""
+
 _OF_DAEMONS = tuple(
     Toleration(f"node.kubernetes.io/{key}", "Exists", effect=effect)
     for key, effect in (

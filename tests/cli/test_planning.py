@@ -107,18 +107,6 @@ def test_the_tables_of_a_plan(inputs: list[str], capsys: pytest.CaptureFixture[s
     assert "Pods without a place" in out
 
 
-def test_what_the_scheduler_makes_of_a_plan(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    realised = run_json(capsys, "plan", *inputs, "--realise")["realised"]
-    assert realised["realised_cost_per_hour"] == pytest.approx(
-        realised["planned_cost_per_hour"] + sum(repair["cost_per_hour"] for repair in realised["repairs"])
-    )
-    assert [left["count"] for left in realised["unplaced"]] == [2]
-    assert main(["plan", *inputs, "--realise", "MostAllocated"]) == 0
-    said = capsys.readouterr().out
-    assert "realised by the kube-scheduler at $" in said
-    assert "2 pods stay pending all the same" in said
-
-
 def test_a_lower_tier_only_as_far_as_the_higher_cannot_serve(
     inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

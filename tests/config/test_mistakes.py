@@ -27,6 +27,10 @@ CASES = {
     "IPv6 without brackets": ("listen: {http: '::1:80'}", 'listen.http: found "::1:80", expected host:port'),
     "one address twice": ("listen: {http: '127.0.0.1:8086'}", "listen.provider and listen.http are both"),
     "two ways of TLS": ("tls: {insecure: true, directory: d}", "tls: expected one of directory, certificate"),
+    "what pods are nominated for now": (
+        "planner: {realise: bind, scoring: MostAllocated}",
+        "planner: found realise and scoring, which earlier releases knew",
+    ),
     "half of a certificate": ("tls: {certificate: c}", "tls: found certificate without key and client_ca"),
     "misspelt section": ("catalog: x.csv", 'catalog: unknown field; did you mean "catalogue"?'),
     "no such catalogue": ("catalogue: no.csv", "catalogue: no.csv: cannot be read: No such file or directory"),

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler
 from itertools import count
 from threading import RLock
 from typing import Any
+from urllib.parse import parse_qs
 
 from kubernetes.client import Configuration
 
@@ -100,7 +101,7 @@ class FakeCluster:
 
     # ---- what the server does
 
-    def answer(self, method: str, path: str, body: Any) -> Document:
+    def answer(self, method: str, path: str, body: Any, field_manager: str = "") -> Document:
         request = f"{method} {path}"
         with self._lock:
             self.requests.append(request)
@@ -108,11 +109,11 @@ class FakeCluster:
                 self.before(request)
             except Refusal as refusal:
                 if refusal.lost:
-                    self._do(method, path, body)
+                    self._do(method, path, body, field_manager)
                 raise
-            return self._do(method, path, body)
+            return self._do(method, path, body, field_manager)
 
-    def _do(self, method: str, path: str, body: Any) -> Document:
+    def _do(self, method: str, path: str, body: Any, field_manager: str) -> Document:
         match method:
             case "GET" if path == "/api/v1/nodes":
                 return {"kind": "NodeList", "items": []}
@@ -123,7 +124,7 @@ class FakeCluster:
             case "POST":
                 return self._create(f"{path}/{body['metadata']['name']}", body)
             case "PATCH":
-                return self._patch(path.removesuffix("/status"), body)
+                return self._patch(path.removesuffix("/status"), body, field_manager)
             case "DELETE":
                 return self._delete(path, body)
         raise Refusal(405)
@@ -146,12 +147,36 @@ class FakeCluster:
             raise Refusal(409, "bound already, or another")
         return self.write(path, _merged(pod, {"spec": {"nodeName": body["target"]["name"]}}))
 
-    def _patch(self, path: str, patch: Document) -> Document:
+    def _patch(self, path: str, patch: Any, field_manager: str) -> Document:
+        if isinstance(patch, list):
+            return self._patch_json(path, patch, field_manager)
         present = self._found(path)["metadata"]
         asked = patch.get("metadata", {})
         if any(asked.get(key, present[key]) != present[key] for key in ("uid", "resourceVersion")):
             raise Refusal(409, "it has been changed")
         return self.write(path, _merged(self.objects[path], patch))
+
+    def _patch_json(self, path: str, operations: list[Any], field_manager: str) -> Document:
+        """RFC 6902, as far as it is used, for members and the elements of lists."""
+        document = deepcopy(self._found(path))
+        for each in operations:
+            *parents, last = each["path"].strip("/").split("/")
+            holder: Any = document
+            for name in parents:
+                holder = holder[int(name) if isinstance(holder, list) else name]
+            key: Any = int(last) if isinstance(holder, list) else last
+            present = holder[key] if isinstance(holder, list) and key < len(holder) else None
+            present = holder.get(key) if isinstance(holder, dict) else present
+            if each["op"] == "test":
+                if present != each["value"]:
+                    raise Refusal(422, f"testing {each['path']} failed")
+            elif each["op"] == "remove":
+                del holder[key]
+            else:
+                holder[key] = each["value"]
+        if field_manager:
+            document["metadata"]["managedFields"] = [field_manager]
+        return self.write(path, document)
 
     def _delete(self, path: str, options: Document) -> Document:
         document = self._found(path)
@@ -178,10 +203,20 @@ def _merged(document: Document, patch: Document) -> Document:
 
 
 def pod_bytes(document: Document) -> bytes:
-    """What a reflector gets of a pod."""
-    status = {"phase": document["status"]["phase"]}
-    pod = {"metadata": document["metadata"], "spec": document["spec"], "status": status}
-    return packed(kubernetes_pb2.Pod, pod).SerializeToString()
+    """What a reflector gets of a pod. Who manages any field of it manages its nomination."""
+    status = {key: value for key, value in document["status"].items() if key in ("phase", "nominatedNodeName")}
+    metadata = dict(document["metadata"])
+    managers = metadata.pop("managedFields", ())
+    pod = packed(kubernetes_pb2.Pod, {"metadata": metadata, "spec": document["spec"], "status": status})
+    for manager in managers:
+        entry = {"manager": manager, "fieldsV1": {"Raw": b'{"f:status":{"f:nominatedNodeName":{}}}'}}
+        pod.metadata.managed_fields.append(packed(kubernetes_pb2.ManagedFieldsEntry, entry).SerializeToString())
+    return pod.SerializeToString()
+
+
+def node_bytes(document: Document) -> bytes:
+    """What a reflector gets of a Node."""
+    return packed(kubernetes_pb2.Node, document).SerializeToString()
 
 
 @contextmanager
@@ -204,9 +239,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         cluster: FakeCluster = self.server.cluster  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
+        manager = parse_qs(query).get("fieldManager", [""])[0]
         try:
-            code, document = 200, cluster.answer(self.command, path, json.loads(body) if body else None)
+            code, document = 200, cluster.answer(self.command, path, json.loads(body) if body else None, manager)
         except Refusal as refusal:
             code, document = refusal.code, {"kind": "Status", "code": refusal.code, "message": str(refusal)}
         data = json.dumps(document).encode()

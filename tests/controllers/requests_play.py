@@ -22,6 +22,8 @@ from typing import Any
 
 from cagrpc import errors
 from cagrpc.controllers.events import Note
+from cagrpc.controllers.kept import Kept
+from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.planner import PlannerLoop
 from cagrpc.controllers.requests.classes import ATOMIC_SCALE_UP
 from cagrpc.controllers.requests.loop import RequestsLoop
@@ -31,13 +33,13 @@ from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.controllers.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PodRef
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, request_of
+from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus
 from cagrpc.kube.client import PatchKind
 from cagrpc.kube.failures import asked, failure, status_of
 from cagrpc.wire.provisioning import CLASSES, POD_TEMPLATES, REQUESTS, request_path
 from cagrpc.wire.times import timestamp
 from solver.model import Budget, PodSpec
-from tests.controllers.planner_world import FakeCluster, SimPod, World
+from tests.controllers.planner_world import ClusterApi, FakeCluster, SimPod, Unnoticed, World
 from tests.kube.object_store import ObjectStore, Request
 
 NODES = "/api/v1/nodes"
@@ -67,9 +69,9 @@ class ClusterWithConsumers(FakeCluster):
     half: tuple[tuple[PodRef, str], ...] = ()
     _only_demand: bool = False
 
-    def pending(self) -> list[SimPod]:
+    def unbound(self) -> list[SimPod]:
         return [
-            pod for pod in super().pending() if not (isinstance(pod, ConsumerPod) and (self._only_demand or pod.done))
+            pod for pod in super().unbound() if not (isinstance(pod, ConsumerPod) and (self._only_demand or pod.done))
         ]
 
     def consumers(self) -> tuple[Consumer, ...]:
@@ -81,10 +83,10 @@ class ClusterWithConsumers(FakeCluster):
                 found.append(Consumer(pod.ref, pod.request, pod.class_name, pod.spec, stage, pod.node or ""))
         return tuple(found)
 
-    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
+    def read(self, without: AbstractSet[str] = frozenset()) -> ClusterState:
         self._only_demand = True
         try:
-            state = super().state(without=without)
+            state = super().read(without)
         finally:
             self._only_demand = False
         return replace(state, consumers=self.consumers(), half_consumers=self.half)
@@ -132,6 +134,20 @@ class Api:
         self.after()
         assert isinstance(answer, dict)
         return answer
+
+
+class LabellingApi(ClusterApi):
+    """With the labels of Nodes in a store."""
+
+    def __init__(self, cluster: FakeCluster, store: ObjectStore) -> None:
+        super().__init__(cluster)
+        self.store = store
+
+    def patch(self, path: str, body: Any, _kind: PatchKind = PatchKind.MERGE, **more: str) -> dict[str, Any]:
+        labels = body.get("metadata", {}).get("labels") if isinstance(body, dict) else None
+        if labels and path in self.store.objects:
+            self.store.handle(Request("PATCH", path, {}, {"metadata": {"labels": labels}}))
+        return super().patch(path, body, _kind, **more)
 
 
 class MortalFleet:
@@ -223,6 +239,27 @@ class RequestsWorld(World):
             budget=Budget(deterministic_seconds=1.0),
             held=self.requests.held,
             turn=self.turn,
+            places=self.places,
+            lost=lambda: self.placement.news,
+        )
+
+    def cluster_api(self) -> Any:
+        return LabellingApi(self.cluster, self.api.store)
+
+    def _placement(self) -> PlacementController:
+        cluster: Any = Unnoticed(self.cluster)
+
+        def kept(state: ClusterState) -> Kept:  # the loop of requests is made later
+            return self.requests.held(state)
+
+        return PlacementController(
+            self.cluster_api(),
+            self.fleet,
+            cluster,
+            self.places,
+            kept=kept,
+            consumers=lambda: self.requests.consumer_nodes(self.cluster.pending),
+            clock=self.clock,
         )
 
     def restart(self) -> None:
@@ -332,24 +369,14 @@ class RequestsWorld(World):
         for path in [path for path in objects if path.startswith(NODES) and path not in there]:
             del objects[path]
 
-    def start_up(self) -> None:
+    def place(self) -> None:
         self._register()
-        if self.lets_go:
-            for status in self.fleet.snapshot.increments:
-                for held in status.held:
-                    self._label(held.instance_id, held.pods)
-        super().start_up()
-
-    def _label(self, instance_id: str, keys: Iterable[str]) -> None:
-        path = f"{NODES}/{instance_id.removeprefix('simulated://')}"
-        labels = {booking_label(uid): "true" for key in keys if (uid := request_of(key)) is not None}
-        if labels and path in self.api.store.objects:
-            self.api.store.handle(Request("PATCH", path, {}, {"metadata": {"labels": labels}}))
+        super().place()
 
     def step(self) -> None:
         with suppress(errors.Unavailable):
             self.fleet.reconcile()
-        self.start_up()
+        self.place()
         self.cluster.drop_lost_pods()
         if self.cluster.scheduling:
             self.cluster.schedule()

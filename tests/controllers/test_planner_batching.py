@@ -35,12 +35,14 @@ def test_pods_that_keep_coming_are_planned_when_the_window_is_over() -> None:
     assert due_at == [110, 121]  # the second window begins with the first pod after the first round
 
 
-def test_pods_still_to_be_created_are_waited_for_within_the_window_only() -> None:
-    arrivals = Arrivals(5, 100.0, 100.0, to_come=3)
+def test_pods_still_to_be_created_are_planned_like_those_that_are_there() -> None:
+    arrivals = Arrivals(0, 100.0, 100.0, expected=3)
     memory = notice(Memory(), arrivals, "world", 100.0)
-    waiting = verdict(memory, arrivals, 109.0, SETTINGS)
-    assert (waiting.due, waiting.why) == (False, "3 pods are still to be created")
-    assert verdict(memory, arrivals, 110.0, SETTINGS).due
+    assert not verdict(memory, arrivals, 100.5, SETTINGS).due
+    assert verdict(memory, arrivals, 101.0, SETTINGS).due
+    memory = planned(arrivals, "world", 101.0)
+    came = Arrivals(3, 101.5, 100.0)
+    assert not verdict(notice(memory, came, "world", 105.0), came, 110.0, SETTINGS).due
 
 
 def test_an_old_pod_that_is_not_served_does_not_shorten_the_window_of_new_ones() -> None:

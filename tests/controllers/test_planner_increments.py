@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from cagrpc.controllers.planner import increments as planner_increments
 from cagrpc.controllers.planner.increments import NewNode, hand_out, increment, parts, still_wanted
 from cagrpc.controllers.planner.problem import ClassKey, Question
-from cagrpc.controllers.planner.realising import Course, Slot
 from cagrpc.controllers.state import PodRef
 from solver.model import Certificate, PlacedOnNode, Plan, PlannedNodes, PodClass, Problem, Status, Unplaced
 from tests.solver.build import group, spec
@@ -44,38 +42,11 @@ def test_the_oldest_pods_go_to_standing_nodes_then_coming_then_new_ones_and_the_
         certificate=Certificate(Status.OPTIMAL, 0, 0, 0, (), 0),
         elapsed_seconds=0,
     )
-    handed = hand_out(Course(asked.problem, plan, (Slot("a", {0: 2}, {}),), 0.0), asked)
+    handed = hand_out(plan, asked)
     numbers = {name: [pod.created_at_seconds for pod in pods] for name, pods in handed.existing.items()}
     assert numbers == {"standing": [0, 1], "coming": [2]}
     assert [[pod.created_at_seconds for pod in node.pods] for node in handed.new] == [[3, 4]]
     assert [pod.created_at_seconds for pod in handed.unplaced[0]] == [5]
-
-
-def test_only_pods_that_may_be_bound_are_bound_and_the_scheduler_gets_the_others() -> None:
-    key: ClassKey = (spec(), 0, None, False)
-    pods = [replace(_pod(number), bindable=number % 2 == 0) for number in range(6)]
-    asked = Question(Problem(()), {key: tuple(pods)}, frozenset(), ())
-    plan = Plan(
-        pod_classes=(PodClass(0, key[0], 6, "ns/pod-0"),),
-        increments=(),
-        nodes=(),
-        existing=(PlacedOnNode("standing", {0: 1}),),
-        unplaced=(),
-        certificate=Certificate(Status.OPTIMAL, 0, 0, 0, (), 0),
-        elapsed_seconds=0,
-    )
-    slots = (Slot("a", {0: 2}, {0: 1}), Slot("a", {0: 2}, {0: 1}, wave=1), Slot("b", {0: 1}, {0: 1}, wave=1))
-    handed = hand_out(Course(asked.problem, plan, slots, 0.0), asked)
-    assert [pod.created_at_seconds for pod in handed.existing["standing"]] == [1]
-    assert [[pod.created_at_seconds for pod in node.pods] for node in handed.new] == [[0, 3], [2, 5], [4]]
-    assert [node.wave for node in handed.new] == [0, 1, 1]
-
-
-def test_a_spare_node_goes_with_the_first_that_is_not_wanted() -> None:
-    part = (_node("a", 1), _node("a", 2), _node("a"))
-    assert still_wanted(part, lambda _: True) == part
-    assert still_wanted(part, lambda pod: pod.uid != "uid-1") == part[1:2]
-    assert still_wanted((_node("a"),), lambda _: False) == (_node("a"),)
 
 
 def test_nodes_of_groups_without_a_common_gang_are_increments_of_their_own() -> None:
@@ -164,7 +135,7 @@ def test_a_gang_that_has_lost_a_pod_is_planned_anew() -> None:
 
 
 def test_a_node_for_placeholders_is_wanted_whoever_is_bound_meanwhile() -> None:
-    part = (_node("a", 1), NewNode("a", (), placeholders=3), _node("a"))
+    part = (_node("a", 1), NewNode("a", (), placeholders=3))
     assert still_wanted(part, lambda _: False) == part[1:2]
     assert still_wanted(part, lambda _: True) == part
 
@@ -174,17 +145,3 @@ def test_an_increment_tells_whom_it_is_for() -> None:
     for_both = (_node("a", 1), NewNode("a", (), placeholders=3))
     assert increment(for_both, groups, "plan", 0.0).reason == "1 pods, ns/pod-1 among them; 3 placeholders of the slack"
     assert increment(for_both[1:], groups, "plan", 0.0).reason == "3 placeholders of the slack"
-    assert increment((NewNode("a", ()),), groups, "plan", 0.0).reason == "spare nodes"
-
-
-def test_each_node_of_the_reserve_is_an_increment_of_its_own_after_all_others() -> None:
-    gang: dict[str, tuple[int, ...]] = {"team/job": (1, 2)}
-    spare = [replace(_node("a", 2), reserve=True), replace(_node("b"), reserve=True)]
-    found = list(parts([spare[0], _node("a", 1, gangs=gang), spare[1], _node("a", 3)]))
-    assert found == [(_node("a", 1, gangs=gang), _node("a", 3)), (spare[0],), (spare[1],)]
-    groups = {name: group(name, price=0.5) for name in ("a", "b")}
-    asked = [increment(part, groups, "plan", 0.0) for part in found]
-    assert [each.reserve for each in asked] == [False, True, True]
-    assert asked[1].pods == {"uid-2"}
-    assert still_wanted(found[2], lambda _: False) == found[2]
-    assert still_wanted(found[1], lambda _: False) == ()

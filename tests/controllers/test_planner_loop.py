@@ -12,15 +12,11 @@ import pytest
 from cagrpc import errors
 from cagrpc.backends.simulated_behaviour import Behaviour
 from cagrpc.controllers.kept import Kept
-from cagrpc.controllers.planner import realising
 from cagrpc.controllers.planner.reasons import NOT_PLANNED, PLANNED
-from cagrpc.controllers.planner.serving import serving
-from cagrpc.controllers.settings import PlannerSettings, Scoring
-from cagrpc.controllers.settling import SETTLE_SECONDS
+from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.controllers.state import ClusterState
-from cagrpc.fleet.model import FleetSnapshot, HeldNode, Increment, IncrementStatus, Phase, Placement, request_key
+from cagrpc.fleet.model import Increment, Phase, Placement, request_key
 from solver.model import Limit, Node, PodSpec, RunningPods, Taint, TaintEffect, Toleration
-from solver.realise import Realised
 from tests.controllers.planner_world import BOOT_SECONDS, World
 from tests.fleet.support import MemoryJournal, group
 
@@ -57,47 +53,23 @@ def test_a_burst_of_pods_is_one_round_and_all_of_them_run(make: Make) -> None:
     world.run(LONG)
     assert not world.pending()
     (record,) = world.loop.plans()
-    assert (record.pods, record.status, record.realised_cost_per_hour) == (10, "optimal", 0.4)
+    assert (record.pods, record.status, record.planned_cost_per_hour) == (10, "optimal", 0.4)
     assert world.targets() == {"a": 1, "b": 2}
     assert [each.phase for each in record.increments] == ["done", "done"]
     assert world.loop.waits_for == "no pod waits"
 
 
-def test_with_bind_the_plan_comes_true_at_the_planned_cost(make: Make) -> None:
-    world = make(group("a", cpu=4000), group("b", cpu=10000, price=0.24), bind=True)
+def test_every_pod_runs_where_it_was_planned_at_the_planned_cost(make: Make) -> None:
+    world = make(group("a", cpu=4000), group("b", cpu=10000, price=0.24))
     world.add(7, cpu=3000)
     world.add(4, cpu=1000)
     world.run(LONG)
     (record,) = world.loop.plans()
     assert not world.pending()
-    assert record.realised_cost_per_hour == record.planned_cost_per_hour == record.lower_bound_per_hour
-    assert not record.repairs
+    assert record.planned_cost_per_hour == record.lower_bound_per_hour
     for status in world.increments():
         for placement in status.increment.placements:
             assert len({world.cluster.pods[uid].node for uid in placement.pods}) == 1
-
-
-def test_what_the_scheduler_would_leave_over_is_repaired_before_it_is_ordered(make: Make) -> None:
-    world = make(group("a", cpu=10_000), settings=PlannerSettings(scoring=Scoring.MOST_ALLOCATED))
-    world.add(4, cpu=8000)
-    world.add(8, cpu=1000, priority=10)  # fill one node, where two of them should go to each
-    world.run(LONG)
-    (record,) = world.loop.plans()
-    assert (record.planned_cost_per_hour, record.realised_cost_per_hour) == (0.4, 0.5)
-    assert len(record.repairs) == 1
-    assert record.repairs[0].startswith("+1 x a (+0.1000 $/h): ")
-    assert world.targets() == {"a": 5}
-    assert not world.pending()
-
-
-def test_a_plan_that_cannot_be_realised_is_carried_out_as_it_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(realising, "realise", lambda *_, **__: dict[str, Realised]()["nobody"])
-    world = make(group("a", cpu=4000))
-    world.add(4)
-    world.run(60)
-    assert not world.pending()
-    (record,) = world.loop.plans()
-    assert record.repairs == ("not realised: KeyError('nobody')",)
 
 
 def test_pods_are_told_what_is_planned_for_them(make: Make) -> None:
@@ -144,7 +116,7 @@ def test_daemon_sets_pods_that_are_late_keep_their_room_on_held_nodes(make: Make
     world = make(group("a", cpu=4000), daemon_sets=[PodSpec((("cpu", 500),))])
     world.cluster.daemons_come = False
     world.cluster.scheduling = False
-    world.lets_go = False
+    world.releases = False
     world.add(3)
     world.run(2 * BOOT_SECONDS)
     assert [each.phase for each in world.increments()] == [Phase.READY]
@@ -167,7 +139,7 @@ def test_a_node_that_is_ready_before_its_increment_is_counted_once(make: Make) -
 
 def test_a_held_node_that_is_not_ready_for_a_moment_is_still_coming(make: Make) -> None:
     world = make(group("a", cpu=4000))
-    world.lets_go = False
+    world.releases = False
     world.add(3)
     world.run(2 * BOOT_SECONDS)
     assert [each.phase for each in world.increments()] == [Phase.READY]
@@ -228,30 +200,6 @@ def test_pods_of_an_increment_that_was_let_go_are_the_schedulers_for_a_while(mak
     world.cluster.scheduling = True
     world.run(1)
     assert not world.pending()
-
-
-def test_while_a_plans_nodes_are_let_go_its_pods_are_the_schedulers() -> None:
-    def at(later: Phase, ended: float | None = None, *, reserve: bool = False) -> frozenset[str]:
-        let_go = Increment({"a": 1}, pods=frozenset({"p"}), plan="one", placements=(Placement("a", ("p",)),))
-        held = Increment({"b": 1}, plan="one", reserve=reserve)
-        done = IncrementStatus("first", let_go, Phase.DONE, finished_at_seconds=0.0)
-        other = IncrementStatus("second", held, later, finished_at_seconds=ended)
-        return serving(FleetSnapshot(1, {}, (), {}, (done, other)), 2 * SETTLE_SECONDS).pods
-
-    assert at(Phase.READY) == {"p"}  # a later wave has room for it
-    assert at(Phase.CREATING, reserve=True) == {"p"}  # perhaps the reserve has
-    assert at(Phase.DONE, 2 * SETTLE_SECONDS - 5) == {"p"}  # and was let go just now
-    assert at(Phase.CREATING) == at(Phase.DONE, 2 * SETTLE_SECONDS - 15) == frozenset()
-
-
-@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.CREATING, Phase.READY])
-def test_a_reserve_is_nobody_elses_room(phase: Phase) -> None:
-    asked = Increment({"b": 1}, plan="one", placements=(Placement("b", ("p",)),), pods=frozenset({"p"}), reserve=True)
-    held = (HeldNode("simulated://b", "b", ("p",)),) if phase is Phase.READY else ()
-    found = serving(FleetSnapshot(1, {}, (), {}, (IncrementStatus("it", asked, phase, held=held),)), 0.0)
-    assert found.coming == ()
-    assert not found.held
-    assert found.increments == {"it"}
 
 
 def test_what_is_short_is_left_out_and_the_pods_go_elsewhere(make: Make) -> None:
@@ -542,18 +490,6 @@ def test_what_cannot_be_meant_is_in_nobodys_way(make: Make) -> None:
     world.run(LONG)
     assert world.pending() == bad
     assert world.cluster.pods[good[0]].node is not None
-
-
-def test_pods_to_come_are_waited_for(make: Make) -> None:
-    world = make(group("a", cpu=4000))
-    world.cluster.to_come = 2
-    world.add(2)
-    world.run(5)
-    assert not world.increments()
-    world.add(2)
-    world.cluster.to_come = 0
-    world.run(3)
-    assert world.targets() == {"a": 1}
 
 
 def test_a_node_that_is_not_ready_is_no_room(make: Make) -> None:

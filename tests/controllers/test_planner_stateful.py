@@ -40,13 +40,12 @@ SHAPES = {
 
 
 class PlannerMachine(RuleBasedStateMachine):
-    @initialize(bind=st.booleans())
-    def start(self, bind: bool) -> None:
+    @initialize()
+    def start(self) -> None:
         self.world = World(
             _groups(),
             [Limit("gpus", {"nodes": 60})],
             settings=PlannerSettings(shortage_seconds=60.0),
-            bind=bind,
         )
         self.cluster = self.world.cluster
         self.gangs = 0
@@ -143,9 +142,7 @@ class PlannerMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_pod_is_given_a_second_node(self) -> None:
-        """With `bind` a pod goes where it was planned. Otherwise the scheduler may give its room to others."""
-        if not self.world.bind:
-            return
+        """But where somebody of a higher priority has taken its room, or its node has gone."""
         live: Counter[str] = Counter()
         for status in self.world.increments(*LIVE):
             live.update(status.increment.pods)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cagrpc.controllers.kept import keeping
-from cagrpc.controllers.requests.bookings import consumed, hold, overfull
+from cagrpc.controllers.requests.bookings import consumed, consumer_nodes, hold, overfull
 from cagrpc.controllers.requests.model import Booking, booking_label
 from cagrpc.controllers.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PodRef
 from solver import (
@@ -160,6 +160,17 @@ def test_consumers_are_counted_in_the_pod_set_that_they_are_of() -> None:
     there = [_consumer(1, HEAD), _consumer(2, admitted), _consumer(3, WORKER, ConsumerStage.SUCCEEDED)]
     waiting = [_consumer(4, WORKER, ConsumerStage.PENDING)]
     assert consumed(pods, [*there, *waiting], {}) == {0: 1, 1: 1, 2: 1}
+
+
+def test_consumers_go_to_the_nodes_of_their_booking_and_stay_where_they_are_nominated() -> None:
+    state = _state(node("n1", 4000, labels=_of("a")), node("n2", 5000, labels=_of("a")), node("n3", 9000))
+    held = hold([_booking("a", (HEAD, 1), (WORKER, 2))], state)
+    admitted = replace(WORKER, tolerations=(Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),))
+    stages = {1: ConsumerStage.PENDING, 2: ConsumerStage.PENDING, 3: ConsumerStage.PENDING, 4: ConsumerStage.BOUND}
+    pods = [_consumer(number, admitted, stage) for number, stage in stages.items()]
+    nodes = consumer_nodes(held, {"a": pods}, {"uid-2": "n2", "uid-3": "n3"})
+    assert nodes == {"uid-2": "n2", "uid-1": "n1"}  # the third is one more than was booked
+    assert consumer_nodes(held, {"another": pods}, {}) == {}
 
 
 def test_a_template_has_the_labels_of_its_pods_and_consumers_are_known_without() -> None:

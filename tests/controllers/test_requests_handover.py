@@ -9,9 +9,8 @@ from contextlib import suppress
 import pytest
 
 from cagrpc import errors
-from cagrpc.controllers.planner.problem import groups_as_planned
-from cagrpc.controllers.planner.room import Room
-from cagrpc.controllers.planner.serving import serving
+from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.placement.room import Room, groups_as_planned
 from cagrpc.fleet.model import Phase
 from tests.controllers.planner_world import BOOT_SECONDS
 from tests.controllers.requests_play import NODES, RequestsWorld
@@ -25,13 +24,13 @@ class Watched(RequestsWorld):
         """CPU by node."""
         snapshot, state = self.fleet.snapshot, self.cluster.state()
         groups = groups_as_planned(snapshot)
-        room = Room(state, snapshot, serving(snapshot, self.clock()), groups, self.requests.held(state))
+        room = Room(state, snapshot, groups, Wanted(), self.requests.held(state))
         return {node.name: node.free["cpu"] for node in room.nodes}
 
-    def start_up(self) -> None:
+    def place(self) -> None:
         """Labels and taints change in one write, so a view that does not see the one does not see the other."""
-        super().start_up()
-        self.cluster.held |= {
+        super().place()
+        self.cluster.lifted -= {
             f"simulated://{path.rpartition('/')[2]}"
             for path, each in self.api.store.objects.items()
             if path.startswith(NODES)
@@ -43,7 +42,7 @@ class Watched(RequestsWorld):
             with suppress(errors.Unavailable):
                 self.fleet.reconcile()
 
-        for act in (reconcile, self.start_up, self.sync, self.start_up, self.cluster.schedule, self.requests.step):
+        for act in (reconcile, self.place, self.sync, self.place, self.cluster.schedule, self.requests.step):
             act()
             self.looks()
 
@@ -73,7 +72,7 @@ def test_from_the_order_to_the_last_pod(world: Watched, lags: bool, restarted_at
     world.run(1)
     world.view_lags = lags
     _watch(world)
-    world.lets_go = False
+    world.releases = False
     world.run(BOOT_SECONDS / 2)
     assert world.targets() == {"a": 2}
     if restarted_at == "creating":
@@ -83,7 +82,7 @@ def test_from_the_order_to_the_last_pod(world: Watched, lags: bool, restarted_at
     assert status.phase is Phase.READY
     if restarted_at == "ready":
         _restart(world)
-    world.lets_go = True
+    world.releases = True
     world.run(3)
     assert len(world.labelled(uid)) == 2
     world.sync(again=True)

@@ -291,7 +291,7 @@ def test_a_request_that_is_deleted_while_nobody_looks_is_cancelled_after_a_resta
 
 def test_what_nobody_asks_for_is_withdrawn_before_requests_are_called_looked_at(make: Make) -> None:
     world = make(group("a"))
-    world.lets_go = False
+    world.releases = False
     world.request("r", ("web", 4))
     world.run(LONG)
     assert world.increments(Phase.READY)

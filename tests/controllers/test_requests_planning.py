@@ -139,18 +139,6 @@ def test_what_is_left_of_a_node_with_anothers_label_may_be_used() -> None:
     assert decided.on_nodes == {"a1": ("n1",)}
 
 
-def test_a_plan_that_the_scheduler_would_not_make_true_is_repaired() -> None:
-    """Small pods are to share nodes; the scheduler spreads them over those of the large ones."""
-    gang = request("a1", (spec(cpu=4000), 2), (spec(cpu=2000), 4))
-    world = World(groups=(CPUS,))
-    as_planned = decide([gang], world, BUDGET, realised=False)
-    repaired = decide([gang], world, BUDGET)
-    for decided in (as_planned, repaired):
-        judge([gang], world, decided)
-    assert repaired.parts[0].cost_usd_per_hour > as_planned.parts[0].cost_usd_per_hour
-    assert repaired.parts[0].lower_bound_usd_per_hour <= as_planned.parts[0].cost_usd_per_hour
-
-
 # Order
 
 

@@ -57,10 +57,10 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
 @settings(max_examples=60, deadline=None)
 @given(worlds(), candidates())
 def test_who_is_served_is_who_can_be_in_their_order(world: World, asked: list[Candidate]) -> None:
-    decided = decide(asked, world, BUDGET, realised=False, advised=False)
+    decided = decide(asked, world, BUDGET, advised=False)
     judge(asked, world, decided)
     assert decided.served == served_by_trying(asked, world)
-    assert decided == decide(asked[::-1], world, BUDGET, realised=False, advised=False)
+    assert decided == decide(asked[::-1], world, BUDGET, advised=False)
 
 
 @settings(max_examples=40, deadline=None)

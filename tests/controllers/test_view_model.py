@@ -11,14 +11,12 @@ from cagrpc.controllers.state import PodRef
 from cagrpc.controllers.view_model import NODES
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, GangCount
 from cagrpc.wire.gen import kubernetes_pb2
+from cagrpc.wire.messages import packed
 from solver.model import PODS, PodSpec, RunningPods, Taint, TaintEffect
 from tests.controllers.view_build import (
     DAEMON_SETS,
-    JOBS,
     POD_GROUPS,
     PRIORITIES,
-    REPLICA_SETS,
-    STATEFUL_SETS,
     Fed,
     apart,
     comparable,
@@ -71,21 +69,6 @@ def test_ordinary_priorities_and_names_of_our_scheduler_wait() -> None:
     fed = Fed()
     fed.put(pod("a", priority=-10), pod("b", schedulerName="default-scheduler"), pod("c", owner="ReplicaSet"))
     assert fed.model.arrivals().waiting == 3
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"resourceClaims": [kubernetes_pb2.PodResourceClaim(name="c")]},
-        {"volumes": [{"volumeSource": {"persistentVolumeClaim": {"claimName": "c"}}}]},
-        {"volumes": [{"volumeSource": {"ephemeral": {}}}]},
-    ],
-)
-def test_what_only_the_scheduler_can_do_is_not_bound_by_us(spec: dict[str, Any]) -> None:
-    fed = Fed()
-    fed.put(pod("p", **spec), pod("q", volumes=[{"volumeSource": {}}]))
-    (together,) = fed.state().waiting
-    assert [(ref.name, ref.bindable) for ref in together.pods] == [("p", False), ("q", True)]
 
 
 def test_a_pod_that_is_bound_takes_from_its_node_until_it_is_finished() -> None:
@@ -276,14 +259,61 @@ def test_pods_in_flight_are_left_out_and_still_arrived() -> None:
     assert fed.model.pod_of("uid-a") == PodRef("uid-a", "default", "a", 100)
 
 
-def test_each_change_of_a_pod_that_waits_is_news() -> None:
+OURS = {"manager": "cagrpc-placement", "fieldsV1": {"Raw": b'{"f:status":{"f:nominatedNodeName":{}}}'}}
+OTHERS = {"manager": "kube-scheduler", "fieldsV1": {"Raw": b'{"f:status":{"f:nominatedNodeName":{}}}'}}
+
+
+def nominated(name: str, node: str, *managers: Any, **more: Any) -> kubernetes_pb2.Pod:
+    made = pod(name, **more)
+    made.status.nominatedNodeName = node
+    for each in managers:
+        made.metadata.managed_fields.append(packed(kubernetes_pb2.ManagedFieldsEntry, each).SerializeToString())
+    return made
+
+
+def test_a_nomination_of_our_own_is_told_from_the_schedulers_by_its_field_manager() -> None:
     fed = Fed()
+    fed.nodes(node())
+    fed.put(nominated("ours", "n1", OURS), nominated("the-schedulers", "n1", OTHERS), pod("nobodys"))
+    assert fed.waiting() == {"default/nobodys": 2}  # who is preempted for has room already
+    assert {uid: each.nominated_node for uid, each in fed.model.nominated_by_us().items()} == {"uid-ours": "n1"}
+    found = fed.model.pending(["uid-ours", "uid-the-schedulers", "uid-nobodys", "uid-gone"])
+    assert {uid: (each.nominated_node, each.nominated_by_us) for uid, each in found.items()} == {
+        "uid-ours": ("n1", True),
+        "uid-the-schedulers": ("n1", False),
+        "uid-nobodys": ("", False),
+    }
+    fed.put(nominated("ours", "", OTHERS))
+    assert fed.model.nominated_by_us() == {}
+    fed.put(pod("ours", node="n1"))
+    assert fed.model.pending(["uid-ours"]) == {}
+    assert fed.model.nodes_of(["uid-ours", "uid-nobodys"]) == {"uid-ours": "n1"}
+
+
+def test_each_change_of_a_pending_pod_is_told() -> None:
+    fed = Fed()
+    told: list[tuple[str, tuple[str, int] | None]] = []
+    fed.model.tell(lambda uid, each: told.append((uid, (each.nominated_node, each.seen) if each else None)))
     fed.put(pod("a"))
-    assert (fed.model.news_of("uid-a"), fed.model.news_of("uid-b")) == (1, None)
-    fed.put(pod("a", labels={"new": "label"}))
-    assert fed.model.news_of("uid-a") == 2
+    fed.put(nominated("a", "n1", OURS))
     fed.put(pod("a", node="n1"))
-    assert fed.model.news_of("uid-a") is None
+    fed.drop(pod("a", node="n1"))
+    assert told == [("uid-a", ("", 1)), ("uid-a", ("n1", 2)), ("uid-a", None)]
+
+
+def test_when_the_scheduler_has_tried_a_pod_is_seen_by_what_others_have_changed() -> None:
+    fed = Fed()
+
+    def tried_at() -> float:
+        return fed.model.pending(["uid-a"])["uid-a"].tried_at_seconds
+
+    fed.put(pod("a"))
+    fed.time = 3.0
+    fed.put(nominated("a", "n1", OURS))
+    assert tried_at() == 0.0
+    fed.time = 5.0
+    fed.put(pod("a"))  # it was tried, and its nomination cleared
+    assert tried_at() == 5.0
 
 
 def test_arrivals_know_the_first_and_the_last() -> None:
@@ -299,61 +329,7 @@ def test_arrivals_know_the_first_and_the_last() -> None:
     fed.put(pod("a", node="n1"))
     fed.drop(pod("c"))
     arrivals = fed.model.arrivals()
-    assert (arrivals.waiting, arrivals.first_seen_at_seconds, arrivals.last_seen_at_seconds) == (1, 1.0, 1.0)
-
-
-def _replica_set(name: str, wanted: int, there: int, **conditions: str) -> kubernetes_pb2.ReplicaSet:
-    found = kubernetes_pb2.ReplicaSet(metadata={"name": name}, spec={"replicas": wanted}, status={"replicas": there})
-    for kind, status in conditions.items():
-        found.status.conditions.add(type=kind, status=status)
-    return found
-
-
-def test_pods_to_come_are_what_workloads_still_want() -> None:
-    fed = Fed()
-    fed.put(_replica_set("a", 5, 2), _replica_set("b", 0, 3), path=REPLICA_SETS)
-    assert fed.model.arrivals().to_come == 3
-    fed.put(_replica_set("a", 5, 4), _replica_set("c", 9, 0, ReplicaFailure="True"), path=REPLICA_SETS)
-    assert fed.model.arrivals().to_come == 1
-    fed.relist([_replica_set("b", 4, 2)], path=REPLICA_SETS)
-    assert fed.model.arrivals().to_come == 2
-    fed.drop(_replica_set("b", 4, 2), path=REPLICA_SETS)
-    assert fed.model.arrivals().to_come == 0
-
-
-@pytest.mark.parametrize(
-    ("spec", "status", "to_come"),
-    [
-        ({"replicas": 5, "podManagementPolicy": "Parallel"}, {"replicas": 1}, 4),
-        ({"replicas": 5}, {"replicas": 1, "readyReplicas": 1}, 1),
-        ({"replicas": 5}, {"replicas": 1}, 0),
-        ({"replicas": 1}, {"replicas": 3, "readyReplicas": 3}, 0),
-    ],
-)
-def test_stateful_sets_make_one_pod_after_the_other(spec: Any, status: Any, to_come: int) -> None:
-    fed = Fed()
-    fed.put(kubernetes_pb2.StatefulSet(metadata={"name": "s"}, spec=spec, status=status), path=STATEFUL_SETS)
-    assert fed.model.arrivals().to_come == to_come
-
-
-@pytest.mark.parametrize(
-    ("spec", "status", "to_come"),
-    [
-        ({"parallelism": 4, "completions": 10}, {"active": 1, "succeeded": 2}, 3),
-        ({"parallelism": 4, "completions": 10}, {"active": 1, "succeeded": 8}, 1),
-        ({"parallelism": 4}, {"active": 1}, 3),
-        ({"parallelism": 4}, {"active": 1, "succeeded": 1}, 0),
-        ({"parallelism": 4, "completions": 0}, {}, 0),
-        ({"parallelism": 4, "completions": 4, "suspend": True}, {}, 0),
-        ({"parallelism": 4, "completions": 4}, {"failed": 1}, 0),
-        ({"parallelism": 4, "completions": 4}, {"conditions": [{"type": "Complete", "status": "True"}]}, 0),
-        ({"parallelism": 4, "completions": 4}, {"conditions": [{"type": "Suspended", "status": "False"}]}, 4),
-    ],
-)
-def test_jobs_make_as_many_pods_as_run_at_once(spec: Any, status: Any, to_come: int) -> None:
-    fed = Fed()
-    fed.put(kubernetes_pb2.Job(metadata={"name": "j"}, spec=spec, status=status), path=JOBS)
-    assert fed.model.arrivals().to_come == to_come
+    assert (arrivals.waiting, arrivals.first_seen_at_seconds, arrivals.last_seen_at_seconds) == (1, 1.0, 2.0)
 
 
 def test_priorities_come_from_the_pod_or_else_from_its_class() -> None:

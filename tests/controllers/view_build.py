@@ -24,7 +24,7 @@ POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 class Fed:
     """A model whose reflectors are a test."""
 
-    def __init__(self, slack: Exclusion | None = None) -> None:
+    def __init__(self, slack: Exclusion | None = None, *, expects: bool = False) -> None:
         self.time = 0.0
         self.model = ClusterModel(
             gang_label=DEFAULT_GANG_LABEL,
@@ -32,6 +32,7 @@ class Fed:
             clock=lambda: self.time,
             now=lambda: NOW,
             slack=slack,
+            expects=expects,
         )
         self._by_path = {each.resource.path: each for each in self.model.followed}
 
@@ -64,7 +65,7 @@ class Fed:
         pods, nodes = self.model._pods, self.model._nodes
         classes = pods.classes
         tallies = classes._selectors, classes._terms, classes._waiting_selectors, classes._waiting_ports
-        tables = (
+        tables: tuple[Any, ...] = (
             pods._pods,
             pods._nominated,
             pods.consumers.known(),
@@ -74,6 +75,10 @@ class Fed:
             classes._classes,
             classes.gangs,
         )
+        expected = self.model._expected
+        if expected is not None:
+            tables = (*tables, expected.refs, expected._roots, expected._there, expected._pods, expected._like)
+            tables = (*tables, expected._workloads, expected._children, expected._quotas, expected._ending)
         return (*tables, classes.with_waiting, *(list(tally) for tally in tallies))
 
     def free(self, name: str = "n1") -> Mapping[str, int]:

@@ -1,8 +1,8 @@
 """`cagrpc` that dies by SIGKILL at a step of what it changes: `python -m tests.controlplane.dying STEP ARGUMENT...`.
 
 Steps are told on standard error, one a line, after `step: `: just before and just after each commit of the journal,
-each order and deletion of the backend, and each write of a pod, a Node (its booking labels by name) or the status of a
-ProvisioningRequest. `STEP#3` is the third one of its name.
+each order and deletion of the backend, and each write of a pod's nomination, a Node (its release and its booking labels
+by name) or the status of a ProvisioningRequest. `STEP#3` is the third one of its name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from threading import Lock
 from typing import Any
@@ -61,16 +61,16 @@ def commit(changes: Changes) -> str:
     return f"commit {','.join(phases)}" if phases else ""
 
 
-def write(path: str, body: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> str:
+def write(path: str, body: Any = None, *_: Any, **__: Any) -> str:
     """Of the cluster, for `create` and `patch`."""
+    if isinstance(body, list):
+        return "nominate" if "/pods/" in path else "release"
     if "/provisioningrequests/" in path and path.endswith("/status"):
         return "tell"
     labels = ((body or {}).get("metadata") or {}).get("labels") or {}
     booked = {bool(value) for label, value in labels.items() if label.startswith(BOOKING_LABELS)}
     if booked and path.startswith("/api/v1/nodes/"):
         return "book" if True in booked else "unbook"
-    if path.endswith("/binding"):
-        return "bind"
     if path == "/api/v1/nodes":
         return "register"
     return "change node" if path.startswith("/api/v1/nodes/") and not path.endswith("/status") else ""

@@ -16,7 +16,6 @@ import urllib3
 import yaml
 
 from cagrpc.cli.certificates import ensure_certificates
-from cagrpc.controllers.settings import Scoring
 from cagrpc.kube.client import Client
 from tests.controlplane.api import Api, Refused
 from tests.controlplane.binaries import build, program
@@ -42,6 +41,13 @@ CONTROLLERS = (
 
 GATES = "GenericWorkload=true,GangScheduling=true"
 """Alpha in 1.36: `spec.schedulingGroup` of pods, and PodGroup and Workload of scheduling.k8s.io/v1alpha2."""
+
+
+class Scoring(StrEnum):
+    """The kube-scheduler's scoringStrategy (NodeResourcesFit)."""
+
+    LEAST_ALLOCATED = "LeastAllocated"
+    MOST_ALLOCATED = "MostAllocated"
 
 
 class User(StrEnum):

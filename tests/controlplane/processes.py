@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.controlplane.binaries import program
@@ -74,6 +76,24 @@ def wait_for(
         assert process is None or process.running, f"{process.name} ended before {what}{words}"
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}{words}"
         time.sleep(max(0.05, 9 * (time.monotonic() - asked)))
+
+
+@contextmanager
+def meanwhile(step: Callable[[], object], every_seconds: float) -> Iterator[None]:
+    """Does something again and again, in a thread of its own."""
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.wait(every_seconds):
+            step()
+
+    thread = threading.Thread(target=work, name="meanwhile", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def free_port() -> int:

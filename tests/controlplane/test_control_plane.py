@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cagrpc.controllers.settings import Scoring
 from tests.controlplane.api import Refused
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.plane import User
+from tests.controlplane.plane import Scoring, User
 from tests.controlplane.processes import wait_for
 
 

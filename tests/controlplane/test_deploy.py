@@ -3,12 +3,10 @@ and nothing beside it."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cagrpc.config.load import load_settings
 from cagrpc.controllers.requests.store import Store
@@ -25,7 +23,7 @@ from cagrpc.wire.provisioning import request_path, status_patch
 from solver.model import PodSpec
 from solver.slack_model import Role, SlackShape, Wanted
 from tests.controlplane import slack
-from tests.controlplane.binaries import build
+from tests.controlplane.api import Api
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents, install_crds, remove_crds
 from tests.controlplane.live import Live, group
@@ -33,7 +31,7 @@ from tests.controlplane.plane import User
 from tests.controlplane.processes import wait_for
 from tests.kube.test_journal import BEFORE, CHANGES, told
 
-OPTIONAL = ("rbac-bind.yaml", "rbac-simulated-nodes.yaml", "rbac-kueue.yaml", "slack.yaml")
+OPTIONAL = ("rbac-simulated-nodes.yaml", "rbac-kueue.yaml", "slack.yaml")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -87,18 +85,6 @@ def test_the_configuration_is_one(tmp_path: Path) -> None:
     assert (settings.cluster.journal, settings.cluster.namespace) == (JournalKind.CLUSTER, "cagrpc")
 
 
-def test_the_scheduler_takes_its_configuration(cluster: Cluster, tmp_path: Path) -> None:
-    (document,) = documents("scheduler-most-allocated.yaml")
-    document["clientConnection"]["kubeconfig"] = str(cluster.plane.kubeconfig(User.SCHEDULER))
-    path, written = tmp_path / "scheduler.yaml", tmp_path / "as-read.yaml"
-    path.write_text(yaml.safe_dump(document))
-    command = [str(build() / "kube-scheduler"), f"--config={path}", f"--write-config-to={written}"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    read = yaml.safe_load(written.read_text())
-    (fit,) = [found["args"] for found in read["profiles"][0]["pluginConfig"] if found["name"] == "NodeResourcesFit"]
-    assert fit["scoringStrategy"]["type"] == "MostAllocated"
-
-
 def _may(client: Client, verb: str, resource: str, *, api_group: str = "", namespace: str = "", name: str = "") -> bool:
     what, _, subresource = resource.partition("/")
     attributes = {
@@ -123,7 +109,8 @@ def test_it_may_do_nothing_else(client: Client) -> None:
     for resource in ("pods/binding", "nodes", "pods"):
         assert not _may(client, "create", resource, namespace="default")
         assert not _may(client, "delete", resource, namespace="default")
-    for resource in ("nodes/status", "pods/status", "pods"):
+    assert _may(client, "patch", "pods/status", namespace="default")
+    for resource in ("nodes/status", "pods"):
         assert not _may(client, "patch", resource, namespace="default")
     assert not _may(client, "get", "secrets", namespace="cagrpc")
     assert not _may(client, "delete", "fleetrecords", api_group="cagrpc.io")
@@ -207,16 +194,26 @@ def test_a_right_that_is_missing_is_named(deployed: Cluster) -> None:
     nobody.close()
 
 
-@pytest.mark.parametrize("realise", ["simulate", "bind"])
-def test_a_server_with_these_rights_gets_pods_running(deployed: Cluster, tmp_path: Path, realise: str) -> None:
-    for name in OPTIONAL if realise == "bind" else OPTIONAL[1:]:
+def _without_nominations(admin: Api) -> None:
+    """As for those who did not give the right."""
+    for name in ("rbac.yaml", "rbac-simulated-nodes.yaml"):
+        role = next(each for each in documents(name) if each["kind"] == "ClusterRole")
+        left = [{**each, "resources": [r for r in each["resources"] if r != "pods/status"]} for each in role["rules"]]
+        rules = [each for each in left if each["resources"]]
+        admin.merge(f"{RBAC}/clusterroles/{role['metadata']['name']}", {"rules": rules})
+
+
+@pytest.mark.parametrize("nominates", [True, False])
+def test_a_server_with_these_rights_gets_pods_bound(deployed: Cluster, tmp_path: Path, *, nominates: bool) -> None:
+    for name in OPTIONAL:
         for document in documents(name):
             apply(deployed.admin, document)
+    if not nominates:
+        _without_nominations(deployed.admin)
     live = Live(deployed, tmp_path)
     live.configure(
         [{"name": "all", "weight": 1, "node_groups": [group("small", "2", "4Gi", 0.1)]}],
         {"*": {"boot_seconds": 0.2, "delete_seconds": 0.2}},
-        {"realise": realise},
         kubeconfig=str(deployed.plane.kubeconfig_of_service_account("cagrpc", "cagrpc")),
         journal="cluster",
     )
@@ -224,7 +221,7 @@ def test_a_server_with_these_rights_gets_pods_running(deployed: Cluster, tmp_pat
         live.start()
         deployed.create_deployment("web", 3, {"cpu": "900m"})
         deployed.create_deployment("huge", 1, {"cpu": "900"})  # nobody can have it: an Event says so
-        live.wait_for_running(3)
+        live.wait_for(lambda: len(bound(deployed)) == 3, "three pods are bound")
         live.wait_until_settled()
         events = deployed.path("events", api="apis/events.k8s.io/v1")
         live.wait_for(
@@ -233,9 +230,17 @@ def test_a_server_with_these_rights_gets_pods_running(deployed: Cluster, tmp_pat
         )
         found = deployed.admin.items("/apis/cagrpc.io/v1alpha1/increments")
         assert {item["status"]["phase"] for item in found} == {"done"}
-        assert "the right to" not in live.serving.log()
+        told = live.serving.get("/status")["placement"].get("problem", "")
+        assert ("the right to patch pods/status is missing" in told) is not nominates
+        if nominates:
+            live.wait_for_running(3)
+            assert "the right to" not in live.serving.log()
     finally:
         live.close()
+
+
+def bound(cluster: Cluster) -> list[str]:
+    return [pod["spec"]["nodeName"] for pod in cluster.pods() if pod["spec"].get("nodeName")]
 
 
 def test_the_readme_of_the_deployment_names_files_that_there_are() -> None:

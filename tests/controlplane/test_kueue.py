@@ -335,9 +335,9 @@ class Mortal(Client):
         self._counted()
         return super().create(path, body)
 
-    def patch(self, path: str, body: Mapping[str, Any], *arguments: Any) -> dict[str, Any]:
+    def patch(self, path: str, body: Any, *arguments: Any, **more: Any) -> dict[str, Any]:
         self._counted()
-        return super().patch(path, body, *arguments)
+        return super().patch(path, body, *arguments, **more)
 
     def delete(self, path: str, **options: Any) -> None:
         self._counted()

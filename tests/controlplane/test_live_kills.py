@@ -18,12 +18,15 @@ TO_DONE = (
     "after register#2",
     "before commit ready",
     "after commit ready",
-    "after bind#3",
-    "after change node",
+    "before nominate",
+    "after nominate#3",
+    "after nominate#8",
+    "before release",
+    "after release#3",
     "before commit done",
     "after commit done",
 )
-WITH_A_LEASE = ("after order", "after commit ready", "after bind#3", "before commit done")
+WITH_A_LEASE = ("after order", "after commit ready", "after nominate#3", "before commit done")
 """Fewer: whoever comes next waits until the Lease of the killed one has run out."""
 TO_ROLLED_BACK = (
     "after commit planned",
@@ -37,7 +40,7 @@ TO_ROLLED_BACK = (
 
 
 def test_on_the_way_to_done(live: Live) -> None:
-    live.configure([{"name": "all", "node_groups": [GROUP]}], planner={"realise": "bind"})
+    live.configure([{"name": "all", "node_groups": [GROUP]}])
     live.cluster.create_deployment("web", PODS, {"cpu": "1500m", "memory": "1Gi"})
     for step in TO_DONE:
         live.serve_until(step)
@@ -52,7 +55,6 @@ def test_with_the_journal_in_the_cluster(live: Live) -> None:
     install_crds(admin)
     live.configure(
         [{"name": "all", "node_groups": [GROUP]}],
-        planner={"realise": "bind"},
         journal="cluster",
         namespace=live.cluster.namespace,
     )

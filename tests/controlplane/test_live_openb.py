@@ -8,13 +8,15 @@ import json
 
 import pytest
 
-from cagrpc.controllers.settings import Scoring
 from solver.pricing import warm_up
 from tests.cli.conftest import RECORDINGS
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.live import GPU, Live
+from tests.controlplane.plane import Scoring
 
 PODS = 1_000
+MOST_LOST = 5
+"""Pods whose places others have taken while nodes were released."""
 GROUPS = RECORDINGS / "openb.groups.json"
 TAINT = {"key": GPU, "effect": "NoSchedule"}
 
@@ -52,40 +54,22 @@ def _compiled() -> None:
     warm_up()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("scoring", Scoring)
-def test_bound_one_round_serves_them_all(live: Live, scoring: Scoring) -> None:
-    live.configure(
-        provisioners(),
-        planner={"realise": "bind", "scoring": scoring.value, "idle_seconds": 3, "budget_seconds": 15},
-    )
+def test_one_round_serves_them_all_at_the_planned_cost(live: Live, scoring: Scoring) -> None:
+    live.configure(provisioners(), planner={"idle_seconds": 3, "budget_seconds": 15})
     with live.cluster.plane.scheduler(scoring):
         live.start()
         create_deployments(live.cluster)
         live.wait_for_running(PODS, seconds=600)
         live.wait_until_settled()
-    (planned,) = live.rounds()
+    planned, *more = live.rounds()
     assert planned["pods"] == PODS
-    # Some may stay empty: increments are let go one after the other, and the scheduler takes room that it finds.
-    assert live.ordered() == len(live.nodes()) == planned["nodes"]
+    assert live.ordered() == len(live.nodes())
     cost = sum(prices()[each] * count for each, count in live.types().items())
-    assert cost == pytest.approx(planned["planned_cost_per_hour"])
-
-
-@pytest.mark.parametrize("scoring", Scoring)
-def test_simulated_one_round_serves_them_all(live: Live, scoring: Scoring) -> None:
-    live.configure(
-        provisioners(),
-        planner={"realise": "simulate", "scoring": scoring.value, "idle_seconds": 3, "budget_seconds": 30},
-    )
-    with live.cluster.plane.scheduler(scoring):
-        live.start()
-        create_deployments(live.cluster)
-        live.wait_for_running(PODS, seconds=900)
-        live.wait_until_settled()
-    (planned,) = live.rounds()
-    assert planned["pods"] == PODS
-    # What was not needed of the reserve is given back.
-    assert live.ordered() == planned["nodes"] + planned["reserve_nodes"] > len(live.nodes())
-    cost = sum(prices()[each] * count for each, count in live.types().items())
-    # 6 to 15 % were seen: the order of pods is chance, and the more so the busier the machine is.
-    assert cost <= 1.2 * planned["planned_cost_per_hour"]
+    if more:  # the scheduler was in between
+        lost = live.serving.get("/status")["placement"]["lost"]
+        assert 0 < lost <= MOST_LOST
+        assert cost <= 1.005 * planned["planned_cost_per_hour"]
+    else:
+        assert cost == pytest.approx(planned["planned_cost_per_hour"])

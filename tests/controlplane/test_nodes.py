@@ -13,9 +13,12 @@ from cagrpc.backends.simulated import ID_PREFIX, SimulatedBackend
 from cagrpc.backends.simulated_behaviour import EVERYWHERE, Behaviour
 from cagrpc.cli.loops import Loop
 from cagrpc.controllers.node_life import NodeLife
-from cagrpc.controllers.settings import START_UP_TAINT, Realise
-from cagrpc.controllers.startup import StartUp
+from cagrpc.controllers.placement.controller import PlacementController
+from cagrpc.controllers.placement.places import Places
+from cagrpc.controllers.placement.release import Release
+from cagrpc.controllers.settings import START_UP_TAINT
 from cagrpc.controllers.view import ClusterView
+from cagrpc.controllers.work_queue import WorkQueue
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import Increment, Phase, Placement
@@ -23,14 +26,15 @@ from solver.model import NodeGroup
 from tests.controlplane.cluster import LEASES_OF_NODES, NODES, Cluster
 from tests.controlplane.processes import wait_for
 
-_SMALL = NodeGroup("small", {"cpu": 2000, "memory": 4 * 2**30}, 0.1, max_size=100, instance_type="small", zone="a")
+_ALLOCATABLE = {"cpu": 2000, "memory": 4 * 2**30, "pods": 110}
+_SMALL = NodeGroup("small", _ALLOCATABLE, 0.1, max_size=100, instance_type="small", zone="a")
 _EVERY_SECONDS = 0.1
 _GRACE = ("--node-monitor-grace-period=10s", "--node-monitor-period=1s")
 
 
 class Live:
-    """A fleet of simulated instances in a cluster, with all that makes them Nodes; letting go of them is another loop,
-    which begins with `let_go`."""
+    """A fleet of simulated instances in a cluster, with all that makes them Nodes; pods are placed and nodes released
+    from `let_go` on."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self.cluster = cluster
@@ -41,6 +45,7 @@ class Live:
         self.fleet = Fleet([_SMALL], [], self.backend, SqliteJournal(directory / "journal.sqlite"), nodes=self.view)
         self.loops: list[Loop] = []
         self.lives: list[NodeLife] = []
+        self.queues: list[WorkQueue[str]] = []
         self.view.start()
         self.loop("fleet", self.fleet.reconcile)
         self.live()
@@ -60,14 +65,23 @@ class Live:
         life.start()
         self.loop("nodes", life.step)
 
-    def let_go(self, realise: Realise = Realise.SIMULATE) -> None:
-        self.loop("start-up", StartUp(self.client, self.fleet, self.view, realise=realise).step)
+    def let_go(self) -> None:
+        places = Places()
+        placement = PlacementController(self.client, self.fleet, self.view, places)
+        release = Release(self.client, self.fleet, self.view, placement, places)
+        self.queues += [placement.queue, release.queue]
+        for queue in self.queues:
+            queue.start()
+        self.loop("placing pods", placement.step)
+        self.loop("releasing nodes", release.step)
 
     def stop(self) -> None:
         for loop in self.loops:
             loop.stop(0.0)
         for loop in self.loops:
             loop.stop(10.0)
+        for queue in self.queues:
+            queue.stop(10.0)
         for life in self.lives:
             life.stop()
         self.view.stop()
@@ -78,7 +92,8 @@ class Live:
     def order(self, count: int, *planned: tuple[str, ...]) -> str:
         """An increment of so many nodes, for pods of these UIDs."""
         placements = tuple(Placement(_SMALL.id, pods) for pods in planned)
-        return self.fleet.apply(Increment({_SMALL.id: count}, placements=placements)).id
+        pods = frozenset(uid for uids in planned for uid in uids)
+        return self.fleet.apply(Increment({_SMALL.id: count}, pods=pods, placements=placements)).id
 
     def names(self) -> list[str]:
         return [i.id.removeprefix(ID_PREFIX) for i in self.fleet.snapshot.groups[_SMALL.id].instances]
@@ -141,15 +156,15 @@ def test_nodes_come_and_the_scheduler_uses_them_only_once_they_are_let_go(cluste
     wait_for(refused, "the scheduler finds nothing but the held node")
     live.let_go()
     wait_for(lambda: live.running() == {"waiting": name}, "the pod runs")
-    assert live.fleet.increment(increment).phase is Phase.DONE
+    wait_for(lambda: live.fleet.increment(increment).phase is Phase.DONE, "the increment is done")
     assert taints(cluster.nodes()[0]) == []
 
 
-def test_pods_are_bound_as_planned_against_the_schedulers_taste(cluster: Cluster, live: Live) -> None:
+def test_pods_go_where_they_were_planned_against_the_schedulers_taste(cluster: Cluster, live: Live) -> None:
     pods = [cluster.create_pod(f"pod-{number}", {"cpu": "500m"})["metadata"]["uid"] for number in range(3)]
     wait_for(lambda: live.view.arrivals().waiting == 3, "the view knows the pods")
     live.order(3, tuple(pods))
-    live.let_go(Realise.BIND)
+    live.let_go()
     wait_for(lambda: len(live.running()) == 3, "the pods run")
     assert len(live.wait_for_nodes(3)) == 3
     assert len(set(live.running().values())) == 1

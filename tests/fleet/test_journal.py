@@ -97,7 +97,6 @@ def test_a_new_journal_is_empty(opener: Opener) -> None:
                     placements=(Placement("a", ("p2", "p1")), Placement("b", ())),
                     cost_usd_per_hour=0.25,
                     gap=0.01,
-                    reserve=True,
                 ),
             ),
             id="planned by us",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import HeldNode, Increment, Origin, Phase, Placement
+from cagrpc.fleet.model import Increment, IncrementNode, Origin, Phase, Placement
 from cagrpc.fleet.sight import KNOWN_AGAIN_SECONDS, UNKNOWN_GRACE_SECONDS
 from tests.fleet.support import MemoryJournal, ScriptedNodes, World, group, states, targets
 
@@ -77,11 +78,37 @@ def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(world: 
     fleet, key = world.ready()
     a1, a2, b1 = world.backend.ids()
     status = fleet.increment(key)
-    assert status.held == (HeldNode(a1, "a", ("p1",)), HeldNode(a2, "a", ("p2",)), HeldNode(b1, "b", ("p3",)))
-    assert status.message == "3 nodes wait to be let go"
+    assert status.held == (
+        IncrementNode(f"{key}/a/0", "a", a1, ("p1",)),
+        IncrementNode(f"{key}/a/1", "a", a2, ("p2",)),
+        IncrementNode(f"{key}/b/0", "b", b1, ("p3",)),
+    )
+    assert status.message == "3 nodes wait to be released"
     assert status in fleet.snapshot.increments
     assert fleet.snapshot.held_instances == {a1, a2, b1}
     assert fleet.snapshot.in_flight_pods == PODS
+
+
+def test_the_nodes_of_an_increment_have_names_before_they_have_instances(world: ClusterWorld) -> None:
+    fleet = world.fleet()
+    asked = Increment({"a": 2}, placements=(Placement("a", ("p1",)), Placement("a", ("expected/Job/ns/j/0",))))
+    key = fleet.apply(asked).id
+    first, second = (
+        IncrementNode(f"{key}/a/0", "a", "", ("p1",)),
+        IncrementNode(f"{key}/a/1", "a", "", ("expected/Job/ns/j/0",)),
+    )
+    assert (fleet.increment(key).nodes, fleet.increment(key).held) == ((first, second), ())
+    fleet.reconcile()
+    a1, a2 = world.backend.ids()
+    known = (replace(first, instance_id=a1), replace(second, instance_id=a2))
+    assert (fleet.increment(key).phase, fleet.increment(key).nodes) == (Phase.CREATING, known)
+    fleet.delete_instances("a", [a1])
+    assert fleet.increment(key).nodes == known[1:]
+    world.register_all()
+    fleet.reconcile()
+    assert (fleet.increment(key).phase, fleet.increment(key).held) == (Phase.READY, known[1:])
+    fleet.release(key)
+    assert fleet.increment(key).nodes == ()
 
 
 def test_members_without_a_placement_are_held_for_nobody(world: ClusterWorld) -> None:
@@ -182,11 +209,14 @@ def test_a_node_that_vanishes_or_is_deleted_while_it_is_held_is_let_go_of(world:
     a1, a2, b1 = world.backend.ids()
     world.backend.vanish(a1)
     fleet.reconcile()
-    assert fleet.increment(key).held == (HeldNode(a2, "a", ("p2",)), HeldNode(b1, "b", ("p3",)))
+    assert fleet.increment(key).held == (
+        IncrementNode(f"{key}/a/1", "a", a2, ("p2",)),
+        IncrementNode(f"{key}/b/0", "b", b1, ("p3",)),
+    )
     assert fleet.snapshot.in_flight_pods == {"p2", "p3"}
     assert targets(fleet.snapshot) == {"a": 1, "b": 1}
     fleet.delete_instances("b", [b1])
-    assert fleet.increment(key).held == (HeldNode(a2, "a", ("p2",)),)
+    assert fleet.increment(key).held == (IncrementNode(f"{key}/a/1", "a", a2, ("p2",)),)
     assert fleet.snapshot.in_flight_pods == {"p2"}
     fleet.reconcile()
     assert world.backend.executed_deletes == [b1]

@@ -16,7 +16,7 @@ from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavail
 from cagrpc.kube.access import Access, from_kubeconfig
 from cagrpc.kube.client import Client, PatchKind
 from cagrpc.kube.envelopes import Encoding
-from cagrpc.kube.failures import Expired, asked
+from cagrpc.kube.failures import Expired, Forbidden, asked
 from tests.kube.fake_api import Answer, FakeApi, fake_api, refused
 
 POD = "/api/v1/namespaces/n/pods/p"
@@ -74,7 +74,7 @@ def test_deleting_what_is_gone_is_no_error() -> None:
     [
         (400, InvalidInput),
         (401, Unavailable),
-        (403, Unavailable),
+        (403, Forbidden),
         (404, NotFound),
         (409, Conflict),
         (410, Expired),

@@ -415,7 +415,6 @@ def large(key: str, *, nodes: int, pods: int) -> IncrementRecord:
             placements=tuple(Placement("m7i.large-us-east-1a", tuple(node)) for node in uids),
             cost_usd_per_hour=1234.5678,
             gap=0.0123,
-            reserve=True,
         ),
         phase=Phase.PLANNED,
         members=tuple(Member(f"{key}-m7i.large-us-east-1a-{n}", "m7i.large-us-east-1a") for n in range(1, nodes + 1)),

@@ -2,9 +2,9 @@
 Pure; what is planned is `problem`'s, who asks is `loop`.
 
 A round is due when there is news and nothing more has come for the idle time, or the window since the first news is
-over. While workloads still have pods to create, only the window ends the waiting. News is a new pod, or a change in the
-world that may change the outcome: an increment failed, a size changed, a shortage is over, placeholders of the slack
-have lost their room.
+over. News is a new pod, a workload that wants more pods than it did (when these come, they are none), or a change in
+the world that may change the outcome: an increment failed, a size changed, a shortage is over, placeholders of the
+slack have lost their room.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def notice(memory: Memory, arrivals: Arrivals, world: Hashable, now: float) -> M
         memory = _with_news(memory, now if first is None else first, arrivals.last_seen_at_seconds)
     if world != memory.world:
         memory = replace(_with_news(memory, now, now), world=world)
-    if not (arrivals.waiting or arrivals.placeholders):
+    if not arrivals.any:
         memory = replace(memory, news_since=None, news_at=None)  # news to nobody: who comes next is news by itself
     return memory
 
@@ -73,15 +73,13 @@ def planned(arrivals: Arrivals, world: Hashable, now: float) -> Memory:
 
 def verdict(memory: Memory, arrivals: Arrivals, now: float, settings: PlannerSettings) -> Verdict:
     """Whether a round is due."""
-    if not (arrivals.waiting or arrivals.placeholders):
+    if not arrivals.any:
         return Verdict(due=False, why="no pod waits")
     if memory.news_since is None or memory.news_at is None:
         late = memory.planned_at is None or now - memory.planned_at >= RETRY_SECONDS
         return Verdict(late, "pods still wait" if late else "nothing has changed since the last round")
     if now - memory.news_since >= settings.window_seconds:
         return Verdict(due=True, why=f"the window of {settings.window_seconds:g} s is over")
-    if arrivals.to_come:
-        return Verdict(due=False, why=f"{arrivals.to_come} pods are still to be created")
     if now - memory.news_at < settings.idle_seconds:
         return Verdict(due=False, why=f"pods or changes came in the last {settings.idle_seconds:g} s")
     return Verdict(due=True, why=f"no news for {settings.idle_seconds:g} s")

@@ -13,25 +13,24 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cagrpc import errors
 from cagrpc.controllers.back_off import BackOff
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.kept import Kept, nothing_kept, together
+from cagrpc.controllers.placement.places import Places, successors
+from cagrpc.controllers.placement.room import Room, groups_as_planned
 from cagrpc.controllers.planner import batching, reasons
 from cagrpc.controllers.planner.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
 from cagrpc.controllers.planner.plans import LeftOut, Ordered, PlanRecord, Rounds
-from cagrpc.controllers.planner.problem import groups_as_planned, question
-from cagrpc.controllers.planner.realising import course, shares
-from cagrpc.controllers.planner.room import Room
-from cagrpc.controllers.planner.serving import Serving, serving
+from cagrpc.controllers.planner.problem import question
 from cagrpc.controllers.planner.shortages import Shortages, offering
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.controllers.slack.model import SlackState, no_slack
 from cagrpc.controllers.sound import sound
-from cagrpc.controllers.state import Arrivals, ClusterState, PodRef
+from cagrpc.controllers.state import Arrivals, ClusterState, PendingPod, PodRef, is_expected
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, Increment
 from solver import explain, solve
@@ -56,13 +55,14 @@ class Cluster(Protocol):
 
     def pod_of(self, uid: str) -> PodRef | None: ...
 
+    def nominated_by_us(self) -> Mapping[str, PendingPod]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Look:
     """What one step knows of the fleet."""
 
     snapshot: FleetSnapshot
-    serving: Serving
     short: frozenset[str]
     slack: SlackState
 
@@ -70,7 +70,8 @@ class _Look:
     def world(self) -> Hashable:
         """All that a round depends on beside pods and Nodes."""
         sizes = tuple((name, each.target_size, each.group.max_size) for name, each in self.snapshot.groups.items())
-        return sizes, self.serving.increments, self.short, tuple(sorted(self.slack.left_over.items()))
+        in_flight = frozenset(each.id for each in self.snapshot.increments if each.nodes)
+        return sizes, in_flight, self.short, tuple(sorted(self.slack.left_over.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ class _Outcome:
     """What came of asking the fleet."""
 
     ordered: tuple[Ordered, ...]
+    onto_nodes: Mapping[str, str] = field(default_factory=dict)
+    """Pods (by UID) that are to go to nodes that stand or are coming."""
     unreached: errors.Unavailable | None = None
     """Why the rest could not be asked for."""
 
@@ -109,23 +112,28 @@ class PlannerLoop:
         held: Callable[[ClusterState], Kept] = nothing_kept,
         turn: threading.Lock | None = None,
         slack: Callable[[], SlackState] = no_slack,
+        places: Places | None = None,
+        lost: Callable[[], int] = lambda: 0,
     ) -> None:
         """`say` takes what is to be told on pods (`Events.say`). `clock` gives seconds that only grow, the same as
         `Arrivals` has; `now` those since the epoch, as the fleet's does. `budget` is of one round, the settings' by
         default. `held` is the room that is kept for ProvisioningRequests; `turn` is held by whoever plans. `slack` is
-        what is held in reserve: placeholders are planned beside pods, and rounds begin for those left over, too."""
+        what is held in reserve: placeholders are planned beside pods, and rounds begin for those left over, too.
+        `places` learns where pods are planned that no increment is for; `lost` counts pods that have lost theirs."""
         self._fleet = fleet
         self._cluster = cluster
         self._settings = settings
         self._say = say
         self._clock, self._now = clock, now
-        self._budget, self._realising_budget = shares(budget or Budget(settings.budget_seconds), settings)
+        self._budget = budget or Budget(settings.budget_seconds)
+        self._places = places or Places()
+        self._lost = lost
+        self._lost_known = 0
         self._held = held
         self._slack = slack
         self._turn = turn or threading.Lock()
         self._shortages = Shortages(settings.shortage_seconds, now)
         self._memory = batching.Memory()
-        self._last: _Look | None = None
         self._previous: Plan | None = None
         self._unexplained: _Unexplained | None = None
         self._explained: tuple[dict[int, LeftOut], dict[int, LeftOut]] = ({}, {})
@@ -179,9 +187,13 @@ class PlannerLoop:
         self._rounds.learn(look.snapshot)
         self._memory = batching.notice(self._memory, arrivals, look.world, now)
         verdict = batching.verdict(self._memory, arrivals, now, self._settings)
+        lost = self._lost()
+        if lost != self._lost_known and arrivals.any:  # they are few, and others wait for nothing
+            verdict = batching.Verdict(due=True, why=f"{lost - self._lost_known} pods have lost their places")
         self._waits_for = verdict.why
         if verdict.due:
             self._tell_unplaced()
+            self._lost_known = lost
             with self._turn:
                 look = self._look()  # others may have asked for something in their turn
                 self._memory = batching.planned(arrivals, look.world, now)
@@ -198,25 +210,21 @@ class PlannerLoop:
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = frozenset(each.offering for each in self._shortages.active())
-        last = self._last
-        # Most steps find the same snapshot; who is served then changes with time only while pods settle.
-        if last is not None and last.snapshot is snapshot and not last.serving.settling:
-            served = last.serving
-        else:
-            served = serving(snapshot, self._now())
-        self._last = _Look(snapshot, served, short, self._slack())
-        return self._last
+        return _Look(snapshot, short, self._slack())
 
     def _round(self, look: _Look, why: str) -> None:
         at, state = self._now(), self._cluster.state()
         kept, groups, placeholders = self._held(state), groups_as_planned(look.snapshot), look.slack.pod_sets()
-        room = Room(state, look.snapshot, look.serving, groups, kept)
+        wanted = self._places.wanted(look.snapshot, self._cluster.nominated_by_us(), state)
+        room = Room(state, look.snapshot, groups, wanted, kept)
         whole = state
-        if room.served:  # asked for again, since what is left of a gang is the view's to say
-            state = self._cluster.state(without=room.served)
+        # Those that have just lost their places are the placement controller's to look after first.
+        served = room.served | room.lost
+        if served:  # asked for again, since what is left of a gang is the view's to say
+            state = self._cluster.state(without=served)
         if not state.waiting and placeholders:  # those that are held stay where they are
             placeholders = look.slack.left_over_sets()
-            room = Room(whole, look.snapshot, look.serving, groups, together(kept, look.slack.kept()))
+            room = Room(whole, look.snapshot, groups, wanted, together(kept, look.slack.kept()))
         asked = question(state, look.snapshot, room, look.short, self._previous, placeholders)
         self._tell(reasons.waiting_for_gangs(state.incomplete_gangs))
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
@@ -231,12 +239,11 @@ class PlannerLoop:
         log.info("round %s: planning %d pods and %d placeholders: %s", record_id, pods, more, why)
         problem, plan = self._solve(asked.problem)
         self._previous, certificate = plan, plan.certificate
-        carried = course(asked, problem, plan, self._settings, self._realising_budget)
-        plan = carried.plan
-        handed = hand_out(carried, asked)
+        handed = hand_out(plan, asked)
         shortages = self._shortages.active()
         unplaced = reasons.left_out(plan, asked, shortages)
         outcome = self._apply(handed, look, record_id, certificate.gap)
+        self._assume(outcome.onto_nodes, kept)
         self._tell(reasons.has_room(handed, asked.coming))
         self._rounds.add(
             PlanRecord(
@@ -246,17 +253,13 @@ class PlannerLoop:
                 pods=pods,
                 classes=len(plan.pod_classes),
                 status=certificate.status.value,
-                planned_cost_per_hour=carried.planned_cost_per_hour,
-                realised_cost_per_hour=plan.certificate.cost_usd_per_hour,
-                reserve_cost_per_hour=carried.reserve_cost_per_hour,
+                planned_cost_per_hour=certificate.cost_usd_per_hour,
                 lower_bound_per_hour=certificate.lower_bound_usd_per_hour,
                 gap=certificate.gap,
                 price_of_priority_per_hour=certificate.price_of_priority_usd_per_hour,
                 elapsed_seconds=plan.elapsed_seconds,
-                nodes=sum(not node.reserve for node in handed.new),
-                reserve_nodes=sum(node.reserve for node in handed.new),
+                nodes=len(handed.new),
                 on_existing=sum(map(len, handed.existing.values())),
-                repairs=carried.repairs,
                 increments=outcome.ordered,
                 unplaced=tuple(unplaced.values()),
                 shortages=shortages,
@@ -267,7 +270,7 @@ class PlannerLoop:
             )
         )
         if unplaced:
-            self._unexplained = _Unexplained(record_id, carried.problem, plan, handed, unplaced)
+            self._unexplained = _Unexplained(record_id, problem, plan, handed, unplaced)
         if outcome.unreached is not None:
             raise outcome.unreached
 
@@ -285,10 +288,12 @@ class PlannerLoop:
         """Asks the fleet for each part, but for what has changed while planning: that is news for the next round."""
         problem = "stopping" if self._stopping.is_set() else self._hindrance()
         if problem is not None:
-            return _Outcome((), errors.Unavailable(f"a plan was not carried out: {problem}"))
+            return _Outcome((), unreached=errors.Unavailable(f"a plan was not carried out: {problem}"))
         now = self._look()
+        handed = self._with_those_that_came(handed, now.snapshot)
         groups = {name: state.group for name, state in now.snapshot.groups.items()}
         news, unreached, ordered = now.world != planned.world, None, []
+        torn = {name for node in handed.new for name in node.gangs}
         for part in parts(handed.new):
             wanted = still_wanted(part, self._still_waits)
             if wanted is None or not all(_to_be_had(node, groups, now.short) for node in part):
@@ -299,6 +304,7 @@ class PlannerLoop:
             asked = increment(wanted, groups, record_id, gap)
             try:
                 ordered.append(self._order(asked, wanted))
+                torn.difference_update(name for node in part for name in node.gangs)
             except errors.Unavailable as error:
                 unreached = error
                 break
@@ -313,10 +319,46 @@ class PlannerLoop:
         if news:
             at = self._clock()
             self._memory = replace(self._memory, news_since=at, news_at=at)
-        return _Outcome(tuple(ordered), unreached)
+        return _Outcome(tuple(ordered), self._onto_nodes(handed, torn), unreached)
+
+    def _with_those_that_came(self, handed: HandedOut, snapshot: FleetSnapshot) -> HandedOut:
+        """Pods that came while they were planned, in the stead of those that were expected."""
+        keys = [pod.uid for pod in handed.pods() if is_expected(pod.uid)]
+        if not keys:
+            return handed
+        state = self._cluster.state()
+        placed = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state).pods.keys()
+        return handed.replacing(successors(keys, placed | {pod.uid for pod in handed.pods()}, state))
+
+    def _onto_nodes(self, handed: HandedOut, torn: AbstractSet[str]) -> dict[str, str]:
+        """Pods (by UID) that are to go to nodes that stand or are coming. What has room there of a gang that is `torn`
+        is not to be bound before the rest of it is on its way."""
+        left = {pod for name in torn for pod in handed.gangs_on_existing.get(name, ())}
+        return {
+            pod.uid: node
+            for node, pods in handed.existing.items()
+            for pod in pods
+            if pod not in left and self._still_waits(pod)
+        }
+
+    def _assume(self, pods: Mapping[str, str], kept: Kept) -> None:
+        """These pods (by UID) go to these nodes, where there is room for them still; for the others there is another
+        round."""
+        if not pods:
+            return
+        snapshot, state = self._fleet.snapshot, self._cluster.state()
+        wanted = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state)
+        room = Room(state, snapshot, groups_as_planned(snapshot), wanted, kept)
+        specs = {pod.uid: each.pod_set.spec for each in state.waiting for pod in each.pods}
+        fit = {uid: node for uid, node in pods.items() if uid in specs and room.take(uid, specs[uid], node)}
+        self._places.assume(fit)
+        if len(fit) < len(pods):
+            at = self._clock()
+            self._memory = replace(self._memory, news_since=at, news_at=at)
 
     def _still_waits(self, pod: PodRef) -> bool:
-        return self._cluster.pod_of(pod.uid) is not None
+        """It may have been bound meanwhile, be gone, or have been given the place of another."""
+        return self._cluster.pod_of(pod.uid) is not None and not self._places.assumed(pod.uid)
 
     def _order(self, asked: Increment, nodes: Sequence[NewNode]) -> Ordered:
         status = self._fleet.apply(asked)
@@ -348,7 +390,8 @@ class PlannerLoop:
 
     def _tell(self, notes: Iterable[Note]) -> None:
         for note in notes:
-            self._say(note)
+            if not is_expected(note.about.uid):
+                self._say(note)
 
 
 def _to_be_had(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:

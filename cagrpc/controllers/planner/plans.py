@@ -77,22 +77,15 @@ class PlanRecord:
     classes: int = 0
     status: str = Status.OPTIMAL.value
     planned_cost_per_hour: float = 0.0
-    """Of new nodes, as the planner would have it."""
-    realised_cost_per_hour: float = 0.0
-    """The same after what the scheduler needs, as simulated."""
-    reserve_cost_per_hour: float = 0.0
-    """Of nodes that were ordered with it, and are given back where they are not needed; partly in what it is realised
-    at."""
+    """Of new nodes."""
     lower_bound_per_hour: float = 0.0
     gap: float = 0.0
     price_of_priority_per_hour: float = 0.0
     elapsed_seconds: float = 0.0
     nodes: int = 0
-    """New ones, without the reserve."""
-    reserve_nodes: int = 0
+    """New ones."""
     on_existing: int = 0
     """Pods planned onto nodes that stand or are coming already."""
-    repairs: tuple[str, ...] = ()
     increments: tuple[Ordered, ...] = ()
     unplaced: tuple[LeftOut, ...] = ()
     shortages: tuple[Shortage, ...] = ()
@@ -113,16 +106,12 @@ class PlanRecord:
             "classes": self.classes,
             "status": self.status,
             "planned_cost_per_hour": self.planned_cost_per_hour,
-            "realised_cost_per_hour": self.realised_cost_per_hour,
-            "reserve_cost_per_hour": self.reserve_cost_per_hour,
             "lower_bound_per_hour": self.lower_bound_per_hour,
             "gap": self.gap,
             "price_of_priority_per_hour": self.price_of_priority_per_hour,
             "elapsed_seconds": self.elapsed_seconds,
             "nodes": self.nodes,
-            "reserve_nodes": self.reserve_nodes,
             "on_existing": self.on_existing,
-            "repairs": list(self.repairs),
             "increments": [each.as_json() for each in self.increments],
             "unplaced": [each.as_json() for each in self.unplaced],
             "shortages": [

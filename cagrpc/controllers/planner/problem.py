@@ -1,5 +1,5 @@
 """From the cluster and the fleet to the planner's question: pods that nothing serves yet, what is free for them, and
-what may be opened. Pure. What is served already is `serving`'s, what is done with the plan `increments`'.
+what may be opened. Pure. What is served already is `placement`'s, what is done with the plan `increments`'.
 
 Free is the room on Nodes that are Ready, and on those that are coming (`room`), less what is kept for pods that are
 served: those that still are there. A pod that is gone leaves its room to others, its own replacement among them.
@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from cagrpc.controllers.planner.room import Room
+from cagrpc.controllers.placement.room import Room, groups_as_planned
 from cagrpc.controllers.planner.shortages import offering
-from cagrpc.controllers.state import ClusterState, PodRef
+from cagrpc.controllers.state import ClusterState, PodRef, oldest_first
 from cagrpc.fleet.model import FleetSnapshot
-from cagrpc.wire.nodes import group_labels
 from solver.model import NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem
 
 ClassKey = tuple[PodSpec, int, str | None, bool]
@@ -38,14 +37,6 @@ class Question:
 
 def class_key(pods: PodSet | PodClass) -> ClassKey:
     return pods.spec, pods.priority, pods.gang, pods.placeholder
-
-
-def groups_as_planned(snapshot: FleetSnapshot) -> tuple[NodeGroup, ...]:
-    """With labels as their Nodes will have them; what their minimum needs the fleet orders itself."""
-    return tuple(
-        replace(state.group, target_size=state.target_size, labels=group_labels(state.group), min_size=0)
-        for state in snapshot.groups.values()
-    )
 
 
 def question(
@@ -72,14 +63,10 @@ def question(
     )
     return Question(
         problem,
-        {key: tuple(sorted(refs, key=_age)) for key, refs in pods.items()},
+        {key: tuple(sorted(refs, key=oldest_first)) for key, refs in pods.items()},
         room.coming,
         tuple(group for group in groups if offering(group) in short),
     )
-
-
-def _age(pod: PodRef) -> tuple[int, str, str]:
-    return pod.created_at_seconds, pod.namespace, pod.name
 
 
 def _not_to_come(plan: Plan) -> Plan:

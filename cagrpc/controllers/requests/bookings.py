@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from cagrpc.controllers.connected import connected
@@ -17,15 +17,13 @@ from cagrpc.controllers.kept import requested
 from cagrpc.controllers.requests.model import Booking, booking_label
 from cagrpc.controllers.requests.worlds import may_run_on
 from cagrpc.controllers.state import ClusterNode, ClusterState, Consumer, ConsumerStage
+from cagrpc.wire.pods import ADDED_BY_ADMISSION
 from solver.eligibility import ports_collide
 from solver.model import PODS, Budget, Node, PodSet, PodSpec, Problem, RunningPods, WhenUnsatisfiable
 from solver.solve import solve
 
 _BUDGET = Budget(deterministic_seconds=0.1)
 """For a booking whose pods look at each other."""
-_PASSING = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-"""Taints of a node that may be back in a moment: what is kept there stays. Admission makes every pod tolerate them for
-a while (DefaultTolerationSeconds)."""
 
 _Key = TypeVar("_Key")
 
@@ -40,6 +38,8 @@ class Held:
     """Of bookings (UID) that no longer find room for all their pods, how many pods find none."""
     uids: Mapping[str, tuple[str, ...]]
     """By node, whose the room is; sorted."""
+    places: Mapping[str, Mapping[str, Mapping[PodSpec, int]]] = field(default_factory=dict)
+    """Of each booking (UID), by node, for how many pods of which spec; without pieces of room."""
 
 
 def hold(bookings: Sequence[Booking], state: ClusterState) -> Held:
@@ -57,13 +57,18 @@ def hold(bookings: Sequence[Booking], state: ClusterState) -> Held:
         places = rooms if booking.anywhere else labelled[booking_label(booking.uid)]
         if left := _place(booking, places):
             missing[booking.uid] = left
+    found: defaultdict[str, dict[str, Mapping[PodSpec, int]]] = defaultdict(dict)
+    for room in rooms:
+        for uid, pods in room.by_uid.items():
+            found[uid][room.node.name] = pods.copy()
     for uid, left in missing.items():
         _keep_pieces(left, labelled[booking_label(uid)], uid)
     kept = [room for room in rooms if room.kept]
     return Held(
         {room.node.name: tuple(RunningPods(spec, count) for spec, count in room.kept.items()) for room in kept},
         {uid: left.total() for uid, left in missing.items()},
-        {room.node.name: tuple(sorted(room.uids)) for room in kept},
+        {room.node.name: tuple(sorted(room.by_uid)) for room in kept},
+        found,
     )
 
 
@@ -90,12 +95,13 @@ class _Room:
     """A node, and what is kept on it by now."""
 
     def __init__(self, each: ClusterNode) -> None:
-        taints = tuple(taint for taint in each.node.taints if taint.key not in _PASSING)
+        # What is kept on a node that may be back in a moment stays.
+        taints = tuple(taint for taint in each.node.taints if taint.key not in ADDED_BY_ADMISSION)
         self.node = replace(each.node, taints=taints)
         self.free = dict(each.node.free)
         self.ports = [port for running in each.node.running for port in running.spec.host_ports]
         self.kept: Counter[PodSpec] = Counter()
-        self.uids: set[str] = set()
+        self.by_uid: defaultdict[str, Counter[PodSpec]] = defaultdict(Counter)
 
     def fits(self, spec: PodSpec) -> int:
         """How many such pods it has room for, by resources and ports."""
@@ -109,7 +115,7 @@ class _Room:
             self.free[name] = self.free.get(name, 0) - amount
         self.ports.extend(spec.host_ports)
         self.kept[spec] += count
-        self.uids.add(uid)
+        self.by_uid[uid][spec] += count
 
     def standing(self) -> Node:
         """As the planner would have it."""
@@ -204,7 +210,32 @@ def consumed(
     return {number: min(most, max(now[number], before.get(number, 0))) for number, (_, most) in enumerate(pods)}
 
 
+def consumer_nodes(
+    held: Held, consumers: Mapping[str, Sequence[Consumer]], nominated: Mapping[str, str]
+) -> dict[str, str]:
+    """Which pod that consumes a request is to go to which node of its booking, both by UID: as many as there is room
+    for, and each stays where it is `nominated` already, if it can. `consumers` are by the UID of their request."""
+    found: dict[str, str] = {}
+    for uid, pods in consumers.items():
+        left: defaultdict[PodSpec, Counter[str]] = defaultdict(Counter)
+        for node, places in held.places.get(uid, {}).items():
+            for spec, count in places.items():
+                left[_as_written(spec)][node] += count
+        pending = [each for each in pods if each.stage is ConsumerStage.PENDING]
+        # False comes first.
+        pending.sort(key=lambda each: not left[_as_written(each.spec)][nominated.get(each.pod.uid, "")])
+        for each in pending:
+            nodes = left[_as_written(each.spec)]
+            node = nominated.get(each.pod.uid, "")
+            if not nodes[node]:
+                node = next((name for name, count in nodes.items() if count), "")
+            if node:
+                nodes[node] -= 1
+                found[each.pod.uid] = node
+    return found
+
+
 def _as_written(spec: PodSpec) -> PodSpec:
     """What a pod and its template have in common: not who it is, and not what admission adds."""
-    tolerations = tuple(each for each in spec.tolerations if each.key not in _PASSING)
+    tolerations = tuple(each for each in spec.tolerations if each.key not in ADDED_BY_ADMISSION)
     return replace(spec, tolerations=tolerations, namespace="", labels=())

@@ -10,10 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from cagrpc.controllers.kept import Kept, keeping, requested
+from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.placement.room import Room, groups_as_planned
 from cagrpc.controllers.planner.increments import told
-from cagrpc.controllers.planner.problem import groups_as_planned
-from cagrpc.controllers.planner.room import Room
-from cagrpc.controllers.planner.serving import serving
 from cagrpc.controllers.planner.shortages import Shortages, offering
 from cagrpc.controllers.requests import statuses
 from cagrpc.controllers.requests.bookings import hold
@@ -27,7 +26,6 @@ from cagrpc.controllers.state import ClusterState, ConsumerStage
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot, Increment, Origin, Placement, request_key, request_of
 from solver.model import Budget, RunningPods
-from solver.scheduler import Profile
 
 log = logging.getLogger(__name__)
 
@@ -42,21 +40,19 @@ class Deciding:
         shortages: Shortages,
         budget: Budget,
         *,
-        profile: Profile,
+        wanted: Callable[[FleetSnapshot, ClusterState], Wanted],
         still_there: Callable[[str], bool],
         stopping: Callable[[], bool],
-        clock: Callable[[], float],
     ) -> None:
-        """`profile` is the cluster's scheduler. `still_there` is asked of a request just before something is ordered
-        for it."""
+        """`wanted` has the places of pods that are planned already. `still_there` is asked of a request just before
+        something is ordered for it."""
         self._fleet = fleet
         self._labels = labels
         self._shortages = shortages
         self._budget = budget
-        self._profile = profile
+        self._wanted = wanted
         self._still_there = still_there
         self._stopping = stopping
-        self._clock = clock
 
     def world(self, state: ClusterState, kept: Kept) -> World:
         """`kept` is the room of bookings."""
@@ -64,7 +60,7 @@ class Deciding:
         self._shortages.learn(snapshot)
         short = {each.offering for each in self._shortages.active()}
         groups = groups_as_planned(snapshot)
-        room = Room(state, snapshot, serving(snapshot, self._clock()), groups, kept)
+        room = Room(state, snapshot, groups, self._wanted(snapshot, state), kept)
         usable = {
             each.node.name for each in state.nodes if not each.held and each.provider_id not in snapshot.held_instances
         }
@@ -115,7 +111,7 @@ class Deciding:
     def _decide(self, candidates: Sequence[Candidate], world: World, share: float) -> Decisions:
         """One whose pods break planning is in nobody else's way."""
         try:
-            return decide(candidates, world, self._budget.part(share), profile=self._profile)
+            return decide(candidates, world, self._budget.part(share))
         except Exception as error:
             if len(candidates) > 1:
                 log.warning("requests are decided one by one, for together they cannot be: %r", error)

@@ -21,9 +21,10 @@ from cagrpc import errors
 from cagrpc.controllers.back_off import BackOff
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.kept import Kept
+from cagrpc.controllers.placement.places import Wanted
 from cagrpc.controllers.planner.shortages import Shortages
 from cagrpc.controllers.requests import consumers, memory, statuses
-from cagrpc.controllers.requests.bookings import Held, consumed, hold, overfull
+from cagrpc.controllers.requests.bookings import Held, consumed, consumer_nodes, hold, overfull
 from cagrpc.controllers.requests.classes import is_ours
 from cagrpc.controllers.requests.deciding import Deciding
 from cagrpc.controllers.requests.look import Look, Looking, Ours, asked_by, increment_of, lacks_nodes, take_look
@@ -34,10 +35,10 @@ from cagrpc.controllers.requests.records import record
 from cagrpc.controllers.requests.sources import Cluster, Increments, Requests, Writes
 from cagrpc.controllers.requests.writing import Outcome, Writing
 from cagrpc.controllers.settings import PlannerSettings, RequestSettings
-from cagrpc.controllers.state import ClusterState
+from cagrpc.controllers.state import ClusterState, ConsumerStage, PendingPod
+from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.fleet.model import Phase as IncrementPhase
 from solver.model import Budget
-from solver.scheduler import Profile, Scoring
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +89,14 @@ class RequestsLoop:
         cpu: Callable[[], float] = time.thread_time,
         budget: Budget | None = None,
         planner: PlannerSettings | None = None,
+        wanted: Callable[[FleetSnapshot, ClusterState], Wanted] = lambda _, __: Wanted(),
         workers: int = 8,
     ) -> None:
         """`turn` is held by whoever plans, the planner loop among them. `say` takes what is to be told on requests and
         pods (`Events.say`), `observe` what became of a request. `clock` gives seconds since the epoch, as the fleet's
         does; `cpu` gives the CPU seconds of the thread. `budget` is of one planning; of the `planner`'s settings it has
-        the scheduler's and those of shortages. With so many `workers` threads is written."""
+        those of shortages. `wanted` has the places of pods that are planned already. With so many `workers` threads is
+        written."""
         planner = planner or PlannerSettings()
         self._store = store
         self._cluster = cluster
@@ -113,10 +116,9 @@ class RequestsLoop:
             self._labels,
             Shortages(planner.shortage_seconds, clock),
             budget or Budget(DECIDING_SECONDS),
-            profile=Profile(Scoring(planner.scoring.value)),
+            wanted=wanted,
             still_there=self._still_there,
             stopping=self._stopping.is_set,
-            clock=clock,
         )
         self._decided: dict[str, Decision] = {}
         """Not written yet."""
@@ -164,6 +166,23 @@ class RequestsLoop:
         on_nodes = {name: keys[uids[0]] for name, uids in seen.held.uids.items()}
         own = {name: keys[uid] for uid in keys for name in seen.look.booked.get(uid, ())}
         return {**own, **on_nodes}
+
+    def consumer_nodes(self, nominated: Callable[[Iterable[str]], Mapping[str, PendingPod]]) -> Mapping[str, str]:
+        """Which pod that consumes a request is to be nominated to which node of its booking, both by UID. `nominated`
+        gives pods as they are."""
+        seen = self._seen
+        if seen is None or not seen.held.places:
+            return {}
+        look = seen.look
+        consumers = {
+            uid: look.consumers[ours.request.key]
+            for uid, ours in look.ours.items()
+            if uid in seen.held.places and ours.request.key in look.consumers
+        }
+        uids = [each.pod.uid for pods in consumers.values() for each in pods if each.stage is ConsumerStage.PENDING]
+        pending = nominated(uids) if uids else {}
+        found = consumer_nodes(seen.held, consumers, {uid: pod.nominated_node for uid, pod in pending.items()})
+        return {uid: node for uid, node in found.items() if uid in pending}
 
     def bookings(self) -> int:
         """Requests for which room is kept."""

@@ -9,20 +9,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cagrpc.controllers.requests.choosing import Attempt, Choice, Purse, alone, choose, handed, largest_part
+from cagrpc.controllers.requests.choosing import Choice, Purse, alone, choose, handed
 from cagrpc.controllers.requests.handing import NewNode, together
 from cagrpc.controllers.requests.model import Candidate
 from cagrpc.controllers.requests.reasons import short_of, why_left, why_never
 from cagrpc.controllers.requests.world import Checked, Decisions, Part, World
 from cagrpc.controllers.requests.worlds import emptied, in_the_end, pods_of, without_faults
 from cagrpc.controllers.sound import faults
-from cagrpc.fleet.model import LARGEST_INCREMENT
 from solver.budgeting import Meter
-from solver.errors import PlanRejectedError
 from solver.model import Budget, Certificate, NodeGroup, Problem
 from solver.objectives import dollars
-from solver.realise import realise
-from solver.scheduler import Profile
 
 __all__ = ["MOST_AT_ONCE", "Checked", "Decisions", "Part", "World", "check", "decide"]
 
@@ -31,12 +27,8 @@ MOST_AT_ONCE = 64
 
 log = logging.getLogger(__name__)
 
-_CHOOSING_UNTIL = 0.7
-"""Of the time; then,"""
-_REALISING_SHARE = 0.15
-"""for what the scheduler will make of it, and the rest for reasons."""
-_MOST_SIMULATED = 2_000_000
-"""Pods times nodes, up to which the scheduler is simulated."""
+_CHOOSING_UNTIL = 0.85
+"""Of the time; the rest is for reasons."""
 
 
 def decide(
@@ -44,13 +36,10 @@ def decide(
     world: World,
     budget: Budget,
     *,
-    profile: Profile | None = None,
-    realised: bool = True,
     advised: bool = True,
 ) -> Decisions:
-    """Atomic requests: each whole or not at all, the highest priority first, then the oldest. `profile` is the
-    cluster's scheduler; with `realised` the plan has what it takes on top that the pods land where there is room, as
-    far as that can be simulated; with `advised` reasons say what would help."""
+    """Atomic requests: each whole or not at all, the highest priority first, then the oldest. With `advised` reasons
+    say what would help."""
     world = without_faults(world)
     hopeless: dict[str, str] = {}
     ordered = []
@@ -66,8 +55,6 @@ def decide(
     on_nodes: dict[str, tuple[str, ...]] = {}
     found = choice.found
     if found is not None:
-        if realised:
-            found = _realised(found, choice, Purse(meter).part(_REALISING_SHARE), profile)
         given = handed(choice.served, found.plan)
         on_nodes = dict(given.on_nodes)
         groups = {group.id: group for group in world.groups}
@@ -88,24 +75,6 @@ def decide(
 
 def _rank(candidate: Candidate) -> tuple[int, float, str]:
     return -candidate.priority, candidate.created_at_seconds, candidate.uid
-
-
-def _realised(found: Attempt, choice: Choice, budget: Budget, profile: Profile | None) -> Attempt:
-    """With the nodes on top that the scheduler needs to bind all pods, where that is found."""
-    problem, plan = found.problem, found.plan
-    pods = sum(each.count for each in plan.pod_classes)
-    if pods * (len(problem.nodes) + found.new_nodes) > _MOST_SIMULATED:
-        return found
-    try:
-        made = realise(problem, plan, budget, profile, waves=1)
-    except PlanRejectedError as error:  # the plan as it is is sound
-        log.warning("requests are served as planned, for the simulation of the scheduler failed: %.500s", error)
-        return found
-    repaired = Attempt(problem, made.plan)
-    # A node that is only needed if chance has it would be nobody's: it gets the labels of those it is planned for.
-    for_all = all(nodes.pods for nodes in made.plan.nodes)
-    good = made.repairs and repaired.serves_all and largest_part(choice.served, repaired) <= LARGEST_INCREMENT
-    return repaired if good and for_all else found
 
 
 def _part(nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGroup], certificate: Certificate) -> Part:

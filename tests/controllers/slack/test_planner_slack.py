@@ -52,9 +52,8 @@ def left(of: World) -> int:
     return sum(of.slack.state.left_over.values())
 
 
-@pytest.mark.parametrize("bind", [False, True])
-def test_nodes_are_opened_for_placeholders_once(bind: bool) -> None:
-    with world(fixed(6), bind=bind) as here:
+def test_nodes_are_opened_for_placeholders_once() -> None:
+    with world(fixed(6)) as here:
         here.run(COMING)
         assert here.targets() == {"a": 2}
         (status,) = here.increments()
@@ -65,9 +64,8 @@ def test_nodes_are_opened_for_placeholders_once(bind: bool) -> None:
         assert len(here.loop.plans()) == 1
 
 
-@pytest.mark.parametrize("bind", [False, True])
-def test_a_burst_that_fits_starts_at_once_and_the_slack_is_restored_by_one_increment(bind: bool) -> None:
-    with world(fixed(4), bind=bind) as here:
+def test_a_burst_that_fits_starts_at_once_and_the_slack_is_restored_by_one_increment() -> None:
+    with world(fixed(4)) as here:
         here.run(COMING)
         assert here.targets() == {"a": 1}
         here.add(3)
@@ -92,11 +90,10 @@ def test_without_slack_the_same_burst_waits_for_a_node() -> None:
         assert not here.pending()
 
 
-@pytest.mark.parametrize("bind", [False, True])
-def test_pods_and_placeholders_are_planned_together(bind: bool) -> None:
+def test_pods_and_placeholders_are_planned_together() -> None:
     """One large node is cheaper than two small ones; one after the other they would have got these."""
     groups = [group("small", cpu=4000, price=0.2), group("large", cpu=8000, price=0.3)]
-    with world(fixed(4), groups=groups, bind=bind) as here:
+    with world(fixed(4), groups=groups) as here:
         here.add(4)
         here.run(COMING)
         assert here.targets() == {"large": 1}

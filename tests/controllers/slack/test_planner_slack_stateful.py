@@ -34,13 +34,12 @@ TARGETS = {
 
 
 class SlackMachine(RuleBasedStateMachine):
-    @initialize(bind=st.booleans(), wanted=st.sampled_from(sorted(TARGETS)))
-    def start(self, bind: bool, wanted: str) -> None:
+    @initialize(wanted=st.sampled_from(sorted(TARGETS)))
+    def start(self, wanted: str) -> None:
         large = replace(group("large", cpu=16000, price=0.35, max_size=ENOUGH), labels={"size": "large"})
         self.world = World(
             [group("small", cpu=4000, max_size=ENOUGH), large],
             settings=PlannerSettings(shortage_seconds=60.0),
-            bind=bind,
             slack=SlackSettings(targets=TARGETS[wanted]),
         )
         self.cluster = self.world.cluster

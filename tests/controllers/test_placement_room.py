@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
-from cagrpc.controllers.planner.room import Room
-from cagrpc.controllers.planner.serving import serving
+from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.placement.room import Room
 from cagrpc.controllers.requests.model import booking_label
-from cagrpc.controllers.state import ClusterNode, ClusterState, PodRef, WaitingPods
+from cagrpc.controllers.state import ClusterNode, ClusterState
 from cagrpc.fleet.model import (
     FleetSnapshot,
-    GroupState,
     Increment,
-    IncrementStatus,
-    Instance,
-    InstanceState,
-    Phase,
     Placement,
     request_key,
 )
@@ -26,37 +20,6 @@ from solver.model import CPU, PODS, Budget, Node, PodSet, PodSpec, Problem, Runn
 from tests.fleet.support import ScriptedNodes, World, group
 
 NODES = 300
-
-
-class Counted(dict[str, int]):
-    """What is free on a node, with how often it was asked for."""
-
-    asked = 0
-
-    def get(self, key: str, default: int = 0) -> int:  # type: ignore[override]
-        Counted.asked += 1
-        return super().get(key, default)
-
-
-def test_many_pods_that_have_lost_their_room_are_not_looked_for_everywhere_each() -> None:
-    def nodes() -> Iterator[ClusterNode]:
-        for number in range(NODES):
-            node = Node(f"n{number}", {}, {}, ())
-            object.__setattr__(node, "free", Counted({CPU: 500, PODS: 10}))
-            yield ClusterNode(node, f"x{number}", ready=True, held=False)
-
-    pods = tuple(PodRef(f"u{number}", "ns", f"p{number}") for number in range(NODES))
-    waiting = WaitingPods(PodSet("ns/p0", PodSpec(((CPU, 1000),)), NODES), pods)
-    placements = tuple(Placement("g", (pod.uid,)) for pod in pods)
-    done = IncrementStatus("i", Increment({"g": NODES}, placements=placements), Phase.DONE, finished_at_seconds=0.0)
-    of_g = replace(group("g"), max_size=NODES)
-    instances = tuple(Instance(f"x{number}", "g", InstanceState.RUNNING) for number in range(NODES))
-    group_of = {instance.id: "g" for instance in instances}
-    snapshot = FleetSnapshot(1, {"g": GroupState(of_g, NODES, instances)}, ("g",), group_of, (done,))
-    Counted.asked = 0
-    room = Room(ClusterState((waiting,), tuple(nodes()), ()), snapshot, serving(snapshot, 15.0), (of_g,))
-    assert room.served == frozenset()
-    assert Counted.asked < 10 * NODES
 
 
 # Room that is kept for ProvisioningRequests.
@@ -78,7 +41,7 @@ def _booked(state: ClusterState) -> dict[str, tuple[RunningPods, ...]]:
 def _free(snapshot: FleetSnapshot, state: ClusterState) -> dict[str, int]:
     """CPU that is free for anybody, by node."""
     groups = tuple(each.group for each in snapshot.groups.values())
-    room = Room(state, snapshot, serving(snapshot, 0.0), groups, _booked(state))
+    room = Room(state, snapshot, groups, Wanted(), _booked(state))
     return {node.name: node.free.get(CPU, 0) for node in room.nodes}
 
 
@@ -87,7 +50,7 @@ def test_what_is_kept_on_a_node_is_not_free_and_can_be_seen_by_others() -> None:
         (), tuple(ClusterNode(n, n.name, True, False) for n in (_node("x", {LABEL: "true"}), _node("y"))), ()
     )
     snapshot = FleetSnapshot(1, {}, (), {})
-    x, y = Room(state, snapshot, serving(snapshot, 0.0), (), _booked(state)).nodes
+    x, y = Room(state, snapshot, (), Wanted(), _booked(state)).nodes
     assert (x.free[CPU], x.free[PODS]) == (1000, 109)
     assert x.running == (RunningPods(BIG, 1),)
     assert y == _node("y")
@@ -96,7 +59,7 @@ def test_what_is_kept_on_a_node_is_not_free_and_can_be_seen_by_others() -> None:
 def test_more_than_there_is_may_be_kept() -> None:
     state = ClusterState((), (ClusterNode(_node("x"), "x", True, False),), ())
     snapshot = FleetSnapshot(1, {}, (), {})
-    (x,) = Room(state, snapshot, serving(snapshot, 0.0), (), {"x": (RunningPods(BIG, 2),)}).nodes
+    (x,) = Room(state, snapshot, (), Wanted(), {"x": (RunningPods(BIG, 2),)}).nodes
     assert x.free[CPU] == 0
 
 
@@ -175,6 +138,6 @@ def test_nodes_that_are_coming_for_a_request_are_there_but_full() -> None:
         (life.ready, ClusterState((), (), ())),
         (life.ready, life.cluster(ready=True, held=True, labelled=False)),
     ):
-        (node,) = Room(state, snapshot, serving(snapshot, 0.0), groups).nodes
+        (node,) = Room(state, snapshot, groups, Wanted()).nodes
         assert set(node.free.values()) == {0}
         assert not solve(Problem((PodSet("p", PodSpec(()), 1),), nodes=(node,)), Budget(1.0)).existing

@@ -1,0 +1,354 @@
+"""How near to the optimum in hindsight the whole comes, and how soon all pods run: `cagrpc serve` with `drive: plan`
+beside a real control plane, with simulated machines.
+
+    python -m bench.live [--arrivals at-once|paced|bare|waves] [--trace NAME|FILE.csv] [--groups openb|catalogue]
+
+The optimum is that of all pods planned together, which nobody knows before the last has come. Pods come
+
+at-once  as Deployments created together, by controllers that make a thousand pods a second
+paced    as Deployments created together, by controllers at their own pace (kube-api-qps 20)
+bare     one by one, 20 a second, without an owner that says how many will come
+waves    as Deployments, a third of them at a time, five minutes from one third to the next (--apart)
+
+`above` is what the nodes cost at the end above the optimum (the bound that is proven for it in brackets); `rounds` are
+scale-ups; `all run` is counted from the first creation, `after` from the later of the last pod's creation and the last
+Node's readiness; `bound after lift` from the last taint to the last binding. Rows are Markdown, for
+docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from bench.table import machine, machine_line
+from bench.workloads import GPU, MIB, catalogue_groups, pod_sets, spec, with_tainted_gpus
+from cagrpc.controllers.settings import START_UP_TAINT
+from cagrpc.kube.reflector import Reflector, Resource
+from cagrpc.wire.gen import kubernetes_pb2
+from solver import Budget, NodeGroup, Plan, PodSet, Problem, solve
+from solver.pricing import warm_up
+from solver.quantities import format_quantity
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.deployed import clear_journal
+from tests.controlplane.live import Live, group
+from tests.controlplane.plane import ControlPlane, Scoring
+from tests.recordings import node_groups
+
+BEFORE = """
+Without nominations (plans realised by simulating the scheduler, until November 2026): openb-1000 at once 6 to 15 %
+above the plan, and 100 s from the last Node's readiness until all ran; 2,266 pods at 20 a second 28 and 42 % above."""
+PODS_A_SECOND = 20.0
+PATIENCE_SECONDS = 900.0
+HINDSIGHT = Budget(30.0, workers=2)
+_DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
+_numbers = count(1)
+_HEADS = (
+    "trace", "arrivals", "groups", "scoring", "pods", "optimum $/h", "$/h", "above %", "rounds", "nodes", "ordered",
+    "all run s", "after s", "bound after lift s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    trace: str
+    arrivals: str
+    groups: str
+    scoring: Scoring
+    boot_seconds: float
+    apart_seconds: float
+    window_seconds: float
+    every: int = 1
+    verbose: bool = False
+
+
+@dataclass
+class Seen:
+    """What happened when, by the watch. Seconds of one clock."""
+
+    created: dict[str, float] = field(default_factory=dict)
+    bound: dict[str, float] = field(default_factory=dict)
+    running: dict[str, float] = field(default_factory=dict)
+    ready: dict[str, float] = field(default_factory=dict)
+    lifted: dict[str, float] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
+    """Of Nodes that are there."""
+
+    def pod(self, data: bytes) -> tuple[str, bool, bool]:
+        pod = kubernetes_pb2.Pod.FromString(data)
+        return pod.metadata.uid, bool(pod.spec.nodeName), pod.status.phase == "Running"
+
+    def node(self, data: bytes) -> tuple[str, str, bool, bool]:
+        node = kubernetes_pb2.Node.FromString(data)
+        ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+        held = any(taint.key == START_UP_TAINT for taint in node.spec.taints)
+        return node.metadata.name, node.metadata.labels["pool"], ready, held
+
+
+class Pods:
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def replaced(self, objects: Any) -> None:
+        for each in objects:
+            self.applied(each)
+
+    def applied(self, obj: tuple[str, bool, bool]) -> None:
+        now = time.monotonic()
+        uid, bound, running = obj
+        self._seen.created.setdefault(uid, now)
+        if bound:
+            self._seen.bound.setdefault(uid, now)
+        if running:
+            self._seen.running.setdefault(uid, now)
+
+    def deleted(self, obj: tuple[str, bool, bool]) -> None:
+        pass
+
+
+class Nodes:
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def replaced(self, objects: Any) -> None:
+        for each in objects:
+            self.applied(each)
+
+    def applied(self, obj: tuple[str, str, bool, bool]) -> None:
+        now = time.monotonic()
+        name, pool, ready, held = obj
+        self._seen.groups[name] = pool
+        if ready:
+            self._seen.ready.setdefault(name, now)
+            if not held:
+                self._seen.lifted.setdefault(name, now)
+
+    def deleted(self, obj: tuple[str, str, bool, bool]) -> None:
+        self._seen.groups.pop(obj[0], None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arrivals", choices=["at-once", "paced", "bare", "waves"], action="append")
+    parser.add_argument(
+        "--trace", action="append", help="openb-1000, mixed-N (N pods of 60 shapes), or a pod list (CSV)"
+    )
+    parser.add_argument("--every", type=int, default=1, help="of a pod list every so many-th pod")
+    parser.add_argument("--groups", choices=["openb", "catalogue"], default="openb")
+    parser.add_argument("--scoring", choices=[each.value for each in Scoring], default=Scoring.LEAST_ALLOCATED.value)
+    parser.add_argument("--boot", type=float, default=20.0, help="seconds that an instance takes")
+    parser.add_argument("--apart", type=float, default=300.0, help="seconds from one wave to the next")
+    parser.add_argument("--window", type=float, default=10.0, help="planner.window_seconds")
+    parser.add_argument("--verbose", action="store_true", help="the server's rounds and its log as well")
+    arguments = parser.parse_args()
+    warm_up()
+    print(f"Machine: {machine_line(machine())}; load average {os.getloadavg()[0]:.1f} before.\n")
+    print(f"| {' | '.join(_HEADS)} |\n|{' --- |' * len(_HEADS)}", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "plane").mkdir()
+        plane = ControlPlane(Path(directory) / "plane")
+        try:
+            for trace in arguments.trace or ["openb-1000"]:
+                for arrivals in arguments.arrivals or ["at-once", "paced", "bare", "waves"]:
+                    case = Case(
+                        trace,
+                        arrivals,
+                        arguments.groups,
+                        Scoring(arguments.scoring),
+                        arguments.boot,
+                        arguments.apart,
+                        arguments.window,
+                        arguments.every,
+                        arguments.verbose,
+                    )
+                    print(run(plane, Path(directory), case), flush=True)
+        finally:
+            plane.close()
+    print(BEFORE)
+
+
+def run(plane: ControlPlane, directory: Path, case: Case) -> str:
+    """One row."""
+    problem = with_tainted_gpus(Problem(trace(case), groups_of(case.groups)))
+    optimum = solve(problem, HINDSIGHT)
+    number = next(_numbers)
+    state = directory / f"server-{number}"
+    state.mkdir()
+    cluster = Cluster(plane, f"bench-{number}")
+    live = Live(cluster, state)
+    pace = ("--kube-api-qps=20", "--kube-api-burst=30") if case.arrivals in ("paced", "waves") else ()
+    with plane.scheduler(case.scoring), plane.controller_manager(*pace), watching(plane) as seen:
+        try:
+            live.configure(
+                provisioners(problem),
+                {"*": {"boot_seconds": case.boot_seconds}},
+                planner={"idle_seconds": 1, "window_seconds": case.window_seconds, "budget_seconds": 5},
+            )
+            live.start()
+            began = time.monotonic()
+            wanted = sum(each.count for each in problem.pod_sets)
+            create(cluster, problem.pod_sets, case)
+            until(lambda: len(seen.created) >= wanted, "all pods are created")
+            unserved = sum(each.count for each in optimum.unplaced)
+            until(lambda: len(seen.running) >= wanted - unserved, "all pods run", live)
+            return row(case, problem, optimum, seen, live, began)
+        finally:
+            live.close()
+            clear_journal(cluster.admin)
+            cluster.tidy()
+
+
+def row(case: Case, problem: Problem, optimum: Plan, seen: Seen, live: Live, began: float) -> str:
+    prices = {each.id: each.price_usd_per_hour for each in problem.node_groups}
+    cost = sum(prices[pool] for pool in seen.groups.values())
+    best, bound = optimum.certificate.cost_usd_per_hour, optimum.certificate.lower_bound_usd_per_hour
+    last = max(seen.running.values())
+    rounds = live.rounds()
+    if case.verbose:
+        print(live.serving.log())
+        for each in rounds:
+            print(
+                {
+                    key: each[key]
+                    for key in ("why", "pods", "nodes", "on_existing", "planned_cost_per_hour", "elapsed_seconds")
+                }
+            )
+        print(live.serving.get("/status"))
+    cells = (
+        f"{Path(case.trace).stem}{f' every {case.every}' if case.every > 1 else ''}",
+        case.arrivals,
+        case.groups,
+        case.scoring.value,
+        f"{len(seen.created):,}",
+        f"{best:,.2f}",
+        f"{cost:,.2f}",
+        f"{100 * (cost / best - 1):.2f} ({100 * (cost / bound - 1):.2f})",
+        str(len(rounds)),
+        str(len(seen.groups)),
+        str(live.ordered()),
+        f"{last - began:.0f}",
+        f"{last - max(*seen.created.values(), *seen.ready.values()):.1f}",
+        f"{max(seen.bound.values()) - max(seen.lifted.values()):.1f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def trace(case: Case) -> tuple[PodSet, ...]:
+    if case.trace.startswith("mixed-"):
+        return pod_sets(60, int(case.trace.removeprefix("mixed-")), seed=7)
+    path = _DATA / "openb-1000.csv" if case.trace == "openb-1000" else Path(case.trace)
+    counts: Counter[tuple[str, str, str]] = Counter()
+    with path.open() as table:
+        for number, line in enumerate(csv.DictReader(table)):
+            if number % case.every == 0 or "count" in line:
+                counts[line["cpu_milli"], line["memory_mib"], line["num_gpu"]] += int(line.get("count") or 1)
+    return tuple(
+        PodSet(f"pods-{number:03}", spec({"cpu": int(cpu), "memory": int(memory) * MIB, GPU: int(gpus)}), pods)
+        for number, ((cpu, memory, gpus), pods) in enumerate(counts.items())
+    )
+
+
+def groups_of(name: str) -> tuple[NodeGroup, ...]:
+    if name == "openb":
+        return node_groups("openb")
+    # Every fourth type: no more than CA is shown.
+    return tuple(replace(each, max_size=1000) for each in catalogue_groups()[::8])
+
+
+def provisioners(problem: Problem) -> list[dict[str, Any]]:
+    def written(groups: Sequence[NodeGroup]) -> list[dict[str, Any]]:
+        return [
+            group(
+                each.id,
+                f"{each.allocatable['cpu']}m",
+                str(each.allocatable["memory"]),
+                each.price_usd_per_hour,
+                gpus=each.allocatable.get(GPU, 0),
+                max_size=each.max_size,
+            )
+            for each in groups
+        ]
+
+    with_gpus = [each for each in problem.node_groups if each.allocatable.get(GPU)]
+    others = [each for each in problem.node_groups if not each.allocatable.get(GPU)]
+    taint = {"key": GPU, "value": "present", "effect": "NoSchedule"}
+    return [
+        {"name": "cpu", "node_groups": written(others)},
+        {"name": "gpu", "taints": [taint], "node_groups": written(with_gpus)},
+    ]
+
+
+def create(cluster: Cluster, pod_sets: Sequence[PodSet], case: Case) -> None:
+    if case.arrivals == "bare":
+        create_bare(cluster, pod_sets)
+        return
+    waves = 3 if case.arrivals == "waves" else 1
+    for wave in range(waves):
+        began = time.monotonic()
+        for pods in pod_sets[wave::waves]:
+            requests = quantities(pods)
+            cluster.create_deployment(pods.name, pods.count, requests, tolerations=tolerations(requests))
+        if wave + 1 < waves:
+            time.sleep(max(0.0, began + case.apart_seconds - time.monotonic()))
+
+
+def create_bare(cluster: Cluster, pod_sets: Sequence[PodSet]) -> None:
+    """Of all shapes together, each in proportion."""
+    shares = [
+        ((number + 0.5) / pods.count, index) for index, pods in enumerate(pod_sets) for number in range(pods.count)
+    ]
+    began = time.monotonic()
+    for position, (_, index) in enumerate(sorted(shares)):
+        time.sleep(max(0.0, began + position / PODS_A_SECOND - time.monotonic()))
+        requests = quantities(pod_sets[index])
+        cluster.create_pod(f"{pod_sets[index].name}-{position}", requests, tolerations=tolerations(requests))
+
+
+def quantities(pods: PodSet) -> dict[str, str]:
+    return {name: format_quantity(name, amount) for name, amount in pods.spec.requests}
+
+
+def tolerations(requests: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"key": GPU, "operator": "Exists"}] if GPU in requests else []
+
+
+@contextmanager
+def watching(plane: ControlPlane) -> Iterator[Seen]:
+    client, seen = plane.client(), Seen()
+    reflectors: list[Reflector[Any]] = [
+        Reflector(client, Resource("/api/v1/pods", seen.pod), Pods(seen)),
+        Reflector(client, Resource("/api/v1/nodes", seen.node), Nodes(seen)),
+    ]
+    for each in reflectors:
+        each.start()
+    try:
+        yield seen
+    finally:
+        for each in reflectors:
+            each.stop()
+        client.close()
+
+
+def until(condition: Callable[[], bool], what: str, live: Live | None = None) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    waiting = threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            said = live.serving.log()[-5000:] + str(live.serving.get("/status")) if live is not None else ""
+            raise SystemExit(f"not within {PATIENCE_SECONDS:g} s: {what}\n{said}")
+        waiting.wait(0.1)
+
+
+if __name__ == "__main__":
+    main()

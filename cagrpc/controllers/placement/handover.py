@@ -1,0 +1,84 @@
+"""Pods whose room was taken by others get another place at once, on nodes that are there or coming, and nothing is
+opened for them. Pure.
+
+Whoever took the room of another has mostly left its own: where that was of the same class, they swap. Else the pods
+without a place are packed again together with pods of a few nodes that the scheduler does not see yet: those may move
+as long as all of them keep a place. Pods of other nodes are about to be bound, and stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from cagrpc.controllers.placement.room import Room
+from solver import solve
+from solver.model import Budget, Node, PodSet, PodSpec, Problem
+
+NODES = (8, 32, 96)
+"""So many nodes are packed again, until all pods have a place."""
+BUDGET = Budget(0.3)
+"""For each try."""
+
+
+def swap(lost: Mapping[str, PodSpec], left: Iterable[tuple[PodSpec, str]], room: Room) -> dict[str, str]:
+    """Pod (UID) -> node, for those of the lost for which a pod of the same class has `left` a place that is free. They
+    have taken it in `room`."""
+    free: defaultdict[PodSpec, list[str]] = defaultdict(list)
+    for spec, node in left:
+        free[spec].append(node)
+    found = {}
+    for uid in sorted(lost):
+        taken = next((name for name in free.get(lost[uid], ()) if room.take(uid, lost[uid], name)), None)
+        if taken is not None:
+            found[uid] = taken
+    return found
+
+
+def repack(
+    lost: Mapping[str, PodSpec],
+    movable: Mapping[str, PodSpec],
+    room: Room,
+    first: Sequence[str],
+    budget: Budget = BUDGET,
+    sizes: Sequence[int] = NODES,
+) -> dict[str, str]:
+    """Pod (UID) -> node, for all of the lost and those of the movable that have to move for it; empty where no way is
+    found. The `movable` have a place in `room`; nodes are tried in the order of `first`."""
+    there: defaultdict[str, list[str]] = defaultdict(list)
+    for uid in movable:
+        there[room.placed[uid]].append(uid)
+    nodes = {name: node for name in first if (node := room.node(name, empty=name in there)) is not None}
+    for size in sizes:
+        chosen = list(nodes)[:size]
+        specs = {**lost, **{uid: movable[uid] for name in chosen for uid in there[name]}}
+        before = {uid: room.placed.get(uid, "") for uid in specs}
+        found = _packed(specs, [nodes[name] for name in chosen], before, budget)
+        if found:
+            return {uid: node for uid, node in found.items() if before[uid] != node}
+        if len(nodes) <= size:
+            break
+    return {}
+
+
+def _packed(
+    specs: Mapping[str, PodSpec], nodes: Sequence[Node], before: Mapping[str, str], budget: Budget
+) -> dict[str, str]:
+    """A node for each pod, the one `before` where it can be; empty where not all find one."""
+    counts = Counter(specs.values())
+    sets = tuple(PodSet(str(number), spec, count) for number, (spec, count) in enumerate(counts.items()))
+    plan = solve(Problem(sets, nodes=tuple(nodes)), budget)
+    if plan.unplaced:
+        return {}
+    index = {each.index: each.spec for each in plan.pod_classes}
+    left: defaultdict[PodSpec, Counter[str]] = defaultdict(Counter)
+    for placed in plan.existing:
+        for number, count in placed.pods.items():
+            left[index[number]][placed.node] += count
+    found: dict[str, str] = {}
+    for uid in sorted(specs, key=lambda uid: not left[specs[uid]][before[uid]]):
+        free = left[specs[uid]]
+        node = before[uid] if free[before[uid]] else next(name for name, count in free.items() if count)
+        free[node] -= 1
+        found[uid] = node
+    return found

@@ -1,0 +1,273 @@
+"""What happens to the nodes of an increment once all of them are ready, with any backend: each is released, its
+start-up taint lifted, as soon as the pods that are planned for it are nominated; then the fleet is told. Nodes that are
+for ProvisioningRequests get the labels of these in the write that lifts the taint: at no time is one seen that is
+neither held nor booked. Nodes that carry the taint and that no increment in flight holds are released too.
+
+Every step can be repeated, so a crash at any point costs nothing: lifted taints stay lifted, and the increment is held
+until `Fleet.release`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Protocol
+
+from cagrpc.controllers.placement.places import Places
+from cagrpc.controllers.requests.model import BOOKED, booking_label
+from cagrpc.controllers.settings import START_UP_TAINT
+from cagrpc.controllers.state import is_expected
+from cagrpc.controllers.taints import lift
+from cagrpc.controllers.work_queue import WorkQueue
+from cagrpc.errors import CagrpcError, FailedPrecondition
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import FleetSnapshot, IncrementNode, IncrementStatus, InstanceState, Phase, requests_among
+from cagrpc.kube.client import Client
+from cagrpc.kube.parallel import in_parallel
+
+_log = logging.getLogger(__name__)
+
+STEP_SECONDS = 0.2
+_WORKERS = 16
+_LIFTED_SECONDS = 10.0
+"""A node that still seems held so long after its taint was lifted is looked at again."""
+PATIENCE_SECONDS = 60.0
+"""So long after its increment was ready a node is released even if not all of its pods are nominated, or something else
+keeps them away."""
+FEW = 16
+"""So many nodes are released one after the other where others want their room,"""
+APART_SECONDS = 0.25
+"""so far apart: what the scheduler tries and fails is nominated again by then."""
+AGAIN_SECONDS = 0.05
+"""How soon to look again whether all pods of a node are nominated."""
+
+
+class HeldNodes(Protocol):
+    """What the cluster's view knows."""
+
+    def held_nodes(self) -> Mapping[str, str]:
+        """Provider id to name of every Node with our start-up taint. Raises Unavailable while the cluster is not
+        known."""
+        ...
+
+    def held_at(self, name: str) -> int:
+        """The index of the taint among those of this Node; -1 without it."""
+        ...
+
+    def node_names(self) -> Mapping[str, str]:
+        """Provider id to name of every Node."""
+        ...
+
+
+class Placement(Protocol):
+    """What `controller.PlacementController` offers."""
+
+    def begun(self, increments: AbstractSet[str]) -> bool:
+        """Whether all pods that are to go to nodes of these ready increments, or of others, have been nominated once;
+        not before the increments were looked at."""
+        ...
+
+    def expects(self, name: str) -> bool:
+        """Whether pods that are to go to the Node of this name are still to be created."""
+        ...
+
+    def turn(self, name: str) -> tuple[int, float] | None:
+        """When the scheduler comes to the first of the pods that are to go to this Node; None where there are none."""
+        ...
+
+    def rivals(self) -> bool:
+        """Whether pods wait that have no place."""
+        ...
+
+    def settled(self, increment_id: str, name: str) -> bool:
+        """Whether all pods that are to go to the Node of this name are nominated to it, as far as they can be; not
+        before the increment was looked at."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A node that waits to be released."""
+
+    name: str
+    increment_id: str
+    node: IncrementNode
+
+
+class Release:
+    """`step` has to be called about five times a second, by one thread; nodes are released by those of `queue`."""
+
+    def __init__(
+        self,
+        client: Client,
+        fleet: Fleet,
+        view: HeldNodes,
+        placement: Placement,
+        places: Places,
+        *,
+        requests_known: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`requests_known` tells whether increments that no ProvisioningRequest asks for any more have been withdrawn:
+        until it does, those that are for such requests stay held. `clock` counts seconds."""
+        self._client = client
+        self._fleet = fleet
+        self._view = view
+        self._placement = placement
+        self._places = places
+        self._requests_known = requests_known
+        self._clock = clock
+        self._ready_since: dict[str, float] = {}
+        """By increment."""
+        self._lifted: dict[str, float] = {}
+        """Names of nodes that the view may not have seen lifted yet, and when that was."""
+        self._labelled: set[str] = set()
+        """Instances without the taint that have their labels."""
+        self._due: Mapping[str, _Due] = {}
+        """Nodes of ready increments that wait to be released, by name."""
+        self._begun: dict[str, float] = {}
+        self._begun_at = float("-inf")
+        """Nodes that are released one after the other, and when each was begun with, and the last."""
+        self._loose: AbstractSet[str] = frozenset()
+        """Nodes that nobody holds."""
+        self.queue: WorkQueue[str] = WorkQueue("releasing nodes", self._release, workers=_WORKERS, clock=clock)
+
+    def step(self) -> None:
+        """Releases what is due of every increment that is ready, and nodes that nobody holds. Raises Unavailable where
+        the cluster or the journal is out of reach, Conflict where others write a node all the time, or what else the
+        API server says of a node; increments stay held until a later step."""
+        now = self._clock()
+        held = self._view.held_nodes()
+        names = set(held.values())
+        self._lifted = {n: at for n, at in self._lifted.items() if n in names and now - at < _LIFTED_SECONDS}
+        known = self._requests_known()  # before the snapshot: what was withdrawn until then is seen
+        snapshot = self._fleet.snapshot
+        ready = [each for each in snapshot.increments if each.phase is Phase.READY and each.held]
+        if not known:
+            ready = [each for each in ready if not requests_among(each.increment.pods)]
+        self._ready_since = {each.id: self._ready_since.get(each.id, now) for each in ready}
+        self._labelled &= {node.instance_id for status in ready for node in status.held}
+        self._release_all(ready, held)
+        loose = _held_by_nobody(snapshot, held)
+        self._loose = {name for provider_id, name in held.items() if provider_id in loose}
+        for name in self._loose - self._lifted.keys():
+            self.queue.add(name)
+        problems: list[CagrpcError] = []
+        for status in ready:
+            try:
+                self._end(status, held)
+            except CagrpcError as error:  # others may do better
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _release_all(self, ready: Iterable[IncrementStatus], held: Mapping[str, str]) -> None:
+        """Nodes of all increments together. Every lifted taint wakes all pods, and those that fail, as their own node
+        is still held, lose their nomination for a moment: it must not be open to others then. So nodes are released as
+        fast as the API server takes them, those last whose pods the scheduler tries first: while lifting goes on, it
+        gets through the head of its queue only. Where pods without a place wait for room, a few nodes are released one
+        after the other."""
+        waiting = [
+            _Due(held[node.instance_id], status.id, node)
+            for status in ready
+            for node in status.held
+            if node.instance_id in held and held[node.instance_id] not in self._lifted
+            if not self._placement.expects(held[node.instance_id])
+        ]
+        begun = self._placement.begun({each.increment_id for each in waiting})
+        turns = {each.name: self._placement.turn(each.name) for each in waiting}
+        # Nodes for nobody come last, once all others are seen released: pods would go there instead.
+        nobodys = all(turn is None for turn in turns.values())
+        due = {
+            each.name: each
+            for each in waiting
+            if self._is_late(each) or (begun and (nobodys or turns[each.name] is not None))
+        }
+        order = sorted(due, key=lambda name: turns[name] or (0, 0.0), reverse=True)
+        self._begun = {name: at for name, at in self._begun.items() if name in due}
+        if len(order) <= FEW and not nobodys and self._placement.rivals():
+            now = self._clock()
+            order.sort(key=lambda name: self._begun.get(name, float("-inf")))  # one in trouble does not hold the others
+            order = order[:1] if now >= self._begun_at + APART_SECONDS else []
+            self._begun |= dict.fromkeys(order, now)
+            self._begun_at = now if order else self._begun_at
+        self._due = {name: due[name] for name in order}
+        for name in order:
+            self.queue.add(name)
+
+    def _release(self, name: str) -> float | None:
+        """Of the queue. After how many seconds to look again."""
+        each = self._due.get(name)
+        if name in self._lifted or (each is None and name not in self._loose):
+            return None
+        if each is not None and not (self._is_late(each) or self._placement.settled(each.increment_id, name)):
+            return AGAIN_SECONDS
+        surplus = each is not None and _only_expected(each.node) and self._placement.turn(name) is None
+        if each is None or not (surplus and self._delete(each.node)):
+            labels = {} if each is None else _labels(each.node)
+            lift(self._client, name, START_UP_TAINT, labels, index=self._view.held_at(name))
+        self._lifted[name] = self._clock()
+        return None
+
+    def _delete(self, node: IncrementNode) -> bool:
+        """Whether it was, rather than left to be scaled down."""
+        try:
+            self._fleet.delete_instances(node.node_group, [node.instance_id])
+        except FailedPrecondition:  # below the minimum of its group
+            return False
+        _log.info("instance %s is deleted: the pods that it is for were not created", node.instance_id)
+        return True
+
+    def _is_late(self, each: _Due) -> bool:
+        return self._clock() >= self._ready_since[each.increment_id] + PATIENCE_SECONDS
+
+    def _end(self, status: IncrementStatus, held: Mapping[str, str]) -> None:
+        """Tells the fleet once every node is released. Pods that are not bound yet keep their places."""
+        if any(held.get(node.instance_id, "") not in ("", *self._lifted) for node in status.held):
+            return
+        self._label([each for each in status.held if each.instance_id not in held and _labels(each)])
+        names = self._view.node_names()
+        known = {each.name: names[each.instance_id] for each in status.held if each.instance_id in names}
+        pods = {uid: known[each.name] for each in status.held if each.name in known for uid in each.pods}
+        self._places.registered(known, pods)
+        try:
+            self._fleet.release(status.id)
+        except FailedPrecondition as error:
+            _log.info("increment %s: rolled back while it was released: %s", status.id, error)
+            return
+        seconds = self._clock() - self._ready_since[status.id]
+        _log.info("increment %s: %d nodes released in %.1f s", status.id, len(status.held), seconds)
+
+    def _label(self, nodes: Iterable[IncrementNode]) -> None:
+        """Nodes that do not carry the taint: lifted before, or by others."""
+        due = [each for each in nodes if each.instance_id not in self._labelled]
+        names = self._view.node_names() if due else {}
+        known = {names[each.instance_id]: _labels(each) for each in due if each.instance_id in names}
+        in_parallel("label", lambda each: lift(self._client, each[0], START_UP_TAINT, each[1]), known.items(), _WORKERS)
+        self._labelled.update(each.instance_id for each in due)
+
+
+def _held_by_nobody(snapshot: FleetSnapshot, held: Mapping[str, str]) -> set[str]:
+    """Of the instances that `held` has, those that no increment in flight has and that run. One that the snapshot does
+    not list, or lists as failed or going, is not released: its increment may just have begun, or have been given up."""
+    loose = held.keys() - snapshot.held_instances
+    groups = {group for provider_id in loose if (group := snapshot.group_of_instance.get(provider_id)) is not None}
+    return {
+        instance.id
+        for group in groups
+        for instance in snapshot.groups[group].instances
+        if instance.id in loose and instance.state is InstanceState.RUNNING
+    }
+
+
+def _only_expected(node: IncrementNode) -> bool:
+    """Whether it is for pods only that were still to be created when it was planned."""
+    return bool(node.pods) and all(map(is_expected, node.pods))
+
+
+def _labels(node: IncrementNode) -> dict[str, str]:
+    """Of the ProvisioningRequests that it is for."""
+    return {booking_label(uid): BOOKED for uid in requests_among(node.pods)}
