@@ -31,16 +31,23 @@ class ClusterView:
         *,
         gang_label: str = DEFAULT_GANG_LABEL,
         schedulers: AbstractSet[str] = frozenset({DEFAULT_SCHEDULER}),
+        namespace: str = "cagrpc",
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         slack: Exclusion | None = None,
         expects: bool = False,
     ) -> None:
         """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers than these are
-        not planned. `slack` is for whom it holds no room; without it nothing is learnt for the slack. `expects`: pods
-        that workloads still have to create are among those that wait."""
+        not planned. `namespace` is cagrpc's own. `slack` is for whom it holds no room; without it nothing is learnt for
+        the slack. `expects`: pods that workloads still have to create are among those that wait."""
         self._model = ClusterModel(
-            gang_label=gang_label, schedulers=schedulers, clock=clock, now=now, slack=slack, expects=expects
+            gang_label=gang_label,
+            schedulers=schedulers,
+            namespace=namespace,
+            clock=clock,
+            now=now,
+            slack=slack,
+            expects=expects,
         )
         followed = self._model.followed
         self._reflectors = {each.resource.path: Reflector(client, each.resource, each.sink) for each in followed}

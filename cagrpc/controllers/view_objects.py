@@ -112,11 +112,13 @@ class Named(Generic[V]):
 class PodReader:
     """Not for several threads."""
 
-    def __init__(self, gang_label: str, schedulers: AbstractSet[str]) -> None:
-        """Pods for other schedulers than these are never planned."""
+    def __init__(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> None:
+        """Pods for other schedulers than these are never planned. `namespace` is cagrpc's own, where pause pods of the
+        slack are."""
         self._gang_label = gang_label
         self._schedulers = schedulers
-        self._decoder = PodDecoder(gang_label)
+        self.namespace = namespace
+        self._decoder = PodDecoder(gang_label, placeholders=False)
 
     def read(self, data: bytes) -> SeenPod:
         """Raises InvalidInput for bytes that are no v1.Pod."""
@@ -124,7 +126,7 @@ class PodReader:
         metadata, spec = message.metadata, message.spec
         owner = workload_of(metadata)
         daemon = owner.startswith("DaemonSet/")
-        pause_shape = metadata.annotations.get(SHAPE, "") if is_pause_pod(metadata.labels) else None
+        pause_shape = metadata.annotations.get(SHAPE, "") if is_pause_pod(message, self.namespace) else None
         stays = not daemon and pause_shape is None and not metadata.HasField("deletionTimestamp")
         said = mark(metadata.annotations) if stays and message.status.phase not in ("Succeeded", "Failed") else None
         node = spec.nodeName or (_meant_for(spec) if daemon else "")
@@ -139,16 +141,16 @@ class PodReader:
         try:
             pod = self._decoder.read(message)
         except UnreadablePod as error:
-            pod, warning = unread(data, self._gang_label), str(error)
+            pod, warning = unread(data, self._gang_label, placeholders=False), str(error)
             stage = None if stage is Stage.WAITING else stage
-        if pod.placeholder or (pod.consumer and stage in (Stage.WAITING, Stage.HELD_BACK)):
+        if pod.consumer and stage in (Stage.WAITING, Stage.HELD_BACK):
             stage = None
         if pause_shape is not None:
             stage = None  # it gives way to whatever comes
             gone = message.status.phase in ("Succeeded", "Failed") or metadata.HasField("deletionTimestamp")
             node = "" if gone else node
         ref = PodRef(metadata.uid, metadata.namespace, metadata.name, pod.created_at_seconds, owner)
-        pending = _pending(ref, message) if waits and pause_shape is None and not pod.placeholder else None
+        pending = _pending(ref, message) if waits and pause_shape is None else None
         by_others = pending is not None and not pending.nominated_by_us
         nominated = message.status.nominatedNodeName if stage is Stage.WAITING and by_others else ""
         return SeenPod(

@@ -15,7 +15,7 @@ from cagrpc.wire.messages import known, packed, parse, plain
 from cagrpc.wire.pods import ADDED_BY_ADMISSION, NOWHERE, Pod, PodDecoder, daemon, pod_spec
 from cagrpc.wire.resources import Problems, amounts
 from cagrpc.wire.selectors import Identity
-from cagrpc.wire.slack import Mark, mark
+from cagrpc.wire.slack import PLACEHOLDER, Mark, mark
 from solver.model import PODS, PodSpec
 
 V = TypeVar("V")
@@ -204,6 +204,8 @@ class WorkloadReader:
         members of gangs, pods with gates or of Kueue, consumers of ProvisioningRequests, pods of other schedulers."""
         pod = _first_pod(metadata, template)
         if any(label in pod.metadata.labels for label in _KUEUE):
+            return None
+        if pod.metadata.namespace == self._pods.namespace and PLACEHOLDER in pod.metadata.labels:  # the slack's own
             return None
         for key in ADDED_BY_ADMISSION:
             if not any(each.key == key or not each.key for each in pod.spec.tolerations):

@@ -30,7 +30,7 @@ from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
 from cagrpc.wire.resources import Problems, effective_requests, members, strings
 from cagrpc.wire.selectors import DEFAULT_NAMESPACE, Identity, Sight, selectors_of
-from cagrpc.wire.slack import is_pause_pod
+from cagrpc.wire.slack import PLACEHOLDER as PAUSE_POD
 from solver.model import Labels, PodSet, PodSpec, TaintEffect, Toleration
 
 K = TypeVar("K")
@@ -149,11 +149,15 @@ class PodDecoder:
     """v1.Pod bytes to pods. Specs that differ only in what planning does not read are converted once: thousands of
     replicas cost little more than their workload. Not for several threads."""
 
-    def __init__(self, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True) -> None:
+    def __init__(
+        self, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True, placeholders: bool = True
+    ) -> None:
         """`gang_label` is the key of the label that names a pod's gang. Where nothing is known of ProvisioningRequests
-        (`consuming` is false) the pods of one are a gang."""
+        (`consuming` is false) the pods of one are a gang. `placeholders`: what a pod says of itself may make it one, as
+        in what CA offers, which has pods that it only imagines."""
         self._gang_label = gang_label
         self._consuming = consuming
+        self._placeholders = placeholders
         self._specs: dict[bytes, PodSpec] = {}
         # Of specs that mean something else for another pod: which of the pod's own labels they read, and the meanings.
         self._own_keys: dict[bytes, tuple[str, ...]] = {}
@@ -167,7 +171,7 @@ class PodDecoder:
         """The same of a message, which loses all that says nothing of where the pod fits."""
         spec, labels = message.spec, message.metadata.labels
         own = {key: labels[key] for key in labels}
-        who = _pod(message, own, self._gang_label, self._consuming)
+        who = _pod(message, own, self._gang_label, self._consuming, self._placeholders)
         for name in _NOTHING_OF_PLACES:
             spec.ClearField(name)
         _discard_unknown_fields(spec)
@@ -211,24 +215,26 @@ NOWHERE = PodSpec(affinity=())
 """A spec that no node can serve: node affinity is required, and there is no term that a node could match."""
 
 
-def unread(data: bytes, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True) -> Pod:
+def unread(
+    data: bytes, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True, placeholders: bool = True
+) -> Pod:
     """Who a pod is, with the spec `NOWHERE`: for one whose own cannot be read, or not in time. Bytes that are no v1.Pod
     are a pod too, known by their digest."""
     try:
         message = parse(kubernetes_pb2.Pod, data)
-        return _pod(message, message.metadata.labels, gang_label, consuming)
+        return _pod(message, message.metadata.labels, gang_label, consuming, placeholders)
     except InvalidInput:
         name = f"malformed/{sha256(data).hexdigest()[:16]}"
         return Pod(name, name, NOWHERE)
 
 
-def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming: bool) -> Pod:
+def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming: bool, placeholders: bool) -> Pod:
     """Who a pod is, with the spec `NOWHERE`."""
     metadata, scheduling_group = message.metadata, message.spec.schedulingGroup.podGroupName
     name, annotations = _name(message), metadata.annotations
     problems: Problems = []
     namespace = metadata.namespace or DEFAULT_NAMESPACE
-    placeholder = is_placeholder(annotations) or is_pause_pod(labels)
+    placeholder = placeholders and (is_placeholder(annotations) or labels.get(PAUSE_POD) == "true")
     # CA asks with pods of its own making for requests that it serves itself, and gives them their names as UIDs
     # (upstream: provisioningrequest/pods): those are what is demanded.
     consuming = consuming and metadata.uid != name

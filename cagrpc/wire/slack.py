@@ -6,14 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cagrpc.wire.gen import kubernetes_pb2
+
 MIRROR = "slack.cagrpc.io/mirror"
 """Annotation of a pod or workload: room is kept for so many more of its pods ([S7]); empty and "true" are one."""
 EXCLUDE = "slack.cagrpc.io/exclude"
 """Annotation of a pod or workload: with "true" no room is kept for the size of its pods ([R6])."""
 PLACEHOLDER = "slack.cagrpc.io/placeholder"
-"""Label of the pause pods of the carrier `pods`, with "true": they give way, and are nobody's demand."""
+"""Label of the pause pods of the carrier `pods`, with "true". Anybody may set it: see `is_pause_pod`."""
 SHAPE = "slack.cagrpc.io/shape"
 """Annotation of the same: the name of the shape (`SlackShape.name`) that the pod stands for."""
+
+PRIORITY_CLASS, PRIORITY = "cagrpc-slack", -10
+"""Of pause pods, below every pod of people's; CA ignores pods below -10 (`--expendable-pods-priority-cutoff`), not
+those at it."""
 
 MOST_MIRRORS = 1000
 """Of one workload; a larger number is taken for a mistake."""
@@ -45,5 +51,13 @@ def mark(annotations: Mapping[str, str]) -> Mark | None:
     return Mark(0, excluded, f'annotation {MIRROR}: found "{text:.60}", expected a whole number up to {MOST_MIRRORS}')
 
 
-def is_pause_pod(labels: Mapping[str, str]) -> bool:
-    return labels.get(PLACEHOLDER) == "true"
+def is_pause_pod(pod: kubernetes_pb2.Pod, namespace: str) -> bool:
+    """Whether it is a pause pod of the slack in this namespace, which gives way and is nobody's demand. Whoever may
+    create a pod may label it so: it is one by its namespace, owner and priority together."""
+    metadata = pod.metadata
+    return (
+        metadata.labels.get(PLACEHOLDER) == "true"
+        and metadata.namespace == namespace
+        and (pod.spec.priorityClassName, pod.spec.priority) == (PRIORITY_CLASS, PRIORITY)
+        and any(owner.controller and owner.kind == "ReplicaSet" for owner in metadata.ownerReferences)
+    )

@@ -51,7 +51,6 @@ def test_pods_that_planning_cannot_tell_apart_wait_together_oldest_first() -> No
         pod(priority=-11),
         pod(schedulingGates=[kubernetes_pb2.PodSchedulingGate(name="g")]),
         pod(owner="DaemonSet"),
-        pod(annotations={"podType": "capacityBufferFakePod"}),
         pod(node="n1"),
     ],
 )

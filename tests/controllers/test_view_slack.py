@@ -14,7 +14,7 @@ from cagrpc.controllers.state import SlackSeen
 from cagrpc.controllers.view_model import DEPLOYMENTS
 from cagrpc.controllers.view_model import PODS as PODS_PATH
 from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.slack import EXCLUDE, MIRROR, PLACEHOLDER, SHAPE
+from cagrpc.wire.slack import EXCLUDE, MIRROR, PLACEHOLDER, PRIORITY, PRIORITY_CLASS, SHAPE
 from solver.model import Operator, PodSelector, Requirement
 from tests.controllers.view_build import JOBS, REPLICA_SETS, STATEFUL_SETS, Fed, apart, node, pod
 
@@ -199,7 +199,7 @@ def test_pause_pods_give_way() -> None:
     """They are no demand, and no room is taken by them; where they are is known."""
     fed = Fed(NOBODY)
     fed.nodes(node("n1", "8"), node("n2", "8"))
-    marks: dict[str, Any] = {"labels": {PLACEHOLDER: "true"}, "annotations": {SHAPE: "web/share"}}
+    marks = pause()
     fed.put(*(pod(f"pause-{n}", "2", node="n1", **marks) for n in range(3)), pod("pause-3", "2", node="n2", **marks))
     fed.put(pod("waits", "2", **marks), pod("goes", "2", node="n2", deleting=True, **marks))
     fed.put(pod("done", "2", node="n2", phase="Failed", **marks))
@@ -214,6 +214,45 @@ def test_pause_pods_give_way() -> None:
     assert fed.state().slack.pause_pods == {"web/share": {"n2": 1}}
 
 
+def pause(**other: Any) -> dict[str, Any]:
+    """What makes a pod a pause pod."""
+    marks: dict[str, Any] = {"labels": {PLACEHOLDER: "true"}, "annotations": {SHAPE: "web/share"}}
+    ours = {
+        **marks,
+        "namespace": "cagrpc",
+        "owner": "ReplicaSet",
+        "priorityClassName": PRIORITY_CLASS,
+        "priority": PRIORITY,
+    }
+    return {**ours, **other}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"namespace": "shop"}, {"owner": "StatefulSet"}, {"owner": ""}, {"priority": 0}, {"priorityClassName": ""}],
+    ids=str,
+)
+def test_nobody_elses_pod_is_a_pause_pod(other: dict[str, Any]) -> None:
+    """Whoever may create a pod may label it; it takes room and waits like any other."""
+    fed = Fed(NOBODY)
+    fed.nodes(node("n1", "8"))
+    fed.put(pod("runs", "2", node="n1", **pause(**other)), pod("waits", "3", **pause(**other)))
+    state = fed.state()
+    assert state.slack.pause_pods == {}
+    assert fed.free()["cpu"] == 6000
+    assert [each.pod_set.count for each in state.waiting] == [1]
+
+
+def test_a_pod_that_says_it_is_the_autoscalers_fake_counts() -> None:
+    """Those are in what the autoscaler offers, never in a cluster."""
+    fed = Fed(NOBODY)
+    fed.nodes(node("n1", "8"))
+    fake = {"podType": "capacityBufferFakePod"}
+    fed.put(pod("runs", "2", node="n1", annotations=fake), pod("waits", "3", annotations=fake))
+    assert fed.free()["cpu"] == 6000
+    assert [each.pod_set.count for each in fed.state().waiting] == [1]
+
+
 OWNERS = ("", "ReplicaSet/x-1", "ReplicaSet/x-2", "StatefulSet/s")
 marks = st.sampled_from(({}, {MIRROR: "2"}, {EXCLUDE: "true"}, {MIRROR: "", EXCLUDE: "true"}, {MIRROR: "?"}))
 
@@ -221,16 +260,18 @@ marks = st.sampled_from(({}, {MIRROR: "2"}, {EXCLUDE: "true"}, {MIRROR: "", EXCL
 @st.composite
 def pods(draw: st.DrawFn) -> kubernetes_pb2.Pod:
     owner = draw(st.sampled_from(OWNERS))
-    pause = draw(st.integers(0, 5)) == 0
+    paused = draw(st.integers(0, 5)) == 0
     annotations = draw(marks)
+    pause_priority: dict[str, Any] = {"priorityClassName": PRIORITY_CLASS, "priority": PRIORITY}
     return pod(
         draw(st.sampled_from("abcd")),
         draw(st.sampled_from(("1", "2", "many"))),
         node=draw(st.sampled_from(("", "n1"))),
         phase=draw(st.sampled_from(("", "", "Succeeded"))),
-        labels={"app": draw(st.sampled_from(("web", "db"))), **({PLACEHOLDER: "true"} if pause else {})},
-        annotations={**annotations, **({SHAPE: "t/share"} if pause else {})},
-        namespace=draw(st.sampled_from(("default", "shop"))),
+        labels={"app": draw(st.sampled_from(("web", "db"))), **({PLACEHOLDER: "true"} if paused else {})},
+        annotations={**annotations, **({SHAPE: "t/share"} if paused else {})},
+        namespace=draw(st.sampled_from(("default", "shop", "cagrpc"))),
+        **(pause_priority if paused else {}),
         owner=owner.partition("/")[0],
         owner_name=owner.partition("/")[2] or "owner",
         **draw(st.sampled_from(({}, apart("web")))),

@@ -29,6 +29,7 @@ class Fed:
         self.model = ClusterModel(
             gang_label=DEFAULT_GANG_LABEL,
             schedulers={"default-scheduler"},
+            namespace="cagrpc",
             clock=lambda: self.time,
             now=lambda: NOW,
             slack=slack,

@@ -148,14 +148,15 @@ class Live:
         try:
             wait_for(lambda: self._alive() and bool(condition()), what, seconds=seconds)
         except AssertionError as error:
-            error.add_note(self._what_it_says())
+            error.add_note(self.what_it_says())
             raise
 
     def _alive(self) -> bool:
         assert self.serving.process.poll() is None, "it has ended"
         return True
 
-    def _what_it_says(self) -> str:
+    def what_it_says(self) -> str:
+        """For whoever reads why a test failed."""
         lines = [f"pools {self.pools()}, held {self.held()}", *self.serving.log().splitlines()[-LOG_LINES_SHOWN:]]
         if self.serving.process.poll() is None:
             lines += [f"{page}: {self.serving.get(page)}" for page in ("/status", "/increments", "/plans", "/slack")]
@@ -174,5 +175,5 @@ class Live:
     def assert_nothing_wasted(self, nodes: int) -> None:
         """So many nodes were ever ordered, all of them are there, and each has pods."""
         found = {node["metadata"]["name"] for node in self.nodes()}
-        assert (self.ordered(), len(found)) == (nodes, nodes)
-        assert {pod["spec"].get("nodeName") for pod in self.cluster.pods()} == found
+        assert (self.ordered(), len(found)) == (nodes, nodes), self.what_it_says()
+        assert {pod["spec"].get("nodeName") for pod in self.cluster.pods()} == found, self.what_it_says()

@@ -10,11 +10,12 @@ import pytest
 
 from cagrpc.controllers.slack.carriers import CHOOSE_SECONDS, Switching
 from cagrpc.controllers.slack.model import Carrier, SlackState
-from cagrpc.controllers.slack.objects import PRIORITY_CLASS, STRATEGY, Place
+from cagrpc.controllers.slack.objects import STRATEGY, Place
 from cagrpc.controllers.slack.written import LOOK_SECONDS, Buffers, PausePods
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client import Client
 from cagrpc.wire import capacity_buffers
+from cagrpc.wire.slack import PRIORITY_CLASS
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.slack_model import Role, SlackShape, Wanted
 from tests.controlplane import slack

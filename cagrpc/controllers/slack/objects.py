@@ -17,13 +17,11 @@ from typing import Any, NamedTuple
 
 from cagrpc.wire import capacity_buffers
 from cagrpc.wire.pod_bodies import pod_body
-from cagrpc.wire.slack import PLACEHOLDER, SHAPE
+from cagrpc.wire.slack import PLACEHOLDER, PRIORITY, PRIORITY_CLASS, SHAPE
 from solver.slack_model import SlackShape
 
 STRATEGY = "slack.cagrpc.io/placeholders"
 """In the `spec` of our CapacityBuffers: nobody else answers for these."""
-PRIORITY_CLASS, PRIORITY = "cagrpc-slack", -10
-"""Below every pod of people's; CA ignores pods below -10 (`--expendable-pods-priority-cutoff`), not those at it."""
 SELECTOR = f"{PLACEHOLDER}=true"
 """Finds all objects of ours, and their pods."""
 

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from cagrpc.controllers.slack import buffers, pause
 from cagrpc.controllers.slack.model import SlackState
-from cagrpc.controllers.slack.objects import PRIORITY_CLASS, SELECTOR, Next, Object, Place, Verb, Write
+from cagrpc.controllers.slack.objects import SELECTOR, Next, Object, Place, Verb, Write
 from cagrpc.errors import NotFound, Unavailable
+from cagrpc.wire.slack import PRIORITY_CLASS
 from solver.slack_model import Placement, SlackShape
 
 LOOK_SECONDS = 10.0
