@@ -61,7 +61,7 @@ class Process:
 
 
 def wait_for(
-    condition: Callable[[], bool], what: str, *, seconds: float = 60.0, process: Process | None = None
+    condition: Callable[[], bool], what: str, *, seconds: float = 120.0, process: Process | None = None
 ) -> None:
     """Until the condition holds. Fails, naming `what` was waited for, after `seconds` or when `process` has ended.
 
