@@ -3,7 +3,7 @@ and nothing beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,7 @@ def test_its_requests_do_not_queue_with_everybodys(deployed: Cluster) -> None:
     others = deployed.plane.api_of_service_account(deployed.namespace, "default")
 
     def level(api: Api, method: str, path: str, body: Any = None) -> tuple[str, str]:
+        headers: Mapping[str, str]
         try:
             headers = api.answer(method, path, body).headers
         except Refused as refused:

@@ -3,7 +3,7 @@ deploy/ has to give."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -69,13 +69,17 @@ def ours(fenced: Cluster) -> Iterator[Api]:
     api = fenced.plane.api_of_service_account("cagrpc", "cagrpc")
     create_simulated(fenced.admin)
     fenced.create_pod("probe", {"cpu": "1"})
-    probes = (  # the API server takes a moment to know of a policy; one for each
-        lambda: patched(api, f"{NODES}/{REAL}", {"metadata": {"labels": {"probe": "x"}}}, dry=True),
-        lambda: api.answer("DELETE", f"{NODES}/{REAL}", query={"dryRun": "All"}),
-        lambda: api.answer("DELETE", fenced.path("pods", "probe"), query={"dryRun": "All"}),
+    probes: tuple[tuple[str, str, Any], ...] = (
+        ("PATCH", f"{NODES}/{REAL}", {"metadata": {"labels": {"team": "ours"}}}),
+        ("DELETE", f"{NODES}/{REAL}", None),
+        ("DELETE", fenced.path("pods", "probe"), None),
     )
-    for probe in probes:
-        wait_for(lambda probe=probe: refusal(probe), "the policies are in force")  # type: ignore[misc]
+
+    def in_force() -> bool:  # the API server takes a moment to know of a policy
+        dry = {"dryRun": "All"}
+        return all(refusal(api.answer, method, path, body, kind=MERGE, query=dry) for method, path, body in probes)
+
+    wait_for(in_force, "the policies are in force")
     yield api
     api.close()
 
@@ -88,10 +92,10 @@ def patched(api: Api, path: str, body: Any, kind: str = MERGE, *, dry: bool = Fa
     api.answer("PATCH", path, body, kind=kind, query={"dryRun": "All"} if dry else None)
 
 
-def refusal(request: Any) -> str:
+def refusal(request: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     """What a policy says; empty where the request was done."""
     try:
-        request()
+        request(*arguments, **options)
     except Refused as refused:
         if refused.status != 422 or "ValidatingAdmissionPolicy" not in str(refused):
             raise
@@ -119,26 +123,27 @@ def test_what_the_server_writes_on_nodes_passes(fenced: Cluster, ours: Api) -> N
 
 def test_nothing_else_of_a_node_can_be_changed(ours: Api) -> None:
     for body, named in FORBIDDEN:
-        assert named in refusal(lambda body=body: patched(ours, f"{NODES}/{REAL}", body)), body  # type: ignore[misc]
+        assert named in refusal(patched, ours, f"{NODES}/{REAL}", body), body
 
 
 def test_an_annotation_that_somebody_else_set_stays(fenced: Cluster, ours: Api) -> None:
     fenced.admin.merge(f"{NODES}/{REAL}", {"metadata": {"annotations": {SCALE_DOWN_DISABLED: "true"}}})
     for key, value in ((SCALE_DOWN_DISABLED, None), (SCALE_DOWN_DISABLED, "false"), (SCALE_DOWN_DISABLED_BY_US, "a")):
         body = {"metadata": {"annotations": {key: value}}}
-        assert "somebody else" in refusal(lambda body=body: patched(ours, f"{NODES}/{REAL}", body))  # type: ignore[misc]
+        assert "somebody else" in refusal(patched, ours, f"{NODES}/{REAL}", body)
 
 
 def test_only_simulated_nodes_are_made_up_and_played(fenced: Cluster, ours: Api) -> None:
-    for request in (
-        lambda: ours.create(NODES, {"metadata": {"name": "another"}}),
-        lambda: ours.create(NODES, {**NEW_NODE, "metadata": {**NEW_NODE["metadata"], "name": "another"}}),
-        lambda: ours.delete(f"{NODES}/{REAL}"),
-        lambda: patched(ours, f"{NODES}/{REAL}/status", ready_again(0.0), STRATEGIC),
+    another = {**NEW_NODE, "metadata": {**NEW_NODE["metadata"], "name": "another"}}  # with the providerID of the first
+    for refused in (
+        refusal(ours.create, NODES, {"metadata": {"name": "another"}}),
+        refusal(ours.create, NODES, another),
+        refusal(ours.delete, f"{NODES}/{REAL}"),
+        refusal(patched, ours, f"{NODES}/{REAL}/status", ready_again(0.0), STRATEGIC),
     ):
-        assert "simulated Nodes only" in refusal(request)
-    assert not refusal(lambda: patched(ours, f"{NODES}/{MADE_UP}/status", ready_again(0.0), STRATEGIC))
-    assert not refusal(lambda: patched(ours, f"{NODES}/{MADE_UP}", {"spec": {"unschedulable": True}}))
+        assert "simulated Nodes only" in refused
+    assert not refusal(patched, ours, f"{NODES}/{MADE_UP}/status", ready_again(0.0), STRATEGIC)
+    assert not refusal(patched, ours, f"{NODES}/{MADE_UP}", {"spec": {"unschedulable": True}})
     not_ready = ready_again(0.0)
     not_ready["status"]["conditions"][0]["status"] = "False"
     patched(fenced.admin, f"{NODES}/{MADE_UP}/status", not_ready, STRATEGIC)
@@ -148,11 +153,9 @@ def test_only_simulated_nodes_are_made_up_and_played(fenced: Cluster, ours: Api)
         assert lift(client, MADE_UP, NOT_READY_TAINT)
     finally:
         client.close()
-    assert "not team" in refusal(
-        lambda: patched(ours, f"{NODES}/{MADE_UP}", {"metadata": {"labels": {"team": "ours"}}})
-    )
-    assert not refusal(lambda: ours.delete(f"{NODES}/{MADE_UP}"))
-    assert not refusal(lambda: create_simulated(ours))
+    assert "not team" in refusal(patched, ours, f"{NODES}/{MADE_UP}", {"metadata": {"labels": {"team": "ours"}}})
+    assert not refusal(ours.delete, f"{NODES}/{MADE_UP}")
+    assert not refusal(create_simulated, ours)
 
 
 def nominate(pods: Api, path: str, node: str) -> None:
@@ -167,36 +170,30 @@ def test_of_pods_only_nominations_are_written(fenced: Cluster, ours: Api, *, sim
     waits, bound = (fenced.path("pods", f"{name}/status") for name in ("waits", "bound"))
     if not simulates:
         remove(fenced.admin, "rbac-simulated-nodes.yaml")
-        wait_for(
-            lambda: refusal(lambda: patched(ours, bound, {"status": {"reason": "a"}}, dry=True)), "the right is gone"
-        )
-    assert not refusal(lambda: nominate(ours, waits, REAL))
-    assert not refusal(
-        lambda: patched(ours, waits, [{"op": "remove", "path": "/status/nominatedNodeName"}], JSON_PATCH)
-    )
-    for body in ({"phase": "Running"}, {"conditions": []}, {"podIP": "10.0.0.1"}, {"reason": "ours"}):
-        found = refusal(lambda body=body: patched(ours, waits, {"status": body}))  # type: ignore[misc]
-        assert f"not status.{next(iter(body))}" in found
-    for path in (waits, bound):
-        for what in ("labels", "annotations"):
-            body = {"metadata": {what: {"team": "ours"}}}
-            assert f"metadata.{what}" in refusal(lambda p=path, b=body: patched(ours, p, b))  # type: ignore[misc]
-        assert "metadata.finalizers" in refusal(
-            lambda path=path: patched(ours, path, {"metadata": {"finalizers": ["example.com/ours"]}})  # type: ignore[misc]
-        )
+        told = {"status": {"reason": "a"}}
+        wait_for(lambda: bool(refusal(patched, ours, bound, told, dry=True)), "the right is gone")
+    assert not refusal(nominate, ours, waits, REAL)
+    assert not refusal(patched, ours, waits, [{"op": "remove", "path": "/status/nominatedNodeName"}], JSON_PATCH)
+    statuses: dict[str, Any] = {"phase": "Running", "conditions": [], "podIP": "10.0.0.1", "reason": "ours"}
+    for field, value in statuses.items():
+        assert f"not status.{field}" in refusal(patched, ours, waits, {"status": {field: value}})
+    metadata: dict[str, Any] = {"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["example.com/ours"]}
+    for field, value in metadata.items():
+        for path in (waits, bound):
+            assert f"metadata.{field}" in refusal(patched, ours, path, {"metadata": {field: value}})
     found = fenced.admin.get(fenced.path("pods", "bound"))
     uid, version = found["metadata"]["uid"], int(found["metadata"]["resourceVersion"])
     started = Containers(("main",))
     pod = BoundPod(uid, fenced.namespace, "bound", MADE_UP, Stage.WAITING, version, containers=started)
-    for told in (running(pod, 0.0), stopped(pod)):
-        assert bool(refusal(lambda told=told: patched(ours, bound, told, STRATEGIC))) is not simulates  # type: ignore[misc]
+    for kubelet_told in (running(pod, 0.0), stopped(pod)):
+        assert bool(refusal(patched, ours, bound, kubelet_told, STRATEGIC)) is not simulates
 
 
 def test_only_bound_pods_are_deleted(fenced: Cluster, ours: Api) -> None:
     fenced.create_pod("waits", {"cpu": "1"}, nodeSelector={"nobody": "has"})
     fenced.create_pod("bound", {"cpu": "1"}, nodeName=MADE_UP)
-    assert "bound pods only" in refusal(lambda: ours.delete(fenced.path("pods", "waits"), gracePeriodSeconds=0))
-    assert not refusal(lambda: ours.delete(fenced.path("pods", "bound"), gracePeriodSeconds=0))
+    assert "bound pods only" in refusal(ours.delete, fenced.path("pods", "waits"), gracePeriodSeconds=0)
+    assert not refusal(ours.delete, fenced.path("pods", "bound"), gracePeriodSeconds=0)
 
 
 def test_others_are_not_held_to_it(fenced: Cluster, ours: Api) -> None:
