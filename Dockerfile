@@ -1,5 +1,7 @@
 # The environment is made in the first stage and taken over whole: the image holds it and nothing of its making.
-FROM python:3.11-slim AS builder
+# By its digest, so that nobody can change it below us; `make digests` takes the newest.
+ARG BASE=python:3.11-slim@sha256:9534e5a8e315485d4061ed659af0fd78a284c015f9b73661b41d6bab25604534
+FROM ${BASE} AS builder
 WORKDIR /src
 RUN python -m venv /opt/cagrpc
 COPY requirements.lock ./
@@ -12,7 +14,7 @@ COPY cagrpc cagrpc
 RUN /opt/cagrpc/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 RUN mkdir -p /var/lib/cagrpc
 
-FROM python:3.11-slim
+FROM ${BASE}
 COPY --from=builder /opt/cagrpc /opt/cagrpc
 # journal, simulated fleet and development certificates; 65532 is the usual id of nobody in particular
 COPY --from=builder --chown=65532:65532 /var/lib/cagrpc /var/lib/cagrpc

@@ -16,7 +16,7 @@ RUNTIME := $(VENV)/.stamp-runtime
 DEVELOPMENT := $(VENV)/.stamp-development
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test lint format bench lock clean
+.PHONY: help venv run test lint format bench lock sbom audit digests clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -53,6 +53,16 @@ LOCK := CUSTOM_COMPILE_COMMAND='make lock' env -u PIP_FIND_LINKS -u PIP_INDEX_UR
 lock: $(DEVELOPMENT) ## make the lock files anew from pyproject.toml
 	$(LOCK) --output-file requirements.lock pyproject.toml
 	$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+
+sbom: $(DEVELOPMENT) ## what requirements.lock installs, with licences, as CycloneDX in build/sbom.json; fails on a licence not allowed
+	$(BIN)/python tools/sbom.py
+
+# A project that cannot be looked up fails as well (--strict): without the network nothing is ever found. Hashes are pip's to check.
+audit: $(DEVELOPMENT) ## known vulnerabilities of what the lock files pin; asks osv.dev, so it is for releases and not for `make test`
+	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements.lock -r requirements-dev.lock
+
+digests: $(RUNTIME) ## pin images by their newest digests (IMAGE=registry/cagrpc:TAG: the pushed one too); needs docker buildx
+	$(BIN)/python tools/digests.py $(IMAGE)
 
 clean: ## remove the environment and everything made
 	rm -rf $(VENV) $(STATE_DIR) build dist *.egg-info cagrpc/wire/gen .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

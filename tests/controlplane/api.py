@@ -12,9 +12,10 @@ import urllib3
 
 
 class Refused(Exception):  # noqa: N818 - named for what happened
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str]) -> None:
         super().__init__(f"{status}: {message}")
         self.status = status
+        self.headers = headers
 
 
 class Api:
@@ -66,14 +67,27 @@ class Api:
         kind: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> Any:
+        answer = self.answer(method, path, body, kind=kind, query=query)
+        text = answer.data.decode()
+        return json.loads(text) if "json" in answer.headers.get("Content-Type", "") else text
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        kind: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """With its headers."""
         url = f"{self._server}{path}?{urlencode(query)}" if query else self._server + path
         content = None if body is None else json.dumps(body).encode()
         headers = {**self._headers, "Content-Type": kind}
         answer = self._pool.request(method, url, body=content, headers=headers)
-        text = answer.data.decode()
         if answer.status >= 400:
-            raise Refused(answer.status, text)
-        return json.loads(text) if "json" in answer.headers.get("Content-Type", "") else text
+            raise Refused(answer.status, answer.data.decode(), answer.headers)
+        return answer
 
     def close(self) -> None:
         self._pool.clear()

@@ -19,9 +19,13 @@ _REMOVED = (
     "ClusterRoleBinding",
     "CustomResourceDefinition",
     "Deployment",
+    "FlowSchema",
+    "NetworkPolicy",
     "PriorityClass",
     "Role",
     "RoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
 )
 JOURNAL = ("/apis/cagrpc.io/v1alpha1/increments", "/apis/cagrpc.io/v1alpha1/fleetrecords")
 

@@ -103,11 +103,18 @@ class ControlPlane:
 
     def kubeconfig_of_service_account(self, namespace: str, name: str) -> Path:
         """With a token that the API server issues, as a pod would have; the ServiceAccount must exist."""
+        return self._kubeconfig(f"{namespace}-{name}", {"token": self._token_of(namespace, name)})
+
+    def api_of_service_account(self, namespace: str, name: str) -> Api:
+        """The same, to be closed by who asked for it."""
+        return Api(self.server, self.directory / "ca.crt", self._token_of(namespace, name))
+
+    def _token_of(self, namespace: str, name: str) -> str:
         answer = self.admin.create(
             f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
             {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}},
         )
-        return self._kubeconfig(f"{namespace}-{name}", {"token": answer["status"]["token"]})
+        return str(answer["status"]["token"])
 
     def kubeconfig_by_certificate(self) -> Path:
         """Of the user `cluster-autoscaler`, who shows a client certificate and may do nothing."""

@@ -3,16 +3,18 @@ and nothing beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import urllib3
 
 from cagrpc.config.load import load_settings
 from cagrpc.controllers.requests.store import Store
 from cagrpc.controllers.settings import JournalKind
 from cagrpc.controllers.slack.model import SlackState
-from cagrpc.controllers.slack.objects import Place
+from cagrpc.controllers.slack.objects import Place, replica_set_body
 from cagrpc.controllers.slack.record import SlackObject
 from cagrpc.controllers.slack.written import Buffers, PausePods
 from cagrpc.errors import Unavailable
@@ -23,16 +25,18 @@ from cagrpc.wire.provisioning import request_path, status_patch
 from solver.model import PodSpec
 from solver.slack_model import Role, SlackShape, Wanted
 from tests.controlplane import slack
-from tests.controlplane.api import Api
+from tests.controlplane.api import Api, Refused
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents, install_crds, remove_crds
+from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents, install_crds, remove, remove_crds
 from tests.controlplane.live import Live, group
 from tests.controlplane.plane import User
 from tests.controlplane.processes import wait_for
 from tests.kube.test_journal import BEFORE, CHANGES, told
 
 OPTIONAL = ("rbac-simulated-nodes.yaml", "rbac-kueue.yaml", "slack.yaml")
+FENCES = ("policies.yaml", "flow-schemas.yaml", "network-policy.yaml")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+PODS = "/api/v1/namespaces/cagrpc/pods"
 
 
 @pytest.fixture
@@ -44,15 +48,7 @@ def deployed(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
     clear_journal(cluster.admin)
     # Its pod waits for a node, and other tests' planners would serve it.
-    cluster.admin.delete("/apis/apps/v1/namespaces/cagrpc/deployments", propagationPolicy="Foreground")
-    wait_for(lambda: not cluster.admin.any("/api/v1/namespaces/cagrpc/pods"), "its pods are gone")
-    for name in ("rbac.yaml", *OPTIONAL):
-        for document in documents(name):
-            kind, metadata = document["kind"], document["metadata"]
-            if kind.startswith("Cluster"):
-                cluster.admin.delete(f"{RBAC}/{kind.lower()}s/{metadata['name']}")
-            elif kind in ("Role", "RoleBinding"):
-                cluster.admin.delete(f"{RBAC}/namespaces/{metadata['namespace']}/{kind.lower()}s/{metadata['name']}")
+    remove(cluster.admin, "rbac.yaml", *OPTIONAL, *FENCES, "cagrpc.yaml")
 
 
 @pytest.fixture
@@ -64,16 +60,80 @@ def client(deployed: Cluster) -> Iterator[Client]:
 
 
 def test_the_api_server_takes_every_object(deployed: Cluster) -> None:
-    for name in (*OPTIONAL, "cagrpc.yaml"):
+    for name in (*OPTIONAL, *FENCES, "cagrpc.yaml"):
         for document in documents(name):
             apply(deployed.admin, document)
-    (deployment,) = [found for found in documents("cagrpc.yaml") if found["kind"] == "Deployment"]
-    pod = {"metadata": {"name": "as-deployed", "namespace": "cagrpc"}, "spec": deployment["spec"]["template"]["spec"]}
-    # What the strictest of the Pod Security Standards finds in it would be told here.
-    deployed.admin.merge(
-        "/api/v1/namespaces/cagrpc", {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
-    )
-    deployed.admin.ask("POST", "/api/v1/namespaces/cagrpc/pods", pod, query={"dryRun": "All"})
+
+
+def test_all_pods_are_restricted_ones(deployed: Cluster) -> None:
+    """By the strictest of the Pod Security Standards, to which the API server holds the namespace."""
+    unsafe = {"containers": [{"name": "main", "image": "example.com/none"}]}
+    with pytest.raises(Refused, match="violates PodSecurity"):
+        _dry_run(deployed.admin, unsafe)
+    templates = [
+        each["spec"]["template"]
+        for each in (*documents("cagrpc.yaml"), *documents("ca.yaml"))
+        if "template" in each.get("spec", {})
+    ]
+    assert len(templates) == 2
+    apply(deployed.admin, next(each for each in documents("slack.yaml") if each["kind"] == "PriorityClass"))
+    for document in documents("ca.yaml"):
+        if document["kind"] == "ServiceAccount":
+            apply(deployed.admin, document)
+    place = Place("cagrpc", "example.com/pause", {})
+    shape = SlackShape("t/fixed/a", Role.FIXED, PodSpec((("cpu", 100),)), 1, "as the test says")
+    templates.append(replica_set_body(shape, place)["spec"]["template"])
+    for template in templates:
+        answer = _dry_run(deployed.admin, template["spec"])
+        assert answer.headers.get("Warning") is None
+        for container in template["spec"]["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"]  # of this they say nothing
+
+
+def _dry_run(admin: Api, spec: Any) -> urllib3.BaseHTTPResponse:
+    pod = {"metadata": {"name": "as-deployed", "namespace": "cagrpc"}, "spec": spec}
+    return admin.answer("POST", PODS, pod, query={"dryRun": "All"})
+
+
+def test_its_requests_do_not_queue_with_everybodys(deployed: Cluster) -> None:
+    for document in documents("flow-schemas.yaml"):
+        apply(deployed.admin, document)
+    flow = "/apis/flowcontrol.apiserver.k8s.io/v1"
+    leases = "/apis/coordination.k8s.io/v1/namespaces/cagrpc/leases"
+    ours = deployed.plane.api_of_service_account("cagrpc", "cagrpc")
+    others = deployed.plane.api_of_service_account(deployed.namespace, "default")
+
+    def level(api: Api, method: str, path: str, body: Any = None) -> tuple[str, str]:
+        headers: Mapping[str, str]
+        try:
+            headers = api.answer(method, path, body).headers
+        except Refused as refused:
+            headers = refused.headers
+        found = []
+        for kind, header in (("flowschemas", "FlowSchema"), ("prioritylevelconfigurations", "PriorityLevel")):
+            uid = headers[f"X-Kubernetes-PF-{header}-UID"]
+            found.append(
+                next(
+                    e["metadata"]["name"] for e in deployed.admin.items(f"{flow}/{kind}") if e["metadata"]["uid"] == uid
+                )
+            )
+        return found[0], found[1]
+
+    lease = {"metadata": {"name": "cagrpc"}, "spec": {"holderIdentity": "a"}}
+    nodes_lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/a"
+    try:
+        wait_for(lambda: level(ours, "GET", "/api/v1/pods")[0] == "cagrpc", "the API server knows of it")
+        election = ("cagrpc-leader-election", "leader-election")
+        assert level(ours, "POST", leases, lease) == election
+        assert level(ours, "GET", f"{leases}/cagrpc") == election
+        for method, path in (("GET", "/api/v1/nodes"), ("GET", nodes_lease), ("GET", "/version")):
+            assert level(ours, method, path) == ("cagrpc", "workload-high")
+        for path in ("/api/v1/nodes", f"{leases}/cagrpc"):
+            assert level(others, "GET", path) == ("service-accounts", "workload-low")
+    finally:
+        ours.close()
+        others.close()
+        deployed.admin.delete(f"{leases}/cagrpc")
 
 
 def test_the_configuration_is_one(tmp_path: Path) -> None:
@@ -112,6 +172,7 @@ def test_it_may_do_nothing_else(client: Client) -> None:
     assert _may(client, "patch", "pods/status", namespace="default")
     for resource in ("nodes/status", "pods"):
         assert not _may(client, "patch", resource, namespace="default")
+    assert not _may(client, "get", "pods", namespace="default")
     assert not _may(client, "get", "secrets", namespace="cagrpc")
     assert not _may(client, "delete", "fleetrecords", api_group="cagrpc.io")
     requests = {"api_group": "autoscaling.x-k8s.io", "namespace": "default"}
@@ -121,6 +182,32 @@ def test_it_may_do_nothing_else(client: Client) -> None:
         assert not _may(client, verb, "provisioningrequests", **requests)
         assert not _may(client, verb, "provisioningclasses", api_group="cagrpc.io")
         assert not _may(client, verb, "podtemplates", namespace="default")
+
+
+def test_what_only_simulated_nodes_need_is_no_standard_right(deployed: Cluster, client: Client) -> None:
+    rights = [
+        (verb, resource, api_group, document["metadata"].get("namespace", ""))
+        for document in documents("rbac-simulated-nodes.yaml")
+        if document["kind"] in ("ClusterRole", "Role")
+        for rule in document["rules"]
+        for api_group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    assert len(rights) == 8
+
+    def given() -> set[tuple[str, str]]:
+        return {(v, r) for v, r, group, where in rights if _may(client, v, r, api_group=group, namespace=where)}
+
+    assert given() == {("patch", "pods/status")}  # nominations need it too
+    for verb in ("create", "update", "patch", "delete", "deletecollection"):
+        assert not _may(client, verb, "nodes/status")
+        assert not _may(client, verb, "pods", namespace="default")
+        assert _may(client, verb, "nodes") is (verb == "patch")
+        assert _may(client, verb, "pods/status", namespace="default") is (verb == "patch")
+    for document in documents("rbac-simulated-nodes.yaml"):
+        apply(deployed.admin, document)
+    wait_for(lambda: len(given()) == len({(v, r) for v, r, *_ in rights}), "all are given")
 
 
 def test_the_journal_and_the_lease_need_no_more(client: Client) -> None:
@@ -205,7 +292,7 @@ def _without_nominations(admin: Api) -> None:
 
 @pytest.mark.parametrize("nominates", [True, False])
 def test_a_server_with_these_rights_gets_pods_bound(deployed: Cluster, tmp_path: Path, *, nominates: bool) -> None:
-    for name in OPTIONAL:
+    for name in (*OPTIONAL, *FENCES):
         for document in documents(name):
             apply(deployed.admin, document)
     if not nominates:
@@ -245,6 +332,9 @@ def bound(cluster: Cluster) -> list[str]:
 
 def test_the_readme_of_the_deployment_names_files_that_there_are() -> None:
     text = (DEPLOY / "cagrpc.yaml").read_text()
-    for name in ("crds.yaml", "provisioning-crds.yaml", "rbac.yaml", "rbac-simulated-nodes.yaml"):
+    for name in ("crds.yaml", "provisioning-crds.yaml", "rbac.yaml", "rbac-simulated-nodes.yaml", *FENCES):
         assert f"deploy/{name}" in text
         assert (DEPLOY / name).is_file()
+    standard, optional = text.split("# And only where")
+    assert "rbac-simulated-nodes.yaml" not in standard
+    assert "rbac-simulated-nodes.yaml" in optional

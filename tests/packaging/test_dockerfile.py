@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-KNOWN = {"FROM", "WORKDIR", "RUN", "COPY", "ENV", "USER", "VOLUME", "EXPOSE", "ENTRYPOINT"}
+KNOWN = {"ARG", "FROM", "WORKDIR", "RUN", "COPY", "ENV", "USER", "VOLUME", "EXPOSE", "ENTRYPOINT"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ def stages() -> list[list[Instruction]]:
     for instruction in instructions():
         if instruction.word == "FROM":
             result.append([])
-        result[-1].append(instruction)
+        if result:  # before the first stage stands what all are built on
+            result[-1].append(instruction)
     return result
 
 

@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def make(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Make in a directory that holds the Makefile and what its targets depend on."""
-    for name in ("Makefile", "requirements.lock", "pyproject.toml", "setup.py"):
+    for name in ("Makefile", "requirements.lock", "requirements-dev.lock", "pyproject.toml", "setup.py"):
         shutil.copy(REPOSITORY / name, directory)
     return subprocess.run(
         ["make", *arguments], cwd=directory, capture_output=True, text=True, timeout=60, check=False, env=os.environ
@@ -42,8 +42,19 @@ def test_a_missing_venv_module_names_the_package(tmp_path: Path) -> None:
 def test_without_a_target_it_lists_them(tmp_path: Path) -> None:
     done = make(tmp_path)
     assert done.returncode == 0
-    for target in ("venv", "run", "test", "lint", "bench", "clean"):
+    for target in ("venv", "run", "test", "lint", "bench", "sbom", "audit", "digests", "clean"):
         assert f"make {target} " in done.stdout
+
+
+def test_the_audit_leaves_nothing_out(tmp_path: Path) -> None:
+    done = make(tmp_path, "--dry-run", "audit")
+    assert done.returncode == 0, done.stderr
+    (command,) = [line.split() for line in done.stdout.splitlines() if "pip-audit" in line]
+    assert "--strict" in command  # else what is not found passes, and without a network nothing is
+    assert [command[at + 1] for at, word in enumerate(command) if word == "-r"] == [
+        "requirements.lock",
+        "requirements-dev.lock",
+    ]
 
 
 def ci(directory: Path, *programs: str) -> subprocess.CompletedProcess[str]:

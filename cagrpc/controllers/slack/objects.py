@@ -136,7 +136,11 @@ def shape_of(found: Object) -> str:
 
 def _template(shape: SlackShape, place: Place, priority: Mapping[str, Any]) -> dict[str, Any]:
     pod = pod_body(shape.spec, place.image, place.namespace)
-    pod["containers"][0]["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    pod["containers"][0]["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
     return {
         "metadata": {
             "labels": {**dict(shape.spec.labels), PLACEHOLDER: "true"},

@@ -1,0 +1,200 @@
+"""deploy/policies.yaml in a real API server: what the server writes passes, and nothing else does, with all rights that
+deploy/ has to give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from cagrpc.backends.simulated import ID_PREFIX
+from cagrpc.controllers.node_life_nodes import NOT_READY_TAINT, SIMULATED, ready_again, registration
+from cagrpc.controllers.node_life_pods import BoundPod, Containers, Stage, running, stopped
+from cagrpc.controllers.requests.model import BOOKED, booking_label
+from cagrpc.controllers.settings import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, START_UP_TAINT
+from cagrpc.controllers.taints import lift, taint_keys
+from cagrpc.kube.client import Client
+from solver.model import NodeGroup
+from tests.controlplane.api import Api, Refused
+from tests.controlplane.cluster import NODES, Cluster
+from tests.controlplane.deployed import apply, documents, remove
+from tests.controlplane.processes import wait_for
+
+FILES = ("rbac.yaml", "rbac-simulated-nodes.yaml", "policies.yaml")
+REAL, MADE_UP = "real", "made-up"
+OTHER_TAINT = {"key": "example.com/theirs", "effect": "NoSchedule"}
+OUR_TAINT = {"key": START_UP_TAINT, "effect": "NoSchedule"}
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+FORBIDDEN: tuple[tuple[Mapping[str, Any], str], ...] = (
+    ({"metadata": {"labels": {"team": "ours"}}}, "not team"),
+    ({"metadata": {"labels": {"team": None}}}, "not team"),
+    ({"metadata": {"labels": {SIMULATED: "true"}}}, f"not {SIMULATED}"),
+    ({"metadata": {"annotations": {"team": "ours"}}}, "not team"),
+    ({"metadata": {"annotations": {"team": None}}}, "not team"),
+    ({"metadata": {"finalizers": ["example.com/ours"]}}, "metadata.finalizers"),
+    ({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}]}}, "ownerR"),
+    ({"spec": {"unschedulable": True}}, "spec.unschedulable"),
+    ({"spec": {"providerID": ID_PREFIX + REAL}}, "spec.providerID"),
+    ({"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]}}, "spec.podCIDR"),
+    ({"spec": {"taints": [OUR_TAINT]}}, OTHER_TAINT["key"]),
+    ({"spec": {"taints": None}}, OTHER_TAINT["key"]),
+    ({"spec": {"taints": [OTHER_TAINT, OUR_TAINT, {"key": "a", "effect": "NoExecute"}]}}, "not change a"),
+    ({"spec": {"taints": [{**OTHER_TAINT, "effect": "NoExecute"}, OUR_TAINT]}}, OTHER_TAINT["key"]),
+    ({"spec": {"taints": [OTHER_TAINT, {**OUR_TAINT, "effect": "NoExecute"}]}}, START_UP_TAINT),
+)
+"""Patches of somebody's node, and what the refusal names."""
+NEW_NODE = registration(
+    NodeGroup("small", {"cpu": 2000, "memory": 4 * 2**30, "pods": 110}, 0.1), MADE_UP, ID_PREFIX + MADE_UP, 0.0
+)
+
+
+@pytest.fixture
+def fenced(cluster: Cluster) -> Iterator[Cluster]:
+    """With the rights, the policies in force, and a node that is somebody's."""
+    for name in FILES:
+        for document in documents(name):
+            apply(cluster.admin, document)
+    cluster.create_node(REAL, {"cpu": "4", "memory": "8Gi"}, labels={"team": "theirs"})
+    body = {"metadata": {"annotations": {"team": "theirs"}}, "spec": {"taints": [OTHER_TAINT, OUR_TAINT]}}
+    cluster.admin.merge(f"{NODES}/{REAL}", body)
+    yield cluster
+    remove(cluster.admin, *FILES)
+
+
+@pytest.fixture
+def ours(fenced: Cluster) -> Iterator[Api]:
+    """The hand of the ServiceAccount."""
+    api = fenced.plane.api_of_service_account("cagrpc", "cagrpc")
+    create_simulated(fenced.admin)
+    fenced.create_pod("probe", {"cpu": "1"})
+    probes: tuple[tuple[str, str, Any], ...] = (
+        ("PATCH", f"{NODES}/{REAL}", {"metadata": {"labels": {"team": "ours"}}}),
+        ("DELETE", f"{NODES}/{REAL}", None),
+        ("DELETE", fenced.path("pods", "probe"), None),
+    )
+
+    def in_force() -> bool:  # the API server takes a moment to know of a policy
+        dry = {"dryRun": "All"}
+        return all(refusal(api.answer, method, path, body, kind=MERGE, query=dry) for method, path, body in probes)
+
+    wait_for(in_force, "the policies are in force")
+    yield api
+    api.close()
+
+
+def create_simulated(api: Api) -> None:
+    api.create(NODES, NEW_NODE)
+
+
+def patched(api: Api, path: str, body: Any, kind: str = MERGE, *, dry: bool = False) -> None:
+    api.answer("PATCH", path, body, kind=kind, query={"dryRun": "All"} if dry else None)
+
+
+def refusal(request: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+    """What a policy says; empty where the request was done."""
+    try:
+        request(*arguments, **options)
+    except Refused as refused:
+        if refused.status != 422 or "ValidatingAdmissionPolicy" not in str(refused):
+            raise
+        return str(refused)
+    return ""
+
+
+def test_what_the_server_writes_on_nodes_passes(fenced: Cluster, ours: Api) -> None:
+    client = Client.connect(fenced.plane.kubeconfig_of_service_account("cagrpc", "cagrpc"))
+    label = booking_label("3f1c")
+    try:
+        assert lift(client, REAL, START_UP_TAINT, {label: BOOKED})
+        fenced.admin.merge(f"{NODES}/{REAL}", {"spec": {"taints": [OTHER_TAINT, OUR_TAINT]}})
+        assert lift(client, REAL, START_UP_TAINT, index=1)
+    finally:
+        client.close()
+    both = {SCALE_DOWN_DISABLED: "true", SCALE_DOWN_DISABLED_BY_US: "as the test says"}
+    patched(ours, f"{NODES}/{REAL}", {"metadata": {"annotations": both}})
+    (found,) = [each for each in fenced.nodes() if each["metadata"]["name"] == REAL]
+    assert found["spec"]["taints"] == [OTHER_TAINT]
+    assert found["metadata"]["labels"] == {"kubernetes.io/hostname": REAL, "team": "theirs", label: BOOKED}
+    assert found["metadata"]["annotations"] == {"team": "theirs", **both}
+    patched(ours, f"{NODES}/{REAL}", {"metadata": {"annotations": dict.fromkeys(both), "labels": {label: None}}})
+
+
+def test_nothing_else_of_a_node_can_be_changed(ours: Api) -> None:
+    for body, named in FORBIDDEN:
+        assert named in refusal(patched, ours, f"{NODES}/{REAL}", body), body
+
+
+def test_an_annotation_that_somebody_else_set_stays(fenced: Cluster, ours: Api) -> None:
+    fenced.admin.merge(f"{NODES}/{REAL}", {"metadata": {"annotations": {SCALE_DOWN_DISABLED: "true"}}})
+    for key, value in ((SCALE_DOWN_DISABLED, None), (SCALE_DOWN_DISABLED, "false"), (SCALE_DOWN_DISABLED_BY_US, "a")):
+        body = {"metadata": {"annotations": {key: value}}}
+        assert "somebody else" in refusal(patched, ours, f"{NODES}/{REAL}", body)
+
+
+def test_only_simulated_nodes_are_made_up_and_played(fenced: Cluster, ours: Api) -> None:
+    another = {**NEW_NODE, "metadata": {**NEW_NODE["metadata"], "name": "another"}}  # with the providerID of the first
+    for refused in (
+        refusal(ours.create, NODES, {"metadata": {"name": "another"}}),
+        refusal(ours.create, NODES, another),
+        refusal(ours.delete, f"{NODES}/{REAL}"),
+        refusal(patched, ours, f"{NODES}/{REAL}/status", ready_again(0.0), STRATEGIC),
+    ):
+        assert "simulated Nodes only" in refused
+    assert not refusal(patched, ours, f"{NODES}/{MADE_UP}/status", ready_again(0.0), STRATEGIC)
+    assert not refusal(patched, ours, f"{NODES}/{MADE_UP}", {"spec": {"unschedulable": True}})
+    not_ready = ready_again(0.0)
+    not_ready["status"]["conditions"][0]["status"] = "False"
+    patched(fenced.admin, f"{NODES}/{MADE_UP}/status", not_ready, STRATEGIC)
+    wait_for(lambda: NOT_READY_TAINT in taint_keys(fenced.admin.get(f"{NODES}/{MADE_UP}")), "it is tainted")
+    client = Client.connect(fenced.plane.kubeconfig_of_service_account("cagrpc", "cagrpc"))
+    try:
+        assert lift(client, MADE_UP, NOT_READY_TAINT)
+    finally:
+        client.close()
+    assert "not team" in refusal(patched, ours, f"{NODES}/{MADE_UP}", {"metadata": {"labels": {"team": "ours"}}})
+    assert not refusal(ours.delete, f"{NODES}/{MADE_UP}")
+    assert not refusal(create_simulated, ours)
+
+
+def nominate(pods: Api, path: str, node: str) -> None:
+    patched(pods, path, [{"op": "add", "path": "/status/nominatedNodeName", "value": node}], JSON_PATCH)
+
+
+@pytest.mark.parametrize("simulates", [True, False])
+def test_of_pods_only_nominations_are_written(fenced: Cluster, ours: Api, *, simulates: bool) -> None:
+    """And, with the rights to simulated nodes, what kubelets tell of bound ones."""
+    fenced.create_pod("waits", {"cpu": "1"}, nodeSelector={"nobody": "has"})
+    fenced.create_pod("bound", {"cpu": "1"}, nodeName=MADE_UP)
+    waits, bound = (fenced.path("pods", f"{name}/status") for name in ("waits", "bound"))
+    if not simulates:
+        remove(fenced.admin, "rbac-simulated-nodes.yaml")
+        told = {"status": {"reason": "a"}}
+        wait_for(lambda: bool(refusal(patched, ours, bound, told, dry=True)), "the right is gone")
+    assert not refusal(nominate, ours, waits, REAL)
+    assert not refusal(patched, ours, waits, [{"op": "remove", "path": "/status/nominatedNodeName"}], JSON_PATCH)
+    statuses: dict[str, Any] = {"phase": "Running", "conditions": [], "podIP": "10.0.0.1", "reason": "ours"}
+    for field, value in statuses.items():
+        assert f"not status.{field}" in refusal(patched, ours, waits, {"status": {field: value}})
+    metadata: dict[str, Any] = {"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["example.com/ours"]}
+    for field, value in metadata.items():
+        for path in (waits, bound):
+            assert f"metadata.{field}" in refusal(patched, ours, path, {"metadata": {field: value}})
+    found = fenced.admin.get(fenced.path("pods", "bound"))
+    uid, version = found["metadata"]["uid"], int(found["metadata"]["resourceVersion"])
+    started = Containers(("main",))
+    pod = BoundPod(uid, fenced.namespace, "bound", MADE_UP, Stage.WAITING, version, containers=started)
+    for kubelet_told in (running(pod, 0.0), stopped(pod)):
+        assert bool(refusal(patched, ours, bound, kubelet_told, STRATEGIC)) is not simulates
+
+
+def test_only_bound_pods_are_deleted(fenced: Cluster, ours: Api) -> None:
+    fenced.create_pod("waits", {"cpu": "1"}, nodeSelector={"nobody": "has"})
+    fenced.create_pod("bound", {"cpu": "1"}, nodeName=MADE_UP)
+    assert "bound pods only" in refusal(ours.delete, fenced.path("pods", "waits"), gracePeriodSeconds=0)
+    assert not refusal(ours.delete, fenced.path("pods", "bound"), gracePeriodSeconds=0)
+
+
+def test_others_are_not_held_to_it(fenced: Cluster, ours: Api) -> None:
+    patched(fenced.admin, f"{NODES}/{REAL}", {"metadata": {"labels": {"team": "b"}}, "spec": {"unschedulable": True}})

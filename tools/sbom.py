@@ -1,0 +1,173 @@
+"""The software bill of materials of an installation: what requirements.lock pins, as CycloneDX JSON, with the licence
+of each project. Fails on a licence that is not known or not allowed. `make sbom` writes build/sbom.json.
+
+Licences are read from the metadata of what is installed, which has to be what is pinned.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from email.message import Message
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+from typing import Any
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements.lock"
+
+ALLOWED = frozenset(
+    {
+        "0BSD",
+        "Apache-2.0",
+        "Apache-2.0 WITH LLVM-exception",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "CC0-1.0",
+        "ISC",
+        "MIT",
+        "MIT-0",
+        "PSF-2.0",
+        "Zlib",
+    }
+)
+"""SPDX identifiers of permissive licences."""
+REVIEWED: Mapping[tuple[str, str], str] = {
+    ("certifi", "MPL-2.0"): "copyleft of its own files only, and they are passed on as they are",
+}
+"""Project and licence that is not in ALLOWED -> why it may be used all the same."""
+READ: Mapping[tuple[str, str], str] = {
+    ("aiosignal", "Apache 2.0"): "Apache-2.0",
+    ("markdown-it-py", "MIT License"): "MIT",
+    ("mdurl", "MIT License"): "MIT",
+    ("numba", "BSD"): "BSD-2-Clause",
+    ("ortools", "Apache 2.0"): "Apache-2.0",
+    ("protobuf", "3-Clause BSD License"): "BSD-3-Clause",
+}
+"""Project and what its metadata says, where that is no SPDX expression -> the licence, as a person has read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    name: str
+    version: str
+    sha256: tuple[str, ...]
+    """Of every file that is published of this version."""
+
+
+class Mistake(Exception):  # noqa: N818 - named for what happened
+    """For people: what is wrong with which project."""
+
+
+def pins(lock: str) -> list[Pin]:
+    """Of the text of a lock file."""
+    found = re.findall(r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", lock, re.MULTILINE)
+    return [Pin(name, version, tuple(re.findall("[0-9a-f]{64}", hashes))) for name, version, hashes in found]
+
+
+def installed(name: str) -> Message:
+    """The metadata of a project. Raises PackageNotFoundError."""
+    found = metadata(name)
+    assert isinstance(found, Message), "so it is, and a Message has more ways to be read than it promises"
+    return found
+
+
+def said(found: Message) -> str:
+    """What a project's metadata says of its licence, by the newest of the three ways to say it."""
+    classifiers = (str(each) for each in found.get_all("Classifier") or ())
+    named = " and ".join(each.split(" :: ")[-1] for each in classifiers if each.startswith("License"))
+    return str(found.get("License-Expression") or found.get("License") or named)
+
+
+def licence(name: str, found: Message) -> str:
+    """The SPDX expression, allowed or reviewed. Raises Mistake."""
+    text = said(found)
+    try:
+        expression = str(canonicalize_license_expression(READ.get((name, text), text)))
+    except InvalidLicenseExpression:
+        raise Mistake(
+            f"{name}: its licence is not known: its metadata says {text[:60]!r}. Read it, and put it into READ of"
+            f" {__file__}"
+        ) from None
+    if not _allowed(expression) and (name, expression) not in REVIEWED:
+        raise Mistake(
+            f"{name}: its licence {expression} is none of those allowed. Do without it, or have it reviewed and put it,"
+            f" with the reason, into REVIEWED of {__file__}"
+        )
+    return expression
+
+
+def _allowed(expression: str) -> bool:
+    """One with parentheses is for a person to read."""
+    return "(" not in expression and any(set(each.split(" AND ")) <= ALLOWED for each in expression.split(" OR "))
+
+
+def bill(locked: Iterable[Pin], look: Callable[[str], Message] = installed) -> dict[str, Any]:
+    """The document. Always the same for the same lock file. Raises Mistake with everything that is wrong."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    components, mistakes = [], []
+    for pin in locked:
+        try:
+            components.append(_component(pin, look))
+        except Mistake as mistake:
+            mistakes.append(str(mistake))
+    if mistakes:
+        raise Mistake("\n".join(mistakes))
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": project["name"],
+                "name": project["name"],
+                "version": project["version"],
+                "licenses": [{"expression": project["license"]}],
+            }
+        },
+        "components": components,
+    }
+
+
+def _component(pin: Pin, look: Callable[[str], Message]) -> dict[str, Any]:
+    try:
+        found = look(pin.name)
+    except PackageNotFoundError:
+        raise Mistake(f"{pin.name} is not installed; make venv installs what {LOCK.name} pins") from None
+    if found.get("Version") != pin.version:
+        raise Mistake(f"{pin.name}: {found.get('Version')} is installed, {LOCK.name} pins {pin.version}; make venv")
+    purl = f"pkg:pypi/{pin.name}@{pin.version}"
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": pin.name,
+        "version": pin.version,
+        "purl": purl,
+        "hashes": [{"alg": "SHA-256", "content": each} for each in pin.sha256],
+        "licenses": [{"expression": licence(pin.name, found)}],
+    }
+
+
+def main(target: Path) -> None:
+    try:
+        document = bill(pins(LOCK.read_text()))
+    except Mistake as mistake:
+        raise SystemExit(str(mistake)) from None
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(document, indent=2) + "\n")
+    for component in document["components"]:
+        print(f"{component['name']:26} {component['version']:14} {component['licenses'][0]['expression']}")
+    kinds = Counter(component["licenses"][0]["expression"] for component in document["components"])
+    print(f"{target}: {kinds.total()} projects, {len(kinds)} licences")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "sbom.json")
