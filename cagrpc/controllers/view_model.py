@@ -20,6 +20,7 @@ from cagrpc.controllers.view_pods import Pods
 from cagrpc.controllers.view_slack import SlackTable
 from cagrpc.controllers.view_waiting import Waiting
 from cagrpc.controllers.view_workloads import (
+    Priorities,
     Values,
     Workload,
     WorkloadReader,
@@ -110,7 +111,7 @@ class ClusterModel:
         classes = Classes()
         self._expected = Expected(classes, clock, now) if expects else None
         self._pods = Pods(self._nodes, clock, classes, self._slack, self._expected)
-        self._priorities: Values[int] = Values()
+        self._priorities = Priorities()
         self._daemon_sets: Values[PodSpec] = Values()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
         reader = PodReader(gang_label, schedulers)
@@ -215,7 +216,7 @@ class ClusterModel:
             waiting = Waiting(
                 classes,
                 seen,
-                self._priorities.of,
+                self._priorities,
                 self._min_counts(),
                 now_seconds=self._now(),
                 without=without,

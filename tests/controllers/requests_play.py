@@ -32,10 +32,12 @@ from cagrpc.controllers.requests.store import Objects
 from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.controllers.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PodRef
+from cagrpc.controllers.view_model import PRIORITY_CLASSES
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus
 from cagrpc.kube.client import PatchKind
 from cagrpc.kube.failures import asked, failure, status_of
+from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.provisioning import CLASSES, POD_TEMPLATES, REQUESTS, request_path
 from cagrpc.wire.times import timestamp
 from solver.model import Budget, PodSpec
@@ -200,6 +202,7 @@ class RequestsWorld(World):
         self.told: list[Note] = []
         self.outcomes: list[Outcome] = []
         self.templates: dict[str, Any] = {}
+        self.priority_classes: list[bytes] = []
         self.plans = False
         """Whether the planner loop works too (`drive: plan`)."""
         self.cpu: Callable[[], float] = lambda: 0.0
@@ -268,12 +271,14 @@ class RequestsWorld(World):
 
     # ---- what people do
 
-    def template(self, name: str, *, cpu: int = 1000, priority: int | None = None, **spec: Any) -> None:
+    def template(self, name: str, *, cpu: int = 1000, **spec: Any) -> None:
         requests = {"requests": {"cpu": f"{cpu}m"}}
         pod: dict[str, Any] = {"containers": [{"name": "main", "resources": requests}], **spec}
-        if priority is not None:
-            pod["priority"] = priority
         self.templates[name] = {"metadata": {"namespace": NAMESPACE, "name": name}, "template": {"spec": pod}}
+
+    def priority_class(self, name: str, value: int) -> None:
+        found = kubernetes_pb2.PriorityClass(metadata={"name": name}, value=value)
+        self.priority_classes.append(found.SerializeToString())
 
     def request(self, name: str, *pod_sets: tuple[str, int], of: str = ATOMIC_SCALE_UP, **parameters: str) -> str:
         """Its UID."""
@@ -355,7 +360,12 @@ class RequestsWorld(World):
             }
         if again or not self.store_lags:
             requests = [each for path, each in self.api.store.objects.items() if path.startswith(IN_NAMESPACE)]
-            given: dict[str, Iterable[Any]] = {REQUESTS: requests, POD_TEMPLATES: self.templates.values(), CLASSES: ()}
+            given: dict[str, Iterable[Any]] = {
+                REQUESTS: requests,
+                POD_TEMPLATES: self.templates.values(),
+                PRIORITY_CLASSES: self.priority_classes,
+                CLASSES: (),
+            }
             for each in self.store.followed:
                 found = [each.resource.decode(document) for document in given.get(each.resource.path, ())]
                 each.sink.replaced(found)

@@ -637,13 +637,25 @@ def test_a_gang_over_two_groups_is_one_increment(make: Make) -> None:
 
 def test_higher_priority_is_served_first(make: Make) -> None:
     world = make(group("a", max_size=1))
-    world.template("urgent", cpu=1000, priority=100)
+    world.priority_class("urgent", 100)
+    world.template("urgent", cpu=1000, priorityClassName="urgent")
     world.request("low", ("web", 4))
     world.request("high", ("urgent", 4))
     world.run(LONG)
     assert world.is_true("high", "Provisioned")
     assert not world.is_true("low", "Provisioned")
     assert world.condition("low", "Failed") is None
+
+
+def test_a_priority_that_a_template_claims_by_itself_counts_for_nothing(make: Make) -> None:
+    world = make(group("a", max_size=1))
+    world.template("claims", cpu=1000, priority=2_000_000_000)
+    world.request("first", ("web", 4))
+    world.clock.advance(1.0)
+    world.request("claims", ("claims", 4))
+    world.run(LONG)
+    assert world.is_true("first", "Provisioned")
+    assert not world.is_true("claims", "Provisioned")
 
 
 def test_a_template_that_goes_after_the_decision_changes_nothing(make: Make) -> None:

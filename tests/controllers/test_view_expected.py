@@ -11,7 +11,7 @@ from cagrpc.controllers.view_expected import MOST, MOST_OF_ONE, PATIENCE_SECONDS
 from cagrpc.controllers.view_model import DEPLOYMENTS, JOB_SETS
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 from cagrpc.wire.gen import kubernetes_pb2
-from tests.controllers.view_build import JOBS, REPLICA_SETS, STATEFUL_SETS, Fed, pod
+from tests.controllers.view_build import JOBS, PRIORITIES, REPLICA_SETS, STATEFUL_SETS, Fed, pod
 
 QUOTAS, NAMESPACES = "/api/v1/resourcequotas", "/api/v1/namespaces"
 
@@ -262,6 +262,27 @@ def test_a_job_set_that_creates_no_jobs_now_has_none_to_come(fed: Fed, more: Any
 def test_pods_that_are_planned_only_once_they_are_there(fed: Fed, of: bytes) -> None:
     fed.put(replica_set(2, of=of), path=REPLICA_SETS)
     assert expected(fed) == 0
+
+
+def test_the_priority_of_those_to_come_is_their_classs_whatever_the_template_says(fed: Fed) -> None:
+    fed.put(replica_set(1, of=template(priority=2_000_000_000)), path=REPLICA_SETS)
+    named = template(priorityClassName="high", priority=2_000_000_000)
+    fed.put(replica_set(1, name="named", of=named), path=REPLICA_SETS)
+
+    def priorities() -> dict[str, int]:
+        return {each.pod_set.name: each.pod_set.priority for each in fed.state().waiting}
+
+    assert priorities() == {"default/web-1-00000": 0}  # admission refuses pods of a class that is not there
+    for name, value, default in (("high", 100, False), ("usual", 5, True)):
+        found = kubernetes_pb2.PriorityClass(metadata={"name": name}, value=value, globalDefault=default)
+        fed.put(found, path=PRIORITIES)
+    assert priorities() == {"default/named-00000": 100, "default/web-1-00000": 5}
+
+
+def test_nothing_is_planned_for_expendable_pods_to_come(fed: Fed) -> None:
+    fed.put(kubernetes_pb2.PriorityClass(metadata={"name": "low"}, value=-100), path=PRIORITIES)
+    fed.put(replica_set(1, of=template(priorityClassName="low")), path=REPLICA_SETS)
+    assert not fed.state().waiting
 
 
 def test_a_quota_says_how_many_may_come(fed: Fed) -> None:
