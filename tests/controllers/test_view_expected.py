@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from cagrpc.controllers import view_expected
 from cagrpc.controllers.state import is_expected
 from cagrpc.controllers.view_expected import MOST, MOST_OF_ONE, PATIENCE_SECONDS
 from cagrpc.controllers.view_model import DEPLOYMENTS, JOB_SETS
@@ -22,8 +26,8 @@ def template(cpu: str = "1", labels: Any = None, **spec: Any) -> bytes:
     return found.SerializeToString()
 
 
-def metadata(name: str, parent: str = "", **more: Any) -> kubernetes_pb2.ObjectMeta:
-    found = kubernetes_pb2.ObjectMeta(namespace="default", name=name, **more)
+def metadata(name: str, parent: str = "", namespace: str = "default", **more: Any) -> kubernetes_pb2.ObjectMeta:
+    found = kubernetes_pb2.ObjectMeta(namespace=namespace, name=name, **more)
     if parent:
         kind, _, of = parent.partition("/")
         found.ownerReferences.add(kind=kind, name=of, controller=True)
@@ -31,10 +35,17 @@ def metadata(name: str, parent: str = "", **more: Any) -> kubernetes_pb2.ObjectM
 
 
 def replica_set(
-    wants: int, there: int = 0, name: str = "web-1", *, parent: str = "", of: bytes | None = None, **conditions: str
+    wants: int,
+    there: int = 0,
+    name: str = "web-1",
+    *,
+    parent: str = "",
+    of: bytes | None = None,
+    namespace: str = "default",
+    **conditions: str,
 ) -> kubernetes_pb2.ReplicaSet:
     found = kubernetes_pb2.ReplicaSet(
-        metadata=metadata(name, parent),
+        metadata=metadata(name, parent, namespace),
         spec={"replicas": wants, "template": template() if of is None else of},
         status={"replicas": there},
     )
@@ -305,6 +316,47 @@ def test_whoever_wants_any_number_of_pods_has_a_few_expected(fed: Fed) -> None:
     for number in range(5):
         fed.put(replica_set(2_000_000_000, name=f"web-{number}"), path=REPLICA_SETS)
     assert [expected(fed), MOST, MOST_OF_ONE] == [20_000, 20_000, 5_000]
+
+
+def by_namespace(fed: Fed) -> Counter[str]:
+    return Counter(each.partition("/")[2].split("/")[1] for each in fed.state().expected)
+
+
+def test_a_namespace_that_wants_any_number_leaves_others_their_share(fed: Fed) -> None:
+    for number in range(5):
+        fed.put(replica_set(2_000_000_000, name=f"web-{number}", namespace="greedy"), path=REPLICA_SETS)
+    fed.put(replica_set(300, namespace="modest"), path=REPLICA_SETS)
+    assert by_namespace(fed) == {"greedy": MOST - 300, "modest": 300}
+    for number in range(5):
+        fed.put(replica_set(2_000_000_000, name=f"web-{number}", namespace="second"), path=REPLICA_SETS)
+    assert by_namespace(fed) == {"greedy": MOST - 300 - MOST // 3, "modest": 300, "second": MOST // 3}
+    fed.drop(*(replica_set(0, name=f"web-{number}", namespace="greedy") for number in range(5)), path=REPLICA_SETS)
+    fed.put(replica_set(2_000_000_000, name="web-0", namespace="second"), path=REPLICA_SETS)
+    assert by_namespace(fed)["modest"] == 300
+    assert by_namespace(fed)["second"] > MOST // 3
+
+
+WORKLOADS = st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 60))
+"""Namespace, number, pods."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(WORKLOADS, max_size=30))
+def test_no_namespace_has_less_than_its_share_for_what_others_want(changes: list[tuple[str, int, int]]) -> None:
+    most = 60
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_expected, "MOST", most)
+        fed, wanted = Fed(expects=True), {}
+        for namespace, number, pods in changes:
+            fed.put(replica_set(pods, name=f"w{number}", namespace=namespace), path=REPLICA_SETS)
+            wanted[namespace, number] = pods
+            found, asked = by_namespace(fed), Counter[str]()
+            for (who, _), count in wanted.items():
+                asked[who] += count
+            assert found.total() <= most
+            assert found[namespace] >= min(asked[namespace], most // len(+asked or "-"))
+    fed.drop(*(replica_set(0, name=f"w{n}", namespace=of) for of, n in wanted), path=REPLICA_SETS)
+    assert not any(fed.leftovers())
 
 
 def test_in_a_namespace_that_is_being_deleted_nothing_is_created(fed: Fed) -> None:
