@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from cagrpc.controllers.state import EXPECTED, PodRef
 from cagrpc.controllers.view_classes import Classes, PodClass
+from cagrpc.controllers.view_news import News
 from cagrpc.controllers.view_objects import SeenPod, Stage
 from cagrpc.controllers.view_workloads import Quota, Workload, expectable
 from solver.model import PODS
@@ -43,9 +44,11 @@ class _Root:
 
 
 class Expected:
-    def __init__(self, classes: Classes, clock: Callable[[], float], now: Callable[[], float]) -> None:
-        """`clock` gives seconds that only grow, `now` those since the epoch."""
+    def __init__(self, classes: Classes, clock: Callable[[], float], now: Callable[[], float], news: News) -> None:
+        """`clock` gives seconds that only grow, `now` those since the epoch. `news` is told where more pods are
+        expected than before."""
         self._classes = classes
+        self._news = news
         self._clock, self._now = clock, now
         self._workloads: dict[str, Workload] = {}
         self._children: defaultdict[str, set[str]] = defaultdict(set)
@@ -66,8 +69,6 @@ class Expected:
         """How many of them."""
         self._short: dict[str, None] = {}
         """Workloads that others leave too little of `MOST`."""
-        self.grown_at: float | None = None
-        """When more pods were expected than before."""
 
     def root(self, owner: str) -> str:
         """The workload that people know."""
@@ -117,7 +118,8 @@ class Expected:
                     of[each.name] = each
                 if not of:
                     del self._quotas[each.namespace]
-                self._look_at_all(each.namespace)
+        for namespace in {each.namespace for each in (before, after) if each is not None}:
+            self._look_at_all(namespace)  # once, lest what it does not leave seem to be wanted anew
 
     def put_ending(self, before: str | None, after: str | None) -> None:
         """A namespace is being deleted, or is gone."""
@@ -187,7 +189,7 @@ class Expected:
         self._share()
         now = self._clock()
         if len(root.pods) > before:
-            self.grown_at = now
+            self._news.of(root.namespace)
         if came or len(root.pods) > before:
             root.until = now + PATIENCE_SECONDS + len(self.refs) / PODS_PER_SECOND
         if not wanted:

@@ -415,3 +415,12 @@ def test_nothing_is_expected_where_that_is_not_asked_for() -> None:
     assert REPLICA_SETS not in {each.resource.path for each in fed.model.followed}
     fed.put(made("p1"))
     assert not any(is_expected(each.uid) for waiting in fed.state().waiting for each in waiting.pods)
+
+
+def test_growth_is_news_of_its_namespace_only(fed: Fed) -> None:
+    fed.put(replica_set(2, namespace="noisy"), path=REPLICA_SETS)
+    fed.time = 3.0
+    fed.put(made("p", "ReplicaSet/other"))
+    fed.time = 4.0
+    fed.put(replica_set(3, namespace="noisy"), path=REPLICA_SETS)
+    assert fed.model.arrivals().news_at_seconds == {"noisy": 4.0, "default": 3.0}
