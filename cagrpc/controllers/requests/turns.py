@@ -51,7 +51,9 @@ class Turns:
         turns = []
         for number, each in enumerate(by_age):
             priority, namespace = priority_of(each), each.request.namespace
-            turns.append((-priority, before[priority, namespace], self._served.get(namespace, 0), number, each))
+            if namespace not in self._served:  # it comes after those that have waited for their turn already
+                self.served([namespace])
+            turns.append((-priority, before[priority, namespace], self._served[namespace], number, each))
             before[priority, namespace] += 1
         return [each for *_, each in sorted(turns, key=lambda turn: turn[:4])]
 
@@ -61,7 +63,7 @@ class Turns:
         return one_by_one(most, lambda each: each.request.namespace)
 
     def served(self, namespaces: Iterable[str]) -> None:
-        """Something of theirs was, just now."""
+        """Something of theirs was, just now; or they ask for the first time."""
         for namespace in namespaces:
             self._served.pop(namespace, None)
             self._served[namespace] = next(self._numbers)
