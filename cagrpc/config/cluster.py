@@ -76,6 +76,17 @@ class Planner(Form):
         return self
 
 
+class PerNamespace(Form):
+    """How much the ProvisioningRequests of one namespace may have at once. Those beyond it wait, and say so."""
+
+    requests: Annotated[int, Field(ge=1)] = 500
+    """For so many requests room is kept, or on its way, …"""
+    pods: Annotated[int, Field(ge=1)] = 20_000
+    """… and for so many of their pods that have not come yet."""
+    overtaken_seconds: Annotated[float, Field(gt=0)] = 3600.0
+    """What a request needs that was overtaken ten times is kept from others for so long, and then not for as long."""
+
+
 class ProvisioningRequests(Form):
     """ProvisioningRequests (autoscaling.x-k8s.io/v1), in a cluster that has their CRD."""
 
@@ -90,6 +101,7 @@ class ProvisioningRequests(Form):
     """Which of the cluster-autoscaler's own class names it leaves to cagrpc: `check-capacity` is
     check-capacity.autoscaling.x-k8s.io, `atomic-scale-up` best-effort-atomic-scale-up.autoscaling.x-k8s.io. Default:
     none."""
+    per_namespace: PerNamespace = Field(default_factory=PerNamespace)
 
 
 class Kueue(Form):

@@ -24,6 +24,7 @@ from cagrpc.controllers.settings import (
     Drive,
     JournalKind,
     KueueSettings,
+    NamespaceSettings,
     PlannerSettings,
     RequestSettings,
     RetryMode,
@@ -240,6 +241,7 @@ def _requests(written: model.Configuration) -> RequestSettings | None:
         booking_seconds=section.booking_seconds,
         keep_seconds=section.keep_seconds,
         upstream_classes=frozenset(map(Behaviour, section.upstream_classes)),
+        per_namespace=NamespaceSettings(**section.per_namespace.model_dump()),
     )
 
 

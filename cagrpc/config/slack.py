@@ -198,6 +198,8 @@ class Slack(Form):
     cluster serves CapacityBuffers, otherwise pods."""
     targets: list[SlackTarget] = Field(default_factory=list)
     exclude: SlackExclude = SlackExclude()
+    mirrors_per_namespace: Annotated[int, Field(ge=0)] = SlackSettings().mirrors_per_namespace
+    """Room is kept for so many more pods of one namespace, whatever its workloads ask for by annotation."""
     pause_image: Annotated[str, Field(min_length=1)] = SlackSettings().pause_image
     """The image of pause pods."""
 
@@ -222,6 +224,7 @@ def settings(written: Slack, groups: Sequence[NodeGroup], problems: list[str]) -
         carrier=None if written.carrier is None else Carrier(written.carrier),
         targets=tuple(_target(n, each, groups, problems) for n, each in enumerate(written.targets)),
         exclude=written.exclude.exclusion(),
+        mirrors_per_namespace=written.mirrors_per_namespace,
         pause_image=written.pause_image,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -78,6 +78,18 @@ class PlannerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespaceSettings:
+    """How much the ProvisioningRequests of one namespace may have at once; the others wait."""
+
+    requests: int = 500
+    """For so many room is kept, or on its way,"""
+    pods: int = 20_000
+    """and for so many of their pods that have not come."""
+    overtaken_seconds: float = 3600.0
+    """So long what a request needs is kept for it after it was overtaken ten times; then not for as long."""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestSettings:
     """Of ProvisioningRequests. Times in seconds."""
 
@@ -87,6 +99,7 @@ class RequestSettings:
     """After so long a request that is decided is deleted; one that is not is given up, unless it says otherwise."""
     upstream_classes: frozenset[Behaviour] = frozenset()
     """Behaviours whose upstream class names (….autoscaling.x-k8s.io) the cluster-autoscaler leaves to us."""
+    per_namespace: NamespaceSettings = field(default_factory=NamespaceSettings)
 
 
 @dataclass(frozen=True, slots=True)

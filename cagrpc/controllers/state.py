@@ -95,8 +95,8 @@ class Arrivals:
     waiting: int
     first_seen_at_seconds: float | None
     """Of the pending pod that is known longest."""
-    last_seen_at_seconds: float | None
-    """When a pod came that was not expected, or more were expected than before."""
+    news_at_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By namespace, when a pod came that was not expected, or more were expected than before, the last time."""
     expected: int = 0
     """Pods that workloads still have to create."""
     placeholders: int = 0
@@ -105,6 +105,11 @@ class Arrivals:
     @property
     def any(self) -> bool:
         return bool(self.waiting or self.expected or self.placeholders)
+
+    @property
+    def last_seen_at_seconds(self) -> float | None:
+        """The latest news of all."""
+        return max(self.news_at_seconds.values(), default=None)
 
 
 class ConsumerStage(StrEnum):

@@ -64,6 +64,7 @@ class ClassKey(NamedTuple):
     labels: tuple[tuple[str, str], ...]
     priority: int
     priority_class: str
+    admitted: bool
     gang: GangMembership | None
 
 
@@ -159,7 +160,7 @@ class Classes:
         pod = seen.pod
         shape = self._shapes.get(pod.spec) or Shape(pod.spec)
         labels = tuple(sorted(pod.labels.items()))
-        key = ClassKey(shape, seen.ref.namespace, labels, pod.priority, seen.priority_class, pod.gang)
+        key = ClassKey(shape, seen.ref.namespace, labels, pod.priority, seen.priority_class, seen.admitted, pod.gang)
         return self._classes.get(key) or PodClass(key)
 
     def enter(self, of: PodClass, stage: Stage, uid: str, ref: PodRef) -> None:

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 from cagrpc.controllers.state import EXPECTED, PodRef
 from cagrpc.controllers.view_classes import Classes, PodClass
+from cagrpc.controllers.view_news import News
 from cagrpc.controllers.view_objects import SeenPod, Stage
 from cagrpc.controllers.view_workloads import Quota, Workload, expectable
 from solver.model import PODS
 
 MOST_OF_ONE, MOST = 5_000, 20_000
-"""So many are expected at a time of one workload, and of all: whoever may create a workload may want any number."""
+"""So many are expected at a time of one workload, and of all: whoever may create a workload may want any number. Where
+all want more, each namespace has its share, and those that want less leave the rest to others."""
 PATIENCE_SECONDS = 30.0
 """So long a workload may create none of its pods,"""
 PODS_PER_SECOND = 10.0
@@ -42,9 +44,11 @@ class _Root:
 
 
 class Expected:
-    def __init__(self, classes: Classes, clock: Callable[[], float], now: Callable[[], float]) -> None:
-        """`clock` gives seconds that only grow, `now` those since the epoch."""
+    def __init__(self, classes: Classes, clock: Callable[[], float], now: Callable[[], float], news: News) -> None:
+        """`clock` gives seconds that only grow, `now` those since the epoch. `news` is told where more pods are
+        expected than before."""
         self._classes = classes
+        self._news = news
         self._clock, self._now = clock, now
         self._workloads: dict[str, Workload] = {}
         self._children: defaultdict[str, set[str]] = defaultdict(set)
@@ -61,8 +65,10 @@ class Expected:
         self._roots: dict[str, _Root] = {}
         self.refs: dict[str, PodRef] = {}
         """By key."""
-        self.grown_at: float | None = None
-        """When more pods were expected than before."""
+        self._of_namespaces: Counter[str] = Counter()
+        """How many of them."""
+        self._short: dict[str, None] = {}
+        """Workloads that others leave too little of `MOST`."""
 
     def root(self, owner: str) -> str:
         """The workload that people know."""
@@ -112,7 +118,8 @@ class Expected:
                     of[each.name] = each
                 if not of:
                     del self._quotas[each.namespace]
-                self._look_at_all(each.namespace)
+        for namespace in {each.namespace for each in (before, after) if each is not None}:
+            self._look_at_all(namespace)  # once, lest what it does not leave seem to be wanted anew
 
     def put_ending(self, before: str | None, after: str | None) -> None:
         """A namespace is being deleted, or is gone."""
@@ -121,12 +128,16 @@ class Expected:
             self._look_at_all(after or before or "")
 
     def expire(self) -> None:
-        """Whoever has not created any pods for a while is not believed any more."""
+        """Whoever has not created any pods for a while is not believed any more. What of `MOST` is free again goes to
+        those that had too little."""
         now = self._clock()
         for key, root in list(self._roots.items()):
             if root.pods and now >= root.until:
                 root.disbelieved = sum(count for _, count in self._missing(key))
                 self._set(key, root, [])
+                self._short.pop(key, None)
+        for key in list(self._short) if len(self.refs) < MOST else ():
+            self._look(key)
 
     def _count(self, pod: str, owner: str) -> bool:
         before = self._pods.pop(pod, "")
@@ -175,13 +186,15 @@ class Expected:
         root.disbelieved = 0
         before = len(root.pods)
         self._set(key, root, [] if root.namespace in self._ending else self._allowed(key, root, wanted))
+        self._share()
         now = self._clock()
         if len(root.pods) > before:
-            self.grown_at = now
+            self._news.of(root.namespace)
         if came or len(root.pods) > before:
             root.until = now + PATIENCE_SECONDS + len(self.refs) / PODS_PER_SECOND
         if not wanted:
             del self._roots[key]
+            self._short.pop(key, None)
 
     def _missing(self, key: str) -> Iterator[tuple[SeenPod, int]]:
         """Pods to come, each with how many."""
@@ -203,7 +216,14 @@ class Expected:
     def _allowed(self, key: str, root: _Root, wanted: list[tuple[SeenPod, int]]) -> list[tuple[SeenPod, int]]:
         """No more than there may be, and than the namespace's quotas leave room for beside what is expected of other
         workloads."""
-        left = [{PODS: min(MOST_OF_ONE, MOST - len(self.refs) + len(root.pods))}]
+        others = self._of_namespaces[root.namespace] - len(root.pods)
+        share = MOST // len({*self._of_namespaces, root.namespace}) - others
+        most = max(share, MOST - len(self.refs) + len(root.pods))
+        if most < min(MOST_OF_ONE, sum(count for _, count in wanted)):
+            self._short[key] = None
+        else:
+            self._short.pop(key, None)
+        left = [{PODS: min(MOST_OF_ONE, most)}]
         if root.namespace in self._quotas:
             left += [dict(quota.left) for quota in self._quotas[root.namespace].values()]
             for other, each in self._roots.items():
@@ -219,6 +239,17 @@ class Expected:
             found.append((like, allowed))
         return found
 
+    def _share(self) -> None:
+        """Namespaces of which more than their share is expected give up what others have of theirs."""
+        if len(self.refs) <= MOST:
+            return
+        share = MOST // len(self._of_namespaces)
+        for key, root in self._roots.items():
+            above = self._of_namespaces[root.namespace] - share
+            for _ in range(min(len(self.refs) - MOST, above, len(root.pods))):
+                self._pop(key, root)
+                self._short[key] = None
+
     def _set(self, key: str, root: _Root, wanted: list[tuple[SeenPod, int]]) -> None:
         number = 0
         for like, count in wanted:
@@ -231,8 +262,11 @@ class Expected:
                     root.pods[number] = self._enter(key, root.namespace, number, of)
                 number += 1
         while len(root.pods) > number:
-            self._leave(key, root, len(root.pods) - 1)
-            root.pods.pop()
+            self._pop(key, root)
+
+    def _pop(self, key: str, root: _Root) -> None:
+        self._leave(key, root, len(root.pods) - 1)
+        root.pods.pop()
 
     def _enter(self, key: str, namespace: str, number: int, of: PodClass | None) -> PodClass:
         assert of is not None
@@ -241,12 +275,16 @@ class Expected:
         ref = PodRef(uid, namespace, f"{name}-{number:05d}", int(self._now()), key)
         self._classes.enter(of, Stage.WAITING, uid, ref)
         self.refs[uid] = ref
+        self._of_namespaces[namespace] += 1
         return of
 
     def _leave(self, key: str, root: _Root, number: int) -> None:
         uid = f"{EXPECTED}{key}/{number}"
         self._classes.leave(root.pods[number], Stage.WAITING, uid)
         del self.refs[uid]
+        self._of_namespaces[root.namespace] -= 1
+        if not self._of_namespaces[root.namespace]:
+            del self._of_namespaces[root.namespace]
 
 
 def _take(left: list[dict[str, int]], requests: Mapping[str, int], count: int) -> None:

@@ -14,12 +14,14 @@ from cagrpc.controllers.slack.model import Exclusion
 from cagrpc.controllers.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
 from cagrpc.controllers.view_classes import Classes
 from cagrpc.controllers.view_expected import Expected
+from cagrpc.controllers.view_news import News
 from cagrpc.controllers.view_nodes import Nodes
 from cagrpc.controllers.view_objects import Keyed, Named, PodReader, read_node
 from cagrpc.controllers.view_pods import Pods
 from cagrpc.controllers.view_slack import SlackTable
 from cagrpc.controllers.view_waiting import Waiting
 from cagrpc.controllers.view_workloads import (
+    Priorities,
     Values,
     Workload,
     WorkloadReader,
@@ -109,9 +111,10 @@ class ClusterModel:
         self._nodes = Nodes()
         self._slack = None if slack is None else SlackTable(slack)
         classes = Classes()
-        self._expected = Expected(classes, clock, now) if expects else None
-        self._pods = Pods(self._nodes, clock, classes, self._slack, self._expected)
-        self._priorities: Values[int] = Values()
+        self._news = News(clock)
+        self._expected = Expected(classes, clock, now, self._news) if expects else None
+        self._pods = Pods(self._nodes, clock, classes, self._news, self._slack, self._expected)
+        self._priorities = Priorities()
         self._daemon_sets: Values[PodSpec] = Values()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
         reader = PodReader(gang_label, schedulers, namespace)
@@ -133,13 +136,13 @@ class ClusterModel:
 
     def arrivals(self) -> Arrivals:
         with self._lock:
-            waiting, expected, grown_at = self._pods.waiting, 0, None
+            waiting, expected = self._pods.waiting, 0
             if self._expected is not None:
                 self._expected.expire()
-                expected, grown_at = len(self._expected.refs), self._expected.grown_at
-            first = next(iter(waiting.values())).since if waiting else grown_at
-            last = max((at for at in (self._pods.news_at, grown_at) if at is not None), default=None)
-            return Arrivals(len(waiting), first, last, expected)
+                expected = len(self._expected.refs)
+            news = self._news.latest()
+            first = next(iter(waiting.values())).since if waiting else max(news.values(), default=None)
+            return Arrivals(len(waiting), first, news, expected)
 
     def pod_of(self, uid: str) -> PodRef | None:
         """A pod that waits, or is expected."""
@@ -216,7 +219,7 @@ class ClusterModel:
             waiting = Waiting(
                 classes,
                 seen,
-                self._priorities.of,
+                self._priorities,
                 self._min_counts(),
                 now_seconds=self._now(),
                 without=without,

@@ -25,7 +25,7 @@ from cagrpc.wire.slack import SHAPE, Mark, is_pause_pod, mark
 V = TypeVar("V")
 
 DEFAULT_SCHEDULER = "default-scheduler"
-_EXPENDABLE_BELOW = -10
+EXPENDABLE_BELOW = -10
 """CA's --expendable-pods-priority-cutoff: nothing is scaled up for pods of less priority."""
 _MIRROR = "kubernetes.io/config.mirror"
 _JOB_TRACKING = "batch.kubernetes.io/job-tracking"
@@ -82,6 +82,8 @@ class SeenPod:
     """What it says of the slack, while it is there to stay."""
     pause_shape: str | None = None
     """Of a pause pod of the slack: the name of its shape. None of any other pod."""
+    admitted: bool = True
+    """Whether the API server's admission has set its priority; not of a pod that is still to be created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ class PodReader:
         if node:
             return Stage.FIXED if daemon or going or _MIRROR in metadata.annotations else Stage.MOVABLE
         scheduled_by_us = (spec.schedulerName or DEFAULT_SCHEDULER) in self._schedulers
-        if going or daemon or not scheduled_by_us or spec.priority < _EXPENDABLE_BELOW:
+        if going or daemon or not scheduled_by_us or spec.priority < EXPENDABLE_BELOW:
             return None
         return Stage.HELD_BACK if spec.schedulingGates else Stage.WAITING
 

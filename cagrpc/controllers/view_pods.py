@@ -12,6 +12,7 @@ from cagrpc.controllers.state import PendingPod, PodRef
 from cagrpc.controllers.view_classes import Classes, PodClass
 from cagrpc.controllers.view_consumers import Consumers
 from cagrpc.controllers.view_expected import Expected
+from cagrpc.controllers.view_news import News
 from cagrpc.controllers.view_nodes import Nodes, NodeUse
 from cagrpc.controllers.view_objects import SeenPod, Stage
 from cagrpc.controllers.view_slack import Counted, SlackTable
@@ -110,17 +111,18 @@ class Pods:
         nodes: Nodes,
         clock: Callable[[], float],
         classes: Classes,
+        news: News,
         slack: SlackTable | None = None,
         expected: Expected | None = None,
     ) -> None:
-        """`classes`, `slack` and `expected` are kept up to date, too."""
+        """`classes`, `slack` and `expected` are kept up to date, too. `news` is told of pods that wait and were not
+        expected."""
+        self._news = news
         self._slack = slack
         self._expected = expected
         self.classes = classes
         self.waiting: OrderedDict[str, _Waiting] = OrderedDict()
         """In the order in which they were seen first."""
-        self.news_at: float | None = None
-        """When a pod that waits and was not expected was seen first."""
         self.pending = Pending(clock)
         self.consumers = Consumers()
         self.warnings: dict[str, str] = {}
@@ -168,7 +170,7 @@ class Pods:
         counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
         now = _Placed(of, stage, on, counted)
         if stage is Stage.WAITING and key not in self.waiting and not was_expected:
-            self.news_at = self._clock()
+            self._news.of(seen.ref.namespace)
         self._set_waiting(key, seen.ref if stage is Stage.WAITING else None)
         if now == before:
             if stage is Stage.WAITING and now.of.waiting[key] != seen.ref:

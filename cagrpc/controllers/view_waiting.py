@@ -9,6 +9,8 @@ from collections.abc import Set as AbstractSet
 
 from cagrpc.controllers.state import IncompleteGang, PodRef, WaitingPods, oldest_first
 from cagrpc.controllers.view_classes import Classes, Gang, PodClass
+from cagrpc.controllers.view_objects import EXPENDABLE_BELOW
+from cagrpc.controllers.view_workloads import Priorities
 from cagrpc.wire.gangs import divide
 from cagrpc.wire.seen import Seen
 from solver.model import PodSet, PodSpec
@@ -25,7 +27,7 @@ class Waiting:
         self,
         classes: Classes,
         seen: Seen,
-        priorities: Mapping[str, int],
+        priorities: Priorities,
         pod_groups: Mapping[str, int | None],
         *,
         now_seconds: float,
@@ -85,9 +87,16 @@ class Waiting:
         return None
 
     def _add(self, of: PodClass, gang: str | None, refs: Sequence[PodRef]) -> None:
-        if refs:
-            priority = self._priorities.get(of.key.priority_class, of.key.priority)
+        priority = self._priority(of)
+        if refs and priority is not None and priority >= EXPENDABLE_BELOW:
             self._alike[of.planned(self._seen), priority, gang].append(refs)
+
+    def _priority(self, of: PodClass) -> int | None:
+        """None where admission would refuse the pods."""
+        if not of.key.admitted:
+            return self._priorities.of_template(of.key.priority_class)
+        found = self._priorities.of.get(of.key.priority_class)
+        return found.value if found else of.key.priority
 
     def _waiting(self, alike: _Alike, lists: Sequence[Sequence[PodRef]]) -> WaitingPods:
         spec, priority, gang = alike

@@ -210,7 +210,9 @@ class WorkloadReader:
         for key in ADDED_BY_ADMISSION:
             if not any(each.key == key or not each.key for each in pod.spec.tolerations):
                 pod.spec.tolerations.add(key=key, operator="Exists", effect="NoExecute")
-        seen = self._pods.read(pod.SerializeToString())
+        class_name = pod.spec.priorityClassName
+        pod.spec.ClearField("priority")  # whatever it says: that is for admission to set
+        seen = replace(self._pods.read(pod.SerializeToString()), priority_class=class_name, admitted=False)
         return seen if expectable(seen) and seen.stage is Stage.WAITING else None
 
 
@@ -281,9 +283,29 @@ def _resource(name: str) -> str:
     return name.removeprefix("requests.") if name.startswith("requests.") else ""
 
 
-def priority_class(data: bytes) -> Named[int]:
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    value: int
+    default: bool = False
+    """Whether pods have it that name no class."""
+
+
+class Priorities(Values[PriorityClass]):
+    """The cluster's PriorityClasses."""
+
+    def of_template(self, name: str) -> int | None:
+        """The priority of pods whose template names this class, or none (""), as the API server's admission would set
+        it. None for a class that is not there: admission would refuse the pods."""
+        if name:
+            found = self.of.get(name)
+            return found.value if found else None
+        # Without a default 0, and the least of several.
+        return min((each.value for each in self.of.values() if each.default), default=0)
+
+
+def priority_class(data: bytes) -> Named[PriorityClass]:
     found = parse(kubernetes_pb2.PriorityClass, data)
-    return Named(found.metadata.name, found.value)
+    return Named(found.metadata.name, PriorityClass(found.value, found.globalDefault))
 
 
 def daemon_set(data: bytes) -> Named[PodSpec]:

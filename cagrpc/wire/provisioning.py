@@ -140,8 +140,7 @@ class TemplatePod:
     spec: PodSpec
     """Without namespace and labels."""
     priority_class: str = ""
-    priority: int | None = None
-    """Only where the template says the number itself."""
+    """A number that the template says itself counts for nothing: no admission has seen it."""
 
     @property
     def identity(self) -> Identity:
@@ -160,14 +159,7 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
     converted = pod_spec(spec, "template.spec", problems, Surroundings(Identity(namespace, labels)))
     if problems:
         raise InvalidInput("; ".join(problems))
-    priority = spec.get("priority")
-    return TemplatePod(
-        namespace,
-        tuple(sorted(labels.items())),
-        converted,
-        str(spec.get("priorityClassName") or ""),
-        priority if isinstance(priority, int) else None,
-    )
+    return TemplatePod(namespace, tuple(sorted(labels.items())), converted, str(spec.get("priorityClassName") or ""))
 
 
 def provisioning_class(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:

@@ -16,7 +16,7 @@ from cagrpc.config.load import (
     parse_settings,
 )
 from cagrpc.controllers.requests.model import Behaviour
-from cagrpc.controllers.settings import RequestSettings
+from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.wire.provider import AutoscalingOptions
@@ -294,6 +294,10 @@ def test_provisioning_requests_are_served_where_there_is_a_cluster(tmp_path: Pat
     assert parse(cluster, tmp_path).requests == RequestSettings()
     section = "provisioning_requests: {booking_seconds: 30, keep_seconds: 3600, upstream_classes: [atomic-scale-up]}\n"
     assert parse(cluster + section, tmp_path).requests == RequestSettings(30, 3600, frozenset({Behaviour.ATOMIC}))
+    few = "provisioning_requests: {per_namespace: {requests: 5, pods: 100, overtaken_seconds: 60}}\n"
+    assert parse(cluster + few, tmp_path).requests == RequestSettings(per_namespace=NamespaceSettings(5, 100, 60))
+    with pytest.raises(InvalidConfiguration, match=r"provisioning_requests\.per_namespace\.pods"):
+        parse(f"{cluster}provisioning_requests: {{per_namespace: {{pods: 0}}}}\n", tmp_path)
     assert parse(f"{cluster}provisioning_requests: {{enabled: false}}\n", tmp_path).requests is None
     with pytest.raises(InvalidConfiguration, match=r"provisioning_requests\.upstream_classes\[0\]"):
         parse(f"{cluster}provisioning_requests: {{upstream_classes: [best-effort]}}\n", tmp_path)

@@ -32,6 +32,7 @@ def test_without_the_section_there_is_none() -> None:
 
 def test_an_empty_section_mirrors_marked_workloads_only() -> None:
     assert slack("{}") == SlackSettings()
+    assert slack("{mirrors_per_namespace: 7}") == SlackSettings(mirrors_per_namespace=7)
 
 
 def test_every_field() -> None:

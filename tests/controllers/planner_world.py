@@ -118,7 +118,8 @@ class FakeCluster:
         seen = [pod.seen_at for pod in self.unbound()]
         news = [pod.seen_at for pod in self.unbound() if not pod.was_expected]
         news += [self.wanted_at] if self.wanted_at is not None else []
-        return Arrivals(len(seen), min(seen, default=self.wanted_at), max(news, default=None), len(self.expected()))
+        latest = {"default": max(news)} if news else {}
+        return Arrivals(len(seen), min(seen, default=self.wanted_at), latest, len(self.expected()))
 
     def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
         self.looks += 1

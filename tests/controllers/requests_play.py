@@ -32,10 +32,12 @@ from cagrpc.controllers.requests.store import Objects
 from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.controllers.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PodRef
+from cagrpc.controllers.view_model import PRIORITY_CLASSES
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus
 from cagrpc.kube.client import PatchKind
 from cagrpc.kube.failures import asked, failure, status_of
+from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.provisioning import CLASSES, POD_TEMPLATES, REQUESTS, request_path
 from cagrpc.wire.times import timestamp
 from solver.model import Budget, PodSpec
@@ -45,7 +47,14 @@ from tests.kube.object_store import ObjectStore, Request
 NODES = "/api/v1/nodes"
 NAMESPACE = "ns"
 IN_NAMESPACE = request_path(NAMESPACE, "").rstrip("/")
+OTHER = "other"
+"""One more namespace. Its requests are named by `other/name`."""
+IN_OTHER = request_path(OTHER, "").rstrip("/")
 TEMPLATES = f"/api/v1/namespaces/{NAMESPACE}/podtemplates"
+
+
+def _path(name: str) -> str:
+    return f"{IN_OTHER}/{name.partition('/')[2]}" if "/" in name else f"{IN_NAMESPACE}/{name}"
 
 
 class Killed(BaseException):
@@ -108,7 +117,7 @@ class Api:
     """The API server, as the loop writes to it."""
 
     def __init__(self) -> None:
-        self.store = ObjectStore(IN_NAMESPACE, NODES)
+        self.store = ObjectStore(IN_NAMESPACE, IN_OTHER, NODES)
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = lambda: None
         self.refuses: Callable[[str, str], errors.CagrpcError | None] = lambda method, path: None
@@ -200,6 +209,7 @@ class RequestsWorld(World):
         self.told: list[Note] = []
         self.outcomes: list[Outcome] = []
         self.templates: dict[str, Any] = {}
+        self.priority_classes: list[bytes] = []
         self.plans = False
         """Whether the planner loop works too (`drive: plan`)."""
         self.cpu: Callable[[], float] = lambda: 0.0
@@ -268,18 +278,22 @@ class RequestsWorld(World):
 
     # ---- what people do
 
-    def template(self, name: str, *, cpu: int = 1000, priority: int | None = None, **spec: Any) -> None:
+    def template(self, name: str, *, cpu: int = 1000, **spec: Any) -> None:
+        """In all namespaces."""
         requests = {"requests": {"cpu": f"{cpu}m"}}
         pod: dict[str, Any] = {"containers": [{"name": "main", "resources": requests}], **spec}
-        if priority is not None:
-            pod["priority"] = priority
-        self.templates[name] = {"metadata": {"namespace": NAMESPACE, "name": name}, "template": {"spec": pod}}
+        self.templates[name] = {"metadata": {"name": name}, "template": {"spec": pod}}
+
+    def priority_class(self, name: str, value: int) -> None:
+        found = kubernetes_pb2.PriorityClass(metadata={"name": name}, value=value)
+        self.priority_classes.append(found.SerializeToString())
 
     def request(self, name: str, *pod_sets: tuple[str, int], of: str = ATOMIC_SCALE_UP, **parameters: str) -> str:
         """Its UID."""
-        path = f"{IN_NAMESPACE}/{name}"
+        path = _path(name)
+        namespace, name = (OTHER if "/" in name else NAMESPACE), path.rpartition("/")[2]
         sets = [{"podTemplateRef": {"name": template}, "count": count} for template, count in pod_sets]
-        metadata = {"name": name, "namespace": NAMESPACE, "generation": 1}
+        metadata = {"name": name, "namespace": namespace, "generation": 1}
         document = {
             "metadata": {**metadata, "creationTimestamp": timestamp(self.clock())},
             "spec": {"provisioningClassName": of, "podSets": sets, "parameters": parameters},
@@ -287,7 +301,7 @@ class RequestsWorld(World):
         return str(self.api.store.put(path, document)["metadata"]["uid"])
 
     def delete(self, name: str) -> None:
-        self.api.store.objects.pop(f"{IN_NAMESPACE}/{name}", None)
+        self.api.store.objects.pop(_path(name), None)
 
     def consume(self, name: str, count: int, *, cpu: int = 1000, of: str = ATOMIC_SCALE_UP) -> list[str]:
         """Pods come that consume a request. Their UIDs."""
@@ -303,7 +317,7 @@ class RequestsWorld(World):
     # ---- what is there
 
     def document(self, name: str) -> dict[str, Any]:
-        return self.api.store.objects[f"{IN_NAMESPACE}/{name}"]
+        return self.api.store.objects[_path(name)]
 
     def condition(self, name: str, kind: str) -> dict[str, Any] | None:
         conditions = self.document(name).get("status", {}).get("conditions", ())
@@ -354,8 +368,18 @@ class RequestsWorld(World):
                 if path.startswith(NODES)
             }
         if again or not self.store_lags:
-            requests = [each for path, each in self.api.store.objects.items() if path.startswith(IN_NAMESPACE)]
-            given: dict[str, Iterable[Any]] = {REQUESTS: requests, POD_TEMPLATES: self.templates.values(), CLASSES: ()}
+            requests = [each for path, each in self.api.store.objects.items() if "/provisioningrequests/" in path]
+            templates = [
+                {**each, "metadata": {**each["metadata"], "namespace": namespace}}
+                for each in self.templates.values()
+                for namespace in (NAMESPACE, OTHER)
+            ]
+            given: dict[str, Iterable[Any]] = {
+                REQUESTS: requests,
+                POD_TEMPLATES: templates,
+                PRIORITY_CLASSES: self.priority_classes,
+                CLASSES: (),
+            }
             for each in self.store.followed:
                 found = [each.resource.decode(document) for document in given.get(each.resource.path, ())]
                 each.sink.replaced(found)

@@ -10,7 +10,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.backends.simulated_behaviour import Behaviour
-from cagrpc.controllers.requests import loop
+from cagrpc.controllers.requests import turns
 from cagrpc.controllers.requests.classes import (
     ATOMIC_SCALE_UP,
     CHECK_CAPACITY,
@@ -573,7 +573,7 @@ def test_small_ones_do_not_starve_a_big_one_for_ever(make: Make) -> None:
 
 
 def test_many_that_wait_for_room_leave_places_for_those_that_come(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MOST_AT_ONCE", 4)
+    monkeypatch.setattr(turns, "MOST_AT_ONCE", 4)
     world = make(group("a", max_size=2, labels={"pool": "a"}), group("b", labels={"pool": "b"}))
     world.template("to-a", cpu=1000, nodeSelector={"pool": "a"})
     world.template("to-b", cpu=1000, nodeSelector={"pool": "b"})
@@ -591,7 +591,7 @@ def test_many_that_wait_for_room_leave_places_for_those_that_come(make: Make, mo
 
 
 def test_many_that_come_leave_places_for_those_that_wait(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(turns, "MOST_AT_ONCE", 2)
     world = make(group("a", max_size=5))
     world.request("first", ("web", 4))
     world.run(LONG)
@@ -637,13 +637,25 @@ def test_a_gang_over_two_groups_is_one_increment(make: Make) -> None:
 
 def test_higher_priority_is_served_first(make: Make) -> None:
     world = make(group("a", max_size=1))
-    world.template("urgent", cpu=1000, priority=100)
+    world.priority_class("urgent", 100)
+    world.template("urgent", cpu=1000, priorityClassName="urgent")
     world.request("low", ("web", 4))
     world.request("high", ("urgent", 4))
     world.run(LONG)
     assert world.is_true("high", "Provisioned")
     assert not world.is_true("low", "Provisioned")
     assert world.condition("low", "Failed") is None
+
+
+def test_a_priority_that_a_template_claims_by_itself_counts_for_nothing(make: Make) -> None:
+    world = make(group("a", max_size=1))
+    world.template("claims", cpu=1000, priority=2_000_000_000)
+    world.request("first", ("web", 4))
+    world.clock.advance(1.0)
+    world.request("claims", ("claims", 4))
+    world.run(LONG)
+    assert world.is_true("first", "Provisioned")
+    assert not world.is_true("claims", "Provisioned")
 
 
 def test_a_template_that_goes_after_the_decision_changes_nothing(make: Make) -> None:

@@ -196,6 +196,26 @@ def test_what_is_kept_for_one_that_was_overtaken_is_told_to_those_that_wait_and_
     assert decided.left["b2"] == "what it needs is kept for ns/a1, which younger requests have overtaken 10 times"
 
 
+def test_it_is_kept_for_one_request_of_a_namespace_at_a_time_and_not_where_that_took_too_long() -> None:
+    big = request("a1", (HEAD, 8), overtaken=10)
+    next_big, small = request("a2", (HEAD, 8), overtaken=10), request("b3", (HEAD, 1))
+    returning = {"n1": {"cpu": 4000}, "n2": {"cpu": 4000}}
+    world = World((node("n1", 0), node("n2", 0)), (replace(CPUS, max_size=4, target_size=2),), returning=returning)
+    decided = decide([big, next_big, small], world, BUDGET)
+    assert decided.kept_for == ("ns/a1",)
+    decided = decide([replace(big, may_keep=False), small], world, BUDGET)
+    assert (decided.kept_for, decided.served) == ((), {"b3"})
+    elsewhere = replace(next_big, key="other/a2")
+    assert decide([big, elsewhere, small], world, BUDGET).kept_for == ("ns/a1", "other/a2")
+
+
+def test_at_one_priority_turns_come_before_age() -> None:
+    older, younger = request("a1", (HEAD, 2), turn=1), request("b2", (HEAD, 2))
+    world = World((), (replace(CPUS, max_size=1),))
+    assert decide([older, younger], world, BUDGET).served == {"b2"}
+    assert decide([replace(older, priority=1), younger], world, BUDGET).served == {"a1"}
+
+
 # Checks
 
 

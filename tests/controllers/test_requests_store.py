@@ -148,21 +148,22 @@ def test_a_template_is_a_pod_with_all_of_its_labels() -> None:
     assert fed.template("ns", "worker") == "there is no PodTemplate ns/worker"
 
 
-def test_the_priority_is_that_of_the_class_or_of_the_default() -> None:
+def test_the_priority_is_that_of_the_class_or_of_the_default_whatever_number_the_template_says() -> None:
     fed = _Fed()
-    fed.put(POD_TEMPLATES, _template(), _template("named", priorityClassName="high"), _template("said", priority=7))
+    said = _template("said", priority=2_000_000_000)
+    fed.put(POD_TEMPLATES, _template(), _template("named", priorityClassName="high", priority=7), said)
 
     def priority(name: str) -> int | str:
         found = fed.template("ns", name)
         return found if isinstance(found, str) else found.priority
 
     assert [priority(name) for name in ("worker", "named", "said")] == [
-        0, "PodTemplate ns/named: there is no PriorityClass high", 7,
+        0, "PodTemplate ns/named: there is no PriorityClass high", 0,
     ]  # fmt: skip
     fed.put(
         PRIORITY_CLASSES, _priority("high", 100), _priority("usual", 5, default=True), _priority("x", 3, default=True)
     )
-    assert [priority(name) for name in ("worker", "named", "said")] == [3, 100, 7]
+    assert [priority(name) for name in ("worker", "named", "said")] == [3, 100, 3]
 
 
 def test_classes_of_the_clusters_own() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from cagrpc.controllers import view_expected
 from cagrpc.controllers.state import is_expected
 from cagrpc.controllers.view_expected import MOST, MOST_OF_ONE, PATIENCE_SECONDS
 from cagrpc.controllers.view_model import DEPLOYMENTS, JOB_SETS
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 from cagrpc.wire.gen import kubernetes_pb2
-from tests.controllers.view_build import JOBS, REPLICA_SETS, STATEFUL_SETS, Fed, pod
+from tests.controllers.view_build import JOBS, PRIORITIES, REPLICA_SETS, STATEFUL_SETS, Fed, pod
 
 QUOTAS, NAMESPACES = "/api/v1/resourcequotas", "/api/v1/namespaces"
 
@@ -22,8 +26,8 @@ def template(cpu: str = "1", labels: Any = None, **spec: Any) -> bytes:
     return found.SerializeToString()
 
 
-def metadata(name: str, parent: str = "", **more: Any) -> kubernetes_pb2.ObjectMeta:
-    found = kubernetes_pb2.ObjectMeta(namespace="default", name=name, **more)
+def metadata(name: str, parent: str = "", namespace: str = "default", **more: Any) -> kubernetes_pb2.ObjectMeta:
+    found = kubernetes_pb2.ObjectMeta(namespace=namespace, name=name, **more)
     if parent:
         kind, _, of = parent.partition("/")
         found.ownerReferences.add(kind=kind, name=of, controller=True)
@@ -31,10 +35,17 @@ def metadata(name: str, parent: str = "", **more: Any) -> kubernetes_pb2.ObjectM
 
 
 def replica_set(
-    wants: int, there: int = 0, name: str = "web-1", *, parent: str = "", of: bytes | None = None, **conditions: str
+    wants: int,
+    there: int = 0,
+    name: str = "web-1",
+    *,
+    parent: str = "",
+    of: bytes | None = None,
+    namespace: str = "default",
+    **conditions: str,
 ) -> kubernetes_pb2.ReplicaSet:
     found = kubernetes_pb2.ReplicaSet(
-        metadata=metadata(name, parent),
+        metadata=metadata(name, parent, namespace),
         spec={"replicas": wants, "template": template() if of is None else of},
         status={"replicas": there},
     )
@@ -264,6 +275,27 @@ def test_pods_that_are_planned_only_once_they_are_there(fed: Fed, of: bytes) -> 
     assert expected(fed) == 0
 
 
+def test_the_priority_of_those_to_come_is_their_classs_whatever_the_template_says(fed: Fed) -> None:
+    fed.put(replica_set(1, of=template(priority=2_000_000_000)), path=REPLICA_SETS)
+    named = template(priorityClassName="high", priority=2_000_000_000)
+    fed.put(replica_set(1, name="named", of=named), path=REPLICA_SETS)
+
+    def priorities() -> dict[str, int]:
+        return {each.pod_set.name: each.pod_set.priority for each in fed.state().waiting}
+
+    assert priorities() == {"default/web-1-00000": 0}  # admission refuses pods of a class that is not there
+    for name, value, default in (("high", 100, False), ("usual", 5, True)):
+        found = kubernetes_pb2.PriorityClass(metadata={"name": name}, value=value, globalDefault=default)
+        fed.put(found, path=PRIORITIES)
+    assert priorities() == {"default/named-00000": 100, "default/web-1-00000": 5}
+
+
+def test_nothing_is_planned_for_expendable_pods_to_come(fed: Fed) -> None:
+    fed.put(kubernetes_pb2.PriorityClass(metadata={"name": "low"}, value=-100), path=PRIORITIES)
+    fed.put(replica_set(1, of=template(priorityClassName="low")), path=REPLICA_SETS)
+    assert not fed.state().waiting
+
+
 def test_a_quota_says_how_many_may_come(fed: Fed) -> None:
     fed.put(replica_set(5), replica_set(5, name="web-2"), path=REPLICA_SETS)
     quota = {"metadata": {"namespace": "default", "name": "q"}}
@@ -284,6 +316,47 @@ def test_whoever_wants_any_number_of_pods_has_a_few_expected(fed: Fed) -> None:
     for number in range(5):
         fed.put(replica_set(2_000_000_000, name=f"web-{number}"), path=REPLICA_SETS)
     assert [expected(fed), MOST, MOST_OF_ONE] == [20_000, 20_000, 5_000]
+
+
+def by_namespace(fed: Fed) -> Counter[str]:
+    return Counter(each.partition("/")[2].split("/")[1] for each in fed.state().expected)
+
+
+def test_a_namespace_that_wants_any_number_leaves_others_their_share(fed: Fed) -> None:
+    for number in range(5):
+        fed.put(replica_set(2_000_000_000, name=f"web-{number}", namespace="greedy"), path=REPLICA_SETS)
+    fed.put(replica_set(300, namespace="modest"), path=REPLICA_SETS)
+    assert by_namespace(fed) == {"greedy": MOST - 300, "modest": 300}
+    for number in range(5):
+        fed.put(replica_set(2_000_000_000, name=f"web-{number}", namespace="second"), path=REPLICA_SETS)
+    assert by_namespace(fed) == {"greedy": MOST - 300 - MOST // 3, "modest": 300, "second": MOST // 3}
+    fed.drop(*(replica_set(0, name=f"web-{number}", namespace="greedy") for number in range(5)), path=REPLICA_SETS)
+    fed.put(replica_set(2_000_000_000, name="web-0", namespace="second"), path=REPLICA_SETS)
+    assert by_namespace(fed)["modest"] == 300
+    assert by_namespace(fed)["second"] > MOST // 3
+
+
+WORKLOADS = st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 60))
+"""Namespace, number, pods."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(WORKLOADS, max_size=30))
+def test_no_namespace_has_less_than_its_share_for_what_others_want(changes: list[tuple[str, int, int]]) -> None:
+    most = 60
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_expected, "MOST", most)
+        fed, wanted = Fed(expects=True), {}
+        for namespace, number, pods in changes:
+            fed.put(replica_set(pods, name=f"w{number}", namespace=namespace), path=REPLICA_SETS)
+            wanted[namespace, number] = pods
+            found, asked = by_namespace(fed), Counter[str]()
+            for (who, _), count in wanted.items():
+                asked[who] += count
+            assert found.total() <= most
+            assert found[namespace] >= min(asked[namespace], most // len(+asked or "-"))
+    fed.drop(*(replica_set(0, name=f"w{n}", namespace=of) for of, n in wanted), path=REPLICA_SETS)
+    assert not any(fed.leftovers())
 
 
 def test_in_a_namespace_that_is_being_deleted_nothing_is_created(fed: Fed) -> None:
@@ -342,3 +415,12 @@ def test_nothing_is_expected_where_that_is_not_asked_for() -> None:
     assert REPLICA_SETS not in {each.resource.path for each in fed.model.followed}
     fed.put(made("p1"))
     assert not any(is_expected(each.uid) for waiting in fed.state().waiting for each in waiting.pods)
+
+
+def test_growth_is_news_of_its_namespace_only(fed: Fed) -> None:
+    fed.put(replica_set(2, namespace="noisy"), path=REPLICA_SETS)
+    fed.time = 3.0
+    fed.put(made("p", "ReplicaSet/other"))
+    fed.time = 4.0
+    fed.put(replica_set(3, namespace="noisy"), path=REPLICA_SETS)
+    assert fed.model.arrivals().news_at_seconds == {"noisy": 4.0, "default": 3.0}

@@ -80,6 +80,7 @@ class Fed:
         if expected is not None:
             tables = (*tables, expected.refs, expected._roots, expected._there, expected._pods, expected._like)
             tables = (*tables, expected._workloads, expected._children, expected._quotas, expected._ending)
+            tables = (*tables, expected._of_namespaces, expected._short)
         return (*tables, classes.with_waiting, *(list(tally) for tally in tallies))
 
     def free(self, name: str = "n1") -> Mapping[str, int]:

@@ -118,7 +118,7 @@ def test_a_template_is_what_a_pod_made_from_it_is() -> None:
     spec = {"containers": _CONTAINERS, "affinity": required, "priorityClassName": "high"}
     found = template_pod(_template(spec, labels={"b": "2", "app": "train"}))
     assert (found.namespace, found.labels) == ("ns", (("app", "train"), ("b", "2")))
-    assert (found.priority_class, found.priority) == ("high", None)
+    assert found.priority_class == "high"
     (anti,) = found.spec.pod_anti_affinity
     assert anti.selector == PodSelector((Requirement("app", Operator.IN, ("train",)),), ("ns",))
     pod = kubernetes_pb2.Pod()
@@ -133,7 +133,7 @@ def test_a_template_is_what_a_pod_made_from_it_is() -> None:
 
 def test_a_template_with_little_in_it() -> None:
     found = template_pod({"template": {"spec": {"containers": _CONTAINERS, "priority": 5}}})
-    assert found == TemplatePod("default", (), PodSpec(requests=(("cpu", 2000),)), "", 5)
+    assert found == TemplatePod("default", (), PodSpec(requests=(("cpu", 2000),)))
 
 
 @pytest.mark.parametrize(

@@ -318,7 +318,7 @@ class PlannerLoop:
         self._memory = replace(self._memory, world=self._look().world)
         if news:
             at = self._clock()
-            self._memory = replace(self._memory, news_since=at, news_at=at)
+            self._memory = batching.with_news(self._memory, at, at)
         return _Outcome(tuple(ordered), self._onto_nodes(handed, torn), unreached)
 
     def _with_those_that_came(self, handed: HandedOut, snapshot: FleetSnapshot) -> HandedOut:
@@ -354,7 +354,7 @@ class PlannerLoop:
         self._places.assume(fit)
         if len(fit) < len(pods):
             at = self._clock()
-            self._memory = replace(self._memory, news_since=at, news_at=at)
+            self._memory = batching.with_news(self._memory, at, at)
 
     def _still_waits(self, pod: PodRef) -> bool:
         """It may have been bound meanwhile, be gone, or have been given the place of another."""

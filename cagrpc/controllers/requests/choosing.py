@@ -1,4 +1,5 @@
-"""Which requests can be served together, by priority, then age: whoever comes first is never given up for others. Pure.
+"""Which requests can be served together, by priority, then in turn: whoever comes first is never given up for others.
+Pure.
 
 Most often all can, so that is tried first. Where not, the plan that was tried tells who is the first that it does not
 serve: it is tried alone, and those before and after it together. Those that are served already are planned again with
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from cagrpc.controllers.requests.handing import Handed, hand_out, together
-from cagrpc.controllers.requests.model import Candidate
+from cagrpc.controllers.requests.model import Candidate, namespace_of
 from cagrpc.controllers.requests.world import World
 from cagrpc.controllers.requests.worlds import held_alone, in_the_end, pods_of, problem_of, without
 from cagrpc.fleet.model import LARGEST_INCREMENT
@@ -22,7 +23,8 @@ from solver.budgeting import Meter
 from solver.model import NODES, Limit
 
 MOST_OVERTAKEN = 10
-"""So often younger requests are served while one waits that is to be served in the end; then what it needs is kept."""
+"""So often requests after it are served while one waits that is to be served in the end; then what it needs is kept,
+for one request of a namespace at a time."""
 
 FIRST_SHARE = 0.1
 """Of the budget, for a first look at who can be served; it is often enough to prove it."""
@@ -114,6 +116,8 @@ class Choice:
     left: tuple[Left, ...]
     found: Attempt | None
     """The plan for all that are served."""
+    kept_for: tuple[str, ...] = ()
+    """Keys of the requests for which something is kept."""
 
 
 def choose(ordered: Sequence[Candidate], world: World, purse: Purse) -> Choice:
@@ -142,7 +146,7 @@ class _Choosing:
                 first = len(block) // 2 if found.serves_all else max(first, 0)  # else they are too many nodes
                 pieces = (block[:first], block[first : first + 1], block[first + 1 :])
                 blocks.extendleft(piece for piece in reversed(pieces) if piece)
-        return Choice(self._world, tuple(self._served), tuple(self._left), self._refined())
+        return Choice(self._world, tuple(self._served), tuple(self._left), self._refined(), tuple(self._kept_for))
 
     def _take(self, block: Sequence[Candidate], share: float) -> Attempt:
         """Serves the block where there is room for all that are served already, and for it."""
@@ -175,9 +179,12 @@ class _Choosing:
 
     def _leave(self, left: Left) -> None:
         self._left.append(left)
-        late = left.candidate.overtaken >= MOST_OVERTAKEN and not left.nodes
-        if late and alone(in_the_end(self._all), left.candidate, self._purse).serves_all:
-            self._keep_for(left.candidate)
+        candidate = left.candidate
+        late = candidate.overtaken >= MOST_OVERTAKEN and candidate.may_keep and not left.nodes
+        if late and namespace_of(candidate.key) in map(namespace_of, self._kept_for):
+            late = False  # one at a time
+        if late and alone(in_the_end(self._all), candidate, self._purse).serves_all:
+            self._keep_for(candidate)
 
     def _waited_for(self, candidate: Candidate) -> str:
         if not self._kept_for:

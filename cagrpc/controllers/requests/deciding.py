@@ -16,15 +16,19 @@ from cagrpc.controllers.planner.increments import told
 from cagrpc.controllers.planner.shortages import Shortages, offering
 from cagrpc.controllers.requests import statuses
 from cagrpc.controllers.requests.bookings import hold
+from cagrpc.controllers.requests.choosing import Purse
+from cagrpc.controllers.requests.crowded import to_be_labelled
 from cagrpc.controllers.requests.look import Ours
 from cagrpc.controllers.requests.memory import Labels, by_node
-from cagrpc.controllers.requests.model import Booking, Candidate
+from cagrpc.controllers.requests.model import Booking, Candidate, namespace_of
 from cagrpc.controllers.requests.planning import Decisions, Part, World, check, decide
 from cagrpc.controllers.requests.progress import Decision, Granted, Pods, Refused
 from cagrpc.controllers.requests.sources import Increments
+from cagrpc.controllers.requests.turns import Turns
 from cagrpc.controllers.state import ClusterState, ConsumerStage
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot, Increment, Origin, Placement, request_key, request_of
+from solver.budgeting import Meter
 from solver.model import Budget, RunningPods
 
 log = logging.getLogger(__name__)
@@ -39,6 +43,7 @@ class Deciding:
         labels: Labels,
         shortages: Shortages,
         budget: Budget,
+        turns: Turns,
         *,
         wanted: Callable[[FleetSnapshot, ClusterState], Wanted],
         still_there: Callable[[str], bool],
@@ -50,6 +55,7 @@ class Deciding:
         self._labels = labels
         self._shortages = shortages
         self._budget = budget
+        self._turns = turns
         self._wanted = wanted
         self._still_there = still_there
         self._stopping = stopping
@@ -83,12 +89,17 @@ class Deciding:
         *,
         share: float = 1.0,
     ) -> dict[str, Decision]:
-        """Each is served whole or not at all. `booked` are nodes with their labels, from a try that came to nothing:
-        those that are not used now lose them. Those for which something was ordered are not among the decisions: the
-        fleet's snapshot has their increments. `share` of the budget is taken. Raises Unavailable where the API server
-        or the journal is out of reach; what was ordered until then is ordered."""
+        """Each is served whole or not at all, in this order at one priority. `booked` are nodes with their labels, from
+        a try that came to nothing: those that are not used now lose them. Those for which something was ordered are not
+        among the decisions: the fleet's snapshot has their increments. `share` of the budget is taken. Raises
+        Unavailable where the API server or the journal is out of reach; what was ordered until then is ordered."""
         by_uid = {each.request.uid: each for each in candidates}
-        decided = self._decide([each.candidate for each in candidates], world, share)
+        asked = [
+            replace(each.candidate, turn=turn, may_keep=self._turns.may_keep(each.request.namespace))
+            for turn, each in enumerate(candidates)
+        ]
+        decided = self._decide(asked, to_be_labelled(world), share)
+        self._turns.kept(map(namespace_of, decided.kept_for))
         found: dict[str, Decision] = {uid: Refused(why, final=True) for uid, why in decided.hopeless.items()}
         found.update((uid, Refused(why, overtaken=uid in decided.overtaken)) for uid, why in decided.left.items())
         served = {uid for uid in decided.served if not self._stopping() and self._still_there(uid)}
@@ -105,8 +116,9 @@ class Deciding:
         ordered = {uid for part in decided.parts for uid in part.uids}
         found.update((uid, Granted(nodes=frozenset(decided.on_nodes.get(uid, ())))) for uid in served - ordered)
         keys = {uid: by_uid[uid].request.key for uid in served}
-        found.update(self._order([part for part in decided.parts if served.issuperset(part.uids)], keys))
-        return found
+        refused = self._order([part for part in decided.parts if served.issuperset(part.uids)], keys)
+        self._turns.served(by_uid[uid].request.namespace for uid in keys if uid not in refused)
+        return {**found, **refused}
 
     def _decide(self, candidates: Sequence[Candidate], world: World, share: float) -> Decisions:
         """One whose pods break planning is in nobody else's way."""
@@ -131,11 +143,15 @@ class Deciding:
         return refused
 
     def checks(self, candidates: Sequence[Ours], world: World, state: ClusterState) -> dict[str, Decision]:
-        """One after the other: what one books the next does not find, what one is only told of it may."""
+        """One after the other, as many as there is time for: what one books the next does not find, what one is only
+        told of it may."""
         found: dict[str, Decision] = {}
+        purse = Purse(Meter(self._budget))
         nodes = {node.name: node for node in world.nodes}
         standing = {each.node.name: each for each in state.nodes if each.node.name in nodes}
         for each in candidates:
+            if found and purse.empty:
+                break
             world = replace(world, nodes=tuple(nodes.values()))
             try:
                 checked = check(each.candidate, world, self._budget)
@@ -148,6 +164,7 @@ class Deciding:
                 continue
             found[each.request.uid] = Granted(checked.message, frozenset(checked.nodes))
             if each.service.books:
+                self._turns.served([each.request.namespace])
                 used = replace(
                     state,
                     nodes=tuple(

@@ -16,7 +16,7 @@ from cagrpc.controllers.settings import RequestSettings
 from cagrpc.controllers.state import ClusterState, Consumer
 from cagrpc.errors import NotFound
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, request_of
-from solver.model import PodSet, PodSpec
+from solver.model import Node, PodSet, PodSpec
 
 TEMPLATE_SECONDS = 30.0
 """A PodTemplate may come so long after its request."""
@@ -155,13 +155,17 @@ def lacks_nodes(look: Look, uid: str) -> bool:
     return len(look.booked.get(uid, ())) < max(1, statuses.nodes_told(look.ours[uid].request))
 
 
+def booking_labels(node: Node) -> list[str]:
+    """UIDs of the requests that a node has labels of."""
+    return [label.removeprefix(BOOKING_LABELS) for label in node.labels if label.startswith(BOOKING_LABELS)]
+
+
 def nodes_by_request(state: ClusterState) -> dict[str, frozenset[str]]:
     """Nodes with booking labels, by the UIDs that these name."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for each in state.nodes:
-        for label in each.node.labels:
-            if label.startswith(BOOKING_LABELS):
-                found[label.removeprefix(BOOKING_LABELS)].add(each.node.name)
+        for uid in booking_labels(each.node):
+            found[uid].add(each.node.name)
     return {uid: frozenset(names) for uid, names in found.items()}
 
 

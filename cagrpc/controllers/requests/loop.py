@@ -26,13 +26,15 @@ from cagrpc.controllers.planner.shortages import Shortages
 from cagrpc.controllers.requests import consumers, memory, statuses
 from cagrpc.controllers.requests.bookings import Held, consumed, consumer_nodes, hold, overfull
 from cagrpc.controllers.requests.classes import is_ours
+from cagrpc.controllers.requests.crowded import Crowded
 from cagrpc.controllers.requests.deciding import Deciding
-from cagrpc.controllers.requests.look import Look, Looking, Ours, asked_by, increment_of, lacks_nodes, take_look
+from cagrpc.controllers.requests.look import Look, Looking, asked_by, increment_of, lacks_nodes, take_look
 from cagrpc.controllers.requests.model import Behaviour, Booking, ProvisioningRequest
 from cagrpc.controllers.requests.planning import MOST_AT_ONCE
 from cagrpc.controllers.requests.progress import Decision, Facts, Moment, Next, Phase, Pods, advance
 from cagrpc.controllers.requests.records import record
 from cagrpc.controllers.requests.sources import Cluster, Increments, Requests, Writes
+from cagrpc.controllers.requests.turns import Shares, Turns, due, one_by_one
 from cagrpc.controllers.requests.writing import Outcome, Writing
 from cagrpc.controllers.settings import PlannerSettings, RequestSettings
 from cagrpc.controllers.state import ClusterState, ConsumerStage, PendingPod
@@ -53,10 +55,14 @@ IDLE_SECONDS = 10.0
 LOOK_SHARE = 0.02
 """Of a core, at most: where there are so many requests that looking takes long, it is done less often, but"""
 SELDOM_SECONDS = 5.0
+MOST_WRITTEN = 200
+"""Requests that are written at once; others wait for the next step, and whoever is due is decided between."""
 DECIDING_SECONDS = 2.0
 """For those that are decided together;"""
 HURRIED_SHARE = 0.25
 """so much of it while more are due than are decided together: others wait for their turn."""
+_MOST_TOLD = 20
+"""Namespaces."""
 _FIRST_PAUSE_SECONDS = 0.5
 _OPEN = frozenset({Phase.WAITING, Phase.COMING})
 
@@ -69,6 +75,11 @@ class _Seen:
     nexts: Mapping[str, Next]
     bookings: tuple[Booking, ...]
     held: Held
+
+    def over_share(self) -> Counter[str]:
+        """By namespace, requests that wait for others of it."""
+        waiting = (self.look.ours[uid] for uid, each in self.nexts.items() if each.over_share)
+        return Counter(each.request.namespace for each in waiting)
 
 
 class RequestsLoop:
@@ -111,11 +122,13 @@ class RequestsLoop:
         self._looking = Looking(store, settings)
         self._writing = Writing(client, self._memory, say=say, observe=observe, clock=clock, workers=workers)
         self._stopping = threading.Event()
+        self._turns = Turns(settings.per_namespace, clock)
         self._deciding = Deciding(
             fleet,
             self._labels,
             Shortages(planner.shortage_seconds, clock),
             budget or Budget(DECIDING_SECONDS),
+            self._turns,
             wanted=wanted,
             still_there=self._still_there,
             stopping=self._stopping.is_set,
@@ -123,6 +136,7 @@ class RequestsLoop:
         self._decided: dict[str, Decision] = {}
         """Not written yet."""
         self._short_since: dict[str, float] = {}
+        self._crowded = Crowded()
         self._seen: _Seen | None = None
         self._world: object = None
         self._looked_at = self._told_at = float("-inf")
@@ -196,7 +210,13 @@ class RequestsLoop:
         """For `/status`."""
         seen = self._seen
         phases = Counter(each.phase.value for each in seen.nexts.values()) if seen is not None else {}
-        return {"waits_for": self._waits_for, "bookings": self.bookings(), **phases}
+        return {
+            "waits_for": self._waits_for,
+            "bookings": self.bookings(),
+            "over_share": dict(seen.over_share().most_common(_MOST_TOLD)) if seen is not None else {},
+            "nodes_with_most_labels": len(self._crowded.full),
+            **phases,
+        }
 
     def records(self) -> list[dict[str, Any]]:
         """Every request of ours, oldest first, for `/provisioningrequests` and `cagrpc explain provisioningrequest`."""
@@ -297,6 +317,10 @@ class RequestsLoop:
         facts = {uid: self._facts(look, uid) for uid in look.ours}
         nexts = {uid: self._next(look, each) for uid, each in facts.items()}
         bookings = _bookings(look, nexts)
+        shares = Shares(bookings, self._settings.per_namespace)
+        for uid in [uid for uid, each in nexts.items() if each.wants or each.joins]:
+            if why := shares.why_not(look.ours[uid]):
+                nexts[uid] = self._next(look, replace(facts[uid], over_share=why))
         held = hold(bookings, look.state) if bookings else Held({}, {}, {})
         for uid, why in self._lost(look, nexts, bookings, held).items():
             nexts[uid] = self._next(look, replace(facts[uid], lost=why))
@@ -346,14 +370,17 @@ class RequestsLoop:
         nexts, ours = seen.nexts, seen.look.ours
         dropped = {uid: seen.look.booked.get(uid, ()) for uid, each in nexts.items() if each.drops_labels}
         self._labels.drop(memory.by_node(dropped))
+        through = [uid for uid in ours if nexts[uid].phase not in _OPEN and not nexts[uid].holds]
+        self._labels.drop(self._crowded.old(seen.look.state.nodes, through))
         self._writing.delete(ours[uid].request for uid, each in nexts.items() if each.delete)
         changes = {uid: each.change for uid, each in nexts.items() if each.change is not None}
-        written = self._writing.write((ours[uid], change) for uid, change in changes.items())
+        now = one_by_one(changes, lambda uid: ours[uid].request.namespace)[:MOST_WRITTEN]
+        written = self._writing.write((ours[uid], changes[uid]) for uid in now)
         quiet = nexts.keys() - changes.keys()
         for uid in written | quiet:
             self._decided.pop(uid, None)
         if written != changes.keys():
-            self._world = None  # somebody else was first
+            self._world = None  # somebody else was first, or there are too many at once
         return set(quiet)
 
     # ---- those that are due
@@ -362,7 +389,9 @@ class RequestsLoop:
         with self._turn:
             requests = self._memory.latest(self._store.requests())
             look = self._look(requests)
-            atomic, checks = self._due(look, seen, Behaviour.ATOMIC), self._due(look, seen, Behaviour.CHECK)
+            shares = Shares(seen.bookings, self._settings.per_namespace)
+            atomic = due(look, seen.nexts, Behaviour.ATOMIC, self._turns, shares)
+            checks = due(look, seen.nexts, Behaviour.CHECK, self._turns, shares)
             kept = hold(seen.bookings, look.state).on if seen.bookings else {}
             try:
                 if atomic:
@@ -379,21 +408,6 @@ class RequestsLoop:
                 decided = self._advance(self._look(requests))
         self._write(decided)
 
-    def _due(self, look: Look, seen: _Seen, behaviour: Behaviour) -> list[Ours]:
-        """Those to be decided together now. Those that only join them take up to half of the places, however many they
-        are, the most overtaken first: they would be there each time, and others never."""
-        nexts = {uid: each for uid, each in seen.nexts.items() if uid in look.ours}
-        known = {
-            uid: each
-            for uid, each in look.ours.items()
-            if isinstance(each.pods, Pods) and each.phase is Phase.WAITING and each.service.behaviour is behaviour
-        }
-        due = sorted((each for uid, each in known.items() if uid in nexts and nexts[uid].wants), key=_rank)
-        joining = [each for uid, each in known.items() if due and uid in nexts and nexts[uid].joins]
-        joining.sort(key=lambda each: (-statuses.overtaken_of(each.request), _rank(each)))
-        joining = joining[: max(MOST_AT_ONCE // 2, MOST_AT_ONCE - len(due))]
-        return due[: MOST_AT_ONCE - len(joining)] + joining
-
     # ---- pods that consume requests
 
     def _tell(self, seen: _Seen) -> None:
@@ -405,11 +419,6 @@ class RequestsLoop:
 
     def _is_ours(self, class_name: str) -> bool:
         return is_ours(class_name, self._settings.upstream_classes, self._store.service)
-
-
-def _rank(each: Ours) -> tuple[int, float, str]:
-    priority = each.pods.priority if isinstance(each.pods, Pods) else 0
-    return -priority, each.request.created_at_seconds, each.request.uid
 
 
 def _bookings(look: Look, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:

@@ -23,6 +23,11 @@ def booking_label(uid: str) -> str:
     return BOOKING_LABELS + uid
 
 
+def namespace_of(key: str) -> str:
+    """Of `namespace/name`."""
+    return key.partition("/")[0]
+
+
 class Behaviour(StrEnum):
     """What is done for a request of a class."""
 
@@ -125,7 +130,11 @@ class Candidate:
     attempts: int = 0
     """Failed tries to have it, after which it is planned alone."""
     overtaken: int = 0
-    """How often younger requests of no higher priority were served while it was not."""
+    """How often requests after it, of no higher priority, were served while it was not."""
+    turn: int = 0
+    """Of those of its priority the lowest comes first; where that is the same, the oldest."""
+    may_keep: bool = True
+    """Whether what it needs may be kept for it where it was overtaken too often."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ def decide(
     *,
     advised: bool = True,
 ) -> Decisions:
-    """Atomic requests: each whole or not at all, the highest priority first, then the oldest. With `advised` reasons
-    say what would help."""
+    """Atomic requests: each whole or not at all, the highest priority first, then by turn, then the oldest. With
+    `advised` reasons say what would help."""
     world = without_faults(world)
     hopeless: dict[str, str] = {}
     ordered = []
@@ -70,11 +70,11 @@ def decide(
         if younger and not purse.empty and alone(in_the_end(world), each.candidate, purse).serves_all:
             overtaken.add(each.candidate.uid)
     served = frozenset(candidate.uid for candidate in choice.served)
-    return Decisions(parts, on_nodes, served, left, frozenset(overtaken), hopeless)
+    return Decisions(parts, on_nodes, served, left, frozenset(overtaken), hopeless, choice.kept_for)
 
 
-def _rank(candidate: Candidate) -> tuple[int, float, str]:
-    return -candidate.priority, candidate.created_at_seconds, candidate.uid
+def _rank(candidate: Candidate) -> tuple[int, int, float, str]:
+    return -candidate.priority, candidate.turn, candidate.created_at_seconds, candidate.uid
 
 
 def _part(nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGroup], certificate: Certificate) -> Part:

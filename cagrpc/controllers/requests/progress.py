@@ -105,6 +105,8 @@ class Facts:
     """What of its room is gone for good, in a sentence."""
     decision: Decision | None = None
     """Made, and not written yet."""
+    over_share: str = ""
+    """Why it waits for others of its namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,8 @@ class Next:
     """None of its nodes are its own any more."""
     delete: bool = False
     """It is over for long enough."""
+    over_share: bool = False
+    """It is due, and waits for others of its namespace."""
 
 
 def phase_of(request: ProvisioningRequest, service: Service) -> Phase:
@@ -195,6 +199,12 @@ def _not_served(facts: Facts, refused: Refused | None, at: Moment) -> Next:
         return Next(Phase.WAITING, _refused(facts, refused, at, due=due), drops_labels=True)
     if at.now >= valid_until(facts, at) and not _is_one_off(facts.service):
         return Next(Phase.WAITING, _expired(facts, at), drops_labels=True)
+    if facts.over_share:
+        told = facts.request.conditions.get(ConditionType.PROVISIONED)
+        change = (
+            None if told is not None and told.message == facts.over_share else statuses.over_share(facts.over_share)
+        )
+        return Next(Phase.WAITING, change, drops_labels=True, over_share=True)
     waits_for_room = statuses.OVERTAKEN in facts.request.details and facts.service.behaviour is Behaviour.ATOMIC
     return Next(Phase.WAITING, wants=due, joins=not due and waits_for_room, drops_labels=not due)
 

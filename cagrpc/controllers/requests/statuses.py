@@ -27,6 +27,7 @@ NOT_CHECKED = "FailedToCheckCapacity"
 EXPIRED = "Expired"
 BOOKING_ENDED = "CapacityReservationTimeExpired"
 LOST = "CapacityIsLost"
+OVER_SHARE = "NamespaceShareIsUsed"
 
 ATTEMPTS = "attempts"
 RETRY_AT = "retryAt"
@@ -155,6 +156,12 @@ def not_now(
 def overtaken(times: int) -> Change:
     """Others were served while it waited for its next try."""
     return Change(details={OVERTAKEN: str(times)})
+
+
+def over_share(why: str) -> Change:
+    """Its namespace has all that one may have. No try of it is counted."""
+    conditions = {ConditionType.PROVISIONED: (False, OVER_SHARE, why)}
+    return Change(conditions, {}, OVER_SHARE, why, warning=True)
 
 
 def failed(reason: str, message: str, *, unavailable: bool = False, increment: str = "") -> Change:

@@ -18,15 +18,13 @@ from cagrpc.controllers.requests.model import (
 )
 from cagrpc.controllers.view_model import PRIORITY_CLASSES, Followed, TableSink
 from cagrpc.controllers.view_objects import Named
-from cagrpc.controllers.view_workloads import Values
+from cagrpc.controllers.view_workloads import Priorities, Values, priority_class
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client import Client
 from cagrpc.kube.envelopes import Encoding
 from cagrpc.kube.reflector import Reflector, Resource
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire import provisioning as wire
-from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.messages import parse
 from cagrpc.wire.resources import Problems, mapping, members, strings
 from cagrpc.wire.times import epoch_seconds
 from solver.model import PodSpec
@@ -49,7 +47,7 @@ class Objects:
         self._requests: Values[ProvisioningRequest] = Values(self._changed)
         self._templates: Values[wire.TemplatePod | str] = Values(self._template_changed)
         self._classes: Values[Service] = Values()
-        self._priorities: Values[_Priority] = Values(self._template_changed)
+        self._priorities = Priorities(self._template_changed)
         self._read: dict[str, Template] = {}
         """Templates that were asked for since one of them changed: many requests name the same one."""
         self._in_order: tuple[ProvisioningRequest, ...] | None = ()
@@ -63,7 +61,7 @@ class Objects:
                 Resource(wire.POD_TEMPLATES, _template, Encoding.JSON),
                 TableSink(self._templates, self._lock),
             ),
-            Followed(Resource(PRIORITY_CLASSES, _priority_class), TableSink(self._priorities, self._lock)),
+            Followed(Resource(PRIORITY_CLASSES, priority_class), TableSink(self._priorities, self._lock)),
             Followed(
                 Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True),
                 TableSink(self._classes, self._lock),
@@ -90,7 +88,7 @@ class Objects:
                 return f"there is no PodTemplate {key}"
             if isinstance(found, str):
                 return f"PodTemplate {key} cannot be meant: {found}"
-            priority = found.priority if found.priority is not None else self._priority(found.priority_class)
+            priority = self._priorities.of_template(found.priority_class)
             if priority is None:
                 return f"PodTemplate {key}: there is no PriorityClass {found.priority_class}"
             self._read[key] = Template(_identified(found), priority)
@@ -115,13 +113,6 @@ class Objects:
                 found = (self._templates.of.get(name) for name in asked)
                 self._expected = frozenset(_identified(each) for each in found if isinstance(each, wire.TemplatePod))
             return self._expected
-
-    def _priority(self, class_name: str) -> int | None:
-        if class_name:
-            found = self._priorities.of.get(class_name)
-            return found.value if found else None
-        # As the API server's admission: without a default 0, and the least of several.
-        return min((each.value for each in self._priorities.of.values() if each.default), default=0)
 
     def _changed(self, _before: object, _after: object) -> None:
         self._in_order = self._expected = None
@@ -156,13 +147,6 @@ class Store(Objects):
     def problem(self) -> str | None:
         """Why requests are not known as they are now; None where all is well."""
         return next((each.problem for each in self._needed if each.problem), None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Priority:
-    value: int
-    default: bool
-    """Whether pods have it that name no class."""
 
 
 def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
@@ -205,11 +189,6 @@ def _provisioning_class(document: dict[str, Any]) -> Named[Service]:
     atomic = Behaviour(behaviour) is Behaviour.ATOMIC
     # It is as the proposal's class of that behaviour is: checking reserves nothing.
     return Named(_name(document), Service(Behaviour(behaviour), atomic, parameters))
-
-
-def _priority_class(data: bytes) -> Named[_Priority]:
-    found = parse(kubernetes_pb2.PriorityClass, data)
-    return Named(found.metadata.name, _Priority(found.value, found.globalDefault))
 
 
 def _identified(template: wire.TemplatePod) -> PodSpec:

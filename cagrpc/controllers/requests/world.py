@@ -62,6 +62,8 @@ class Decisions:
     """Of those left: ones that could have been served in the end had younger ones, served now, been held back."""
     hopeless: Mapping[str, str] = field(default_factory=dict)
     """Why never, even with all node groups empty and no limit used."""
+    kept_for: tuple[str, ...] = ()
+    """Keys of requests that were overtaken too often: what they need was kept from others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from cagrpc.controllers.slack.model import SlackSettings, TargetSettings
 from cagrpc.controllers.state import ClusterState, Mirror, SlackSeen
@@ -23,13 +24,39 @@ _Look = tuple[tuple[str | None, ...], tuple[Taint, ...], tuple[tuple[str, int], 
 def targets(settings: SlackSettings, seen: SlackSeen, now_seconds: float) -> tuple[SlackTarget, ...]:
     """What is asked for at a time (since the epoch)."""
     mirrors: dict[str, list[Copies]] = {each.name: [] for each in settings.targets}
-    for each in seen.mirrors:
+    for each in _within_shares(settings, seen):
         home = _home(each, settings.targets)
         mirrors.setdefault(home, []).append(Copies(each.name, each.spec, each.count))
     found = [each.at(now_seconds, tuple(mirrors[each.name])) for each in settings.targets]
     if MIRRORS in mirrors:
         found.append(SlackTarget(MIRRORS, mirrors=tuple(mirrors[MIRRORS])))
     return tuple(found)
+
+
+def over_share(settings: SlackSettings, seen: SlackSeen) -> tuple[str, ...]:
+    """Namespaces with more mirrored pods than one may have, each in a sentence."""
+    most = settings.mirrors_per_namespace
+    asked: Counter[str] = Counter()
+    for each in seen.mirrors:
+        asked[each.namespace] += each.count
+    kept = {each.name: each.count for each in _within_shares(settings, seen)}
+    short = {each.namespace: each for each in reversed(seen.mirrors) if kept.get(each.name, 0) < each.count}
+    return tuple(
+        f"namespace {namespace}: room is kept for {most} of the {asked[namespace]} more pods that its workloads ask for"
+        f" (slack.mirrors_per_namespace); {first.name} is the first of which it is not for all"
+        for namespace, first in sorted(short.items())
+    )
+
+
+def _within_shares(settings: SlackSettings, seen: SlackSeen) -> Iterator[Mirror]:
+    """Of each namespace no more pods than one may have, in the order of names."""
+    left: dict[str, int] = {}
+    for each in seen.mirrors:
+        room = left.get(each.namespace, settings.mirrors_per_namespace)
+        count = min(each.count, room)
+        left[each.namespace] = room - count
+        if count:
+            yield each if count == each.count else replace(each, count=count)
 
 
 def _home(mirror: Mirror, of: Sequence[TargetSettings]) -> str:

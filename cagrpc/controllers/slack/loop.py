@@ -20,7 +20,7 @@ from cagrpc.controllers.back_off import BackOff
 from cagrpc.controllers.kept import Kept, keeping, nothing_kept
 from cagrpc.controllers.slack.carriers import Carrying
 from cagrpc.controllers.slack.costs import costs
-from cagrpc.controllers.slack.demand import Shapes, targets
+from cagrpc.controllers.slack.demand import Shapes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings, SlackState, target_of
 from cagrpc.controllers.state import ClusterNode, ClusterState
 from cagrpc.errors import CagrpcError
@@ -146,8 +146,9 @@ class SlackLoop:
     def _look(self) -> None:
         snapshot, state = self._fleet.snapshot, self._cluster.state()
         asked = targets(self._settings, state.slack, self._now())
+        told = (*over_share(self._settings, state.slack), *state.slack.warnings)
         carried, kept = self._carrier.placements(), self._held(state)
-        last, known = self._known, _Known(state, snapshot, asked, carried, kept)
+        last, known = self._known, _Known(state, snapshot, asked, carried, kept, told)
         if last is not None and known.same_as(last):
             return
         self._known = known
@@ -161,7 +162,7 @@ class SlackLoop:
         else:  # the scheduler has pushed them out
             lost = Counter(_counts(last.carried or {})) - Counter(_counts(carried))
         self._before = settled.held
-        warnings = (*(text for each in found for text in each.warnings), *state.slack.warnings)
+        warnings = (*(text for each in found for text in each.warnings), *told)
         now = SlackState(
             at_seconds=self._state.at_seconds,
             wanted=found,
@@ -199,12 +200,13 @@ class _Known:
         asked: tuple[SlackTarget, ...],
         carried: Placement | None,
         kept: Kept,
+        told: tuple[str, ...],
     ) -> None:
         self.carried = carried
         self._nodes = state.nodes
         self._pods = state.slack.pods
         self._fleet = snapshot
-        self._rest = asked, carried, kept, state.daemon_sets, state.slack.warnings
+        self._rest = asked, carried, kept, state.daemon_sets, told
 
     def same_as(self, before: _Known) -> bool:
         """The view gives the same node again where nothing of it has changed."""

@@ -94,6 +94,8 @@ class SlackSettings:
     CapacityBuffers are served, else `pods`)."""
     targets: tuple[TargetSettings, ...] = ()
     exclude: Exclusion = field(default_factory=Exclusion)
+    mirrors_per_namespace: int = 200
+    """Pods."""
     pause_image: str = "registry.k8s.io/pause:3.10"
     """Of the carrier `pods`."""
 

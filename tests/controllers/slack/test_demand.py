@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cagrpc.controllers.slack.demand import MIRRORS, Shapes, targets
+from cagrpc.controllers.slack.demand import MIRRORS, Shapes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.controllers.state import ClusterState, Mirror, SlackSeen
@@ -54,6 +57,40 @@ def test_mirrors_that_no_target_takes_have_one_of_their_own() -> None:
         found = targets(settings, seen(mirror), 0.0)
         assert (found[-1].name, found[-1].rate, len(found[-1].mirrors)) == (MIRRORS, 0.0, 1)
     assert targets(SlackSettings(), seen(), 0.0) == ()
+
+
+def test_of_each_namespace_so_many_pods_are_mirrored_and_what_is_not_is_told() -> None:
+    few = SlackSettings(mirrors_per_namespace=5)
+
+    def mirror(name: str, count: int) -> Mirror:
+        return Mirror(f"deployment/{name}", name.partition("/")[0], PodSpec((("cpu", 100),)), count)
+
+    asked = seen(mirror("greedy/a", 3), mirror("greedy/b", 4), mirror("greedy/c", 1000), mirror("modest/a", 5))
+    (found,) = targets(few, asked, 0.0)
+    kept = {each.name: each.count for each in found.mirrors}
+    assert kept == {"deployment/greedy/a": 3, "deployment/greedy/b": 2, "deployment/modest/a": 5}
+    (told,) = over_share(few, asked)
+    assert told == (
+        "namespace greedy: room is kept for 5 of the 1007 more pods that its workloads ask for"
+        " (slack.mirrors_per_namespace); deployment/greedy/b is the first of which it is not for all"
+    )
+    assert over_share(SlackSettings(), seen(mirror("modest/a", 5))) == ()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=12), st.integers(0, 20), st.integers(0, 9)
+)
+def test_what_others_mirror_takes_nothing_of_a_namespace(others: list[tuple[str, int]], most: int, count: int) -> None:
+    spec = PodSpec((("cpu", 100),))
+    found = [Mirror(f"pod/{of}/{n:02}", of, spec, pods) for n, (of, pods) in enumerate(others)]
+    mine = Mirror("pod/modest/x", "modest", spec, count)
+    asked = seen(*sorted([*found, mine], key=lambda each: each.name))
+    kept = Counter[str]()
+    for target in targets(SlackSettings(mirrors_per_namespace=most), asked, 0.0):
+        for each in target.mirrors:
+            kept[each.name.split("/")[1]] += each.count
+    assert kept["modest"] == min(count, most)
+    assert all(pods <= most for pods in kept.values())
 
 
 def test_windows_change_what_is_asked_for() -> None:
