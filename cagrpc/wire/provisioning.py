@@ -31,6 +31,7 @@ MOST_POD_SETS = 32
 MOST_PODS = 16_384
 """Of one pod set. Only our own definition of the kind refuses more; the one that comes with CA does not."""
 
+_LARGEST_PRIORITY = 2**31 - 1
 _LONGEST_REASON = 1024
 _LONGEST_MESSAGE = 32_768
 _LONGEST_DETAIL = 32_768
@@ -158,15 +159,15 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
     if not (spec.get("containers") or problems):
         problems.append("template.spec.containers: missing; a pod has at least one container")
     converted = pod_spec(spec, "template.spec", problems, Surroundings(Identity(namespace, labels)))
+    priority = whole(spec, "priority", "template.spec", problems, -_LARGEST_PRIORITY, _LARGEST_PRIORITY)
     if problems:
         raise InvalidInput("; ".join(problems))
-    priority = spec.get("priority")
     return TemplatePod(
         namespace,
         tuple(sorted(labels.items())),
         converted,
         str(spec.get("priorityClassName") or ""),
-        priority if isinstance(priority, int) else None,
+        None if spec.get("priority") is None else priority,
     )
 
 

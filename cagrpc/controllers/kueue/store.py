@@ -135,7 +135,7 @@ class Objects:
         resource = Resource(
             path, lambda document: _named(document, read), Encoding.JSON, query or {}, optional=path != POD_TEMPLATES
         )
-        return Followed(resource, TableSink(table, self._lock))
+        return Followed(resource, TableSink(table, self._lock, resource.name))
 
     def _on_workload(self, before: Workload | None, after: Workload | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):
@@ -166,7 +166,7 @@ class Objects:
 
     def _workloads_with(self, checks: set[str]) -> None:
         for workload in self._workloads.of.values():
-            if any(each.get("name") in checks for each in workload.checks):
+            if any(str(each.get("name")) in checks for each in workload.checks):
                 self._workload_changed(workload.key)
 
     def _all_workloads(self) -> None:

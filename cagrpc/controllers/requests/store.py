@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from cagrpc.controllers.requests.model import (
     OURS,
@@ -27,9 +27,12 @@ from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire import provisioning as wire
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse
-from cagrpc.wire.resources import Problems, mapping, members, strings
+from cagrpc.wire.resources import Problems, mapping, members, strings, whole
 from cagrpc.wire.times import epoch_seconds
+from cagrpc.wire.untrusted import LARGEST
 from solver.model import PodSpec
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +58,10 @@ class Objects:
         self._in_order: tuple[ProvisioningRequest, ...] | None = ()
         self._expected: frozenset[PodSpec] | None = frozenset()
         self.followed: tuple[Followed[Any], ...] = (
-            Followed(
-                Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True),
-                TableSink(self._requests, self._lock),
-            ),
-            Followed(
-                Resource(wire.POD_TEMPLATES, _template, Encoding.JSON),
-                TableSink(self._templates, self._lock),
-            ),
-            Followed(Resource(PRIORITY_CLASSES, _priority_class), TableSink(self._priorities, self._lock)),
-            Followed(
-                Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True),
-                TableSink(self._classes, self._lock),
-            ),
+            self._fed(Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True), self._requests),
+            self._fed(Resource(wire.POD_TEMPLATES, _template, Encoding.JSON), self._templates),
+            self._fed(Resource(PRIORITY_CLASSES, _priority_class), self._priorities),
+            self._fed(Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True), self._classes),
         )
         """All that is to be followed; a cluster may not know what is optional."""
 
@@ -115,6 +109,9 @@ class Objects:
                 found = (self._templates.of.get(name) for name in asked)
                 self._expected = frozenset(_identified(each) for each in found if isinstance(each, wire.TemplatePod))
             return self._expected
+
+    def _fed(self, resource: Resource[Named[V]], table: Values[V]) -> Followed[Named[V]]:
+        return Followed(resource, TableSink(table, self._lock, resource.name))
 
     def _priority(self, class_name: str) -> int | None:
         if class_name:
@@ -182,7 +179,7 @@ def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
         parameters=parameters,
         created_at_seconds=float(epoch_seconds(metadata.get("creationTimestamp"))),
         resource_version=str(metadata.get("resourceVersion") or ""),
-        generation=int(metadata.get("generation") or 1),
+        generation=whole(metadata, "generation", "metadata", [], 1, LARGEST, default=1),
         conditions={each.type: Condition(*each) for each in wire.conditions(status)},
         others=tuple(each for each, _ in members(status, "conditions", "status", []) if each.get("type") not in OURS),
         details=strings(status, "provisioningClassDetails", "status", []),
