@@ -30,9 +30,11 @@ from cagrpc.controllers.view_workloads import (
     priority_class,
     quota,
 )
+from cagrpc.kube.client import Client
 from cagrpc.kube.envelopes import Encoding, Identity
+from cagrpc.kube.informers import Informer
 from cagrpc.kube.left_out import LeftOut
-from cagrpc.kube.reflector import Resource
+from cagrpc.kube.reflector import Reflector, Resource
 from cagrpc.wire.gangs import GangCount
 from solver.model import PodSpec
 from solver.slack_model import Placement
@@ -113,6 +115,10 @@ class Followed(Generic[K]):
 
     resource: Resource[K]
     sink: TableSink[K]
+
+    def informer(self, client: Client, *, needed: bool = True) -> Informer:
+        """Who feeds it, once it is started."""
+        return Informer(Reflector(client, self.resource, self.sink), needed, self.sink.left_out)
 
 
 def by_uid(of: Identity) -> str:

@@ -136,7 +136,8 @@ def test_a_table_that_cannot_let_go_fails_no_list(caplog: pytest.LogCaptureFixtu
         if after is None:
             raise RuntimeError("a mistake")
 
-    sink = _sink(table := Values(changed))
+    table: Values[int] = Values(changed)
+    sink = _sink(table)
     sink.replaced([Named("a", 1)])
     sink.replaced([Named("b", 2)])
     sink.deleted(Identity("", "", "b"))

@@ -24,7 +24,8 @@ from cagrpc.controllers.view_workloads import Values
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client import Client
 from cagrpc.kube.envelopes import Encoding
-from cagrpc.kube.reflector import Reflector, Resource
+from cagrpc.kube.informers import still_to_come
+from cagrpc.kube.reflector import Resource
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire import kueue as wire
 from cagrpc.wire.kueue import Check, Flavor, RequestConfig, Workload
@@ -187,25 +188,25 @@ class Store(Objects):
     ) -> None:
         super().__init__(version, workload_changed=workload_changed, check_changed=check_changed)
         self.version = version
-        self._reflectors = [Reflector(client, each.resource, each.sink) for each in self.followed]
+        self.informers = tuple(each.informer(client) for each in self.followed)
 
     def start(self) -> None:
-        for reflector in self._reflectors:
-            reflector.start()
+        for each in self.informers:
+            each.reflector.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
         """Waits at most so long. May be repeated."""
-        stop_all([reflector.stop for reflector in self._reflectors], wait_seconds)
+        stop_all([each.reflector.stop for each in self.informers], wait_seconds)
 
     @property
     def synced(self) -> bool:
         """Whether all has been listed once."""
-        return all(each.synced for each in self._reflectors)
+        return not still_to_come(self.informers)
 
     @property
     def problem(self) -> str | None:
         """Why it is not known how things are now; None where all is well."""
-        return next((each.problem for each in self._reflectors if each.problem), None)
+        return next((each.reflector.problem for each in self.informers if each.reflector.problem), None)
 
 
 class _Index(Generic[V]):

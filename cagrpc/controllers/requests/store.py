@@ -22,7 +22,8 @@ from cagrpc.controllers.view_workloads import Values
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client import Client
 from cagrpc.kube.envelopes import Encoding
-from cagrpc.kube.reflector import Reflector, Resource
+from cagrpc.kube.informers import still_to_come
+from cagrpc.kube.reflector import Resource
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire import provisioning as wire
 from cagrpc.wire.gen import kubernetes_pb2
@@ -133,26 +134,29 @@ class Store(Objects):
 
     def __init__(self, client: Client) -> None:
         super().__init__()
-        self._reflectors = [Reflector(client, each.resource, each.sink) for each in self.followed]
-        self._needed = self._reflectors[:-1]  # who may not see ProvisioningClasses does without them
+        self.informers = tuple(
+            # who may not see ProvisioningClasses does without them
+            each.informer(client, needed=each.resource.path != wire.CLASSES)
+            for each in self.followed
+        )
 
     def start(self) -> None:
-        for reflector in self._reflectors:
-            reflector.start()
+        for each in self.informers:
+            each.reflector.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
         """Waits at most so long. May be repeated."""
-        stop_all([reflector.stop for reflector in self._reflectors], wait_seconds)
+        stop_all([each.reflector.stop for each in self.informers], wait_seconds)
 
     @property
     def synced(self) -> bool:
         """Whether all has been listed once, as far as it can be."""
-        return all(each.synced or (each not in self._needed and each.problem is not None) for each in self._reflectors)
+        return not still_to_come(self.informers)
 
     @property
     def problem(self) -> str | None:
         """Why requests are not known as they are now; None where all is well."""
-        return next((each.problem for each in self._needed if each.problem), None)
+        return next((each.reflector.problem for each in self.informers if each.needed and each.reflector.problem), None)
 
 
 @dataclass(frozen=True, slots=True)
