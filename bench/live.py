@@ -35,6 +35,7 @@ from typing import Any
 from bench.table import machine, machine_line
 from bench.workloads import GPU, MIB, catalogue_groups, pod_sets, spec, with_tainted_gpus
 from cagrpc.controllers.settings import START_UP_TAINT
+from cagrpc.kube.envelopes import Identity
 from cagrpc.kube.reflector import Reflector, Resource
 from cagrpc.wire.gen import kubernetes_pb2
 from solver import Budget, NodeGroup, Plan, PodSet, Problem, solve
@@ -113,7 +114,7 @@ class Pods:
         if running:
             self._seen.running.setdefault(uid, now)
 
-    def deleted(self, obj: tuple[str, bool, bool]) -> None:
+    def deleted(self, of: Identity) -> None:
         pass
 
 
@@ -134,8 +135,8 @@ class Nodes:
             if not held:
                 self._seen.lifted.setdefault(name, now)
 
-    def deleted(self, obj: tuple[str, str, bool, bool]) -> None:
-        self._seen.groups.pop(obj[0], None)
+    def deleted(self, of: Identity) -> None:
+        self._seen.groups.pop(of.name, None)
 
 
 def main() -> None:

@@ -43,6 +43,7 @@ from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client import Client
+from cagrpc.kube.informers import Informer, still_to_come
 from cagrpc.kube.lease import LeaderElection
 from cagrpc.kube.stopping import stop_all
 from solver.pricing import warm_up
@@ -224,6 +225,15 @@ class Controllers:
 
     def _requests_known(self) -> bool:
         return self.requests is None or self.requests.looked
+
+    def informers(self) -> tuple[Informer, ...]:
+        """Of what only the one writer follows."""
+        parts = (self._store, self._life, self._checks)
+        return tuple(each for part in parts if part is not None for each in part.informers)
+
+    def still_to_come(self) -> str:
+        """Why not all that the one writer follows has been listed once; empty where it has."""
+        return still_to_come(self.informers()) or (self._checks.still_to_come if self._checks is not None else "")
 
     def plans(self) -> Sequence[Mapping[str, Any]]:
         """For `/plans`."""

@@ -24,6 +24,7 @@ from cagrpc.controllers.settings import Drive
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.kube.informers import Informer, left_out, not_followed, still_to_come, told
 from cagrpc.kube.journal import ClusterJournal
 from cagrpc.kube.lease import LeaderElection
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
@@ -64,11 +65,14 @@ class Server:
         """`on_failure` is called, once, when `failure` is set. Raises InvalidInput or Unavailable where a part
         cannot be had; then nothing is left open."""
         self.failure = ""
+        self._all_known = False
         self._settings = settings
         self._on_failure = on_failure
         self._stopping, self._stopped = threading.Event(), threading.Event()
         self._leader: Leader | None = None
-        self._metrics = Metrics(self._snapshot, self._bookings, self._checks, self._slack)
+        self._metrics = Metrics(
+            self._snapshot, self._bookings, self._checks, self._slack, lambda: left_out(self._informers())
+        )
         self._decisions = Decisions(time.time, observe=self._metrics.observe_decision)
         # Daemons: an API server that does not answer must not keep the process from ending.
         self._threads = [threading.Thread(target=warm_up, name="warm-up", daemon=True)]
@@ -100,6 +104,7 @@ class Server:
                 self._requests,
                 self._slack,
                 self._about,
+                lambda: told(self._informers()),
             )
             self._http = HttpServer(settings.http.host, settings.http.port, site)
             undo.pop_all()
@@ -189,6 +194,22 @@ class Server:
     def _controllers(self) -> Controllers | None:
         return self._leader.controllers if self._leader is not None else None
 
+    def _informers(self) -> tuple[Informer, ...]:
+        """Of all that this process follows: a standby only what it needs to take over."""
+        controllers = self._controllers()
+        of_view = self._cluster.view.informers if self._cluster is not None else ()
+        return (*of_view, *(controllers.informers() if controllers is not None else ()))
+
+    def _still_to_come(self) -> str:
+        """Why the leader does not know the cluster yet. Once all has been listed it stays known, as it was last: a
+        watch that is lost, or a kind that comes later, does not take the servers away from the autoscaler."""
+        controllers = self._controllers()
+        if self._all_known or self._cluster is None or controllers is None:
+            return ""
+        why = still_to_come(self._cluster.view.informers) or controllers.still_to_come()
+        self._all_known = not why
+        return why
+
     def _plans(self) -> Sequence[Mapping[str, Any]]:
         controllers = self._controllers()
         return controllers.plans() if controllers is not None else ()
@@ -218,13 +239,15 @@ class Server:
             "drive": self._settings.drive.value,
             **(self._cluster.about() if self._cluster is not None else {}),
             **(controllers.about() if controllers is not None else {}),
+            "not_followed": not_followed(self._informers()),
+            "left_out": {name: count for name, count in left_out(self._informers()).items() if count},
         }
 
     def _why_not_ready(self) -> str:
         if self._stopping.is_set():
             return "stopping"
         if self._leader is not None:
-            return self.failure or self._leader.problem
+            return self.failure or self._still_to_come() or self._leader.problem
         election = self._cluster.election if self._cluster is not None else None
         return (election.problem if election is not None else "") or "starting"  # it leads, and reads the journal yet
 

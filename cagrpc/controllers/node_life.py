@@ -33,6 +33,7 @@ from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, NotFound
 from cagrpc.fleet.backend import Backend, BackendInstance
 from cagrpc.fleet.model import FleetSnapshot, InstanceState
 from cagrpc.kube.client import Client, PatchKind
+from cagrpc.kube.informers import Informer
 from cagrpc.kube.reflector import Reflector, Resource
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 
@@ -89,26 +90,26 @@ class NodeLife:
         self.nodes = SimulatedNodes(self._node_changed)
         self.pods = BoundPods(self._pod_changed)
         self.leases = NodeLeases(client, self.nodes.get, duration_seconds=lease_seconds, clock=clock, timer=timer)
-        self._reflectors = (
-            Reflector(client, NODE_RESOURCE, self.nodes),
-            Reflector(client, POD_RESOURCE, self.pods),
+        self.informers = (
+            Informer(Reflector(client, NODE_RESOURCE, self.nodes)),
+            Informer(Reflector(client, POD_RESOURCE, self.pods)),
         )
 
     @property
     def problem(self) -> str | None:
         """Why Nodes are not as they should be."""
-        reflected = (reflector.problem for reflector in self._reflectors)
+        reflected = (each.reflector.problem for each in self.informers)
         return next(filter(None, (*reflected, self.queue.problem, self.leases.queue.problem)), None)
 
     def start(self) -> None:
-        for reflector in self._reflectors:
-            reflector.start()
+        for each in self.informers:
+            each.reflector.start()
         self.queue.start()
         self.leases.queue.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
         """The cluster stays as it is. Waits at most so long for the writes under way. May be repeated."""
-        reflectors = (reflector.stop for reflector in self._reflectors)
+        reflectors = (each.reflector.stop for each in self.informers)
         stop_all((self.queue.stop, self.leases.queue.stop, *reflectors), wait_seconds)
 
     def step(self) -> None:

@@ -13,10 +13,14 @@ from typing import Any
 from cagrpc.backends.simulated import ID_PREFIX
 from cagrpc.controllers.settings import START_UP_TAINT
 from cagrpc.controllers.taints import taint_keys
+from cagrpc.errors import InvalidInput
+from cagrpc.kube.envelopes import Identity
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
 from cagrpc.wire.nodes import READY, node_document, taint_document
+from cagrpc.wire.resources import Problems, mapping, members
 from cagrpc.wire.times import timestamp
+from cagrpc.wire.untrusted import whole_number
 from solver.model import NodeGroup, Taint, TaintEffect
 
 SIMULATED = "cagrpc.io/simulated"
@@ -34,7 +38,7 @@ class SimulatedNode:
     name: str
     uid: str
     provider_id: str
-    version: str
+    version: int
     """Its resourceVersion: a number that grows (KEP-5504)."""
     ready: bool
     cordoned: bool
@@ -91,15 +95,22 @@ def decode(data: bytes) -> SimulatedNode:
 
 
 def read(document: Mapping[str, Any]) -> SimulatedNode:
-    """Of a v1.Node in JSON shape."""
-    metadata, spec = document["metadata"], document.get("spec", {})
-    conditions = document.get("status", {}).get("conditions", ())
+    """Of a v1.Node in JSON shape. Raises InvalidInput for anything else."""
+    problems: Problems = []
+    metadata, spec = mapping(document, "metadata", "", problems), mapping(document, "spec", "", problems)
+    status = mapping(document, "status", "", problems)
+    conditions = [each for each, _ in members(status, "conditions", "status", problems)]
+    version = whole_number(metadata.get("resourceVersion"))
+    if version is None:
+        problems.append("metadata.resourceVersion: is no number")
+    if problems:
+        raise InvalidInput(f"node {metadata.get('name')}: {'; '.join(problems)}")
     return SimulatedNode(
-        name=metadata["name"],
-        uid=metadata["uid"],
-        provider_id=spec.get("providerID", ""),
-        version=metadata["resourceVersion"],
-        ready=any(condition["type"] == READY and condition["status"] == "True" for condition in conditions),
+        name=str(metadata.get("name") or ""),
+        uid=str(metadata.get("uid") or ""),
+        provider_id=str(spec.get("providerID") or ""),
+        version=version or 0,
+        ready=any(each.get("type") == READY and each.get("status") == "True" for each in conditions),
         cordoned=bool(spec.get("unschedulable")),
         taint_keys=taint_keys(document),
     )
@@ -148,15 +159,15 @@ class SimulatedNodes:
             self._nodes[obj.name] = obj
         self._changed(obj.name)
 
-    def deleted(self, obj: SimulatedNode) -> None:
+    def deleted(self, of: Identity) -> None:
         with self._lock:
-            known = self._nodes.get(obj.name)
-            if known is None or known.uid != obj.uid:
+            known = self._nodes.get(of.name)
+            if known is None or known.uid != of.uid:
                 return
-            del self._nodes[obj.name]
-        self._changed(obj.name)
+            del self._nodes[of.name]
+        self._changed(of.name)
 
 
 def _newer(known: SimulatedNode | None, found: SimulatedNode) -> SimulatedNode:
     """What comes late, after the answer to a write of ours, does not count."""
-    return known if known is not None and int(known.version) >= int(found.version) else found
+    return known if known is not None and known.version >= found.version else found

@@ -14,9 +14,12 @@ from sys import intern
 from typing import Any
 
 from cagrpc.controllers.node_life_nodes import address
+from cagrpc.errors import InvalidInput
+from cagrpc.kube.envelopes import Identity
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse
 from cagrpc.wire.times import timestamp
+from cagrpc.wire.untrusted import whole_number
 
 
 class Stage(Enum):
@@ -45,6 +48,8 @@ class Containers:
 
 
 _NONE = Containers(())
+_MOST_SHARED = 32
+"""Containers of one pod. What is kept for good is small, whatever pods come and go."""
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -72,13 +77,16 @@ def decode(data: bytes) -> BoundPod:
     """Of v1.Pod bytes. Raises InvalidInput for other bytes."""
     message = parse(kubernetes_pb2.Pod, data)
     metadata, stage = message.metadata, _stage(message)
+    version = whole_number(metadata.resourceVersion)
+    if version is None:
+        raise InvalidInput(f"pod {metadata.namespace}/{metadata.name}: its resourceVersion is no number")
     return BoundPod(
         uid=metadata.uid,
         namespace=intern(metadata.namespace),
         name=metadata.name,
         node=intern(message.spec.nodeName),
         stage=stage,
-        version=int(metadata.resourceVersion),
+        version=version,
         waits_for_end=bool(metadata.finalizers) and message.status.phase not in _ENDED,
         containers=_containers(message.spec) if stage is Stage.WAITING else _NONE,
     )
@@ -92,14 +100,14 @@ def _stage(message: kubernetes_pb2.Pod) -> Stage:
 
 
 def _containers(spec: kubernetes_pb2.PodSpec) -> Containers:
-    return _shared(
-        Containers(
-            names=tuple(container.name for container in spec.containers),
-            init=tuple(c.name for c in spec.initContainers if c.restartPolicy != "Always"),
-            sidecars=tuple(c.name for c in spec.initContainers if c.restartPolicy == "Always"),
-            host_network=spec.hostNetwork,
-        )
+    found = Containers(
+        names=tuple(container.name for container in spec.containers),
+        init=tuple(c.name for c in spec.initContainers if c.restartPolicy != "Always"),
+        sidecars=tuple(c.name for c in spec.initContainers if c.restartPolicy == "Always"),
+        host_network=spec.hostNetwork,
     )
+    usual = len(spec.containers) + len(spec.initContainers) <= _MOST_SHARED
+    return _shared(found) if usual else found
 
 
 @lru_cache(maxsize=4096)
@@ -200,11 +208,11 @@ class BoundPods:
             if pod.uid in self._pods:
                 self._pods[pod.uid] = pod
 
-    def deleted(self, obj: BoundPod) -> None:
+    def deleted(self, of: Identity) -> None:
         with self._lock:
-            known = self._pods.pop(obj.uid, None)
+            known = self._pods.pop(of.uid, None)
             if known is not None:
                 on_node = self._of_node[known.node]
-                on_node.discard(obj.uid)
+                on_node.discard(of.uid)
                 if not on_node:
                     del self._of_node[known.node]

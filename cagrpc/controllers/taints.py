@@ -8,6 +8,7 @@ from typing import Any
 
 from cagrpc.errors import Conflict, InvalidInput, NotFound
 from cagrpc.kube.client import METADATA_ONLY, Client, PatchKind
+from cagrpc.wire.resources import mapping, members
 
 NODES = "/api/v1/nodes"
 
@@ -52,4 +53,5 @@ def lift(client: Client, node: str, key: str, labels: Mapping[str, str] | None =
 
 def taint_keys(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Of a v1.Node in JSON shape."""
-    return tuple(taint["key"] for taint in document.get("spec", {}).get("taints", ()))
+    spec = mapping(document, "spec", "", [])
+    return tuple(str(taint.get("key") or "") for taint, _ in members(spec, "taints", "", []))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
 
 from cagrpc.controllers.slack.model import Exclusion
 from cagrpc.controllers.state import Arrivals, ClusterState, PendingPod, PodRef
@@ -15,7 +14,7 @@ from cagrpc.controllers.view_model import NODES, ClusterModel
 from cagrpc.controllers.view_objects import DEFAULT_SCHEDULER
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client import Client
-from cagrpc.kube.reflector import Reflector
+from cagrpc.kube.informers import still_to_come
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangCount
 from solver.model import PodSpec
@@ -49,9 +48,12 @@ class ClusterView:
             slack=slack,
             expects=expects,
         )
-        followed = self._model.followed
-        self._reflectors = {each.resource.path: Reflector(client, each.resource, each.sink) for each in followed}
-        self._needed = [self._reflectors[each.resource.path] for each in followed if not each.resource.optional]
+        by_path = {
+            each.resource.path: each.informer(client, needed=not each.resource.optional)
+            for each in self._model.followed
+        }
+        self.informers = tuple(by_path.values())
+        self._nodes = by_path[NODES]
         self._expected: Callable[[], frozenset[PodSpec]] = frozenset
 
     def expect(self, pods: Callable[[], frozenset[PodSpec]]) -> None:
@@ -60,17 +62,18 @@ class ClusterView:
         self._expected = pods
 
     def start(self) -> None:
-        for reflector in self._reflectors.values():
-            reflector.start()
+        for each in self.informers:
+            each.reflector.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
         """Waits at most so long. May be repeated."""
-        stop_all([reflector.stop for reflector in self._reflectors.values()], wait_seconds)
+        stop_all([each.reflector.stop for each in self.informers], wait_seconds)
 
     @property
     def problem(self) -> str | None:
         """Why the cluster is not known yet, or not as it is now; None where all is well."""
-        return self._unknown() or next((each.problem for each in self._needed if each.problem), None)
+        late = (each.reflector.problem for each in self.informers if each.needed)
+        return self._unknown() or next(filter(None, late), None)
 
     def arrivals(self) -> Arrivals:
         """At once, however many pods there are."""
@@ -88,9 +91,9 @@ class ClusterView:
     def ready_instances(self) -> AbstractSet[str]:
         """Provider ids of the nodes that are Ready. Raises Unavailable before nodes have been listed once, and while
         changes are not learnt of: a node that is not seen to be Ready then may be so all the same."""
-        nodes = self._reflectors[NODES]
-        if nodes.problem or not nodes.synced:
-            raise Unavailable(_still_to_come(nodes))
+        problem = self._nodes.reflector.problem or self._nodes.still_to_come
+        if problem:
+            raise Unavailable(problem)
         return self._model.ready_instances()
 
     def held_nodes(self) -> Mapping[str, str]:
@@ -138,16 +141,6 @@ class ClusterView:
         """All pods of a gang, by its name; None where there are none, or not all has been listed once."""
         return None if self._unknown() else self._model.gang(name)
 
-    def _unknown(self) -> str | None:
-        for reflector in self._needed:
-            if not reflector.synced:
-                return _still_to_come(reflector)
-        # Minimum counts matter from the first plan on; a kind that cannot be listed is done without.
-        for reflector in self._reflectors.values():
-            if not (reflector.synced or reflector.problem):
-                return _still_to_come(reflector)
-        return None
-
-
-def _still_to_come(reflector: Reflector[Any]) -> str:
-    return reflector.problem or f"the list of {reflector.name} is still to come"
+    def _unknown(self) -> str:
+        # Minimum counts matter from the first plan on: kinds that a cluster may not know are waited for too.
+        return still_to_come(self.informers)

@@ -71,11 +71,14 @@ class Expected:
         """Workloads that others leave too little of `MOST`."""
 
     def root(self, owner: str) -> str:
-        """The workload that people know."""
-        seen = {owner}
-        while (workload := self._workloads.get(owner)) is not None and workload.parent not in ("", *seen):
+        """The workload that people know: of those that own each other in a circle, the first by name."""
+        seen = {owner: None}
+        while (workload := self._workloads.get(owner)) is not None and workload.parent:
             owner = workload.parent
-            seen.add(owner)
+            if owner in seen:
+                ways = list(seen)
+                return min(ways[ways.index(owner) :])
+            seen[owner] = None
         return owner
 
     def put_pod(self, seen: SeenPod) -> bool:
@@ -96,17 +99,16 @@ class Expected:
         return {key: root for key in workloads if (root := self.root(key)) != key}
 
     def put_workload(self, before: Workload | None, after: Workload | None) -> None:
-        roots = set()
+        changed = {each.key for each in (before, after) if each is not None}
+        roots = changed | {self.root(key) for key in changed}
         if before is not None:
-            roots.add(self.root(before.key))
-            del self._workloads[before.key]
+            self._workloads.pop(before.key, None)
             self._forget_child(before)
         if after is not None:
             self._workloads[after.key] = after
             if after.parent:
                 self._children[after.parent].add(after.key)
-            roots.add(self.root(after.key))
-        for root in roots:
+        for root in sorted(roots | {self.root(key) for key in changed}):
             self._look(root)
 
     def put_quota(self, before: Quota | None, after: Quota | None) -> None:
@@ -175,7 +177,7 @@ class Expected:
 
     def _look(self, key: str, *, came: bool = False) -> None:
         """What is expected of this workload now."""
-        wanted = list(self._missing(key))
+        wanted = list(self._missing(key)) if self.root(key) == key else []
         root = self._roots.get(key)
         if root is None:
             if not wanted:
@@ -197,10 +199,18 @@ class Expected:
             self._short.pop(key, None)
 
     def _missing(self, key: str) -> Iterator[tuple[SeenPod, int]]:
-        """Pods to come, each with how many."""
-        children = [self._workloads[child] for child in sorted(self._children.get(key, ()))]
-        for child in children:
-            yield from self._missing(child.key)
+        """Pods to come of a workload and all that it has made, each with how many. Owners are whatever was written:
+        they may go round in a circle, and be any number of levels."""
+        left, looked_at, found = [key], {key}, []
+        while left:
+            found.append(left.pop())
+            made = [child for child in sorted(self._children.get(found[-1], ())) if child not in looked_at]
+            looked_at.update(made)
+            left += made
+        for each in reversed(found):  # what was made comes before what has made it
+            yield from self._own(each)
+
+    def _own(self, key: str) -> Iterator[tuple[SeenPod, int]]:
         workload = self._workloads.get(key)
         if workload is None:  # of a kind that is not known here, or not yet
             return
@@ -208,6 +218,7 @@ class Expected:
         like = self._like.get(key, workload.template)
         if own > 0 and workload.template is not None and like is not None and expectable(like):
             yield like, own
+        children = [self._workloads[child] for child in self._children.get(key, ())]
         for part in workload.parts:
             rest = part.pods - sum(child.share for child in children if child.part == part.name)
             if rest > 0 and part.template is not None:

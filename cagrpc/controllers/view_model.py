@@ -27,12 +27,16 @@ from cagrpc.controllers.view_workloads import (
     WorkloadReader,
     daemon_set,
     ending,
+    pod_group_key,
     pod_group_of,
     priority_class,
     quota,
 )
-from cagrpc.kube.envelopes import Encoding
-from cagrpc.kube.reflector import Resource, Sink
+from cagrpc.kube.client import Client
+from cagrpc.kube.envelopes import Encoding, Identity
+from cagrpc.kube.informers import Informer
+from cagrpc.kube.left_out import LeftOut
+from cagrpc.kube.reflector import Reflector, Resource
 from cagrpc.wire.gangs import GangCount
 from solver.model import PodSpec
 from solver.slack_model import Placement
@@ -50,14 +54,6 @@ POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "sch
 _MOST_WARNINGS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Followed(Generic[K]):
-    """A resource, and what is to be fed with it."""
-
-    resource: Resource[K]
-    sink: Sink[K]
-
-
 class _Table(Protocol[K_contra]):
     def keys(self) -> Iterable[str]: ...
 
@@ -67,28 +63,69 @@ class _Table(Protocol[K_contra]):
 
 
 class TableSink(Generic[K]):
-    """A table that a reflector fills, under a lock that is held for one object at a time."""
+    """A table that a reflector fills, under a lock that is held for one object at a time. An object that the table
+    cannot take is not in it, and keeps no other out."""
 
-    def __init__(self, table: _Table[K], lock: Lock) -> None:
+    def __init__(self, table: _Table[K], lock: Lock, kind: str, key: Callable[[Identity], str] = str) -> None:
+        """`kind` is told of, `key` is the key in the table of an object of which nothing else is known."""
         self._table = table
         self._lock = lock
+        self._key = key
+        self.left_out: LeftOut[str] = LeftOut(kind)
 
     def replaced(self, objects: Iterable[K]) -> None:
-        there = set()
+        there: set[str] = set()
+        left_out: set[str] = set()
         for obj in objects:
-            self.applied(obj)
-            there.add(obj.key)
+            (there if self._put(obj) else left_out).add(obj.key)
         with self._lock:
             for key in set(self._table.keys()) - there:
-                self._table.drop(key)
+                self._drop(key)
+        self.left_out.only(left_out)
 
     def applied(self, obj: K) -> None:
-        with self._lock:
-            self._table.put(obj)
+        self._put(obj)
 
-    def deleted(self, obj: K) -> None:
+    def deleted(self, of: Identity) -> None:
+        key = self._key(of)
+        self.left_out.discard(key)
         with self._lock:
-            self._table.drop(obj.key)
+            self._drop(key)
+
+    def _put(self, obj: K) -> bool:
+        """Whether the table has it now."""
+        with self._lock:
+            try:
+                self._table.put(obj)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's alone
+                self.left_out.add(obj.key, error)
+                self._drop(obj.key)
+                return False
+        self.left_out.discard(obj.key)
+        return True
+
+    def _drop(self, key: str) -> None:
+        try:
+            self._table.drop(key)
+        except Exception as error:  # noqa: BLE001 - the same
+            self.left_out.add(key, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Followed(Generic[K]):
+    """A resource, and what is to be fed with it."""
+
+    resource: Resource[K]
+    sink: TableSink[K]
+
+    def informer(self, client: Client, *, needed: bool = True) -> Informer:
+        """Who feeds it, once it is started."""
+        return Informer(Reflector(client, self.resource, self.sink), needed, self.sink.left_out)
+
+
+def by_uid(of: Identity) -> str:
+    """The key of pods."""
+    return of.uid or str(of)
 
 
 class ClusterModel:
@@ -120,7 +157,7 @@ class ClusterModel:
         reader = PodReader(gang_label, schedulers, namespace)
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(NODES, read_node), self._nodes),
-            self._fed(Resource(PODS, reader.read), self._pods),
+            self._fed(Resource(PODS, reader.read), self._pods, by_uid),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
             *(self._workloads(gang_label, schedulers, namespace) if expects or slack is not None else ()),
@@ -128,6 +165,7 @@ class ClusterModel:
                 self._fed(
                     Resource(f"/apis/{api_version}/podgroups", pod_group_of(api_version), Encoding.JSON, optional=True),
                     table,
+                    pod_group_key(api_version),
                 )
                 for api_version, table in zip(POD_GROUPS, self._pod_groups, strict=True)
             ),
@@ -248,8 +286,8 @@ class ClusterModel:
         more = len(found) - _MOST_WARNINGS
         return (*found[:_MOST_WARNINGS], *([f"and {more} more such pods"] if more > 0 else []))
 
-    def _fed(self, resource: Resource[K], table: _Table[K]) -> Followed[K]:
-        return Followed(resource, TableSink(table, self._lock))
+    def _fed(self, resource: Resource[K], table: _Table[K], key: Callable[[Identity], str] = str) -> Followed[K]:
+        return Followed(resource, TableSink(table, self._lock, resource.name, key))
 
     def _workloads(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> Iterator[Followed[Any]]:
         def fed(path: str, read: Callable[[WorkloadReader], Callable[[Any], Named[Workload]]]) -> Followed[Any]:

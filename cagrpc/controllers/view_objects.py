@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
@@ -16,10 +16,12 @@ from cagrpc.controllers.settings import (
     START_UP_TAINT,
 )
 from cagrpc.controllers.state import ConsumerStage, PendingPod, PodRef
+from cagrpc.errors import InvalidInput
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.messages import parse, plain
 from cagrpc.wire.nodes import NodeFacts, facts_of_document
 from cagrpc.wire.pods import Pod, PodDecoder, UnreadablePod, unread
+from cagrpc.wire.provisioning import cut
 from cagrpc.wire.slack import SHAPE, Mark, is_pause_pod, mark
 
 V = TypeVar("V")
@@ -27,6 +29,7 @@ V = TypeVar("V")
 DEFAULT_SCHEDULER = "default-scheduler"
 EXPENDABLE_BELOW = -10
 """CA's --expendable-pods-priority-cutoff: nothing is scaled up for pods of less priority."""
+_LONGEST_WARNING = 500
 _MIRROR = "kubernetes.io/config.mirror"
 _JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 
@@ -144,6 +147,8 @@ class PodReader:
             pod = self._decoder.read(message)
         except UnreadablePod as error:
             pod, warning = unread(data, self._gang_label, placeholders=False), str(error)
+            if stage in (Stage.MOVABLE, Stage.FIXED):  # its node has so much less all the same
+                pod = replace(pod, spec=replace(pod.spec, requests=error.requests))
             stage = None if stage is Stage.WAITING else stage
         if pod.consumer and stage in (Stage.WAITING, Stage.HELD_BACK):
             stage = None
@@ -164,7 +169,7 @@ class PodReader:
             node,
             nominated,
             pending,
-            warning or pod.warning,
+            cut(warning or pod.warning, _LONGEST_WARNING),
             life if pod.consumes else None,
             owner,
             _counted(message, owner),
@@ -217,7 +222,10 @@ def _nominated_by_us(entries: Iterable[bytes]) -> bool:
     """Whether it was us who wrote `status.nominatedNodeName` last: of two managers that set a field, the later owns
     it."""
     for entry in entries:
-        found = parse(kubernetes_pb2.ManagedFieldsEntry, entry)
+        try:
+            found = parse(kubernetes_pb2.ManagedFieldsEntry, entry)
+        except InvalidInput:
+            continue  # not ours, and no reason to know nothing of the pod
         if found.manager == PLACEMENT_FIELD_MANAGER and b'"f:nominatedNodeName"' in found.fieldsV1.Raw:
             return True
     return False

@@ -176,13 +176,13 @@ class Pods:
             if stage is Stage.WAITING and now.of.waiting[key] != seen.ref:
                 now.of.set_waiting(key, seen.ref)
             return
-        self._pods[key] = now
         same = before is not None and (before.of, before.stage) == (now.of, stage)
         if not same:
             self.classes.enter(now.of, stage, key, seen.ref)
         if on:
             on.add(now.of, stage, 1)
         self._count(counted, 1)
+        self._pods[key] = now
         if before:
             self._leave(key, before, of_class=not same)
 

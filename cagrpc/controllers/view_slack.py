@@ -13,7 +13,7 @@ from cagrpc.controllers.state import Mirror, SlackSeen
 from cagrpc.controllers.view_classes import PodClass, Shape
 from cagrpc.controllers.view_objects import SeenPod, Stage
 from cagrpc.controllers.view_workloads import Workload
-from cagrpc.wire.pods import NOWHERE, Pod
+from cagrpc.wire.pods import Pod, is_nowhere
 from cagrpc.wire.seen import Seen
 from cagrpc.wire.slack import Mark
 from solver.model import PodSpec
@@ -45,7 +45,7 @@ class _Source:
     @property
     def whole(self) -> PodSpec | None:
         """The spec with its namespace and all labels; None where nothing is mirrored."""
-        if self.pod is None or not self.mark.mirrors or self.pod.spec is NOWHERE:
+        if self.pod is None or not self.mark.mirrors or is_nowhere(self.pod.spec):
             return None
         identity = self.pod.identity
         return replace(self.pod.spec, namespace=identity.namespace, labels=tuple(sorted(identity.labels.items())))

@@ -8,12 +8,14 @@ from typing import Any, Generic, TypeVar
 
 from cagrpc.controllers.view_objects import Named, PodReader, SeenPod, Stage, workload_of
 from cagrpc.errors import InvalidInput
+from cagrpc.kube.envelopes import Identity as ObjectIdentity
 from cagrpc.wire.constraints import Surroundings
-from cagrpc.wire.gangs import pod_group
+from cagrpc.wire.gangs import GangKind, gang_name, pod_group
 from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.messages import known, packed, parse, plain
-from cagrpc.wire.pods import ADDED_BY_ADMISSION, NOWHERE, Pod, PodDecoder, daemon, pod_spec
-from cagrpc.wire.resources import Problems, amounts
+from cagrpc.wire.messages import packed_known, parse, plain
+from cagrpc.wire.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, daemon, is_nowhere, pod_spec
+from cagrpc.wire.provisioning import conditions
+from cagrpc.wire.resources import Problems, amounts, mapping, members, whole
 from cagrpc.wire.selectors import Identity
 from cagrpc.wire.slack import PLACEHOLDER, Mark, mark
 from solver.model import PODS, PodSpec
@@ -33,6 +35,7 @@ _NO_MORE_PODS = (
 )
 """Conditions with which a JobSet, a Job or a ReplicaSet makes no pods, whatever it wants."""
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+_LARGEST_COUNT = 2**31 - 1
 _KUEUE = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed")
 """Labels of pods that Kueue holds back until it admits them."""
 
@@ -62,6 +65,11 @@ class Values(Generic[V]):
 
 def _name(metadata: kubernetes_pb2.ObjectMeta) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def _object_meta(metadata: Mapping[str, Any]) -> kubernetes_pb2.ObjectMeta:
+    """Namespace and name of an object in JSON shape. Raises InvalidInput where these are no texts."""
+    return packed_known(kubernetes_pb2.ObjectMeta, {each: metadata.get(each) for each in ("namespace", "name")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,34 +151,33 @@ class WorkloadReader:
 
     def job_set(self, document: dict[str, Any]) -> Named[Workload]:
         """Raises InvalidInput for one that cannot be meant."""
-        try:
-            return self._job_set(document)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            name = (document.get("metadata") or {}).get("name", "")
-            raise InvalidInput(f"JobSet {name}: {error!r:.200}") from error
-
-    def _job_set(self, document: dict[str, Any]) -> Named[Workload]:
-        said = document["metadata"]
-        metadata = kubernetes_pb2.ObjectMeta(namespace=said["namespace"], name=said["name"])
-        spec, conditions = document["spec"], (document.get("status") or {}).get("conditions") or ()
+        problems: Problems = []
+        said, spec = mapping(document, "metadata", "", problems), mapping(document, "spec", "", problems)
+        metadata = _object_meta(said)
+        in_order = mapping(spec, "startupPolicy", "spec", problems).get("startupPolicyOrder") == "InOrder"
         ends = said.get("deletionTimestamp") or any(
-            each["type"] in _NO_MORE_PODS and each["status"] == "True" for each in conditions
+            each.status and each.type in _NO_MORE_PODS for each in conditions(mapping(document, "status", "", problems))
         )
-        in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
         parts: list[Part] = []
-        for each in () if ends or spec.get("suspend") else spec.get("replicatedJobs") or ():
-            if not (parts and in_order) and not each.get("dependsOn"):  # others wait for those before them
-                parts.append(self._part(metadata, each))
+        for each, path in members(spec, "replicatedJobs", "spec", problems):
+            if ends or spec.get("suspend") or each.get("dependsOn") or (parts and in_order):
+                continue  # some wait for those before them
+            parts.append(self._part(metadata, each, path, problems))
+        if problems:
+            raise InvalidInput(f"JobSet {_name(metadata)}: {'; '.join(problems)}")
         return Named(_name(metadata), Workload(f"JobSet/{metadata.namespace}/{metadata.name}", parts=tuple(parts)))
 
-    def _part(self, metadata: kubernetes_pb2.ObjectMeta, replicated: Mapping[str, Any]) -> Part:
-        of_jobs = replicated["template"]["spec"]
-        pods = of_jobs.get("parallelism", 1)
-        if of_jobs.get("completions") is not None:
-            pods = min(pods, of_jobs["completions"])
-        template = packed(kubernetes_pb2.PodTemplateSpec, known(kubernetes_pb2.PodTemplateSpec, of_jobs["template"]))
+    def _part(
+        self, metadata: kubernetes_pb2.ObjectMeta, replicated: Mapping[str, Any], path: str, problems: Problems
+    ) -> Part:
+        path = f"{path}.template.spec"
+        of_jobs = mapping(mapping(replicated, "template", path, problems), "spec", path, problems)
+        pods = whole(of_jobs, "parallelism", path, problems, 0, _LARGEST_COUNT, default=1)
+        pods = min(pods, whole(of_jobs, "completions", path, problems, 0, _LARGEST_COUNT, default=pods))
+        replicas = whole(replicated, "replicas", path, problems, 0, _LARGEST_COUNT, default=1)
+        template = packed_known(kubernetes_pb2.PodTemplateSpec, mapping(of_jobs, "template", path, problems))
         seen = self._template(metadata, template.SerializeToString())
-        return Part(replicated["name"], replicated.get("replicas", 1) * pods, seen)
+        return Part(str(replicated.get("name") or ""), replicas * pods, seen)
 
     def _workload(
         self, kind: str, found: _Any, wants: int, *, creates: bool = False, share: int = 0, parts: tuple[Part, ...] = ()
@@ -219,7 +226,7 @@ class WorkloadReader:
 def expectable(seen: SeenPod) -> bool:
     """Whether others like this pod may be planned before they are there."""
     held_back = seen.stage in (None, Stage.HELD_BACK)
-    return not (held_back or seen.pod.gang or seen.pod.consumer or seen.pod.spec is NOWHERE)
+    return not (held_back or seen.pod.gang or seen.pod.consumer or is_nowhere(seen.pod.spec))
 
 
 def _first_pod(metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> kubernetes_pb2.Pod:
@@ -258,8 +265,11 @@ def quota(document: dict[str, Any]) -> Named[Quota]:
     """Scopes are not looked at: pods that a quota does not count are planned when they are there. Raises InvalidInput
     for one that cannot be meant."""
     problems: Problems = []
-    metadata, status = document["metadata"], document.get("status") or {}
-    hard, used = status.get("hard") or {}, status.get("used") or {}
+    metadata, status = (
+        _object_meta(mapping(document, "metadata", "", problems)),
+        mapping(document, "status", "", problems),
+    )
+    hard, used = mapping(status, "hard", "status", problems), mapping(status, "used", "status", problems)
     left: dict[str, int] = {}
     for name, most in hard.items():
         resource = _resource(name)
@@ -268,10 +278,9 @@ def quota(document: dict[str, Any]) -> Named[Quota]:
             taken = amounts({name: {resource: used.get(name, 0)}}, name, "status.used", problems)
             more = offered.get(resource, 0) - taken.get(resource, 0)
             left[resource] = min(left.get(resource, more), more)
-    namespace, name = metadata["namespace"], metadata["name"]
     if problems:
-        raise InvalidInput(f"ResourceQuota {namespace}/{name}: {'; '.join(problems)}")
-    return Named(f"{namespace}/{name}", Quota(namespace, name, left))
+        raise InvalidInput(f"ResourceQuota {_name(metadata)}: {'; '.join(problems)}")
+    return Named(_name(metadata), Quota(metadata.namespace, metadata.name, left))
 
 
 def _resource(name: str) -> str:
@@ -319,6 +328,12 @@ def daemon_set(data: bytes) -> Named[PodSpec]:
     if problems:
         raise InvalidInput(f"DaemonSet {name}: {'; '.join(problems)}")
     return Named(name, daemon(converted))
+
+
+def pod_group_key(api_version: str) -> Callable[[ObjectIdentity], str]:
+    """What the PodGroups of one API group and version are known by: the gang's name."""
+    kind = GangKind(f"podgroup.{api_version.partition('/')[0]}")
+    return lambda of: gang_name(kind, of.namespace, of.name)
 
 
 def pod_group_of(api_version: str) -> Callable[[dict[str, Any]], Named[int | None]]:

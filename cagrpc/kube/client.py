@@ -15,11 +15,12 @@ from urllib.parse import urlencode
 import urllib3
 from urllib3.response import BaseHTTPResponse
 
-from cagrpc.errors import Conflict, NotFound, Unavailable
+from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.access import Access, Session, from_kubeconfig, in_cluster
 from cagrpc.kube.envelopes import Encoding
 from cagrpc.kube.failures import asked, failure, status_of
 from cagrpc.wire.gen import api_pb2
+from cagrpc.wire.untrusted import json_value
 
 USER_AGENT = "cagrpc"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -185,8 +186,8 @@ class Client:
     ) -> dict[str, Any]:
         data = self._send(method, path, query, body, content_type, accept).data
         try:
-            document = json.loads(data)
-        except ValueError as error:
+            document = json_value(data)
+        except InvalidInput as error:
             raise Unavailable(f"{self.server}{path}: expected JSON of an API server, found {data[:60]!r}") from error
         if not isinstance(document, dict):
             raise Unavailable(f"{self.server}{path}: expected a JSON object of an API server, found {data[:60]!r}")

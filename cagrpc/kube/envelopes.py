@@ -4,7 +4,7 @@ not known here: they are bytes (protobuf) or dicts (JSON)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 from cagrpc.errors import InvalidInput
 from cagrpc.wire.gen import api_pb2
 from cagrpc.wire.messages import parse
+from cagrpc.wire.resources import mapping
+from cagrpc.wire.untrusted import json_value
 
 _MAGIC = b"k8s\x00"
 _LENGTH_BYTES = 4
@@ -44,11 +46,28 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """Which object it is."""
+
+    uid: str
+    namespace: str
+    """Empty for what is in none."""
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+NOBODY = Identity("", "", "")
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     change: Change
     item: Any
     """For ERROR the Status, as `body` of a refusal has it."""
     resource_version: str
+    of: Identity = NOBODY
 
 
 def enveloped(data: bytes) -> bytes | None:
@@ -64,7 +83,7 @@ def page(encoding: Encoding, body: bytes) -> Page:
         found = parse(api_pb2.List, _opened(body))
         return Page(found.items, found.metadata.resourceVersion, found.metadata.continueToken)
     document = _json(body)
-    metadata = document.get("metadata") or {}
+    metadata = mapping(document, "metadata", "", [])
     items = document.get("items")
     if not isinstance(items, list):
         raise InvalidInput(f"expected a list with items, found {body[:60]!r}")
@@ -79,7 +98,8 @@ def event(encoding: Encoding, frame: bytes) -> Event:
         if change is Change.ERROR:
             return Event(change, message.object.raw, "")
         item = _opened(message.object.raw)
-        return Event(change, item, parse(api_pb2.Versioned, item).metadata.resourceVersion)
+        metadata = parse(api_pb2.Object, item).metadata
+        return Event(change, item, metadata.resourceVersion, _identity(metadata))
     document = _json(frame)
     change = _change(document.get("type"))
     found = document.get("object")
@@ -87,7 +107,22 @@ def event(encoding: Encoding, frame: bytes) -> Event:
         raise InvalidInput(f"a watch event without an object: {frame[:60]!r}")
     if change is Change.ERROR:
         return Event(change, json.dumps(found).encode(), "")
-    return Event(change, found, str((found.get("metadata") or {}).get("resourceVersion") or ""))
+    version = mapping(found, "metadata", "", []).get("resourceVersion")
+    return Event(change, found, str(version or ""), identity(encoding, found))
+
+
+def identity(encoding: Encoding, item: Any) -> Identity:
+    """Of an object of a list or watch, whatever else can be read of it. Raises InvalidInput where not even that can."""
+    if encoding is Encoding.PROTOBUF:
+        return _identity(parse(api_pb2.Object, item).metadata)
+    if not isinstance(item, Mapping):
+        raise InvalidInput(f"expected an object, found {item!r:.60}")
+    metadata = mapping(item, "metadata", "", [])
+    return Identity(*(str(metadata.get(each) or "") for each in ("uid", "namespace", "name")))
+
+
+def _identity(metadata: api_pb2.ObjectMeta) -> Identity:
+    return Identity(metadata.uid, metadata.namespace, metadata.name)
 
 
 def frames(encoding: Encoding, chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -129,10 +164,7 @@ def _opened(data: bytes) -> bytes:
 
 
 def _json(data: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(data)
-    except ValueError as error:
-        raise InvalidInput(f"expected JSON, found {data[:60]!r}: {error}") from error
+    document = json_value(data)
     if not isinstance(document, dict):
         raise InvalidInput(f"expected a JSON object, found {data[:60]!r}")
     return document

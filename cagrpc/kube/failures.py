@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavail
 from cagrpc.kube.envelopes import enveloped
 from cagrpc.wire.gen import api_pb2
 from cagrpc.wire.messages import parse
+from cagrpc.wire.untrusted import json_value
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _LONGEST_TEXT = 500
@@ -65,7 +65,7 @@ def status_of(body: bytes) -> api_pb2.Status:
     try:
         if (raw := enveloped(body)) is not None:
             return parse(api_pb2.Status, raw)
-        document = json.loads(body)
+        document = json_value(body)
         details = document.get("details") or {}
         return api_pb2.Status(
             message=str(document.get("message") or ""),
@@ -73,7 +73,7 @@ def status_of(body: bytes) -> api_pb2.Status:
             details=api_pb2.StatusDetails(retryAfterSeconds=int(details.get("retryAfterSeconds") or 0)),
             code=int(document.get("code") or 0),
         )
-    except (ValueError, TypeError, AttributeError, InvalidInput):
+    except (ValueError, TypeError, AttributeError, OverflowError, InvalidInput):
         return api_pb2.Status(message=body.decode(errors="replace").strip())
 
 

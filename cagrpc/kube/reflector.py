@@ -13,8 +13,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from cagrpc.errors import CagrpcError, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client import Client, Stream
-from cagrpc.kube.envelopes import Change, Encoding, Event, Page, event, frames, page
+from cagrpc.kube.envelopes import NOBODY, Change, Encoding, Event, Identity, Page, event, frames, identity, page
 from cagrpc.kube.failures import Expired, asked, failure, status_of
+from cagrpc.kube.left_out import LeftOut
 from cagrpc.kube.stopping import STOP_SECONDS
 
 T = TypeVar("T")
@@ -43,15 +44,15 @@ class Sink(Protocol[T_contra]):
 
     def applied(self, obj: T_contra) -> None: ...
 
-    def deleted(self, obj: T_contra) -> None:
-        """With the object as it was last. It may be unknown."""
+    def deleted(self, of: Identity) -> None:
+        """It is gone, or cannot be read any more. It may be unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
     """What to follow. `decode` turns protobuf bytes of one object, or its JSON as a dict, into what the sink takes; it
-    raises InvalidInput for an object to be passed over."""
+    raises InvalidInput for an object that is to be left out. Whatever else it raises, no other object suffers."""
 
     path: str
     """Of the collection: `/api/v1/pods`."""
@@ -62,15 +63,21 @@ class Resource(Generic[T]):
     optional: bool = False
     """A kind that the cluster may not know: it has none of them then, and is asked again every minute."""
 
+    @property
+    def name(self) -> str:
+        """`pods`, `deployments.apps`."""
+        return asked("GET", self.path, {}).resource
+
 
 class _Unreadable(Exception):  # noqa: N818 - named for what happened
-    """An object changed or went and cannot be read: the sink may have it as it was."""
+    """Something changed, and not even which object it is can be read: the sink may have it as it was."""
 
 
 class Reflector(Generic[T]):
     """Lists in pages, then watches from there. A broken watch is resumed from the last resource version that was seen,
-    in events or bookmarks; all is listed again only where the server does not keep that one any more (410), and where
-    an object that changed or went cannot be read, since the sink may have it as it was.
+    in events or bookmarks; all is listed again only where the server does not keep that one any more (410).
+
+    An object that cannot be read is not there for the sink: it fails no list, and a change to it asks for none.
 
     `wait(seconds)` pauses, and returns True once `stop` was called; `jitter()` is a number from 0 to 1.
     """
@@ -103,11 +110,10 @@ class Reflector(Generic[T]):
         self._failures = 0
         self._silent_watches = 0
         self._unreadable = 0
-        """So many lists for an object that could not be read, since a watch ended without one."""
-
-    @property
-    def name(self) -> str:
-        return asked("GET", self._resource.path, {}).resource
+        """So many lists for what could not be read, since a watch ended without."""
+        self.name = resource.name
+        self.left_out: LeftOut[Identity] = LeftOut(self.name)
+        """Objects that cannot be read."""
 
     def start(self) -> None:
         """Follow the resource in a thread of its own."""
@@ -132,8 +138,8 @@ class Reflector(Generic[T]):
             except _Unreadable as error:
                 self._version = ""
                 self._unreadable += 1
-                if self._unreadable == 1:  # told once, and asked less and less: it may change often
-                    _log.warning("%s: listing again: an object cannot be read any more: %s", self.name, error)
+                if self._unreadable == 1:  # told once, and asked less and less: it may come often
+                    _log.warning("%s: listing again: what has changed cannot be read: %s", self.name, error)
                 pause = self._pause(self._unreadable)
             except Exception as error:  # noqa: BLE001 - told, and tried again
                 # Of the sink: a mistake of ours, which must not leave it with old objects and nobody the wiser.
@@ -197,6 +203,7 @@ class Reflector(Generic[T]):
         if not self.synced:
             _log.info("%s: the cluster does not know this kind", self.name)
         self._sink.replaced(())
+        self.left_out.only(())
         self.synced = True
         self._failures = 0
         self._works()
@@ -220,22 +227,31 @@ class Reflector(Generic[T]):
         return page(self._resource.encoding, self._client.read(self._resource.path, query, self._resource.encoding))
 
     def _listed(self, current: Page) -> Iterator[T]:
+        left_out: set[Identity] = set()
         while True:
             for item in current.items:
-                yield from self._decoded(item)
+                try:
+                    decoded = self._resource.decode(item)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's alone
+                    of = self._identity(item)
+                    left_out.add(of)
+                    self.left_out.add(of, error)
+                else:
+                    yield decoded
             token = current.continue_token
             if not token:
+                self.left_out.only(left_out)
                 return
             if self._stopped.is_set():
                 raise Unavailable(f"{self.name}: stopped while listing")
             del current  # two pages are never held
             current = self._page(token)
 
-    def _decoded(self, item: Any) -> Iterator[T]:
+    def _identity(self, item: Any) -> Identity:
         try:
-            yield self._resource.decode(item)
-        except InvalidInput as error:
-            _log.warning("%s: an object was passed over: %s", self.name, error)
+            return identity(self._resource.encoding, item)
+        except InvalidInput:
+            return NOBODY
 
     def _watch(self) -> bool:
         """Whether the watch brought anything before it ended, or was open for long without."""
@@ -254,7 +270,7 @@ class Reflector(Generic[T]):
         self._silent_watches += 1
         try:
             for frame in frames(self._resource.encoding, stream):
-                self._apply(event(self._resource.encoding, frame))
+                self._apply(self._event(frame))
                 self._silent_watches = self._failures = 0
         finally:
             self._stream = None
@@ -268,18 +284,31 @@ class Reflector(Generic[T]):
                 return False
         return True
 
+    def _event(self, frame: bytes) -> Event:
+        try:
+            return event(self._resource.encoding, frame)
+        except InvalidInput as error:
+            raise _Unreadable(str(error)) from error
+
     def _apply(self, change: Event) -> None:
-        if change.change is Change.ERROR:
-            status = status_of(change.item)
-            request = asked("GET", self._resource.path, {"watch": "1"})
-            raise failure(self._client.server, request, status.code, status)
-        if change.change is not Change.BOOKMARK:
-            decoded = list(self._decoded(change.item))
-            if not decoded and change.change is not Change.ADDED:
-                raise _Unreadable(f"{change.change} at resource version {change.resource_version}")
-            for each in decoded:
-                if change.change is Change.DELETED:
-                    self._sink.deleted(each)
-                else:
-                    self._sink.applied(each)
+        match change.change:
+            case Change.ERROR:
+                status = status_of(change.item)
+                request = asked("GET", self._resource.path, {"watch": "1"})
+                raise failure(self._client.server, request, status.code, status)
+            case Change.DELETED:
+                self.left_out.discard(change.of)
+                self._sink.deleted(change.of)
+            case Change.ADDED | Change.MODIFIED:
+                self._changed(change)
         self._version = change.resource_version or self._version
+
+    def _changed(self, change: Event) -> None:
+        try:
+            decoded = self._resource.decode(change.item)
+        except Exception as error:  # noqa: BLE001 - as in lists
+            self.left_out.add(change.of, error)
+            self._sink.deleted(change.of)
+        else:
+            self.left_out.discard(change.of)
+            self._sink.applied(decoded)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, requests_among
@@ -64,17 +64,21 @@ class Site:
     """What is held in reserve, as JSON can say it; empty where nothing is."""
     about: Callable[[], Mapping[str, Any]] = dict
     """What else `/status` says, for people."""
+    informers: Callable[[], Iterable[str]] = tuple
+    """A line for each resource that is followed, for `/readyz?verbose`."""
 
-    def get(self, path: str) -> Answer:
-        page = self._pages().get(path)
+    def get(self, target: str) -> Answer:
+        """The page of a request's target, which may be a whole URL."""
+        path, query = _path_and_query(target)
+        page = self._pages(query).get(path)
         if page is None:
             return _text(HTTPStatus.NOT_FOUND, f"there is no {path[:100]}; there is {', '.join(self._pages())}")
         return page()
 
-    def _pages(self) -> dict[str, Callable[[], Answer]]:
+    def _pages(self, query: str = "") -> dict[str, Callable[[], Answer]]:
         pages = {
             "/healthz": lambda: _text(HTTPStatus.OK, "ok"),
-            "/readyz": self._readyz,
+            "/readyz": lambda: self._readyz(verbose="verbose" in parse_qs(query, keep_blank_values=True)),
             "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text()),
             "/decisions": lambda: _json([decision.as_json() for decision in self.decisions.latest()]),
             "/status": self._status,
@@ -86,9 +90,11 @@ class Site:
         simulation = self.simulation()
         return pages if simulation is None else {**pages, "/simulation": lambda: _json(simulation.get())}
 
-    def _readyz(self) -> Answer:
+    def _readyz(self, *, verbose: bool) -> Answer:
         why_not = self.why_not_ready()
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, why_not or "ok")
+        lines = [*self.informers(), f"readyz check failed: {why_not}" if why_not else "readyz check passed"]
+        text = "\n".join(lines) if verbose else why_not or "ok"
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, text)
 
     def _status(self) -> Answer:
         why_not = self.why_not_ready()
@@ -96,7 +102,8 @@ class Site:
         ready = {"ready": not why_not, "why_not_ready": why_not}
         return _json({**ready, "increments_in_flight": in_flight, **self.about()})
 
-    def put(self, path: str, body: bytes) -> Answer:
+    def put(self, target: str, body: bytes) -> Answer:
+        path, _ = _path_and_query(target)
         simulation = self.simulation()
         if path != "/simulation" or simulation is None:
             return _text(HTTPStatus.METHOD_NOT_ALLOWED, f"{path[:100]} cannot be written")
@@ -109,12 +116,13 @@ class Site:
         return _json(simulation.put(behaviour))
 
 
-def _path(target: str) -> str:
-    """The path of a request's target, which may be a whole URL. Raises InvalidInput for one that is malformed."""
+def _path_and_query(target: str) -> tuple[str, str]:
+    """Raises InvalidInput for a target that is malformed."""
     try:
-        return urlsplit(target).path
+        _, _, path, query, _ = urlsplit(target)
     except ValueError as error:
         raise InvalidInput(f"{target[:100]} is no URL: {error}") from error
+    return path, query
 
 
 def _text(status: HTTPStatus, text: str) -> Answer:
@@ -202,11 +210,11 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
                 self._answer(lambda _: _text(HTTPStatus.BAD_REQUEST, message))
                 return
             body = self.rfile.read(int(length))
-            self._answer(lambda path: site.put(path, body))
+            self._answer(lambda target: site.put(target, body))
 
         def _answer(self, page: Callable[[str], Answer]) -> None:
             try:
-                answer = page(_path(self.path))
+                answer = page(self.path)
             except InvalidInput as error:
                 answer = _text(HTTPStatus.BAD_REQUEST, str(error))
             except Unavailable as error:

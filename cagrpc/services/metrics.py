@@ -28,9 +28,10 @@ class Metrics:
         bookings: Callable[[], int] = lambda: 0,
         checks: Callable[[], Mapping[str, int]] = dict,
         slack: Callable[[], Mapping[str, Any]] = dict,
+        left_out: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """`bookings` is the number of ProvisioningRequests that room is kept for, `checks` counts what was done for
-        Kueue's AdmissionChecks, `slack` is what `/slack` says."""
+        Kueue's AdmissionChecks, `slack` is what `/slack` says, `left_out` counts unreadable objects by resource."""
         self._registry = CollectorRegistry()
         self._calls = Counter(
             "cagrpc_rpc", "Finished gRPC calls by method and code.", ("method", "code"), registry=self._registry
@@ -67,6 +68,7 @@ class Metrics:
         self._registry.register(_Fleet(snapshot))
         self._registry.register(_Checks(checks))
         self._registry.register(_Slack(slack))
+        self._registry.register(_LeftOut(left_out))
 
     def observe_call(self, method: str, code: str, seconds: float) -> None:
         """For `status.generic_handler`."""
@@ -117,6 +119,21 @@ class _Slack(Collector):
             cost.add_metric((each["target"],), each["cost_usd_per_hour"])
         yield placeholders
         yield cost
+
+
+class _LeftOut(Collector):
+    def __init__(self, left_out: Callable[[], Mapping[str, int]]) -> None:
+        self._left_out = left_out
+
+    def collect(self) -> Iterator[Metric]:
+        found = GaugeMetricFamily(
+            "cagrpc_unreadable_objects",
+            "Objects of the cluster that cannot be read and are left out, by resource.",
+            labels=("resource",),
+        )
+        for resource, count in sorted(self._left_out().items()):
+            found.add_metric((resource,), count)
+        yield found
 
 
 class _Fleet(Collector):

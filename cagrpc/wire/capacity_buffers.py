@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.wire.provisioning import ConditionParts, condition_body, conditions
-from cagrpc.wire.resources import mapping, members
+from cagrpc.wire.resources import mapping, members, whole
+from cagrpc.wire.untrusted import LARGEST
 
 GROUP = "autoscaling.x-k8s.io"
 API_VERSION, KIND = f"{GROUP}/v1beta1", "CapacityBuffer"
@@ -49,8 +50,8 @@ def status(document: Mapping[str, Any]) -> BufferStatus:
     found = mapping(document, "status", "", [])
     return BufferStatus(
         str(mapping(found, "podTemplateRef", "", []).get("name") or ""),
-        int(found.get("podTemplateGeneration") or 0),
-        int(found.get("replicas") or 0),
+        whole(found, "podTemplateGeneration", "status", [], 0, LARGEST),
+        whole(found, "replicas", "status", [], 0, LARGEST),
         str(found.get("provisioningStrategy") or ""),
         any(each.type == READY and each.status for each in conditions(found)),
     )

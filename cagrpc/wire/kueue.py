@@ -14,6 +14,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.wire.provisioning import ConditionParts, conditions, cut
 from cagrpc.wire.resources import Problems, mapping, members, one_of, strings, texts, whole
 from cagrpc.wire.times import timestamp
+from cagrpc.wire.untrusted import LARGEST
 
 T = TypeVar("T")
 
@@ -125,7 +126,7 @@ class Retries:
 
     def pause_seconds(self, attempt: int) -> int:
         """After this attempt, counted from 1, has failed."""
-        return min(self.longest_seconds, self.base_seconds << min(attempt - 1, 31))
+        return min(self.longest_seconds, self.base_seconds << max(0, min(attempt - 1, 31)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ def check(document: Mapping[str, Any]) -> Check:
         controller=str(spec.get("controllerName") or ""),
         parameters=(parts[0], parts[1], parts[2]) if named else None,
         conditions=conditions(status),
-        generation=int(metadata.get("generation") or 1),
+        generation=whole(metadata, "generation", "metadata", [], 1, LARGEST, default=1),
         raw_conditions=tuple(each for each, _ in members(status, "conditions", "status", problems)),
         status_writers=_writers(metadata, "status"),
     )
@@ -297,7 +298,7 @@ def checks_patch(workload: Workload, updates: Mapping[str, CheckUpdate], now_sec
     it (a conflict) where the Workload has changed since it was seen."""
     now = timestamp(now_seconds)
     entries = [
-        updates[str(each.get("name"))].merged(each, now) if each.get("name") in updates else dict(each)
+        updates[str(each.get("name"))].merged(each, now) if str(each.get("name")) in updates else dict(each)
         for each in workload.checks
     ]
     return {

@@ -47,8 +47,9 @@ _NOTHING_OF_PLACES = (
 )
 """Fields of v1.PodSpec that do not say where a pod fits, but for those that `unread_features` names."""
 
-_MOST_SPECS = 20_000
-"""A decoder that lives as long as the process forgets what it knows at some time; it costs one conversion each."""
+_MOST_SPECS, _MOST_SPEC_BYTES = 20_000, 16 * 1024 * 1024
+"""A decoder that lives as long as the process forgets what it knows at some time; it costs one conversion each. A spec
+may have a megabyte, and whoever may create pods may let many come and go."""
 
 ADDED_BY_ADMISSION = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Taints of a node that may be back in a moment: every pod is made to tolerate them (NoExecute) for a while (upstream:
@@ -162,6 +163,7 @@ class PodDecoder:
         # Of specs that mean something else for another pod: which of the pod's own labels they read, and the meanings.
         self._own_keys: dict[bytes, tuple[str, ...]] = {}
         self._meanings: dict[tuple[bytes, str, tuple[str | None, ...]], PodSpec] = {}
+        self._kept_bytes = 0
 
     def decode(self, data: bytes) -> Pod:
         """Raises InvalidInput for bytes that are no v1.Pod, UnreadablePod for one that cannot be meant."""
@@ -191,11 +193,13 @@ class PodDecoder:
         problems: Problems = []
         converted = pod_spec(document, "spec", problems, Surroundings(identity))
         if problems:
-            raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}")
-        if len(self._specs) + len(self._meanings) >= _MOST_SPECS:
+            raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}", converted.requests)
+        self._kept_bytes += len(spec_bytes)
+        if len(self._specs) + len(self._meanings) >= _MOST_SPECS or self._kept_bytes > _MOST_SPEC_BYTES:
             self._specs.clear()
             self._own_keys.clear()
             self._meanings.clear()
+            self._kept_bytes = len(spec_bytes)
         own_keys = own_label_keys(document)
         if own_keys is None:
             self._specs[spec_bytes] = converted
@@ -213,6 +217,11 @@ def _seen_by_itself(
 
 NOWHERE = PodSpec(affinity=())
 """A spec that no node can serve: node affinity is required, and there is no term that a node could match."""
+
+
+def is_nowhere(spec: PodSpec) -> bool:
+    """Whether it is `NOWHERE`, perhaps with what the pod takes of the node that it is on."""
+    return spec.affinity == ()
 
 
 def unread(
@@ -279,6 +288,11 @@ def told_apart(pods: Mapping[K, Pod]) -> Mapping[K, Pod]:
 
 class UnreadablePod(InvalidInput):
     """A well-formed pod with something in it that planning cannot understand, perhaps of a newer Kubernetes."""
+
+    def __init__(self, message: str, requests: tuple[tuple[str, int], ...] = ()) -> None:
+        """`requests` is what it takes of a node, as far as that can be read."""
+        super().__init__(message)
+        self.requests = requests
 
 
 def group(pods: Iterable[Pod], now_seconds: float = 0.0) -> tuple[tuple[PodSet, ...], dict[str, int]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cagrpc.wire.gen import kubernetes_pb2
+from cagrpc.wire.untrusted import whole_number
 
 MIRROR = "slack.cagrpc.io/mirror"
 """Annotation of a pod or workload: room is kept for so many more of its pods ([S7]); empty and "true" are one."""
@@ -46,8 +47,9 @@ def mark(annotations: Mapping[str, str]) -> Mark | None:
         return Mark(1, excluded)
     if text == "false":
         return Mark(0, excluded)
-    if text.isdecimal() and int(text) <= MOST_MIRRORS:
-        return Mark(int(text), excluded)
+    number = whole_number(text, MOST_MIRRORS)
+    if number is not None:
+        return Mark(number, excluded)
     return Mark(0, excluded, f'annotation {MIRROR}: found "{text:.60}", expected a whole number up to {MOST_MIRRORS}')
 
 

@@ -13,9 +13,12 @@ _PART = re.compile(rf"({_NUMBER})({'|'.join(sorted(_UNITS, key=len, reverse=True
 _LONGEST_SECONDS = 2**63 / 1e9  # a Go duration counts nanoseconds in 64 bits: 292 years
 
 
+_LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
+
+
 def timestamp(seconds: float) -> str:
-    """metav1.Time of a time since the epoch: whole seconds."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """metav1.Time of a time since the epoch: whole seconds, and nothing after the year 9999."""
+    return datetime.fromtimestamp(min(seconds, _LATEST), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp(seconds: float) -> str:
@@ -24,7 +27,8 @@ def micro_timestamp(seconds: float) -> str:
 
 
 def epoch_seconds(timestamp: Any) -> int:
-    """A metav1.Time as YAML or JSON gives it, since the epoch; 0 where there is none or it cannot be read."""
+    """A metav1.Time as YAML or JSON gives it, since the epoch; 0 where there is none or it cannot be read, and for a
+    time before."""
     if isinstance(timestamp, str):
         try:
             timestamp = datetime.fromisoformat(timestamp)
@@ -32,7 +36,8 @@ def epoch_seconds(timestamp: Any) -> int:
             return 0
     if not isinstance(timestamp, datetime):
         return 0
-    return int((timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)).timestamp())
+    seconds = (timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)).timestamp()
+    return min(max(0, int(seconds)), _LATEST)
 
 
 def duration_seconds(text: str) -> float | None:

@@ -25,6 +25,7 @@ from cagrpc.controllers.view_model import NODES, PODS, ClusterModel
 from cagrpc.controllers.view_objects import DEFAULT_SCHEDULER
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.model import Increment, Phase, Placement
+from cagrpc.kube.envelopes import identity
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 from tests.controllers.fake_cluster import FakeCluster, node_bytes, pod_bytes
 from tests.fleet.support import MemoryJournal, ScriptedNodes, World, group
@@ -77,11 +78,10 @@ class View:
     def _feed(self, path: str, document: Any, *, there: bool) -> None:
         of, data = (PODS, pod_bytes(document)) if "/pods/" in path else (NODES, node_bytes(document))
         followed = self._followed[of]
-        decoded = followed.resource.decode(data)
         if there:
-            followed.sink.applied(decoded)
+            followed.sink.applied(followed.resource.decode(data))
         else:
-            followed.sink.deleted(decoded)
+            followed.sink.deleted(identity(followed.resource.encoding, data))
 
     def _check(self) -> None:
         if self.unknown:

@@ -18,6 +18,7 @@ from cagrpc.controllers.taints import NODES
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import FleetSnapshot, GroupState, InstanceState
+from cagrpc.kube.envelopes import Encoding, identity
 from solver.model import NodeGroup, Taint, TaintEffect
 from tests.controllers.fake_cluster import FakeCluster, Refusal, fake_cluster, pod_bytes
 from tests.fleet.support import FakeClock, ScriptedBackend
@@ -71,11 +72,15 @@ class World:
         while self.cluster.unseen:
             path, document, there = self.cluster.unseen.popleft()
             if "/pods/" in path and document["spec"].get("nodeName"):
-                pod = node_life_pods.decode(pod_bytes(document))
-                (self.life.pods.applied if there else self.life.pods.deleted)(pod)
+                if there:
+                    self.life.pods.applied(node_life_pods.decode(pod_bytes(document)))
+                else:
+                    self.life.pods.deleted(identity(Encoding.JSON, document))
             elif _ours(document):
-                node = node_life_nodes.read(document)
-                (self.life.nodes.applied if there else self.life.nodes.deleted)(node)
+                if there:
+                    self.life.nodes.applied(node_life_nodes.read(document))
+                else:
+                    self.life.nodes.deleted(identity(Encoding.JSON, document))
 
     def pass_seconds(self, seconds: float) -> None:
         """In steps of a tenth, with a comparison each second."""
@@ -431,7 +436,7 @@ def test_leases_are_renewed_in_time_and_evenly() -> None:
     with fake_cluster() as cluster:
         clock = FakeClock()
         names = [f"node-{number:03d}" for number in range(200)]
-        nodes = {name: node_life_nodes.SimulatedNode(name, name, "", "1", True, False, ()) for name in names}
+        nodes = {name: node_life_nodes.SimulatedNode(name, name, "", 1, True, False, ()) for name in names}
         leases = NodeLeases(cluster.client(), nodes.get, clock=clock, timer=clock)
         for name in names:
             leases.keep(name)

@@ -17,6 +17,7 @@ from cagrpc.controllers.requests.model import (
 from cagrpc.controllers.requests.store import Objects, Template
 from cagrpc.controllers.view_model import PRIORITY_CLASSES
 from cagrpc.errors import InvalidInput
+from cagrpc.kube.envelopes import identity
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.provisioning import CLASSES, POD_TEMPLATES, REQUESTS
 from solver.model import PodSpec
@@ -34,7 +35,7 @@ class _Fed(Objects):
 
     def drop(self, path: str, *objects: Any) -> None:
         for each in objects:
-            self._followed(path).sink.deleted(self._followed(path).resource.decode(each))
+            self._followed(path).sink.deleted(identity(self._followed(path).resource.encoding, each))
 
     def relist(self, path: str, *objects: Any) -> None:
         self._followed(path).sink.replaced(map(self._followed(path).resource.decode, objects))

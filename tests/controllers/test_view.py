@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from cagrpc.controllers.view import ClusterView
-from cagrpc.controllers.view_model import NODES
 from cagrpc.errors import Unavailable
 from tests.kube.fake_api import fake_api
 
@@ -28,7 +27,7 @@ def test_what_is_not_followed_is_not_late() -> None:
     with fake_api() as api:
         client = api.client()
         view = ClusterView(client)
-        (nodes,) = (each for path, each in view._reflectors.items() if path == NODES)
+        (nodes,) = (each.reflector for each in view.informers if each.name == "nodes")
         nodes.synced = True
         assert view.ready_instances() == frozenset()
         nodes.problem = "it cannot be reached"

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from cagrpc.controllers.slack.model import Exclusion
 from cagrpc.controllers.state import ClusterState
 from cagrpc.controllers.view_model import NODES, PODS, ClusterModel
+from cagrpc.kube.envelopes import identity
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 from cagrpc.wire.gen import kubernetes_pb2
 
@@ -45,7 +46,7 @@ class Fed:
     def drop(self, *objects: Message | dict[str, Any], path: str = PODS) -> None:
         followed = self._by_path[path]
         for each in objects:
-            followed.sink.deleted(followed.resource.decode(_raw(each)))
+            followed.sink.deleted(identity(followed.resource.encoding, _raw(each)))
 
     def relist(self, objects: Iterable[Message], path: str = PODS) -> None:
         followed = self._by_path[path]

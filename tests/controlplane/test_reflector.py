@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cagrpc.kube.client import Client
-from cagrpc.kube.envelopes import Encoding
+from cagrpc.kube.envelopes import Encoding, Identity
 from cagrpc.kube.reflector import Reflector, Resource
 from cagrpc.wire.gen import kubernetes_pb2
 from tests.controlplane.cluster import Cluster
@@ -31,8 +31,8 @@ class Names:
     def applied(self, obj: str) -> None:
         self.known.add(obj)
 
-    def deleted(self, obj: str) -> None:
-        self.known.discard(obj)
+    def deleted(self, of: Identity) -> None:
+        self.known.discard(of.name)
 
 
 def name_of_pod(data: Any) -> str:

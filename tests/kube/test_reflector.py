@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from cagrpc.errors import InvalidInput
-from cagrpc.kube.envelopes import Encoding
+from cagrpc.kube.envelopes import Encoding, Identity
+from cagrpc.kube.left_out import LeftOut
 from cagrpc.kube.reflector import Reflector, Resource
 from cagrpc.wire.gen import kubernetes_pb2
 from tests.kube.fake_api import (
@@ -45,15 +46,27 @@ class Kept:
     def applied(self, obj: tuple[str, str]) -> None:
         self.objects[obj[0]] = obj[1]
 
-    def deleted(self, obj: tuple[str, str]) -> None:
-        self.objects.pop(obj[0], None)
+    def deleted(self, of: Identity) -> None:
+        self.objects.pop(of.name, None)
 
 
 def _decode(data: bytes) -> tuple[str, str]:
     found = kubernetes_pb2.Pod.FromString(data).metadata
-    if found.name == "unreadable":
-        raise InvalidInput("unreadable")
+    if "poison" in found.labels:
+        raise _POISONS[found.labels["poison"]]
     return found.name, found.resourceVersion
+
+
+_POISONS = {
+    str(error): error
+    for error in (InvalidInput("meant"), ValueError("digits"), KeyError("metadata"), RecursionError("deep"))
+}
+
+
+def _poisoned(name: str, version: str = "1", poison: str = "digits") -> kubernetes_pb2.Pod:
+    found = pod(name, version)
+    found.metadata.labels["poison"] = poison
+    return found
 
 
 def _decode_json(document: dict[str, Any]) -> tuple[str, str]:
@@ -235,23 +248,62 @@ def test_a_quiet_kind_is_watched_on_without_a_pause_and_without_a_word(
     assert "timed out" not in caplog.text
 
 
-def test_objects_that_cannot_be_read_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    with fake_api(listed(pod("unreadable"), pod("a"), version="1")) as api:
-        kept, *_ = _follow(api)
-    assert kept.objects == {"a": "1"}
-    assert "an object was passed over" in caplog.text
+@pytest.mark.parametrize("poison", sorted(_POISONS))
+def test_no_object_can_fail_a_list_or_a_watch(poison: str, caplog: pytest.LogCaptureFixture) -> None:
+    with fake_api(
+        listed(_poisoned("p", poison=poison), pod("a"), version="1"),
+        watched(changed("ADDED", _poisoned("q", "2", poison)), changed("ADDED", pod("b", "3"))),
+    ) as api:
+        kept, reflector, _ = _follow(api)
+    assert kept.objects == {"a": "1", "b": "3"}
+    assert reflector.synced
+    assert (kept.lists, len(reflector.left_out)) == (1, 2)
+    assert _watches(api) == ["1", "3"]
+    assert caplog.text.count("default/p is left out") == caplog.text.count("default/q is left out") == 1
 
 
 @pytest.mark.parametrize("change", ["MODIFIED", "DELETED"])
-def test_an_object_that_changes_and_cannot_be_read_does_not_stay_as_it_was(
-    change: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    broken = watched(changed("ADDED", pod("b", "2")), changed(change, pod("unreadable", "3")))  # the listed "a"
+def test_an_object_that_changes_and_cannot_be_read_is_not_there_and_nothing_is_listed_again(change: str) -> None:
+    flips = [
+        changed(kind, found)
+        for version in range(2, 40, 2)
+        for kind, found in (
+            (change, _poisoned("a", str(version))),
+            ("ADDED" if change == "DELETED" else "MODIFIED", pod("a", str(version + 1))),
+        )
+    ]
+    with fake_api(
+        listed(pod("a"), pod("b"), version="1"), watched(*flips, changed(change, _poisoned("a", "90")))
+    ) as api:
+        kept, reflector, _ = _follow(api)
+    assert kept.objects == {"b": "1"}
+    assert kept.lists == 1
+    assert _watches(api) == ["1", "90"]
+    assert len(reflector.left_out) == (change == "MODIFIED")
+
+
+def test_what_is_left_out_is_told_once_and_counted_while_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    with fake_api(
+        listed(_poisoned("p"), _poisoned("q"), version="1"),
+        refused(410),
+        listed(_poisoned("p"), pod("q"), version="2"),
+        watched(changed("MODIFIED", _poisoned("q", "3"))),
+    ) as api:
+        _, reflector, _ = _follow(api)
+    assert len(reflector.left_out) == 2
+    assert caplog.text.count("p is left out") == caplog.text.count("q is left out") == 1
+    with fake_api(listed(_poisoned("p"), version="1"), watched(changed("DELETED", _poisoned("p", "2")))) as api:
+        _, reflector, _ = _follow(api)
+    assert len(reflector.left_out) == 0
+
+
+def test_a_change_of_which_nothing_can_be_read_is_listed_again_less_and_less(caplog: pytest.LogCaptureFixture) -> None:
+    garbage = watched(changed("ADDED", pod("b", "2")), watch_event("MODIFIED", b"\xff"))
     with fake_api(
         listed(pod("a"), version="1"),
-        broken,
+        garbage,
         listed(pod("b", "2"), version="3"),
-        broken,
+        garbage,
         listed(pod("b", "2"), version="4"),
         watched(changed("MODIFIED", pod("b", "5"))),
     ) as api:
@@ -260,6 +312,20 @@ def test_an_object_that_changes_and_cannot_be_read_does_not_stay_as_it_was(
     assert kept.lists == 3
     assert pauses[:2] == [0.5, 1.0]
     assert caplog.text.count("listing again") == 1
+
+
+def test_who_makes_any_number_of_bad_objects_fills_neither_log_nor_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cagrpc.kube.left_out._MOST_KNOWN", 5)
+    found = LeftOut[int]("pods")
+    for number in range(100):
+        found.add(number, InvalidInput("x" * 10_000))
+    assert len(found) == len(found._told) == len(caplog.records) == 5
+    assert max(len(record.getMessage()) for record in caplog.records) < 400
+    found.only({1})
+    found.add(101, InvalidInput("x"))
+    assert (len(found), len(caplog.records)) == (2, 6)
 
 
 def test_a_sink_that_fails_gets_everything_anew(caplog: pytest.LogCaptureFixture) -> None:
@@ -291,6 +357,20 @@ def test_custom_resources_come_as_json() -> None:
     assert kept.objects == {"a": "1", "b": "2"}
     assert _watches(api) == ["1", "11"]
     assert {request.headers["accept"] for request in api.requests} == {"application/json"}
+
+
+@pytest.mark.parametrize("poison", ["[" * 5_000 + "]" * 5_000, "9" * 5_000], ids=["deep", "digits"])
+def test_no_json_can_fail_a_list_or_a_watch(poison: str) -> None:
+    """As a kind with free fields can have it."""
+    bad = f'{{"metadata": {{"name": "p", "resourceVersion": "2", "free": {poison}}}}}'
+    good = '{"metadata": {"name": "a", "resourceVersion": "1"}}'
+    page = f'{{"metadata": {{"resourceVersion": "3"}}, "items": [{bad}, {good}]}}'
+    event = b'{"type": "MODIFIED", "object": %s}\n' % bad.replace('"2"', '"4"').encode()
+    with fake_api(Answer(page.encode()), watched(event)) as api:
+        kept, reflector, _ = _follow(api, Resource("/apis/x.io/v1/things", _decode_json, Encoding.JSON))
+    assert kept.objects == {"a": "1", "p": "4"}
+    assert kept.lists == 1
+    assert reflector.synced
 
 
 def _json_list(items: list[Any], version: str) -> bytes:

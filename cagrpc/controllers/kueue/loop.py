@@ -23,6 +23,7 @@ from cagrpc.controllers.settings import KueueSettings
 from cagrpc.controllers.work_queue import WorkQueue
 from cagrpc.errors import CagrpcError, Conflict, NotFound
 from cagrpc.kube.client import Client
+from cagrpc.kube.informers import Informer, still_to_come
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire.kueue import GROUP, VERSIONS, Check, RequestConfig
 
@@ -31,6 +32,8 @@ STEP_SECONDS = 1.0
 
 _WORKERS = 3
 _LOOK_FOR_KUEUE_SECONDS = 60.0
+_NOT_FOUND_OUT_SECONDS = 2.0
+"""Until it has been answered once: the server is not ready before."""
 _LOOK_AT_ALL_SECONDS = 120.0
 _NOT_LISTED_SECONDS = 0.5
 _CONFLICT_SECONDS = 1.0
@@ -62,6 +65,8 @@ class KueueChecks:
         self._lock = Lock()
         self._writer = Writer(client, self._count, say, clock)
         self._store: Store | None = None
+        self._looked_for = False
+        """Whether it is known if there is Kueue."""
         self._problem: str | None = None
         self._next_discovery = self._next_full_look = timer()
         self._first_seen: dict[str, float] = {}
@@ -80,6 +85,18 @@ class KueueChecks:
         """The cluster stays as it is. Waits at most so long for the writes under way. May be repeated."""
         store = self._store
         stop_all((self.queue.stop, *((store.stop,) if store is not None else ())), wait_seconds)
+
+    @property
+    def informers(self) -> tuple[Informer, ...]:
+        """None where there is no Kueue."""
+        return self._store.informers if self._store is not None else ()
+
+    @property
+    def still_to_come(self) -> str:
+        """Why what checks are answered from is not known yet; empty where it is, or there is no Kueue."""
+        if not self._looked_for:
+            return self._problem or "whether there is Kueue is still to be found out"
+        return still_to_come(self.informers)
 
     @property
     def problem(self) -> str | None:
@@ -108,8 +125,8 @@ class KueueChecks:
         """Finds out which of Kueue's APIs there is, and looks at everything again now and then."""
         now = self._timer()
         if now >= self._next_discovery:
-            self._next_discovery = now + _LOOK_FOR_KUEUE_SECONDS
             self._discover()
+            self._next_discovery = now + (_LOOK_FOR_KUEUE_SECONDS if self._looked_for else _NOT_FOUND_OUT_SECONDS)
         if self._store is not None and now >= self._next_full_look:
             self._next_full_look = now + _LOOK_AT_ALL_SECONDS
             for check in self._store.all_checks():
@@ -122,6 +139,7 @@ class KueueChecks:
             served = self._client.get(f"/apis/{GROUP}").get("versions") or ()
             problem = None
         except NotFound:
+            self._looked_for = True
             return  # what was followed is empty then, and may come back
         except CagrpcError as error:
             served, problem = (), str(error)
@@ -131,6 +149,7 @@ class KueueChecks:
         there = {str(each.get("version")) for each in served}
         version = next((each for each in VERSIONS if each in there), None)
         if version is None or (self._store is not None and self._store.version == version):
+            self._looked_for = self._looked_for or problem is None
             return
         if self._store is not None:
             self._store.stop(0.0)
@@ -139,6 +158,7 @@ class KueueChecks:
             self._client, version, workload_changed=self._workload_changed, check_changed=self._check_changed
         )
         self._store.start()
+        self._looked_for = True
 
     def _workload_changed(self, key: str) -> None:
         self.queue.add((_WORKLOAD, key))

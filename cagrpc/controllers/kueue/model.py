@@ -11,6 +11,7 @@ from cagrpc.controllers.requests.model import ProvisioningRequest
 from cagrpc.controllers.requests.store import read_request
 from cagrpc.wire.kueue import CheckUpdate
 from cagrpc.wire.resources import mapping, strings
+from cagrpc.wire.untrusted import whole_number
 
 OWNED = "kueue.cagrpc.io/owned"
 """A label of every request and PodTemplate that was made for a Workload; its value is `true`."""
@@ -140,6 +141,5 @@ def own_template(document: Mapping[str, Any]) -> OwnTemplate:
 def purpose_of(document: Mapping[str, Any]) -> Purpose:
     """What the annotations say; of an object that is not ours, nothing that would be true of another."""
     found = strings(mapping(document, "metadata", "", []), "annotations", "metadata", [])
-    attempt = found.get(ATTEMPT, "")
-    number = int(attempt) if attempt.isascii() and attempt.isdecimal() else 0
-    return Purpose(found.get(WORKLOAD_UID, ""), found.get(CHECK, ""), number, found.get(RESERVED_AT, ""))
+    attempt = whole_number(found.get(ATTEMPT)) or 0
+    return Purpose(found.get(WORKLOAD_UID, ""), found.get(CHECK, ""), attempt, found.get(RESERVED_AT, ""))

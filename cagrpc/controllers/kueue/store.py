@@ -24,7 +24,8 @@ from cagrpc.controllers.view_workloads import Values
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client import Client
 from cagrpc.kube.envelopes import Encoding
-from cagrpc.kube.reflector import Reflector, Resource
+from cagrpc.kube.informers import still_to_come
+from cagrpc.kube.reflector import Resource
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire import kueue as wire
 from cagrpc.wire.kueue import Check, Flavor, RequestConfig, Workload
@@ -135,7 +136,7 @@ class Objects:
         resource = Resource(
             path, lambda document: _named(document, read), Encoding.JSON, query or {}, optional=path != POD_TEMPLATES
         )
-        return Followed(resource, TableSink(table, self._lock))
+        return Followed(resource, TableSink(table, self._lock, resource.name))
 
     def _on_workload(self, before: Workload | None, after: Workload | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):
@@ -166,7 +167,7 @@ class Objects:
 
     def _workloads_with(self, checks: set[str]) -> None:
         for workload in self._workloads.of.values():
-            if any(each.get("name") in checks for each in workload.checks):
+            if any(str(each.get("name")) in checks for each in workload.checks):
                 self._workload_changed(workload.key)
 
     def _all_workloads(self) -> None:
@@ -187,25 +188,25 @@ class Store(Objects):
     ) -> None:
         super().__init__(version, workload_changed=workload_changed, check_changed=check_changed)
         self.version = version
-        self._reflectors = [Reflector(client, each.resource, each.sink) for each in self.followed]
+        self.informers = tuple(each.informer(client) for each in self.followed)
 
     def start(self) -> None:
-        for reflector in self._reflectors:
-            reflector.start()
+        for each in self.informers:
+            each.reflector.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
         """Waits at most so long. May be repeated."""
-        stop_all([reflector.stop for reflector in self._reflectors], wait_seconds)
+        stop_all([each.reflector.stop for each in self.informers], wait_seconds)
 
     @property
     def synced(self) -> bool:
         """Whether all has been listed once."""
-        return all(each.synced for each in self._reflectors)
+        return not still_to_come(self.informers)
 
     @property
     def problem(self) -> str | None:
         """Why it is not known how things are now; None where all is well."""
-        return next((each.problem for each in self._reflectors if each.problem), None)
+        return next((each.reflector.problem for each in self.informers if each.reflector.problem), None)
 
 
 class _Index(Generic[V]):

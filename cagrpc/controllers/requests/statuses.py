@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from cagrpc.controllers.requests.model import Behaviour, Condition, ConditionType, ProvisioningRequest, booking_label
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase, request_key, request_of
-from cagrpc.wire.provisioning import cut
+from cagrpc.wire.provisioning import MOST_POD_SETS, MOST_PODS, cut
 from cagrpc.wire.times import epoch_seconds, timestamp
+from cagrpc.wire.untrusted import whole_number
 
 FIRST_PAUSE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 600.0
@@ -42,6 +43,7 @@ _LATEST = 5
 _MOST_MESSAGE = 2000
 _MOST_DETAIL = 4000
 """Characters. Upstream's CRD takes 32,768 of either."""
+_LARGEST_NUMBER = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +202,9 @@ def consumed_of(request: ProvisioningRequest) -> dict[int, int]:
     found: dict[int, int] = {}
     for entry in request.details.get(CONSUMED, "").split(","):
         index, _, count = entry.partition("=")
-        if index.isdecimal() and count.isdecimal():
-            found[int(index)] = int(count)
+        number, pods = whole_number(index, MOST_POD_SETS), whole_number(count, MOST_PODS)
+        if number is not None and pods is not None:
+            found[number] = pods
     return found
 
 
@@ -229,8 +232,7 @@ def retry_at(request: ProvisioningRequest) -> float:
 
 
 def _number(request: ProvisioningRequest, name: str) -> int:
-    text = request.details.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 10 else 0
+    return whole_number(request.details.get(name), _LARGEST_NUMBER) or 0
 
 
 @dataclass(frozen=True, slots=True)

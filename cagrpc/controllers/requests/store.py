@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from cagrpc.controllers.requests.model import (
     OURS,
@@ -22,12 +22,16 @@ from cagrpc.controllers.view_workloads import Priorities, Values, priority_class
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client import Client
 from cagrpc.kube.envelopes import Encoding
-from cagrpc.kube.reflector import Reflector, Resource
+from cagrpc.kube.informers import still_to_come
+from cagrpc.kube.reflector import Resource
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire import provisioning as wire
-from cagrpc.wire.resources import Problems, mapping, members, strings
+from cagrpc.wire.resources import Problems, mapping, members, strings, whole
 from cagrpc.wire.times import epoch_seconds
+from cagrpc.wire.untrusted import LARGEST
 from solver.model import PodSpec
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +57,10 @@ class Objects:
         self._in_order: tuple[ProvisioningRequest, ...] | None = ()
         self._expected: frozenset[PodSpec] | None = frozenset()
         self.followed: tuple[Followed[Any], ...] = (
-            Followed(
-                Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True),
-                TableSink(self._requests, self._lock),
-            ),
-            Followed(
-                Resource(wire.POD_TEMPLATES, _template, Encoding.JSON),
-                TableSink(self._templates, self._lock),
-            ),
-            Followed(Resource(PRIORITY_CLASSES, priority_class), TableSink(self._priorities, self._lock)),
-            Followed(
-                Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True),
-                TableSink(self._classes, self._lock),
-            ),
+            self._fed(Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True), self._requests),
+            self._fed(Resource(wire.POD_TEMPLATES, _template, Encoding.JSON), self._templates),
+            self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
+            self._fed(Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True), self._classes),
         )
         """All that is to be followed; a cluster may not know what is optional."""
 
@@ -114,6 +109,9 @@ class Objects:
                 self._expected = frozenset(_identified(each) for each in found if isinstance(each, wire.TemplatePod))
             return self._expected
 
+    def _fed(self, resource: Resource[Named[V]], table: Values[V]) -> Followed[Named[V]]:
+        return Followed(resource, TableSink(table, self._lock, resource.name))
+
     def _changed(self, _before: object, _after: object) -> None:
         self._in_order = self._expected = None
 
@@ -127,26 +125,29 @@ class Store(Objects):
 
     def __init__(self, client: Client) -> None:
         super().__init__()
-        self._reflectors = [Reflector(client, each.resource, each.sink) for each in self.followed]
-        self._needed = self._reflectors[:-1]  # who may not see ProvisioningClasses does without them
+        self.informers = tuple(
+            # who may not see ProvisioningClasses does without them
+            each.informer(client, needed=each.resource.path != wire.CLASSES)
+            for each in self.followed
+        )
 
     def start(self) -> None:
-        for reflector in self._reflectors:
-            reflector.start()
+        for each in self.informers:
+            each.reflector.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
         """Waits at most so long. May be repeated."""
-        stop_all([reflector.stop for reflector in self._reflectors], wait_seconds)
+        stop_all([each.reflector.stop for each in self.informers], wait_seconds)
 
     @property
     def synced(self) -> bool:
         """Whether all has been listed once, as far as it can be."""
-        return all(each.synced or (each not in self._needed and each.problem is not None) for each in self._reflectors)
+        return not still_to_come(self.informers)
 
     @property
     def problem(self) -> str | None:
         """Why requests are not known as they are now; None where all is well."""
-        return next((each.problem for each in self._needed if each.problem), None)
+        return next((each.reflector.problem for each in self.informers if each.needed and each.reflector.problem), None)
 
 
 def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
@@ -166,7 +167,7 @@ def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
         parameters=parameters,
         created_at_seconds=float(epoch_seconds(metadata.get("creationTimestamp"))),
         resource_version=str(metadata.get("resourceVersion") or ""),
-        generation=int(metadata.get("generation") or 1),
+        generation=whole(metadata, "generation", "metadata", [], 1, LARGEST, default=1),
         conditions={each.type: Condition(*each) for each in wire.conditions(status)},
         others=tuple(each for each, _ in members(status, "conditions", "status", []) if each.get("type") not in OURS),
         details=strings(status, "provisioningClassDetails", "status", []),

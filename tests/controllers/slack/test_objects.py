@@ -20,7 +20,7 @@ from cagrpc.controllers.slack.objects import (
 from cagrpc.wire import capacity_buffers
 from cagrpc.wire.capacity_buffers import BufferStatus
 from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.messages import known, packed
+from cagrpc.wire.messages import packed_known
 from cagrpc.wire.slack import PRIORITY, SHAPE, is_pause_pod
 from solver.slack_model import SlackShape
 from tests.controllers.slack.carried import NOW, OWNER, PLACE, Objects, shape
@@ -60,7 +60,7 @@ def test_pause_pods_say_what_they_are() -> None:
     body = replica_set_body(shape("web", 500, 3, labels=(("app", "web"),)), PLACE)
     template = body["spec"]["template"]
     assert body["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    pod = packed(kubernetes_pb2.Pod, known(kubernetes_pb2.Pod, template))
+    pod = packed_known(kubernetes_pb2.Pod, template)
     pod.metadata.namespace, pod.spec.priority = PLACE.namespace, PRIORITY  # as admission has it
     pod.metadata.ownerReferences.add(kind="ReplicaSet", name=body["metadata"]["name"], controller=True)
     assert is_pause_pod(pod, PLACE.namespace)
