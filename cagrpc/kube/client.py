@@ -100,10 +100,12 @@ class Client:
         wait: Callable[[float], object] = time.sleep,
         *,
         answer_seconds: float = _ANSWER_SECONDS,
+        patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
         self._access = access
         self._wait = wait
         self._answer_seconds = answer_seconds
+        self._patience_seconds = patience_seconds
 
     @classmethod
     def connect(cls, kubeconfig: Path | None, context: str = "", *, pool_size: int = 16) -> Self:
@@ -114,8 +116,9 @@ class Client:
         return cls(Access(load, pool_size))
 
     def hurried(self, answer_seconds: float) -> Client:
-        """The same, over the same connections, for requests whose answers are worth nothing later than that."""
-        return Client(self._access, self._wait, answer_seconds=answer_seconds)
+        """The same, over the same connections, for requests whose answers are worth nothing later than that. A server
+        that asks for time is Unavailable at once: whoever hurries asks again at a pace of its own."""
+        return Client(self._access, self._wait, answer_seconds=answer_seconds, patience_seconds=0.0)
 
     @property
     def server(self) -> str:
@@ -220,7 +223,7 @@ class Client:
             if response.status == 401 and self._access.renew(session):
                 continue
             pause = _asked_for_time(method, response, status)
-            if pause is None or waited + pause > _PATIENCE_SECONDS:
+            if pause is None or waited + pause > self._patience_seconds:
                 raise failure(session.url, request, response.status, status)
             self._wait(pause)
             waited += pause

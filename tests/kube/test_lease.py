@@ -110,6 +110,29 @@ def test_an_api_server_that_is_away(store: ObjectStore, away_seconds: float, kep
     assert second.step() is not kept
 
 
+def test_a_server_that_asks_for_time_is_asked_again_at_the_leases_own_pace(store: ObjectStore) -> None:
+    """Waiting as long as it asks for would cost the Lease: it says 9 s, twice."""
+    clock, stop = FakeClock(), threading.Event()
+
+    def wait(stop: threading.Event, seconds: float) -> bool:
+        clock.advance(seconds)
+        if clock() > ends_at:
+            stop.set()
+        return stop.is_set()
+
+    first = LeaderElection(store.client(clock.advance), "cagrpc", identity="first", clock=clock, wait=wait)
+    assert first.acquire(stop)
+    ends_at, busy = clock() + 60.0, iter([Fault.BUSY] * 4)
+    store.fault = lambda _: next(busy, Fault.NONE)
+    led: list[bool] = []
+    store.before = lambda _: led.append(first.is_leader)
+    first.keep(stop)
+    assert next(busy, None) is None
+    assert len(led) > 20
+    assert all(led[:-1])  # to the end, when it is given back
+    assert store.objects[LEASE]["spec"]["holderIdentity"] == ""
+
+
 def test_leadership_ends_by_the_clock_before_others_may_lead(store: ObjectStore) -> None:
     clock = FakeClock()
     first = _candidate(store, "first", clock)
