@@ -89,9 +89,11 @@ class Controllers:
         cluster: Cluster,
         fleet: Fleet,
         backend: Backend,
+        clock: Callable[[], float],
         observe: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
-        """`observe` is told what becomes of ProvisioningRequests."""
+        """`clock` is the fleet's. `observe` is told what becomes of ProvisioningRequests."""
+        self._clock = clock
         view, client = cluster.view, cluster.client
         self._view, self._places = view, Places()
         self.loops: list[Loop] = []
@@ -157,6 +159,7 @@ class Controllers:
             view,
             settings.planner,
             say=events.say,
+            now=self._clock,
             held=self._held,
             turn=self._turn,
             slack=no_slack if slack is None else lambda: slack.state,
@@ -194,6 +197,7 @@ class Controllers:
             turn=self._turn,
             say=events.say,
             observe=observe,
+            clock=self._clock,
             planner=settings.planner,
             wanted=self._wanted,
         )
@@ -211,7 +215,12 @@ class Controllers:
     ) -> Events:
         instance = cluster.election.identity if cluster.election is not None else socket.gethostname()
         events = Events(
-            cluster.client, clock=time.time, controller=controller, action=action, still_so=still_so, instance=instance
+            cluster.client,
+            clock=self._clock,
+            controller=controller,
+            action=action,
+            still_so=still_so,
+            instance=instance,
         )
         self.loops.append(Loop(f"writing Events of {controller}", events.drain, EVENTS_SECONDS))
         return events

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from cagrpc.config.load import Address, Settings, TlsFiles
 from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.controllers.settings import Drive
 from cagrpc.errors import CagrpcError, InvalidInput
+from cagrpc.fleet.clock import SteadyClock
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.journal import ClusterJournal
@@ -69,7 +69,7 @@ class Server:
         self._stopping, self._stopped = threading.Event(), threading.Event()
         self._leader: Leader | None = None
         self._metrics = Metrics(self._snapshot, self._bookings, self._checks, self._slack)
-        self._decisions = Decisions(time.time, observe=self._metrics.observe_decision)
+        self._decisions = Decisions(SteadyClock(), observe=self._metrics.observe_decision)
         # Daemons: an API server that does not answer must not keep the process from ending.
         self._threads = [threading.Thread(target=warm_up, name="warm-up", daemon=True)]
         with ExitStack() as undo:

@@ -26,8 +26,8 @@ _TOGETHER_SECONDS = 1.0
 _MOST_ORDERS = 20_000
 """Journalled together: a journal of objects of limited size has to take them (`cagrpc.kube.journal`)."""
 _MOST_DELETES = 100
-"""Asked for in one call: between two of them it is looked again whether the journal is ours. An order has no such parts,
-since it is taken whole or not at all."""
+"""Asked for in one call: between two of them it is looked again whether the journal is ours. An order has no such
+parts, since it is taken whole or not at all."""
 
 
 @dataclass(slots=True)

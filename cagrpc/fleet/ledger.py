@@ -82,8 +82,8 @@ class Ledger:
             raise errors.Unavailable("the journal is closed")
 
     def check(self) -> None:
-        """Raises `Unavailable` after `close`, where the last write failed, and where another may write by now: a backend
-        is asked for nothing then. To be asked immediately before each call that changes something there."""
+        """Raises `Unavailable` after `close`, where the last write failed, and where another may write by now: a
+        backend is asked for nothing then. To be asked immediately before each call that changes something there."""
         self.check_open()
         if self._problem is not None:
             raise errors.Unavailable(self._problem)

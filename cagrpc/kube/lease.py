@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cagrpc import errors
+from cagrpc.fleet.clock import monotonic
 from cagrpc.kube.client import Client
 
 _log = logging.getLogger(__name__)
@@ -39,11 +40,6 @@ class Pace:
     """For an answer: a renewal that hangs leaves time for another one over a new connection."""
     give_up: float = 10.0
     """A leader that has not renewed for so long leads no more; less than `duration`, since clocks drift."""
-
-
-def monotonic() -> float:
-    """Seconds that also pass while the machine sleeps, where there is such a clock."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def new_identity() -> str:

@@ -52,8 +52,8 @@ def group(
 
 
 class MemoryJournal:
-    """A `Journal` that lives as long as its `shelf`. `broken` makes every call raise `Unavailable`, `lost` only `check`:
-    another is the one writer, and no write has shown it yet."""
+    """A `Journal` that lives as long as its `shelf`. `broken` makes every call raise `Unavailable`, `lost` only
+    `check`: another is the one writer, and no write has shown it yet."""
 
     def __init__(self, shelf: list[Contents] | None = None) -> None:
         self.shelf = [Contents()] if shelf is None else shelf
