@@ -19,6 +19,7 @@ from cagrpc.controllers.settling import Settling
 from cagrpc.fleet.clock import SteadyClock
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
+from cagrpc.kube.heartbeat import Heartbeat
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.services import expander, provider
 from cagrpc.services.decisions import Decisions
@@ -28,6 +29,8 @@ from solver.rank import rank
 log = logging.getLogger(__name__)
 
 RECONCILE_SECONDS = 1.0
+FLEET_PATIENCE_SECONDS = 600.0
+"""For one call of the backend, which need not have a timeout, or one write to the journal."""
 
 
 class Leader:
@@ -48,6 +51,7 @@ class Leader:
             backend = SimulatedBackend(settings.simulated_file or settings.state_directory / "simulated.sqlite")
             undo.callback(backend.close)
             clock = SteadyClock()  # one for all who compare with the fleet's times
+            heartbeat = Heartbeat("a step of the fleet", FLEET_PATIENCE_SECONDS)
             self.switches = simulation.configure(backend, settings.simulated, _names(settings))
             self.fleet = Fleet(
                 settings.groups,
@@ -59,6 +63,7 @@ class Leader:
                 nodes=cluster.view if cluster is not None else None,
                 autoscaler_may_grow=settings.drive is not Drive.PLAN,
                 clock=clock,
+                beat=heartbeat.beat,
             )
             self.expander = expander.Expander(
                 self.fleet,
@@ -82,7 +87,7 @@ class Leader:
             self.controllers = (
                 Controllers(settings, cluster, self.fleet, backend, clock, observe) if cluster is not None else None
             )
-            self._loops = [Loop("a step of the fleet", self.fleet.reconcile, RECONCILE_SECONDS)]
+            self._loops = [Loop(heartbeat.name, self.fleet.reconcile, RECONCILE_SECONDS, heartbeat=heartbeat)]
             if self.controllers is not None:
                 self._loops += self.controllers.loops
             self._undo = undo.pop_all()
@@ -91,6 +96,16 @@ class Leader:
     def problem(self) -> str:
         """Why it cannot do its work; empty where it can."""
         return self.fleet.problem or ""
+
+    @property
+    def loops(self) -> list[Heartbeat]:
+        return [loop.heartbeat for loop in self._loops]
+
+    @property
+    def stuck(self) -> str:
+        """What does not go on; empty where all does."""
+        queues = () if self.controllers is None else self.controllers.heartbeats
+        return "; ".join(each.problem for each in (*self.loops, *queues) if each.problem)
 
     def start(self) -> None:
         if self.controllers is not None:

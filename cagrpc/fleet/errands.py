@@ -81,6 +81,8 @@ class Errands:
                 self._publish()
         except errors.Unavailable as error:
             _log.warning("increment %s: not ordered yet: %s", increment_id, error)
+        except Exception:  # noqa: BLE001 - told, and tried again
+            _log.exception("increment %s: not ordered yet, which failed unexpectedly", increment_id)
         finally:
             self._answer(increment_id)
 

@@ -65,7 +65,8 @@ class Fleet:
     held, until `release`. With `autoscaler_may_grow` false (`drive: plan`) CA gets no more than minimum sizes. `clock`
     gives seconds since the epoch that only grow (`SteadyClock`); deadlines survive restarts as far as two processes'
     clocks agree (`increments.taken_over`). `submit` runs what callers wait for only for a limited
-    time (the ordering of `apply`, the step of `refresh`), by default in a thread of its own. Raises
+    time (the ordering of `apply`, the step of `refresh`), by default in a thread of its own. `beat` is told of
+    each call of the backend, which only one thread makes at a time: that is a step's progress. Raises
     `errors.InvalidConfiguration` for groups or times that cannot be, `errors.Unavailable` when the journal is out of
     reach; a backend out of reach is no error here, but until it was reached once every change is refused with
     `errors.Unavailable`, since what stands is not known.
@@ -85,10 +86,11 @@ class Fleet:
         increment_deadline_seconds: float = 600.0,
         failed_listing_seconds: float = 600.0,
         submit: Submit = _in_thread,
+        beat: Callable[[str], None] = lambda _: None,
     ) -> None:
         check(groups, increment_deadline_seconds, failed_listing_seconds)
         clock = clock or SteadyClock()
-        self._backend = Conversation(backend, clock)
+        self._backend = Conversation(backend, clock, beat)
         self._step = Shared(self.reconcile, submit)
         self._cluster = Cluster(nodes, clock)
         self._autoscaler_may_grow = autoscaler_may_grow

@@ -19,6 +19,7 @@ from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.kube.access import Access, Session, from_kubeconfig, in_cluster
 from cagrpc.kube.envelopes import Encoding
 from cagrpc.kube.failures import asked, failure, status_of
+from cagrpc.kube.heartbeat import beat
 from cagrpc.wire.gen import api_pb2
 
 USER_AGENT = "cagrpc"
@@ -214,6 +215,7 @@ class Client:
         request = asked(method, path, query or {})
         waited = 0.0
         while True:
+            beat(request)
             session = self._access.session
             silence = _SILENCE_SECONDS if streamed else self._answer_seconds
             response = _exchange(session, method, target, data, headers, silence, streamed=streamed)

@@ -64,6 +64,8 @@ class Site:
     """What is held in reserve, as JSON can say it; empty where nothing is."""
     about: Callable[[], Mapping[str, Any]] = dict
     """What else `/status` says, for people."""
+    stuck: Callable[[], str] = str
+    """What does not go on and cannot by itself; empty where all does."""
 
     def get(self, path: str) -> Answer:
         page = self._pages().get(path)
@@ -73,8 +75,8 @@ class Site:
 
     def _pages(self) -> dict[str, Callable[[], Answer]]:
         pages = {
-            "/healthz": lambda: _text(HTTPStatus.OK, "ok"),
-            "/readyz": self._readyz,
+            "/healthz": lambda: _ok_unless(self.stuck()),
+            "/readyz": lambda: _ok_unless(self.why_not_ready()),
             "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text()),
             "/decisions": lambda: _json([decision.as_json() for decision in self.decisions.latest()]),
             "/status": self._status,
@@ -85,10 +87,6 @@ class Site:
         }
         simulation = self.simulation()
         return pages if simulation is None else {**pages, "/simulation": lambda: _json(simulation.get())}
-
-    def _readyz(self) -> Answer:
-        why_not = self.why_not_ready()
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, why_not or "ok")
 
     def _status(self) -> Answer:
         why_not = self.why_not_ready()
@@ -119,6 +117,10 @@ def _path(target: str) -> str:
 
 def _text(status: HTTPStatus, text: str) -> Answer:
     return Answer(status, _TEXT, f"{text}\n".encode(errors="backslashreplace"))  # JSON may hold half a character
+
+
+def _ok_unless(problem: str) -> Answer:
+    return _text(HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK, problem or "ok")
 
 
 def _json(value: Any) -> Answer:
