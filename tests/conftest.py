@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more of the machine than of what is tested.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 pytest_plugins = ["tests.controlplane.plugin"]
 

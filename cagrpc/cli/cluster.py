@@ -43,6 +43,7 @@ from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client import Client
+from cagrpc.kube.heartbeat import Heartbeat
 from cagrpc.kube.informers import Informer, still_to_come
 from cagrpc.kube.lease import LeaderElection
 from cagrpc.kube.stopping import stop_all
@@ -51,6 +52,8 @@ from solver.pricing import warm_up
 PLANNER_SECONDS = 0.25
 NODE_LIFE_SECONDS = 1.0
 EVENTS_SECONDS = 0.5
+PLANNING_PATIENCE_SECONDS = 900.0
+"""And four budgets: whoever plans waits for another's turn, compiles at first, and may take longer than its budget."""
 
 
 class Cluster:
@@ -96,9 +99,11 @@ class Controllers:
         cluster: Cluster,
         fleet: Fleet,
         backend: Backend,
+        clock: Callable[[], float],
         observe: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
-        """`observe` is told what becomes of ProvisioningRequests."""
+        """`clock` is the fleet's. `observe` is told what becomes of ProvisioningRequests."""
+        self._clock = clock
         view, client = cluster.view, cluster.client
         self._view, self._places = view, Places()
         self.loops: list[Loop] = []
@@ -164,6 +169,7 @@ class Controllers:
             view,
             settings.planner,
             say=events.say,
+            now=self._clock,
             held=self._held,
             turn=self._turn,
             slack=no_slack if slack is None else lambda: slack.state,
@@ -171,7 +177,7 @@ class Controllers:
             lost=lambda: self.placement.news,
         )
         # Compiled before its first round: that would take all of the round's time.
-        self.loops.append(Loop("the planner loop", planner.step, PLANNER_SECONDS, first=warm_up))
+        self.loops.append(_planning("the planner loop", planner.step, PLANNER_SECONDS, settings))
         return planner
 
     def _hold_slack(self, settings: SlackSettings, cluster: Cluster, fleet: Fleet, drive: Drive) -> SlackLoop:
@@ -201,10 +207,11 @@ class Controllers:
             turn=self._turn,
             say=events.say,
             observe=observe,
+            clock=self._clock,
             planner=settings.planner,
             wanted=self._wanted,
         )
-        self.loops.append(Loop("ProvisioningRequests", requests.step, REQUESTS_SECONDS, first=warm_up))
+        self.loops.append(_planning("ProvisioningRequests", requests.step, REQUESTS_SECONDS, settings))
         return requests
 
     def _kueue_checks(self, settings: KueueSettings, cluster: Cluster) -> KueueChecks:
@@ -218,7 +225,12 @@ class Controllers:
     ) -> Events:
         instance = cluster.election.identity if cluster.election is not None else socket.gethostname()
         events = Events(
-            cluster.client, clock=time.time, controller=controller, action=action, still_so=still_so, instance=instance
+            cluster.client,
+            clock=self._clock,
+            controller=controller,
+            action=action,
+            still_so=still_so,
+            instance=instance,
         )
         self.loops.append(Loop(f"writing Events of {controller}", events.drain, EVENTS_SECONDS))
         return events
@@ -267,6 +279,13 @@ class Controllers:
         placement = {"placement": self.placement.about()}
         return {**planner, **placement, **slack, **requests, **checks, **life, "scale_down": self.scale_down.about()}
 
+    @property
+    def heartbeats(self) -> list[Heartbeat]:
+        """Of the threads of work queues; those of the loops are theirs."""
+        life = () if self._life is None else (self._life.queue, self._life.leases.queue)
+        checks = () if self._checks is None else (self._checks.queue,)
+        return [each for queue in (*self._queues, *life, *checks) for each in queue.heartbeats]
+
     def start(self) -> None:
         for queue in self._queues:
             queue.start()
@@ -285,6 +304,11 @@ class Controllers:
                 planner.stop()
         parts = (*self._queues, self._store, self._life, self._checks)
         stop_all([part.stop for part in parts if part is not None], wait_seconds)
+
+
+def _planning(name: str, step: Callable[[], object], every_seconds: float, settings: Settings) -> Loop:
+    patience = PLANNING_PATIENCE_SECONDS + 4 * settings.planner.budget_seconds
+    return Loop(name, step, every_seconds, first=warm_up, heartbeat=Heartbeat(name, patience))
 
 
 def _scale_down_rules(settings: Settings) -> Rules:

@@ -5,9 +5,7 @@ loops that drive them. Where it listens and how it becomes the writer is `server
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 
 from cagrpc.backends.simulated import SimulatedBackend
@@ -18,9 +16,10 @@ from cagrpc.config.load import Settings
 from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.controllers.settings import Drive
 from cagrpc.controllers.settling import Settling
+from cagrpc.fleet.clock import SteadyClock
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.kube.heartbeat import Heartbeat
 from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.services import expander, provider
 from cagrpc.services.decisions import Decisions
@@ -30,6 +29,8 @@ from solver.rank import rank
 log = logging.getLogger(__name__)
 
 RECONCILE_SECONDS = 1.0
+FLEET_PATIENCE_SECONDS = 600.0
+"""For one call of the backend, which need not have a timeout, or one write to the journal."""
 
 
 class Leader:
@@ -49,6 +50,8 @@ class Leader:
             undo.callback(journal.close)
             backend = SimulatedBackend(settings.simulated_file or settings.state_directory / "simulated.sqlite")
             undo.callback(backend.close)
+            clock = SteadyClock()  # one for all who compare with the fleet's times
+            heartbeat = Heartbeat("a step of the fleet", FLEET_PATIENCE_SECONDS)
             self.switches = simulation.configure(backend, settings.simulated, _names(settings))
             self.fleet = Fleet(
                 settings.groups,
@@ -59,18 +62,20 @@ class Leader:
                 increment_deadline_seconds=settings.increment_deadline_seconds,
                 nodes=cluster.view if cluster is not None else None,
                 autoscaler_may_grow=settings.drive is not Drive.PLAN,
+                clock=clock,
+                beat=heartbeat.beat,
             )
             self.expander = expander.Expander(
                 self.fleet,
                 rank,
                 decisions,
-                clock=time.time,
+                clock=clock,
                 timing=_timing(settings.expander_budget_seconds),
                 planner_drives=settings.drive is Drive.PLAN,
                 serves_requests=settings.requests is not None,
                 gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
                 gangs=cluster.view if cluster is not None else None,
-                settling=_settling(cluster),
+                settling=Settling(cluster.view, clock) if cluster is not None else lambda _: frozenset(),
             )
             undo.callback(self.expander.close)
             self.provider = provider.Provider(
@@ -80,9 +85,9 @@ class Leader:
                 take_choice=decisions.take_choice,
             )
             self.controllers = (
-                Controllers(settings, cluster, self.fleet, backend, observe) if cluster is not None else None
+                Controllers(settings, cluster, self.fleet, backend, clock, observe) if cluster is not None else None
             )
-            self._loops = [Loop("a step of the fleet", self.fleet.reconcile, RECONCILE_SECONDS)]
+            self._loops = [Loop(heartbeat.name, self.fleet.reconcile, RECONCILE_SECONDS, heartbeat=heartbeat)]
             if self.controllers is not None:
                 self._loops += self.controllers.loops
             self._undo = undo.pop_all()
@@ -91,6 +96,16 @@ class Leader:
     def problem(self) -> str:
         """Why it cannot do its work; empty where it can."""
         return self.fleet.problem or ""
+
+    @property
+    def loops(self) -> list[Heartbeat]:
+        return [loop.heartbeat for loop in self._loops]
+
+    @property
+    def stuck(self) -> str:
+        """What does not go on; empty where all does."""
+        queues = () if self.controllers is None else self.controllers.heartbeats
+        return "; ".join(each.problem for each in (*self.loops, *queues) if each.problem)
 
     def start(self) -> None:
         if self.controllers is not None:
@@ -118,7 +133,3 @@ def _timing(budget_seconds: float) -> expander.Timing:
     return expander.Timing(
         answer_seconds=budget_seconds, decode_seconds=0.4 * budget_seconds, rank_seconds=0.6 * budget_seconds
     )
-
-
-def _settling(cluster: Cluster | None) -> Callable[[FleetSnapshot], AbstractSet[str]]:
-    return Settling(cluster.view, time.time) if cluster is not None else lambda _: frozenset()

@@ -59,7 +59,7 @@ def _read(options: argparse.Namespace) -> tuple[Problem, Budget]:
     seconds = reader.attempt(lambda: parse_seconds(options.budget))
     label = options.gang_label or DEFAULT_GANG_LABEL
     found = reader.attempt(
-        lambda: manifests.read(options.pods, options.nodes, now_seconds=time.time(), gang_label=label)
+        lambda: manifests.read(options.pods, options.nodes, now_seconds=time.time(), gang_label=label)  # noqa: TID251 - pods' ages
     )
     catalogue = reader.attempt(lambda: read_catalogue(options.catalog) if options.catalog else embedded_catalogue())
     pod_sets = found.pod_sets if found else ()

@@ -5,12 +5,14 @@ are put together in `server`.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,9 +31,13 @@ from cagrpc.cli.server import Endpoints, Server, in_state_directory
 from cagrpc.config.load import Address, Settings, load_default_settings, load_settings, parse_address
 from cagrpc.errors import CagrpcError, InvalidInput
 
+log = logging.getLogger(__name__)
+
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
 SETTLE_SECONDS = 30.0
+END_SECONDS = 30.0
+"""A process that must end has ended after so long, in whatever its threads hang; it tells in what."""
 ENDPOINTS = "endpoints.json"
 CLOUD_CONFIG = "cloud-config.yaml"
 
@@ -54,13 +60,16 @@ def run(options: argparse.Namespace) -> int:
             print("\n".join(f"cagrpc: {line}" for line in str(error).splitlines()), file=sys.stderr)
             return EXIT_WRONG_INPUT
         try:
-            server.start()
-            announce(settings, server.endpoints, console())
-            code = _replay(options.replay, calls, settings, server.endpoints, stopping) if calls else 0
-            if not options.once:
-                print("serving; stop with Ctrl-C", flush=True)
-                stopping.wait()
+            with _no_thread_dies_unseen(server.fail):
+                server.start()
+                announce(settings, server.endpoints, console())
+                code = _replay(options.replay, calls, settings, server.endpoints, stopping) if calls else 0
+                if not options.once:
+                    print("serving; stop with Ctrl-C", flush=True)
+                    stopping.wait()
         finally:
+            if server.failure:  # what hangs may also be what keeps it from ending
+                faulthandler.dump_traceback_later(END_SECONDS, exit=True)
             server.stop()
             if recorder is not None:
                 recorder.close()
@@ -163,6 +172,22 @@ def _replay(
         return 1
     print_report(replay, console())
     return 0 if replay.good else 1
+
+
+@contextmanager
+def _no_thread_dies_unseen(fail: Callable[[str], None]) -> Iterator[None]:
+    """A thread that ends by what nobody caught ends the process: nobody does its work any more."""
+
+    def died(seen: threading.ExceptHookArgs) -> None:
+        name = seen.thread.name if seen.thread is not None else "unknown"
+        log.critical("the thread %s ended unexpectedly", name, exc_info=seen.exc_value or True)
+        fail(f"the thread {name} ended unexpectedly: {seen.exc_value!r:.200}")
+
+    before, threading.excepthook = threading.excepthook, died
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 @contextmanager

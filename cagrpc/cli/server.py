@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,8 +21,10 @@ from cagrpc.config.load import Address, Settings, TlsFiles
 from cagrpc.controllers.requests.writing import Outcome
 from cagrpc.controllers.settings import Drive
 from cagrpc.errors import CagrpcError, InvalidInput
+from cagrpc.fleet.clock import SteadyClock
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.kube.heartbeat import Heartbeat
 from cagrpc.kube.informers import Informer, left_out, not_followed, still_to_come, told
 from cagrpc.kube.journal import ClusterJournal
 from cagrpc.kube.lease import LeaderElection
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 _NOTHING = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
 
 ELECTION_SECONDS = 0.5
+TAKE_OVER_PATIENCE_SECONDS = 600.0
 SERVICES = (provider.SERVICE, expander.SERVICE)
 
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
@@ -66,16 +68,23 @@ class Server:
         cannot be had; then nothing is left open."""
         self.failure = ""
         self._all_known = False
+        self._failing = threading.Lock()
         self._settings = settings
         self._on_failure = on_failure
         self._stopping, self._stopped = threading.Event(), threading.Event()
         self._leader: Leader | None = None
+        self._taking_over = Heartbeat("taking over the journal", TAKE_OVER_PATIENCE_SECONDS)
         self._metrics = Metrics(
-            self._snapshot, self._bookings, self._checks, self._slack, lambda: left_out(self._informers())
+            self._snapshot,
+            self._bookings,
+            self._checks,
+            self._slack,
+            lambda: left_out(self._informers()),
+            self._loops,
         )
-        self._decisions = Decisions(time.time, observe=self._metrics.observe_decision)
+        self._decisions = Decisions(SteadyClock(), observe=self._metrics.observe_decision)
         # Daemons: an API server that does not answer must not keep the process from ending.
-        self._threads = [threading.Thread(target=warm_up, name="warm-up", daemon=True)]
+        self._threads = [threading.Thread(target=_warm_up, name="warm-up", daemon=True)]
         with ExitStack() as undo:
             _make_directory(settings.state_directory)
             tls = load_tls(settings)
@@ -105,6 +114,7 @@ class Server:
                 self._slack,
                 self._about,
                 lambda: told(self._informers()),
+                self._stuck,
             )
             self._http = HttpServer(settings.http.host, settings.http.port, site)
             undo.pop_all()
@@ -122,6 +132,14 @@ class Server:
         for server in self._rpc_servers:
             server.start()
         self._http.start()
+
+    def fail(self, problem: str) -> None:
+        """Tells why the process must end; the first time, unless it is ending already."""
+        with self._failing:
+            if self.failure or self._stopping.is_set():
+                return
+            self.failure = problem
+        self._on_failure()
 
     def stop(self) -> None:
         """Running calls finish, then everything is closed. The fleet stays as it is."""
@@ -155,7 +173,7 @@ class Server:
 
     def _stand(self, cluster: Cluster, election: LeaderElection) -> None:
         """A candidate's life: a standby, then the one writer, until it is stopped, or has lost the Lease or journal."""
-        keeping = threading.Thread(target=election.keep, args=(self._stopped,), name="lease", daemon=True)
+        keeping = threading.Thread(target=self._keep, args=(election,), name="lease", daemon=True)
         try:
             if not election.acquire(self._stopping):
                 return
@@ -163,19 +181,23 @@ class Server:
             journal = ClusterJournal(
                 cluster.client, election.identity, namespace=cluster.settings.namespace, check=election.check
             )
-            self._lead(journal).start()
+            with self._taking_over.step("reading it"):
+                leader = self._lead(journal)
+            leader.start()
             while election.is_leader and not journal.closed_because and not self._stopping.wait(ELECTION_SECONDS):
                 pass
-            self.failure = "" if self._stopping.is_set() else election.problem or journal.closed_because
+            self.fail(election.problem or journal.closed_because)
         except CagrpcError as error:
-            self.failure = str(error)
+            self.fail(str(error))
         except Exception as error:  # or it would hold the Lease for ever, and nobody lead
             log.exception("leading failed unexpectedly")
-            self.failure = f"leading failed unexpectedly: {error!r:.200}"
-        if self.failure:
-            self._on_failure()
+            self.fail(f"leading failed unexpectedly: {error!r:.200}")
         if keeping.is_alive():
             keeping.join()  # gives the Lease back once all is closed
+
+    def _keep(self, election: LeaderElection) -> None:
+        election.keep(self._stopped, self._stuck)
+        self.fail(election.problem)  # also where whoever leads hangs, and does not see that it is lost
 
     def _lead(self, journal: Journal) -> Leader:
         leader = Leader(self._settings, journal, self._decisions, self._cluster, self._observe)
@@ -233,6 +255,12 @@ class Server:
     def _observe(self, outcome: Outcome) -> None:
         self._metrics.observe_request(outcome.class_name, outcome.outcome, outcome.seconds)
 
+    def _loops(self) -> Sequence[Heartbeat]:
+        return self._leader.loops if self._leader is not None else ()
+
+    def _stuck(self) -> str:
+        return self._leader.stuck if self._leader is not None else self._taking_over.problem
+
     def _about(self) -> Mapping[str, Any]:
         controllers = self._controllers()
         return {
@@ -241,6 +269,7 @@ class Server:
             **(controllers.about() if controllers is not None else {}),
             "not_followed": not_followed(self._informers()),
             "left_out": {name: count for name, count in left_out(self._informers()).items() if count},
+            "loops": {each.name: _told(each) for each in self._loops()},
         }
 
     def _why_not_ready(self) -> str:
@@ -250,6 +279,18 @@ class Server:
             return self.failure or self._still_to_come() or self._leader.problem
         election = self._cluster.election if self._cluster is not None else None
         return (election.problem if election is not None else "") or "starting"  # it leads, and reads the journal yet
+
+
+def _told(loop: Heartbeat) -> str:
+    failed = f", {loop.failed_steps} steps failed" if loop.failed_steps else ""
+    return (loop.doing or f"{loop.seconds_since_step:.1f} s since a step") + failed
+
+
+def _warm_up() -> None:
+    try:
+        warm_up()
+    except Exception:  # those who need it try again
+        log.exception("compiling failed unexpectedly")
 
 
 def load_tls(settings: Settings) -> Tls | None:

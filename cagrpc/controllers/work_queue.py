@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
 from cagrpc.errors import CagrpcError
+from cagrpc.kube.heartbeat import Heartbeat
 
 K = TypeVar("K", bound=Hashable)
 
@@ -57,8 +58,10 @@ class WorkQueue(Generic[K]):
         self._running: set[K] = set()
         self._failures: dict[K, int] = {}
         self._told: set[str] = set()
+        self.heartbeats = [Heartbeat(f"{name}, thread {index}", clock=clock) for index in range(workers)]
         self._threads = [
-            threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True) for index in range(workers)
+            threading.Thread(target=self._work, args=(heartbeat,), name=f"{name}-{index}", daemon=True)
+            for index, heartbeat in enumerate(self.heartbeats)
         ]
 
     def add(self, key: K, after_seconds: float = 0.0) -> None:
@@ -116,7 +119,7 @@ class WorkQueue(Generic[K]):
                 return key
         return None
 
-    def _work(self) -> None:
+    def _work(self, heartbeat: Heartbeat) -> None:
         while True:
             with self._changed:
                 while not self._stopped and (key := self._next()) is None:
@@ -124,7 +127,8 @@ class WorkQueue(Generic[K]):
                 if self._stopped:
                     return
             assert key is not None
-            self._handled(key)
+            with heartbeat.step(key):
+                self._handled(key)
 
     def _handled(self, key: K) -> None:
         try:

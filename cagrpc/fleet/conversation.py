@@ -57,22 +57,27 @@ class Silence:
 
 
 class Conversation:
-    """The backend with the lock that keeps conversations apart: its calls need `turn` to be held by the caller."""
+    """The backend with the lock that keeps conversations apart: its calls need `turn` to be held by the caller. `beat`
+    is told of each call."""
 
-    def __init__(self, backend: Backend, clock: Callable[[], float]) -> None:
+    def __init__(self, backend: Backend, clock: Callable[[], float], beat: Callable[[str], None]) -> None:
         self.turn = threading.Lock()
         self.silence = Silence("the backend", clock)
         self._backend = backend
+        self._beat = beat
 
     def list_instances(self) -> tuple[BackendInstance, ...]:
+        self._beat("listing instances")
         with self.silence.asking():
             return tuple(self._backend.list_instances())
 
     def order(self, orders: Sequence[Order]) -> None:
+        self._beat(f"ordering {len(orders)} instances")
         with self.silence.asking():
             self._backend.order(orders)
 
     def delete(self, instance_ids: Sequence[str]) -> None:
+        self._beat(f"deleting {len(instance_ids)} instances")
         with self.silence.asking():
             self._backend.delete(instance_ids)
 

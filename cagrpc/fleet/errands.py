@@ -25,6 +25,9 @@ _TOGETHER_SECONDS = 1.0
 """Orders of so long are journalled together, and so old may the write be that precedes an order."""
 _MOST_ORDERS = 20_000
 """Journalled together: a journal of objects of limited size has to take them (`cagrpc.kube.journal`)."""
+_MOST_DELETES = 100
+"""Asked for in one call: between two of them it is looked again whether the journal is ours. An order has no such
+parts, since it is taken whole or not at all."""
 
 
 @dataclass(slots=True)
@@ -78,6 +81,8 @@ class Errands:
                 self._publish()
         except errors.Unavailable as error:
             _log.warning("increment %s: not ordered yet: %s", increment_id, error)
+        except Exception:  # noqa: BLE001 - told, and tried again
+            _log.exception("increment %s: not ordered yet, which failed unexpectedly", increment_id)
         finally:
             self._answer(increment_id)
 
@@ -91,7 +96,6 @@ class Errands:
         asked = [what for what in (*doomed, *due) if what not in unreached]
         for what in asked:
             if what in doomed:
-                self._ledger.check()  # A journal that was lost may be another's by now.
                 reason = self._delete(doomed[what])
                 if reason is not None:
                     unreached[what] = reason
@@ -109,10 +113,12 @@ class Errands:
     def _delete(self, instance_ids: Sequence[str]) -> str | None:
         """Why the backend was not reached, where it was not."""
         _log.info("deleting %d instances: %s", len(instance_ids), ", ".join(instance_ids))
-        try:
-            self._backend.delete(instance_ids)
-        except errors.Unavailable as error:
-            return str(error)
+        for start in range(0, len(instance_ids), _MOST_DELETES):
+            self._ledger.check()  # A journal that was lost may be another's by now.
+            try:
+                self._backend.delete(instance_ids[start : start + _MOST_DELETES])
+            except errors.Unavailable as error:
+                return str(error)
         return None
 
     def _order(self, increment_ids: Iterable[str]) -> dict[str, str]:

@@ -14,14 +14,15 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import partial
 
 from cagrpc import errors
 from cagrpc.fleet import admission, increments, minimum
 from cagrpc.fleet.backend import Backend, ReadyNodes
+from cagrpc.fleet.clock import SteadyClock
 from cagrpc.fleet.conversation import Conversation, Shared, Submit
 from cagrpc.fleet.errands import Errands, Waiter
 from cagrpc.fleet.groups import check, served, to_journal
@@ -62,8 +63,10 @@ class Fleet:
     `reconcile` has to be called about once a second; without it increments do not move. `nodes` is what a cluster says
     of instances: with it one counts as come when its Node is Ready, too, and a whole increment stays ready, its nodes
     held, until `release`. With `autoscaler_may_grow` false (`drive: plan`) CA gets no more than minimum sizes. `clock`
-    gives seconds since the epoch (deadlines survive restarts). `submit` runs what callers wait for only for a limited
-    time (the ordering of `apply`, the step of `refresh`), by default in a thread of its own. Raises
+    gives seconds since the epoch that only grow (`SteadyClock`); deadlines survive restarts as far as two processes'
+    clocks agree (`increments.taken_over`). `submit` runs what callers wait for only for a limited
+    time (the ordering of `apply`, the step of `refresh`), by default in a thread of its own. `beat` is told of
+    each call of the backend, which only one thread makes at a time: that is a step's progress. Raises
     `errors.InvalidConfiguration` for groups or times that cannot be, `errors.Unavailable` when the journal is out of
     reach; a backend out of reach is no error here, but until it was reached once every change is refused with
     `errors.Unavailable`, since what stands is not known.
@@ -79,13 +82,15 @@ class Fleet:
         shown: Shown | None = None,
         nodes: ReadyNodes | None = None,
         autoscaler_may_grow: bool = True,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         increment_deadline_seconds: float = 600.0,
         failed_listing_seconds: float = 600.0,
         submit: Submit = _in_thread,
+        beat: Callable[[str], None] = lambda _: None,
     ) -> None:
         check(groups, increment_deadline_seconds, failed_listing_seconds)
-        self._backend = Conversation(backend, clock)
+        clock = clock or SteadyClock()
+        self._backend = Conversation(backend, clock, beat)
         self._step = Shared(self.reconcile, submit)
         self._cluster = Cluster(nodes, clock)
         self._autoscaler_may_grow = autoscaler_may_grow
@@ -99,7 +104,9 @@ class Fleet:
         self._told_of: set[str] = set()
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
         self._ledger = Ledger(journal, clock)
-        self._ledger.commit(to_journal(groups, limits, self._ledger.contents.groups))
+        before = self._ledger.contents
+        news = increments.taken_over(before, clock(), self._times)
+        self._ledger.commit(replace(news, groups=to_journal(groups, limits, before.groups).groups))
         self._served = served({group.id: group for group in groups}, limits, self._ledger.contents.groups)
         self._errands = Errands(
             self._backend, self._ledger, lambda group_id: self._served.groups[group_id], self._publish, clock

@@ -53,6 +53,37 @@ def advance(contents: Contents, sight: Sight, groups: Collection[str], now: floa
     return Changes(increments=tuple(increments), deletions=deletions)
 
 
+def taken_over(contents: Contents, now: float, times: Times) -> Changes:
+    """The times that another process has written, as this one counts them: their wall clocks may differ by any amount,
+    and nobody can tell by how much. Nothing lies ahead of now, and of a time that has not ended yet, as far as is
+    known, at least half is left, and at most all. So an increment in flight is not rolled back before this process has
+    looked on for a while, and never waits for longer than a new one."""
+    moved = ((record, _taken_over(record, now, times)) for record in contents.increments.values())
+    return Changes(
+        increments=tuple(after for before, after in moved if after != before),
+        deletions=tuple(
+            replace(deletion, done_at_seconds=now)
+            for deletion in contents.deletions.values()
+            if deletion.done_at_seconds is not None and deletion.done_at_seconds > now
+        ),
+    )
+
+
+def _taken_over(record: IncrementRecord, now: float, times: Times) -> IncrementRecord:
+    deadline, failed_at, finished_at = record.deadline_at_seconds, record.failed_at_seconds, record.finished_at_seconds
+    if record.phase in _WAITING:
+        deadline = min(max(deadline, now + times.deadline / 2), now + times.deadline)
+    if failed_at is not None and any(member.state is MemberState.FAILED for member in record.members):
+        failed_at = max(failed_at, now - times.failed_listing / 2)
+    return replace(
+        record,
+        created_at_seconds=min(record.created_at_seconds, now),
+        deadline_at_seconds=deadline,
+        failed_at_seconds=None if failed_at is None else min(failed_at, now),
+        finished_at_seconds=None if finished_at is None else min(finished_at, now),
+    )
+
+
 def _advance_one(
     record: IncrementRecord, sight: Sight, groups: Collection[str], now: float, times: Times
 ) -> IncrementRecord:

@@ -47,6 +47,11 @@ class Journal(Protocol):
         is not known before."""
         ...
 
+    def check(self) -> None:
+        """Whether this is the one writer still, as far as it knows by itself: asks nobody, and waits for nobody. To be
+        asked before everything that is asked of a backend."""
+        ...
+
     def close(self) -> None:
         """Lets the next writer in. May be repeated."""
         ...
@@ -131,6 +136,9 @@ class SqliteJournal:
             connection = self._open()
             with transaction(connection):
                 connection.execute("INSERT OR REPLACE INTO probes VALUES (1, randomblob(?))", (_PROBE_BYTES,))
+
+    def check(self) -> None:
+        self._open()
 
     def close(self) -> None:
         with self._lock:

@@ -82,10 +82,12 @@ class Ledger:
             raise errors.Unavailable("the journal is closed")
 
     def check(self) -> None:
-        """Raises `Unavailable` after `close` and where the last write failed: a backend is asked for nothing then."""
+        """Raises `Unavailable` after `close`, where the last write failed, and where another may write by now: a
+        backend is asked for nothing then. To be asked immediately before each call that changes something there."""
         self.check_open()
         if self._problem is not None:
             raise errors.Unavailable(self._problem)
+        self._journal.check()
 
     def close(self) -> None:
         """Lets the next writer in. May be repeated."""

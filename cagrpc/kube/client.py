@@ -19,6 +19,7 @@ from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.access import Access, Session, from_kubeconfig, in_cluster
 from cagrpc.kube.envelopes import Encoding
 from cagrpc.kube.failures import asked, failure, status_of
+from cagrpc.kube.heartbeat import beat
 from cagrpc.wire.gen import api_pb2
 from cagrpc.wire.untrusted import json_value
 
@@ -101,10 +102,12 @@ class Client:
         wait: Callable[[float], object] = time.sleep,
         *,
         answer_seconds: float = _ANSWER_SECONDS,
+        patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
         self._access = access
         self._wait = wait
         self._answer_seconds = answer_seconds
+        self._patience_seconds = patience_seconds
 
     @classmethod
     def connect(cls, kubeconfig: Path | None, context: str = "", *, pool_size: int = 16) -> Self:
@@ -115,8 +118,9 @@ class Client:
         return cls(Access(load, pool_size))
 
     def hurried(self, answer_seconds: float) -> Client:
-        """The same, over the same connections, for requests whose answers are worth nothing later than that."""
-        return Client(self._access, self._wait, answer_seconds=answer_seconds)
+        """The same, over the same connections, for requests whose answers are worth nothing later than that. A server
+        that asks for time is Unavailable at once: whoever hurries asks again at a pace of its own."""
+        return Client(self._access, self._wait, answer_seconds=answer_seconds, patience_seconds=0.0)
 
     @property
     def server(self) -> str:
@@ -212,6 +216,7 @@ class Client:
         request = asked(method, path, query or {})
         waited = 0.0
         while True:
+            beat(request)
             session = self._access.session
             silence = _SILENCE_SECONDS if streamed else self._answer_seconds
             response = _exchange(session, method, target, data, headers, silence, streamed=streamed)
@@ -221,7 +226,7 @@ class Client:
             if response.status == 401 and self._access.renew(session):
                 continue
             pause = _asked_for_time(method, response, status)
-            if pause is None or waited + pause > _PATIENCE_SECONDS:
+            if pause is None or waited + pause > self._patience_seconds:
                 raise failure(session.url, request, response.status, status)
             self._wait(pause)
             waited += pause

@@ -80,7 +80,7 @@ class _Behind:
 class ClusterJournal:
     """A `cagrpc.fleet.journal.Journal` of one cluster, which has one such journal. `read` takes it over: from then on
     writers that came before are refused, for good. `check` raises `errors.Unavailable` where this process may not write
-    (`LeaderElection.check`); it is asked before every commit.
+    (`LeaderElection.check`); it is asked before every commit, and by every `check`.
 
     `read` raises `errors.InvalidConfiguration` too where the custom resource definitions are not installed, and for the
     journal of a cagrpc in another namespace. A commit
@@ -152,6 +152,11 @@ class ClusterJournal:
             self._root.replace(self._contents.increments, self._behind.pending(self._contents))
             self._catch_up()
 
+    def check(self) -> None:
+        if self._closed:
+            raise errors.Unavailable(f"{_WHERE}: {self._closed}")
+        self._check()
+
     def close(self) -> None:
         with self._lock:
             self._closed = self._closed or "closed"
@@ -159,9 +164,7 @@ class ClusterJournal:
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         with self._lock:
-            if self._closed:
-                raise errors.Unavailable(f"{_WHERE}: {self._closed}")
-            self._check()
+            self.check()
             try:
                 yield
             except Superseded as error:

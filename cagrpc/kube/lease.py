@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cagrpc import errors
+from cagrpc.fleet.clock import monotonic
 from cagrpc.kube.client import Client
 
 _log = logging.getLogger(__name__)
@@ -39,11 +40,6 @@ class Pace:
     """For an answer: a renewal that hangs leaves time for another one over a new connection."""
     give_up: float = 10.0
     """A leader that has not renewed for so long leads no more; less than `duration`, since clocks drift."""
-
-
-def monotonic() -> float:
-    """Seconds that also pass while the machine sleeps, where there is such a clock."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def new_identity() -> str:
@@ -85,6 +81,7 @@ class LeaderElection:
         self._seen_changed_at = 0.0
         self._renewed_at: float | None = None
         self._lost = False
+        self._given_up = ""
         self._problem = ""
 
     @property
@@ -102,6 +99,8 @@ class LeaderElection:
         """For people: why it does not lead. Empty where it does."""
         if self.is_leader:
             return ""
+        if self._given_up:
+            return f"{self._name}: given up by {self.identity}: {self._given_up}"
         if self._lost:
             return f"{self._name}: lost by {self.identity}"
         return self._problem or f"{self._name}: not asked for yet"
@@ -120,16 +119,25 @@ class LeaderElection:
             self._wait(stop, self._pace.retry)
         return False
 
-    def keep(self, stop: threading.Event) -> None:
-        """Renews until `stop` is set, and gives the Lease back then; or until it is lost."""
+    def keep(self, stop: threading.Event, stuck: Callable[[], str] = str) -> None:
+        """Renews until `stop` is set, and gives the Lease back then; or until it is lost. A leader whose work does not
+        go on (`stuck` says why) gives it back too: whoever does nothing must not keep others from doing it."""
         pause = self._pace.renew
         while not self._wait(stop, pause):
+            if why := stuck():
+                self._give_up(why)
+                return
             renewed = self.is_leader and self._try()
             if not self.is_leader:
                 _log.error("%s; this process must not write any more", self.problem)
                 return
             pause = self._pace.renew if renewed else self._pace.retry
         self.release()
+
+    def _give_up(self, why: str) -> None:
+        self._given_up = why
+        self.release()
+        _log.error("%s; this process must not write any more", self.problem)
 
     def release(self) -> None:
         """Gives the Lease back, so that a standby need not wait. Leads no more. May be repeated."""
@@ -180,12 +188,15 @@ class LeaderElection:
         """`step`, with an API server that is out of reach told once."""
         try:
             held = self.step()
-        except errors.CagrpcError as error:
+        except Exception as error:
+            # A leader tries again as long as it leads, whatever it was: without that nobody would know why it is lost.
             if self._renewed_at is None and not isinstance(error, errors.Unavailable):
                 raise
-            if str(error) != self._problem:
-                _log.warning("%s: %s", self._name, error)
-            self._problem = str(error)
+            known = isinstance(error, errors.CagrpcError)
+            problem = str(error) if known else f"failed unexpectedly: {error!r:.200}"
+            if problem != self._problem:
+                _log.warning("%s: %s", self._name, problem, exc_info=not known)
+            self._problem = problem
             return False
         if held:
             self._problem = ""

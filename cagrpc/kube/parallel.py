@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -12,7 +13,7 @@ R = TypeVar("R")
 
 def in_parallel(name: str, do: Callable[[T], R], items: Iterable[T], workers: int) -> list[R]:
     """What `do` gives for each item, in the order of the items, with at most `workers` threads. The first error is
-    raised once those under way have ended; nothing further is begun after it."""
+    raised once those under way have ended; nothing further is begun after it. They run in the caller's context."""
     tasks = list(items)
     results: dict[int, R] = {}
     errors: list[BaseException] = []
@@ -33,7 +34,8 @@ def in_parallel(name: str, do: Callable[[T], R], items: Iterable[T], workers: in
     if len(tasks) == 1 or workers == 1:
         return [do(task) for task in tasks]
     threads = [
-        threading.Thread(target=work, name=f"{name}-{index}", daemon=True) for index in range(min(workers, len(tasks)))
+        threading.Thread(target=copy_context().run, args=(work,), name=f"{name}-{index}", daemon=True)
+        for index in range(min(workers, len(tasks)))
     ]
     for thread in threads:
         thread.start()

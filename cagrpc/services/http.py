@@ -66,6 +66,8 @@ class Site:
     """What else `/status` says, for people."""
     informers: Callable[[], Iterable[str]] = tuple
     """A line for each resource that is followed, for `/readyz?verbose`."""
+    stuck: Callable[[], str] = str
+    """What does not go on and cannot by itself; empty where all does."""
 
     def get(self, target: str) -> Answer:
         """The page of a request's target, which may be a whole URL."""
@@ -77,7 +79,7 @@ class Site:
 
     def _pages(self, query: str = "") -> dict[str, Callable[[], Answer]]:
         pages = {
-            "/healthz": lambda: _text(HTTPStatus.OK, "ok"),
+            "/healthz": lambda: _ok_unless(self.stuck()),
             "/readyz": lambda: self._readyz(verbose="verbose" in parse_qs(query, keep_blank_values=True)),
             "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text()),
             "/decisions": lambda: _json([decision.as_json() for decision in self.decisions.latest()]),
@@ -127,6 +129,10 @@ def _path_and_query(target: str) -> tuple[str, str]:
 
 def _text(status: HTTPStatus, text: str) -> Answer:
     return Answer(status, _TEXT, f"{text}\n".encode(errors="backslashreplace"))  # JSON may hold half a character
+
+
+def _ok_unless(problem: str) -> Answer:
+    return _text(HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK, problem or "ok")
 
 
 def _json(value: Any) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Count
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from cagrpc.fleet.model import FleetSnapshot, Phase
+from cagrpc.kube.heartbeat import Heartbeat
 from cagrpc.services.decisions import Decision
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -29,9 +30,11 @@ class Metrics:
         checks: Callable[[], Mapping[str, int]] = dict,
         slack: Callable[[], Mapping[str, Any]] = dict,
         left_out: Callable[[], Mapping[str, int]] = dict,
+        loops: Callable[[], Iterable[Heartbeat]] = tuple,
     ) -> None:
         """`bookings` is the number of ProvisioningRequests that room is kept for, `checks` counts what was done for
-        Kueue's AdmissionChecks, `slack` is what `/slack` says, `left_out` counts unreadable objects by resource."""
+        Kueue's AdmissionChecks, `slack` is what `/slack` says, `left_out` counts unreadable objects by resource,
+        `loops` are those of the one writer."""
         self._registry = CollectorRegistry()
         self._calls = Counter(
             "cagrpc_rpc", "Finished gRPC calls by method and code.", ("method", "code"), registry=self._registry
@@ -69,6 +72,7 @@ class Metrics:
         self._registry.register(_Checks(checks))
         self._registry.register(_Slack(slack))
         self._registry.register(_LeftOut(left_out))
+        self._registry.register(_Loops(loops))
 
     def observe_call(self, method: str, code: str, seconds: float) -> None:
         """For `status.generic_handler`."""
@@ -134,6 +138,22 @@ class _LeftOut(Collector):
         for resource, count in sorted(self._left_out().items()):
             found.add_metric((resource,), count)
         yield found
+
+
+class _Loops(Collector):
+    def __init__(self, loops: Callable[[], Iterable[Heartbeat]]) -> None:
+        self._loops = loops
+
+    def collect(self) -> Iterator[Metric]:
+        since = GaugeMetricFamily(
+            "cagrpc_loop_seconds_since_step", "Seconds since a loop finished its last step.", labels=("loop",)
+        )
+        failed = CounterMetricFamily("cagrpc_loop_failed_steps", "Steps of loops that failed.", labels=("loop",))
+        for each in self._loops():
+            since.add_metric((each.name,), each.seconds_since_step)
+            failed.add_metric((each.name,), each.failed_steps)
+        yield since
+        yield failed
 
 
 class _Fleet(Collector):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -98,12 +98,14 @@ class Serving:
         return self.output.with_suffix(".err").read_text()
 
 
-def serve(state: Path, *arguments: object) -> Serving:
-    """Start a server and wait until it says where it is."""
+def serve(state: Path, *arguments: object, program: Sequence[str] = ("cagrpc.cli",)) -> Serving:
+    """Start a server and wait until it says where it is. `program` is another module than `cagrpc.cli`, with what it
+    takes before `serve`."""
     output = state.parent / f"{state.name}.out"
     endpoints = state / "endpoints.json"
     with output.open("ab") as out, output.with_suffix(".err").open("ab") as err:
-        started = command("serve", "--ephemeral-ports", "--state-dir", state, *arguments)
+        flags = ("serve", "--ephemeral-ports", "--state-dir", state, *arguments)
+        started = [sys.executable, "-m", *program, *map(str, flags)]
         process = subprocess.Popen(started, stdout=out, stderr=err)
     serving = Serving(process, state, output)
     give_up = time.monotonic() + PATIENCE_SECONDS

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +19,15 @@ import yaml
 
 from cagrpc.backends.simulated import SimulatedBackend
 from cagrpc.cli.leader import RECONCILE_SECONDS, Leader
+from cagrpc.cli.serve import _no_thread_dies_unseen
 from cagrpc.cli.server import Server
 from cagrpc.config.load import Address, load_settings
 from cagrpc.controllers.planner import PlannerLoop
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.fleet.fleet import Fleet
+from cagrpc.kube.lease import LeaderElection, Pace
 from tests.cli.conftest import configuration
+from tests.kube.object_store import object_store
 
 GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
 
@@ -48,6 +54,45 @@ def test_it_stops_while_the_backend_hangs(tmp_path: Path, monkeypatch: pytest.Mo
         assert time.monotonic() - began < 10
     finally:
         answer.set()
+
+
+def test_a_backend_that_hangs_for_long_is_told_by_the_probe_of_liveness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cagrpc.cli.leader.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("cagrpc.cli.leader.FLEET_PATIENCE_SECONDS", 0.0)
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    server = Server(replace(settings, state_directory=tmp_path / "state"))
+    entered, answer = threading.Event(), threading.Event()
+
+    def hang(_: SimulatedBackend) -> list[object]:
+        entered.set()
+        assert answer.wait(30)
+        return []
+
+    monkeypatch.setattr(SimulatedBackend, "list_instances", hang)
+    try:
+        server.start()
+        assert entered.wait(20 * RECONCILE_SECONDS)
+        status, text = _get(server, "/healthz")
+        assert status == 503
+        assert text.startswith("a step of the fleet does not go on: in the middle of listing instances for")
+        loops = json.loads(_get(server, "/status")[1])["loops"]
+        assert loops["a step of the fleet"].startswith("in the middle of listing instances for")
+        assert 'cagrpc_loop_seconds_since_step{loop="a step of the fleet"}' in _get(server, "/metrics")[1]
+    finally:
+        answer.set()
+        server.stop()
+
+
+def _get(server: Server, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{server.endpoints.http}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
 
 
 def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
@@ -116,7 +161,7 @@ class _Elected:
     def check(self) -> None:
         pass
 
-    def keep(self, stop: threading.Event) -> None:
+    def keep(self, stop: threading.Event, stuck: Callable[[], str]) -> None:
         assert stop.wait(30)
         self.kept.set()
 
@@ -142,3 +187,68 @@ def test_who_cannot_lead_for_a_reason_nobody_thought_of_does_not_keep_the_lease(
     assert elected.kept.wait(30)
     standing.join(30)
     assert not standing.is_alive()
+
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/cagrpc/leases"
+
+
+def test_who_hangs_before_it_leads_gives_the_lease_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cagrpc.cli.server.TAKE_OVER_PATIENCE_SECONDS", 0.0)
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    told, answer = threading.Event(), threading.Event()
+    server = Server(replace(settings, state_directory=tmp_path / "state"), on_failure=told.set)
+    server._leader = None  # as in a standby
+    monkeypatch.setattr(Server, "_lead", lambda *_: answer.wait(30))
+    with object_store(LEASES) as store:
+        election = LeaderElection(store.client(), "cagrpc", identity="first", pace=Pace(renew=0.01))
+        cluster = SimpleNamespace(client=store.client(), settings=ClusterSettings())
+        standing = threading.Thread(target=server._stand, args=(cluster, election), daemon=True)
+        standing.start()
+        try:
+            assert told.wait(30)
+            assert server.failure.startswith(
+                "Lease cagrpc/cagrpc: given up by first: taking over the journal does not go on"
+            )
+            assert LeaderElection(store.client(), "cagrpc", identity="second").step()
+        finally:
+            answer.set()
+            server.stop()
+            standing.join(30)
+    assert not standing.is_alive()
+
+
+def test_what_went_wrong_first_is_why_it_ends_and_once(tmp_path: Path) -> None:
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    failures: list[str] = []
+    server = Server(
+        replace(settings, state_directory=tmp_path / "state"), on_failure=lambda: failures.append(server.failure)
+    )
+    server.fail("first")
+    server.fail("second")
+    server.stop()
+    assert failures == ["first"]
+    assert server.failure == "first"
+
+
+def test_a_thread_that_dies_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[str] = []
+    before = threading.excepthook
+    with _no_thread_dies_unseen(told.append):
+        for error in (ZeroDivisionError("ours"), SystemExit(3)):
+            thread = threading.Thread(target=_raise, args=(error,), name="reflector-pods")
+            thread.start()
+            thread.join(30)
+    assert threading.excepthook is before
+    assert told == [
+        "the thread reflector-pods ended unexpectedly: ZeroDivisionError('ours')",
+        "the thread reflector-pods ended unexpectedly: SystemExit(3)",
+    ]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -10,6 +10,7 @@ import pytest
 
 from cagrpc.controllers.work_queue import WorkQueue
 from cagrpc.errors import Unavailable
+from cagrpc.kube.heartbeat import PATIENCE_SECONDS
 from cagrpc.kube.parallel import in_parallel
 
 
@@ -121,6 +122,26 @@ def test_a_mistake_of_ours_stops_nobody(caplog: pytest.LogCaptureFixture) -> Non
     queue.run_due()
     assert handled == ["bad", "good"]
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_thread_that_hangs_is_stuck_with_its_key() -> None:
+    time, begun, end = Time(), Event(), Event()
+
+    def hang(_: str) -> None:
+        begun.set()
+        assert end.wait(10)
+
+    queue: WorkQueue[str] = WorkQueue("test", hang, workers=2, clock=time)
+    queue.start()
+    time.now = 10_000.0
+    assert [each.problem for each in queue.heartbeats] == ["", ""]
+    queue.add("a")
+    assert begun.wait(10)
+    time.now += PATIENCE_SECONDS
+    (stuck,) = (each.problem for each in queue.heartbeats if each.problem)
+    assert stuck.endswith("does not go on: in the middle of a for 300 s")
+    end.set()
+    queue.stop(10)
 
 
 def test_threads_share_the_work_and_a_key_is_never_handled_twice_at_once() -> None:

@@ -36,8 +36,12 @@ class Steps:
         with self._lock:
             self._seen[name] += 1
             print(f"step: {name}", file=sys.stderr, flush=True)
-            if (name, self._seen[name]) == self._fatal:
-                os.kill(os.getpid(), signal.SIGKILL)
+            fatal = (name, self._seen[name]) == self._fatal
+        if fatal:
+            self.end()
+
+    def end(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def watch(self, owner: type, method: str, describe: Callable[..., str]) -> None:
         """Every call of it is two steps, unless `describe` has no name for it."""
@@ -76,8 +80,8 @@ def write(path: str, body: Any = None, *_: Any, **__: Any) -> str:
     return "change node" if path.startswith("/api/v1/nodes/") and not path.endswith("/status") else ""
 
 
-def run(arguments: list[str]) -> int:
-    step = Steps(arguments[0])
+def run(arguments: list[str], steps: Callable[[str], Steps] = Steps) -> int:
+    step = steps(arguments[0])
     for journal in (SqliteJournal, ClusterJournal):
         step.watch(journal, "commit", commit)
     step.watch(SimulatedBackend, "order", lambda orders: "order")

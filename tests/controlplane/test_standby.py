@@ -43,9 +43,12 @@ class Pair:
             backend={"file": str(self._cloud), "simulated": {"*": {"boot_seconds": 3, "delete_seconds": 0.1}}},
         )
 
-    def start(self) -> Serving:
-        number = len(self._servers)
-        self._servers.append(serve(self._directory / f"state-{number}", "--config", self._configuration))
+    def start(self, *program: str) -> Serving:
+        """`program` is what stands for `cagrpc.cli`."""
+        state = self._directory / f"state-{len(self._servers)}"
+        self._servers.append(
+            serve(state, "--config", self._configuration, program=program or ("cagrpc.cli",)),
+        )
         return self._servers[-1]
 
     def close(self) -> None:
@@ -139,6 +142,23 @@ def test_a_leader_is_killed_paused_and_stopped(pair: Pair) -> None:
     wait_for(lambda: "held by" in why_not_ready(fourth), "it stands by")
     assert third.stop() == 0
     wait_until_ready(fourth)
+    pair.assert_nothing_twice()
+
+
+def test_a_leader_that_hangs_gives_the_lease_up_and_ends(pair: Pair) -> None:
+    """In the middle of its own locks, so that it cannot even be closed."""
+    first = pair.start("tests.controlplane.hanging", "before commit creating")
+    wait_until_ready(first)
+    second = pair.start()
+    wait_for(lambda: "held by" in why_not_ready(second), "it stands by")
+    pair.cluster.create_deployment("web", 4, {"cpu": "900m"})
+    wait_until_ready(second)
+    assert first.process.wait(PATIENCE_SECONDS) == 1
+    log = first.log()
+    assert "given up by" in log
+    assert "a step of the fleet does not go on: in the middle of" in log
+    assert "hanging.py" in log  # where each thread is
+    pair.wait_for_running(4)
     pair.assert_nothing_twice()
 
 

@@ -65,6 +65,9 @@ class KillingJournal:
     def probe(self) -> None:
         self.journal.probe()
 
+    def check(self) -> None:
+        self.journal.check()
+
     def close(self) -> None:
         self.journal.close()
 

@@ -52,11 +52,13 @@ def group(
 
 
 class MemoryJournal:
-    """A `Journal` that lives as long as its `shelf`. `broken` makes every call raise `Unavailable`."""
+    """A `Journal` that lives as long as its `shelf`. `broken` makes every call raise `Unavailable`, `lost` only
+    `check`: another is the one writer, and no write has shown it yet."""
 
     def __init__(self, shelf: list[Contents] | None = None) -> None:
         self.shelf = [Contents()] if shelf is None else shelf
         self.broken = False
+        self.lost = False
         self.closed = False
         self.commits: list[Changes] = []
 
@@ -71,6 +73,11 @@ class MemoryJournal:
 
     def probe(self) -> None:
         self._check()
+
+    def check(self) -> None:
+        self._check()
+        if self.lost:
+            raise errors.Unavailable("not the one writer")
 
     def close(self) -> None:
         self.closed = True
@@ -105,6 +112,7 @@ class ScriptedBackend:
         """Called in the middle of `order`, to play what happens at the same time."""
         self.before_list: Callable[[], None] | None = None
         """The same in `list_instances`."""
+        self.before_delete: Callable[[], None] | None = None
 
     def list_instances(self) -> Sequence[BackendInstance]:
         self._check()
@@ -131,6 +139,8 @@ class ScriptedBackend:
         self._answer()
 
     def delete(self, instance_ids: Sequence[str]) -> None:
+        if self.before_delete is not None:
+            self.before_delete()
         self._check(*(self.instances[key].node_group for key in instance_ids if key in self.instances))
         for instance_id in instance_ids:
             instance = self.instances.get(instance_id)

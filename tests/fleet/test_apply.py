@@ -533,3 +533,21 @@ def test_a_member_knows_its_instance_once_it_is_listed() -> None:
     assert isinstance(world.journal, MemoryJournal)
     ((member,),) = [record.members for record in world.journal.shelf[0].increments.values()]
     assert (member.state, [member.instance_id]) == (MemberState.ORDERED, world.backend.ids())
+
+
+def test_an_order_at_once_that_fails_in_a_way_nobody_thought_of_is_told_and_made_by_the_next_step(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(groups=[group("a")])
+    fleet = world.fleet()
+
+    def fail() -> None:
+        raise ZeroDivisionError("ours")
+
+    world.backend.before_order = fail
+    key = fleet.apply(Increment({"a": 1}), refusal_wait_seconds=10.0).id
+    assert "ZeroDivisionError" in caplog.text
+    assert fleet.increment(key).phase is Phase.CREATING
+    world.backend.before_order = None
+    fleet.reconcile()
+    assert len(world.backend.executed_orders) == 1

@@ -173,6 +173,29 @@ def test_a_delete_that_finds_its_part_of_the_backend_out_of_reach_holds_up_no_ot
     assert world.backend.executed_deletes == [of_b, of_a]
 
 
+def test_between_two_deletes_it_is_looked_whether_the_journal_is_ours_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cagrpc.fleet.errands._MOST_DELETES", 2)
+    journal = MemoryJournal()
+    world = World(groups=[group("a")], journal=journal)
+    fleet = world.fleet()
+    fleet.apply(Increment({"a": 5}))
+    fleet.reconcile()
+    fleet.delete_instances("a", world.backend.ids())
+
+    def lose() -> None:
+        journal.lost = True
+
+    world.backend.before_delete = lose
+    with pytest.raises(errors.Unavailable, match="not the one writer"):
+        fleet.reconcile()
+    assert world.backend.executed_deletes == world.backend.ids()[:2]
+    with pytest.raises(errors.Unavailable, match="not the one writer"):
+        fleet.reconcile()
+    journal.lost, world.backend.before_delete = False, None
+    fleet.reconcile()
+    assert world.backend.executed_deletes == world.backend.ids()
+
+
 def test_deleted_members_leave_their_increment_which_goes_on_with_the_others() -> None:
     world = World(groups=[group("a")])
     fleet = world.fleet()

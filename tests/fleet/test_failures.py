@@ -115,8 +115,10 @@ def test_failed_instances_that_ca_never_deletes_are_given_up_after_ten_minutes_a
     _vanish_one(world)
     fleet.reconcile()
     world.backend.finish_deletes()
-    world.clock.advance(599)
+    world.clock.advance(200)
     fleet = world.restart()
+    world.clock.advance(399)
+    fleet.reconcile()
     assert states(fleet.snapshot, "a") == ["failed", "failed"]
     world.clock.advance(1)
     fleet.reconcile()

@@ -221,11 +221,22 @@ class FleetMachine(RuleBasedStateMachine):
         looked = _raising(self.fleet.reconcile) is None
         self._learn(looked=looked)
 
-    @rule()
-    def restart(self) -> None:
+    @rule(ahead=st.sampled_from([0.0, 0.0, 600.0, -600.0, -86_400.0]))
+    def restart(self, ahead: float) -> None:
+        """Another process, whose clock is that much ahead of the last one's."""
         self.world.journal.close()
+        self.world.clock.advance(ahead)
+        self._new_process()
         self.fleet = self.world.restart()
         self._learn(looked=self.fleet.problem is None)
+
+    def _new_process(self) -> None:
+        now = self.world.clock()
+        for known in self.known.values():
+            known.deadline = min(max(known.deadline, now + DEADLINE_SECONDS / 2), now + DEADLINE_SECONDS)
+            if known.give_up_at < float("inf"):
+                least, most = now + FAILED_LISTING_SECONDS / 2, now + FAILED_LISTING_SECONDS
+                known.give_up_at = min(max(known.give_up_at, least), most)
 
     # What may happen.
 
@@ -404,6 +415,11 @@ class ClusterFleetMachine(FleetMachine):
     @rule(data=st.data())
     def one_node_changes(self, data: st.DataObject) -> None:
         self.nodes.ready ^= {data.draw(st.sampled_from(self.backend.ids()))}
+
+    def _new_process(self) -> None:
+        super()._new_process()
+        if self.nodes.unknown:  # the grace begins anew
+            self.unknown_from = self.world.clock()
 
     @rule()
     def toggle_cluster(self) -> None:

@@ -171,3 +171,30 @@ def test_so_many_nodes_are_journalled_together_as_a_journal_of_objects_takes(mon
         {"creating": 1},
     ]
     assert [len(call) for call in world.backend.order_calls] == [6, 2, 2, 1]
+
+
+def test_between_two_orders_it_is_looked_whether_the_journal_is_ours_still(world: World) -> None:
+    """Orders may take long; the write that precedes them is one for many."""
+    fleet, journal = world.fleet(), world.journal
+    assert isinstance(journal, MemoryJournal)
+    first, _, _ = _ids(fleet, *(Increment({"a": 1}) for _ in range(3)))
+
+    def lose() -> None:
+        journal.lost = True
+
+    world.backend.before_order = lose
+    with pytest.raises(errors.Unavailable, match="not the one writer"):
+        fleet.reconcile()
+    assert [call[0].partition("-")[0] for call in world.backend.order_calls] == [first]
+    world.backend.before_order = None
+    with pytest.raises(errors.Unavailable, match="not the one writer"):
+        fleet.reconcile()
+    assert len(world.backend.order_calls) == 1
+
+
+def test_an_order_at_once_is_made_only_by_the_one_writer(world: World) -> None:
+    fleet, journal = world.fleet(), world.journal
+    assert isinstance(journal, MemoryJournal)
+    journal.lost = True
+    assert fleet.apply(Increment({"a": 1}), refusal_wait_seconds=1.0).phase is Phase.CREATING
+    assert world.backend.order_calls == []

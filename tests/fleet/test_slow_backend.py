@@ -64,6 +64,22 @@ def test_a_refresh_waits_no_longer_than_it_said_and_the_silence_is_told(world: S
     fleet.close()
 
 
+def test_each_call_of_the_backend_is_progress(world: SlowWorld) -> None:
+    beats: list[str] = []
+    fleet = Fleet(world.groups, world.limits, world.backend, world.journal, clock=world.clock, beat=beats.append)
+    fleet.apply_all([Increment({"a": 2}), Increment({"a": 1})])
+    beats.clear()
+    fleet.reconcile()
+    listing = "listing instances"
+    assert beats == [listing, "ordering 2 instances", "ordering 1 instances", listing]
+    fleet.delete_instances("a", world.backend.ids())
+    beats.clear()
+    fleet.reconcile()
+    assert beats == [listing, "deleting 3 instances", listing]
+    fleet.apply(Increment({"a": 1}), refusal_wait_seconds=10.0)
+    assert beats[3:] == ["ordering 1 instances"]
+
+
 def test_refreshes_that_come_while_one_is_under_way_join_it(world: SlowWorld) -> None:
     fleet = world.threaded()
     world.slow_down()

@@ -34,6 +34,8 @@ class Fault(Enum):
     """Nothing was done; HTTP 500."""
     ERROR_DONE = auto()
     """It was done; HTTP 504."""
+    BUSY = auto()
+    """Nothing was done; HTTP 429, to be asked again after 9 s."""
     REFUSED = auto()
     """Nothing was done; HTTP 422, as of an admission webhook."""
 
@@ -69,11 +71,11 @@ class ObjectStore:
         self._late: list[tuple[int, Request]] = []
         self._version = 0
 
-    def client(self) -> Client:
+    def client(self, wait: Callable[[float], object] = lambda _: None) -> Client:
         def load(configuration: Configuration) -> None:
             configuration.host = self.url
 
-        return Client(Access(load, pool_size=2), lambda _: None)
+        return Client(Access(load, pool_size=2), wait)
 
     def handle(self, request: Request) -> tuple[int, Any]:
         """HTTP status and document; 0 where the connection is to break."""
@@ -95,6 +97,8 @@ class ObjectStore:
             case Fault.ERROR_DONE:
                 self._try(request)
                 return 504, {"kind": "Status", "message": "the answer took too long"}
+            case Fault.BUSY:
+                return 429, {"kind": "Status", "message": "too many requests", "details": {"retryAfterSeconds": 9}}
             case Fault.REFUSED:
                 return 422, {"kind": "Status", "message": "a webhook denied the request"}
         return 0, None

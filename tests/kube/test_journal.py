@@ -284,6 +284,27 @@ def test_nothing_is_written_by_whom_the_lease_left(store: ObjectStore) -> None:
     assert not store.requests
 
 
+def test_whether_the_lease_is_held_is_told_without_asking_anybody(store: ObjectStore) -> None:
+    held = True
+
+    def check() -> None:
+        if not held:
+            raise errors.Unavailable("not the one writer")
+
+    journal = ClusterJournal(store.client(), "first", check=check)
+    journal.read()
+    asked = len(store.requests)
+    journal.check()
+    held = False
+    with pytest.raises(errors.Unavailable, match="not the one writer"):
+        journal.check()
+    assert len(store.requests) == asked
+    held = True
+    journal.close()
+    with pytest.raises(errors.Unavailable, match="closed"):
+        journal.check()
+
+
 def test_what_hands_change_is_written_over_or_made_anew(store: ObjectStore) -> None:
     journal = opened(store)
     journal.commit(BEFORE)

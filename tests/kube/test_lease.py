@@ -110,6 +110,78 @@ def test_an_api_server_that_is_away(store: ObjectStore, away_seconds: float, kep
     assert second.step() is not kept
 
 
+def test_a_server_that_asks_for_time_is_asked_again_at_the_leases_own_pace(store: ObjectStore) -> None:
+    """Waiting as long as it asks for would cost the Lease: it says 9 s, twice."""
+    clock, stop = FakeClock(), threading.Event()
+
+    def wait(stop: threading.Event, seconds: float) -> bool:
+        clock.advance(seconds)
+        if clock() > ends_at:
+            stop.set()
+        return stop.is_set()
+
+    first = LeaderElection(store.client(clock.advance), "cagrpc", identity="first", clock=clock, wait=wait)
+    assert first.acquire(stop)
+    ends_at, busy = clock() + 60.0, iter([Fault.BUSY] * 4)
+    store.fault = lambda _: next(busy, Fault.NONE)
+    led: list[bool] = []
+    store.before = lambda _: led.append(first.is_leader)
+    first.keep(stop)
+    assert next(busy, None) is None
+    assert len(led) > 20
+    assert all(led[:-1])  # to the end, when it is given back
+    assert store.objects[LEASE]["spec"]["holderIdentity"] == ""
+
+
+def test_who_does_not_go_on_gives_the_lease_to_a_standby(store: ObjectStore) -> None:
+    clock, stop, rounds = FakeClock(), threading.Event(), 0
+
+    def wait(stop: threading.Event, seconds: float) -> bool:
+        clock.advance(seconds)
+        return stop.is_set()
+
+    def stuck() -> str:
+        nonlocal rounds
+        rounds += 1
+        return "the loop does not go on" if rounds > 20 else ""
+
+    first = LeaderElection(store.client(), "cagrpc", identity="first", clock=clock, wait=wait)
+    second = _candidate(store, "second", clock)
+    assert first.acquire(stop)
+    assert not second.step()
+    began = clock()
+    first.keep(stop, stuck)
+    assert clock() - began > 30
+    with pytest.raises(errors.Unavailable, match="given up by first: the loop does not go on"):
+        first.check()
+    assert second.step()
+    assert not first.step()
+    assert store.objects[LEASE]["spec"]["holderIdentity"] == "second"
+
+
+def test_a_renewal_that_fails_in_a_way_nobody_thought_of_is_tried_again(
+    store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, stop = FakeClock(), threading.Event()
+
+    def wait(stop: threading.Event, seconds: float) -> bool:
+        clock.advance(seconds)
+        waits.append(seconds)
+        if len(waits) in (1, 3):  # somebody takes everything out of it, and puts it back
+            store.objects[LEASE] = {**whole, "spec": None} if len(waits) == 1 else whole
+        if clock() > began + 30:
+            stop.set()
+        return stop.is_set()
+
+    first = LeaderElection(store.client(), "cagrpc", identity="first", clock=clock, wait=wait)
+    assert first.acquire(stop)
+    began, whole, waits = clock(), store.objects[LEASE], list[float]()
+    first.keep(stop)
+    assert "failed unexpectedly: AttributeError" in caplog.text
+    assert "lost" not in caplog.text
+    assert store.objects[LEASE]["spec"]["holderIdentity"] == ""  # given back in the end
+
+
 def test_leadership_ends_by_the_clock_before_others_may_lead(store: ObjectStore) -> None:
     clock = FakeClock()
     first = _candidate(store, "first", clock)

@@ -12,10 +12,11 @@ import pytest
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Increment, request_key
+from cagrpc.kube.heartbeat import Heartbeat
 from cagrpc.services.decisions import ConsideredOption, Decision, Decisions
 from cagrpc.services.http import HttpServer, Site
 from cagrpc.services.metrics import Metrics
-from tests.fleet.support import World, group
+from tests.fleet.support import FakeClock, World, group
 
 _SLACK = {"target": "web", "wanted": 5, "held": 3, "pushed_out": 1, "left_over": 2, "cost_usd_per_hour": 0.25}
 
@@ -41,12 +42,26 @@ class _Web:
     def __init__(self, *, simulation: _Simulation | None) -> None:
         self.fleet: Fleet = World(groups=[group("a")]).fleet()
         self.simulation = simulation
+        clock = FakeClock()
+        self.loop = Heartbeat("the planner loop", clock=clock)
+        clock.advance(12.5)
+        self.loop.failed_steps = 2
         self.metrics = Metrics(
-            lambda: self.fleet.snapshot, checks=lambda: {"requests_made": 3}, slack=lambda: {"targets": [_SLACK]}
+            lambda: self.fleet.snapshot,
+            checks=lambda: {"requests_made": 3},
+            slack=lambda: {"targets": [_SLACK]},
+            loops=lambda: [self.loop],
         )
         self.decisions = Decisions(lambda: 1.0, observe=self.metrics.observe_decision)
-        self.why_not = ""
-        site = Site(lambda: self.fleet.snapshot, self.decisions, self.metrics, lambda: self.why_not, lambda: simulation)
+        self.why_not = self.stuck = ""
+        site = Site(
+            lambda: self.fleet.snapshot,
+            self.decisions,
+            self.metrics,
+            lambda: self.why_not,
+            lambda: simulation,
+            stuck=lambda: self.stuck,
+        )
         self.server = HttpServer("127.0.0.1", 0, site)
         self.server.start()
 
@@ -78,6 +93,8 @@ def test_alive_and_ready(web: _Web) -> None:
     web.why_not = "another replica holds the lease"
     assert web.ask("/readyz")[::2] == (503, "another replica holds the lease\n")
     assert web.ask("/healthz?verbose=1")[0] == 200
+    web.stuck = "a step of the fleet does not go on"
+    assert web.ask("/healthz")[::2] == (503, "a step of the fleet does not go on\n")
 
 
 def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
@@ -102,6 +119,8 @@ def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
         'cagrpc_slack_placeholders{state="left_over",target="web"} 2.0',
         'cagrpc_slack_placeholders{state="held",target="web"} 3.0',
         'cagrpc_slack_cost_usd_per_hour{target="web"} 0.25',
+        'cagrpc_loop_seconds_since_step{loop="the planner loop"} 12.5',
+        'cagrpc_loop_failed_steps_total{loop="the planner loop"} 2.0',
     } <= lines
 
 

@@ -156,26 +156,28 @@ class PlannerLoop:
         """The latest rounds, oldest first."""
         return self._rounds.latest()
 
-    def step(self) -> None:
-        """Plans and applies a round where one is due. Raises nothing: what goes wrong is told, and tried again after a
-        while, at most half a minute."""
+    def step(self) -> bool:
+        """Plans and applies a round where one is due; False where that failed. Raises nothing: what goes wrong is told,
+        and tried again after a while, at most half a minute."""
         if not self._back_off.over:
-            return
+            return True
         try:
             self._step()
         except errors.CagrpcError as error:
-            self._fail(str(error))
+            return self._fail(str(error))
         except Exception as error:
             log.exception("a planning round failed unexpectedly")
-            self._fail(f"a planning round failed unexpectedly: {error!r:.200}")
+            return self._fail(f"a planning round failed unexpectedly: {error!r:.200}")
+        return True
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, problem: str) -> bool:
         if problem != self._waits_for:  # once, not at every try
             log.warning("the planner waits: %s", problem)
         self._waits_for = problem
         self._back_off.failed()
         # Whatever the round was about is still to be done.
         self._memory = batching.Memory()
+        return False
 
     def _step(self) -> None:
         problem = self._hindrance()

@@ -231,25 +231,27 @@ class RequestsLoop:
 
     # ---- for one thread
 
-    def step(self) -> None:
-        """Does what there is to do. Raises nothing: what goes wrong is told, and tried again after a while, at most
-        half a minute."""
+    def step(self) -> bool:
+        """Does what there is to do; False where that failed. Raises nothing: what goes wrong is told, and tried again
+        after a while, at most half a minute."""
         if self._stopping.is_set() or not self._back_off.over:
-            return
+            return True
         try:
             self._step()
         except errors.CagrpcError as error:
-            self._fail(str(error))
+            return self._fail(str(error))
         except Exception as error:
             log.exception("a step for ProvisioningRequests failed unexpectedly")
-            self._fail(f"a step failed unexpectedly: {error!r:.200}")
+            return self._fail(f"a step failed unexpectedly: {error!r:.200}")
+        return True
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, problem: str) -> bool:
         if problem != self._waits_for:  # once, not at every try
             log.warning("ProvisioningRequests wait: %s", problem)
         self._waits_for = problem
         self._back_off.failed()
         self._world = None
+        return False
 
     def _step(self) -> None:
         hindrance = self._store.problem or self._cluster.problem or self._fleet.problem

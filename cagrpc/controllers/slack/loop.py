@@ -117,20 +117,19 @@ class SlackLoop:
         """Nothing more is written. The cluster stays as it is."""
         self._stopping.set()
 
-    def step(self) -> None:
-        """Raises Unavailable while the cluster is not known. What goes wrong with writing is told once, and tried again
-        after a while, at most half a minute."""
+    def step(self) -> bool:
+        """Raises Unavailable while the cluster is not known. What goes wrong with writing (False) is told once, and
+        tried again after a while, at most half a minute."""
         if self._stopping.is_set():
-            return
+            return True
         if self._before is None:
             self._before = self._carrier.placements()
             if self._before is None:
                 self._before = self._book.placements()
         self._look()
-        if self._back_off.over:
-            self._write()
+        return not self._back_off.over or self._write()
 
-    def _write(self) -> None:
+    def _write(self) -> bool:
         try:
             carried = self._carrier.carry(self._state)
             self._book.write(self._state)
@@ -139,9 +138,10 @@ class SlackLoop:
                 log.warning("the slack cannot be carried as it should be: %s", error)
             self._problem = str(error)
             self._back_off.failed()
-        else:
-            self._problem = "" if carried else "on its way"
-            self._back_off.worked()
+            return False
+        self._problem = "" if carried else "on its way"
+        self._back_off.worked()
+        return True
 
     def _look(self) -> None:
         snapshot, state = self._fleet.snapshot, self._cluster.state()

@@ -11,12 +11,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from cagrpc.backends.simulated_behaviour import Behaviour
-from cagrpc.controllers.slack.model import SlackSettings, TargetSettings, Window
+from cagrpc.controllers.slack.model import SlackSettings, SlackState, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.controllers.state import Mirror
+from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import Phase
 from solver.model import HOSTNAME, Limit, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement, RunningPods
-from solver.slack_model import Base, Copies, Version
+from solver.slack_model import Base, Copies, Placement, Version
 from tests.controllers.planner_world import World
 from tests.fleet.support import group
 
@@ -157,6 +158,24 @@ def test_r1_2_after_a_restart_placeholders_are_where_they_were() -> None:
         assert places(here) == before
         here.run(120)
         assert (places(here), len(here.increments(Phase.DONE))) == (before, 2)
+
+
+def test_what_cannot_be_written_is_a_step_that_failed() -> None:
+    with world(fixed(2)) as here:
+        here.run(COMING)
+        assert here.slack is not None
+        assert here.slack.step()
+        here.slack._book = _Refusing()
+        assert not here.slack.step()
+        assert here.slack.step()  # it waits a while before it is tried again
+
+
+class _Refusing:
+    def placements(self) -> Placement:
+        return {}
+
+    def write(self, state: SlackState) -> None:
+        raise Unavailable("the cluster is away")
 
 
 def test_placeholders_that_are_held_stay_when_others_need_a_node() -> None:

@@ -1,0 +1,21 @@
+"""`cagrpc` of which a thread hangs for ever at a step of what it changes, with all the locks that it holds there:
+`python -m tests.controlplane.hanging STEP ARGUMENT...`, with the steps of `dying`. That the fleet does not go on is
+noticed after 3 s instead of minutes."""
+
+from __future__ import annotations
+
+import sys
+from threading import Event
+
+from cagrpc.cli import leader, serve
+from tests.controlplane.dying import Steps, run
+
+
+class Hanging(Steps):
+    def end(self) -> None:
+        Event().wait()
+
+
+if __name__ == "__main__":
+    leader.FLEET_PATIENCE_SECONDS = serve.END_SECONDS = 3.0
+    sys.exit(run(sys.argv[1:], Hanging))
