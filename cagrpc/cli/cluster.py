@@ -60,7 +60,9 @@ class Cluster:
         pods that are still to be created are planned. Raises InvalidInput for a kubeconfig that cannot be read."""
         self.settings = settings
         self.client = Client.connect(settings.kubeconfig, settings.context, pool_size=64)
-        self.view = ClusterView(self.client, gang_label=settings.gang_label, slack=slack, expects=expects)
+        self.view = ClusterView(
+            self.client, gang_label=settings.gang_label, namespace=settings.namespace, slack=slack, expects=expects
+        )
         self.election = (
             LeaderElection(self.client, settings.namespace) if settings.journal is JournalKind.CLUSTER else None
         )

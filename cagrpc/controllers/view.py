@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from cagrpc.controllers.settings import ClusterSettings
 from cagrpc.controllers.slack.model import Exclusion
 from cagrpc.controllers.state import Arrivals, ClusterState, PendingPod, PodRef
 from cagrpc.controllers.view_model import NODES, ClusterModel
@@ -20,6 +21,8 @@ from cagrpc.kube.stopping import STOP_SECONDS, stop_all
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangCount
 from solver.model import PodSpec
 from solver.slack_model import Placement
+
+_NAMESPACE = ClusterSettings().namespace
 
 
 class ClusterView:
@@ -33,14 +36,22 @@ class ClusterView:
         schedulers: AbstractSet[str] = frozenset({DEFAULT_SCHEDULER}),
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        namespace: str = _NAMESPACE,
         slack: Exclusion | None = None,
         expects: bool = False,
     ) -> None:
         """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers than these are
-        not planned. `slack` is for whom it holds no room; without it nothing is learnt for the slack. `expects`: pods
-        that workloads still have to create are among those that wait."""
+        not planned. `namespace` is our own, where pause pods are. `slack` is for whom it holds no room; without it
+        nothing is learnt for the slack. `expects`: pods that workloads still have to create are among those that
+        wait."""
         self._model = ClusterModel(
-            gang_label=gang_label, schedulers=schedulers, clock=clock, now=now, slack=slack, expects=expects
+            gang_label=gang_label,
+            schedulers=schedulers,
+            clock=clock,
+            now=now,
+            namespace=namespace,
+            slack=slack,
+            expects=expects,
         )
         followed = self._model.followed
         self._reflectors = {each.resource.path: Reflector(client, each.resource, each.sink) for each in followed}

@@ -99,12 +99,14 @@ class ClusterModel:
         schedulers: AbstractSet[str],
         clock: Callable[[], float],
         now: Callable[[], float],
+        namespace: str,
         slack: Exclusion | None = None,
         expects: bool = False,
     ) -> None:
-        """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers are not
-        planned. `slack` is for whom it holds no room; without it nothing is learnt for the slack. `expects`: pods that
-        workloads still have to create are among those that wait."""
+        """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers than these are
+        not planned. `namespace` is our own, where pause pods are. `slack` is for whom it holds no room; without it
+        nothing is learnt for the slack. `expects`: pods that workloads still have to create are among those that
+        wait."""
         self._lock = Lock()
         self._now = now
         self._nodes = Nodes()
@@ -116,13 +118,13 @@ class ClusterModel:
         self._priorities = Priorities()
         self._daemon_sets: Values[PodSpec] = Values()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
-        reader = PodReader(gang_label, schedulers)
+        reader = PodReader(gang_label, schedulers, namespace)
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(NODES, read_node), self._nodes),
             self._fed(Resource(PODS, reader.read), self._pods),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
-            *(self._workloads(gang_label, schedulers) if expects or slack is not None else ()),
+            *(self._workloads(gang_label, schedulers, namespace) if expects or slack is not None else ()),
             *(
                 self._fed(
                     Resource(f"/apis/{api_version}/podgroups", pod_group_of(api_version), Encoding.JSON, optional=True),
@@ -250,9 +252,9 @@ class ClusterModel:
     def _fed(self, resource: Resource[K], table: _Table[K]) -> Followed[K]:
         return Followed(resource, TableSink(table, self._lock))
 
-    def _workloads(self, gang_label: str, schedulers: AbstractSet[str]) -> Iterator[Followed[Any]]:
+    def _workloads(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> Iterator[Followed[Any]]:
         def fed(path: str, read: Callable[[WorkloadReader], Callable[[Any], Named[Workload]]]) -> Followed[Any]:
-            reader = WorkloadReader(PodReader(gang_label, schedulers))  # each is for one reflector's thread
+            reader = WorkloadReader(PodReader(gang_label, schedulers, namespace))  # each is for one reflector's thread
             optional = path == JOB_SETS
             encoding = Encoding.JSON if optional else Encoding.PROTOBUF
             return self._fed(Resource(path, read(reader), encoding, optional=optional), Values(self._changed))

@@ -114,8 +114,10 @@ class Named(Generic[V]):
 class PodReader:
     """Not for several threads."""
 
-    def __init__(self, gang_label: str, schedulers: AbstractSet[str]) -> None:
-        """Pods for other schedulers than these are never planned."""
+    def __init__(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> None:
+        """Pods for other schedulers than these are never planned. Only in this `namespace` are pods pause pods: labels
+        and annotations are written by whoever may create a pod, and room that a pod takes is never free."""
+        self._namespace = namespace
         self._gang_label = gang_label
         self._schedulers = schedulers
         self._decoder = PodDecoder(gang_label)
@@ -126,7 +128,8 @@ class PodReader:
         metadata, spec = message.metadata, message.spec
         owner = workload_of(metadata)
         daemon = owner.startswith("DaemonSet/")
-        pause_shape = metadata.annotations.get(SHAPE, "") if is_pause_pod(metadata.labels) else None
+        pauses = metadata.namespace == self._namespace and is_pause_pod(metadata.labels)
+        pause_shape = metadata.annotations.get(SHAPE, "") if pauses else None
         stays = not daemon and pause_shape is None and not metadata.HasField("deletionTimestamp")
         said = mark(metadata.annotations) if stays and message.status.phase not in ("Succeeded", "Failed") else None
         node = spec.nodeName or (_meant_for(spec) if daemon else "")
@@ -143,7 +146,7 @@ class PodReader:
         except UnreadablePod as error:
             pod, warning = unread(data, self._gang_label), str(error)
             stage = None if stage is Stage.WAITING else stage
-        if pod.placeholder or (pod.consumer and stage in (Stage.WAITING, Stage.HELD_BACK)):
+        if (pod.placeholder or pod.consumer) and stage in (Stage.WAITING, Stage.HELD_BACK):
             stage = None
         if pause_shape is not None:
             stage = None  # it gives way to whatever comes

@@ -7,7 +7,7 @@ from bench.cluster_server import change
 from cagrpc.controllers.view_objects import PodReader, Stage, read_node
 from cagrpc.kube.envelopes import Change, Encoding, event, frames
 
-_READER = PodReader("gang", {"default-scheduler"})
+_READER = PodReader("gang", {"default-scheduler"}, "cagrpc")
 
 
 def test_pods_are_on_nodes_or_wait() -> None:

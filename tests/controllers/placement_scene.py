@@ -45,7 +45,7 @@ class View:
         self.unknown = False
         self._cluster = cluster
         self._model = ClusterModel(
-            gang_label=DEFAULT_GANG_LABEL, schedulers={DEFAULT_SCHEDULER}, clock=clock, now=clock, slack=None
+            gang_label=DEFAULT_GANG_LABEL, schedulers={DEFAULT_SCHEDULER}, clock=clock, now=clock, namespace="cagrpc"
         )
         self._followed = {each.resource.path: each for each in self._model.followed}
         for path, document in cluster.objects.items():

@@ -171,9 +171,7 @@ def test_what_others_have_takes_nothing_of_a_namespace(
     bookings = [Booking(str(n), f"{of}/{n}", ((SPEC, count),)) for n, (of, count) in enumerate(booked)]
     shares = Shares(bookings, most)
     taken = shares.taken([asked(of, f"r{n}", pods=count) for n, (of, count) in enumerate(others)], 99)
-    has = Counter[str]()
-    for each in (*bookings, *taken):
-        has[each.key.partition("/")[0] if isinstance(each, Booking) else each.request.namespace] += 1
+    has = Counter(of for of, _ in booked) + Counter(each.request.namespace for each in taken)
     for namespace, requests in Counter(each.request.namespace for each in taken).items():
         assert requests <= most.requests
         assert has[namespace] <= most.requests

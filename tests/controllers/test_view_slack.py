@@ -214,6 +214,23 @@ def test_pause_pods_give_way() -> None:
     assert fed.state().slack.pause_pods == {"web/share": {"n2": 1}}
 
 
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"labels": {PLACEHOLDER: "true"}, "annotations": {SHAPE: "x"}},
+        {"annotations": {"podType": "capacityBufferFakePod"}},
+    ],
+)
+def test_who_claims_to_be_a_placeholder_takes_the_room_that_it_takes(claims: dict[str, Any]) -> None:
+    """Pause pods are in our own namespace, those of the cluster-autoscaler never in the cluster."""
+    fed = Fed(NOBODY)
+    fed.nodes(node("n1", "8"))
+    fed.put(pod("p", "6", node="n1", namespace="shop", **claims), pod("waits", "6", namespace="shop", **claims))
+    state = fed.state()
+    assert [each.node.free["cpu"] for each in state.nodes] == [2000]
+    assert (state.slack.pause_pods, state.waiting) == ({}, ())
+
+
 OWNERS = ("", "ReplicaSet/x-1", "ReplicaSet/x-2", "StatefulSet/s")
 marks = st.sampled_from(({}, {MIRROR: "2"}, {EXCLUDE: "true"}, {MIRROR: "", EXCLUDE: "true"}, {MIRROR: "?"}))
 

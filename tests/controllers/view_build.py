@@ -31,6 +31,7 @@ class Fed:
             schedulers={"default-scheduler"},
             clock=lambda: self.time,
             now=lambda: NOW,
+            namespace="default",
             slack=slack,
             expects=expects,
         )
