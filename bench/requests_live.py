@@ -122,6 +122,7 @@ def served(bench: Bench, drive: str, boot_seconds: float, requirements: Sequence
             [{"name": "any", "requirements": list(requirements)}],
             {"*": {"boot_seconds": boot_seconds}},
             drive=drive,
+            provisioning={"per_namespace": {"requests": 1_000_000, "pods": 1_000_000}},
             journal=bench.journal,
             namespace=cluster.namespace,
         )

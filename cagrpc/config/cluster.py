@@ -81,7 +81,7 @@ class PerNamespace(Form):
 
     requests: Annotated[int, Field(ge=1)] = 500
     """For so many requests room is kept, or on its way, …"""
-    pods: Annotated[int, Field(ge=1)] = 20_000
+    pods: Annotated[int, Field(ge=1)] = 50_000
     """… and for so many of their pods that have not come yet."""
     overtaken_seconds: Annotated[float, Field(gt=0)] = 3600.0
     """What a request needs that was overtaken ten times is kept from others for so long, and then not for as long."""

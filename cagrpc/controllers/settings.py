@@ -83,7 +83,7 @@ class NamespaceSettings:
 
     requests: int = 500
     """For so many room is kept, or on its way,"""
-    pods: int = 20_000
+    pods: int = 50_000
     """and for so many of their pods that have not come."""
     overtaken_seconds: float = 3600.0
     """So long what a request needs is kept for it after it was overtaken ten times; then not for as long."""

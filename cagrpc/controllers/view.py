@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
+from cagrpc.controllers.settings import ClusterSettings
 from cagrpc.controllers.slack.model import Exclusion
 from cagrpc.controllers.state import Arrivals, ClusterState, PendingPod, PodRef
 from cagrpc.controllers.view_model import NODES, ClusterModel
@@ -20,6 +21,8 @@ from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangCount
 from solver.model import PodSpec
 from solver.slack_model import Placement
 
+_NAMESPACE = ClusterSettings().namespace
+
 
 class ClusterView:
     """Thread-safe. It follows the cluster from `start` to `stop`."""
@@ -30,9 +33,9 @@ class ClusterView:
         *,
         gang_label: str = DEFAULT_GANG_LABEL,
         schedulers: AbstractSet[str] = frozenset({DEFAULT_SCHEDULER}),
-        namespace: str = "cagrpc",
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        namespace: str = _NAMESPACE,
         slack: Exclusion | None = None,
         expects: bool = False,
     ) -> None:

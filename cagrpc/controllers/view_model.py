@@ -134,9 +134,9 @@ class ClusterModel:
         *,
         gang_label: str,
         schedulers: AbstractSet[str],
-        namespace: str,
         clock: Callable[[], float],
         now: Callable[[], float],
+        namespace: str,
         slack: Exclusion | None = None,
         expects: bool = False,
     ) -> None:

@@ -204,7 +204,7 @@ def test_it_is_kept_for_one_request_of_a_namespace_at_a_time_and_not_where_that_
     decided = decide([big, next_big, small], world, BUDGET)
     assert decided.kept_for == ("ns/a1",)
     decided = decide([replace(big, may_keep=False), small], world, BUDGET)
-    assert decided.kept_for == ()
+    assert not decided.kept_for
     assert decided.served == {"b3"}
     elsewhere = replace(next_big, key="other/a2")
     assert decide([big, elsewhere, small], world, BUDGET).kept_for == ("ns/a1", "other/a2")

@@ -210,6 +210,33 @@ def test_a_booking_is_kept_until_its_time_is_over(requests: Requests) -> None:
     assert requests.live.ordered() == 3
 
 
+def test_a_priority_that_a_template_claims_counts_for_nothing_and_what_is_over_a_namespaces_share_waits(
+    requests: Requests,
+) -> None:
+    modest = {"metadata": {"name": "modest"}, "value": 100}
+    requests.admin.ensure("/apis/scheduling.k8s.io/v1/priorityclasses", modest)
+    requests.live.configure(
+        [{"name": "plain", "node_groups": [CPU]}], provisioning={"per_namespace": {"requests": 1, "pods": 4}}
+    )
+    requests.template("claims", HEAD, priority=2_000_000_000)
+    requests.template("modest", HEAD, priorityClassName="modest")
+    requests.create("claims", {"claims": 2})
+    requests.create("first", {"modest": 2})
+    requests.create("large", {"modest": 5})
+    requests.live.start()
+    requests.wait_for("first", "Provisioned")
+    waits = requests.wait_for("claims", "Provisioned", "False")
+    assert waits["reason"] == "NamespaceShareIsUsed"
+    assert "room is kept for 1 of the requests of namespace" in waits["message"]
+    assert "it asks for 5 pods" in requests.wait_for("large", "Provisioned", "False")["message"]
+    assert requests.live.ordered() == 2
+    status = requests.live.serving.get("/status")["provisioning_requests"]
+    assert status["over_share"] == {requests.cluster.namespace: 2}
+    requests.delete("first")
+    requests.wait_for("claims", "Provisioned")
+    assert "Failed" not in requests.conditions("large")
+
+
 def test_nodes_that_are_lost_revoke_what_was_provisioned(requests: Requests) -> None:
     started(requests, CPU)
     requests.template("head", HEAD)

@@ -123,8 +123,8 @@ class Shares:
             return f"it asks for {pods} pods, and a namespace may have {most.pods} kept room for ({_SECTION}.pods)"
         if self._requests[namespace] >= most.requests:
             return (
-                f"room is kept for {most.requests} requests of namespace {namespace}, as many as may be"
-                f" ({_SECTION}.requests); its turn comes when pods have come for one of them, or it is deleted"
+                f"room is kept for {most.requests} of the requests of namespace {namespace}, and for no more at once"
+                f" ({_SECTION}.requests); its turn comes when all pods of one of them have come, or it is deleted"
             )
         if self._pods[namespace] + pods > most.pods:
             return (

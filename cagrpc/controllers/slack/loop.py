@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 STEP_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 1.0
+_MOST_WARNINGS = 5
 
 
 class SeesCluster(Protocol):
@@ -111,6 +112,7 @@ class SlackLoop:
         return {
             "carried": self._problem or "as it should be",
             "targets": {name: f"{each.held} of {each.wanted}" for name, each in self._state.by_target().items()},
+            "warnings": list(self._state.warnings[:_MOST_WARNINGS]),
         }
 
     def stop(self) -> None:

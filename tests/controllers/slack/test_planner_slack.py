@@ -273,3 +273,22 @@ def test_what_it_costs_is_the_share_of_the_nodes() -> None:
         assert here.slack is not None
         price = group("a", cpu=4000).price_usd_per_hour
         assert here.slack.state.cost_usd_per_hour == {"t": pytest.approx(price / 2)}
+
+
+def test_a_namespace_that_mirrors_more_than_it_may_opens_no_more_nodes_and_is_told_of() -> None:
+    with world(SlackSettings(mirrors_per_namespace=4)) as here:
+        spec = PodSpec((("cpu", 1000),))
+        here.cluster.mirrors = (
+            Mirror("deployment/greedy/a", "greedy", spec, 1000),
+            Mirror("deployment/greedy/b", "greedy", spec, 1000),
+            Mirror("deployment/modest/a", "modest", spec, 4),
+        )
+        here.run(COMING)
+        assert here.targets() == {"a": 2}
+        assert held(here) == 8
+        assert here.slack is not None
+        (warning,) = here.slack.about()["warnings"]
+        assert warning.startswith("namespace greedy: room is kept for 4 of the 2000 more pods")
+        here.cluster.mirrors = here.cluster.mirrors[1:]
+        here.run(5)
+        assert "4 of the 1000 more pods" in here.slack.about()["warnings"][0]
