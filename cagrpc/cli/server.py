@@ -69,7 +69,6 @@ class Server:
         self._stopping, self._stopped = threading.Event(), threading.Event()
         self._leader: Leader | None = None
         self._metrics = Metrics(self._snapshot, self._bookings, self._checks, self._slack)
-        self._decisions = Decisions(time.time, observe=self._metrics.observe_decision)
         # Daemons: an API server that does not answer must not keep the process from ending.
         self._threads = [threading.Thread(target=warm_up, name="warm-up", daemon=True)]
         with ExitStack() as undo:
@@ -81,6 +80,8 @@ class Server:
             self._cluster = Cluster(access, exclusion, expects=expects) if access is not None else None
             if self._cluster is not None:
                 undo.callback(self._cluster.stop)
+            pending = self._cluster.view.pending if self._cluster is not None else None
+            self._decisions = Decisions(time.time, observe=self._metrics.observe_decision, pending=pending)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
             if self._cluster is not None and self._cluster.election is not None:
                 stand = partial(self._stand, self._cluster, self._cluster.election)

@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from threading import Lock
 from typing import Any
 
@@ -16,6 +17,10 @@ log = logging.getLogger("cagrpc.decisions")
 KEPT_DECISIONS = 256
 CHOICE_SECONDS = 60.0
 """CA asks for the increase right after the choice; what comes later has another reason."""
+MOST_PODS = 30_000
+"""Of a choice: as many as an increment of the largest size can be journalled for. More are not recorded as served."""
+LONGEST_KEY = 63 + 1 + 253
+"""Of a pod, in characters: a UID, or Kubernetes' own limits for a namespace and a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +78,14 @@ class Decisions:
         clock: Callable[[], float],
         kept: int = KEPT_DECISIONS,
         observe: Callable[[Decision], None] = lambda _: None,
+        pending: Callable[[Iterable[str]], Iterable[str]] | None = None,
     ) -> None:
-        """`clock` gives seconds since the epoch; `observe` is told of every decision."""
+        """`clock` gives seconds since the epoch; `observe` is told of every decision. `pending` says which of these
+        pods wait in the cluster: anybody may have named any pods, so a choice counts for those only. Without it the
+        word of whoever asked is taken."""
         self._clock = clock
         self._observe = observe
+        self._pending = pending
         self._ring: deque[Decision] = deque(maxlen=kept)
         self._waiting: tuple[str, Choice, float] | None = None
         self._lock = Lock()
@@ -85,7 +94,8 @@ class Decisions:
         """Keep and log a decision. `pods` are the keys of those that the chosen option serves. CA executes one option
         a loop, so a new decision replaces a choice that nobody has taken up. A `usual` one, which is the same every
         time, is no news for the log."""
-        choice = Choice(pods, decision.reason)
+        counted = islice((pod for pod in pods if len(pod) <= LONGEST_KEY), MOST_PODS)
+        choice = Choice(frozenset(counted), decision.reason)
         with self._lock:
             self._ring.append(decision)
             self._waiting = (decision.chosen, choice, self._clock()) if decision.chosen else None
@@ -95,13 +105,16 @@ class Decisions:
             log.log(level, "%s", json.dumps({"decision": decision.as_json()}, separators=(",", ":")))
 
     def take_choice(self, node_group: str) -> Choice | None:
-        """The latest choice, if it was this node group, not taken before and made just now."""
+        """The latest choice, if it was this node group, not taken before and made just now; with those of its pods
+        that wait."""
         with self._lock:
             if self._waiting is None or self._waiting[0] != node_group:
                 return None
             _, choice, at_seconds = self._waiting
             self._waiting = None
-        return choice if self._clock() - at_seconds <= CHOICE_SECONDS else None
+        if self._clock() - at_seconds > CHOICE_SECONDS:
+            return None
+        return choice if self._pending is None else replace(choice, pods=frozenset(self._pending(choice.pods)))
 
     def latest(self) -> tuple[Decision, ...]:
         """Oldest first."""

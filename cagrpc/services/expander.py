@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cagrpc.fleet.model import FleetSnapshot
-from cagrpc.services.decisions import ConsideredOption, Decision, Decisions
+from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, Decisions
 from cagrpc.services.gangs import Offer, OfferedGangs
 from cagrpc.services.ranking import Ranked, by_counts, problem, why_left_out
 from cagrpc.services.status import Call, Method
@@ -36,7 +36,6 @@ Rank = Callable[[Problem, Sequence[Candidate], Budget], Sequence[Score]]
 _EXAMPLES = 3
 _MOST_OPTIONS = 500
 _LONGEST_UNKNOWN_ID = 100
-_LONGEST_POD_NAME = 63 + 1 + 253  # Kubernetes' own limits for a namespace and a name
 _OF_WHAT_IS_LEFT = 0.8
 _OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
 
@@ -228,7 +227,7 @@ def _considered(
                 node_group=option.node_group if state else option.node_group[:_LONGEST_UNKNOWN_ID],
                 node_count=option.node_count,
                 pods=len(option.pods),
-                examples=tuple(pod.name[:_LONGEST_POD_NAME] for pod in option.pods[:_EXAMPLES]),
+                examples=tuple(pod.name[:LONGEST_KEY] for pod in option.pods[:_EXAMPLES]),
                 score=rank.score if rank else (),
                 cost_usd_per_hour=state.group.price_usd_per_hour * option.node_count if state else None,
                 reason=f"{rank.reason}{also}" if rank else "",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 import yaml
 
@@ -21,7 +24,9 @@ from cagrpc.config.load import Address, load_settings
 from cagrpc.controllers.planner import PlannerLoop
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.fleet.fleet import Fleet
+from cagrpc.wire.gen.externalgrpc_pb2 import NodeGroupIncreaseSizeRequest
 from tests.cli.conftest import configuration
+from tests.services.support import Client, asking, option, pod
 
 GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
 
@@ -75,6 +80,33 @@ def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
         assert stopped[:2] == ["PlannerLoop", "Fleet"]
         for connection, _ in kept:
             connection.close()
+
+
+@pytest.mark.parametrize(("cluster", "journalled"), [(False, 1), (True, 0)])
+def test_in_a_cluster_an_increase_is_for_pods_that_wait_there_whatever_was_named(
+    tmp_path: Path, cluster: bool, journalled: int
+) -> None:
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    settings = replace(settings, state_directory=tmp_path / "state", requests=None)
+    if cluster:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(1)))  # nobody answers, so nothing is known to wait
+        settings = replace(settings, cluster=ClusterSettings(kubeconfig, journal=JournalKind.SQLITE))
+    server = Server(settings)
+    server.start()
+    try:
+        with grpc.insecure_channel(server.endpoints.expander) as channel:
+            Client(channel).ok("BestOptions", asking(option("small", 1, [pod("named")])))
+        with grpc.insecure_channel(server.endpoints.provider) as channel:
+            Client(channel).ok("NodeGroupIncreaseSize", NodeGroupIncreaseSizeRequest(id="small", delta=1))
+        with urllib.request.urlopen(f"http://{server.endpoints.http}/increments", timeout=5) as answer:
+            (increment,) = json.loads(answer.read())
+        assert "for 1 pods" in increment["reason"]
+        assert increment["pods"] == journalled
+    finally:
+        server.stop()
 
 
 _END = {PlannerLoop: "stop", Fleet: "close"}

@@ -7,7 +7,15 @@ import logging
 
 import pytest
 
-from cagrpc.services.decisions import CHOICE_SECONDS, Choice, ConsideredOption, Decision, Decisions
+from cagrpc.services.decisions import (
+    CHOICE_SECONDS,
+    LONGEST_KEY,
+    MOST_PODS,
+    Choice,
+    ConsideredOption,
+    Decision,
+    Decisions,
+)
 from tests.fleet.support import FakeClock
 
 
@@ -38,6 +46,24 @@ def test_a_newer_decision_replaces_the_choice(next_choice: str) -> None:
     decisions.record(_decision("a"), frozenset({"u1"}))
     decisions.record(_decision(next_choice), frozenset())
     assert decisions.take_choice("a") is None
+
+
+def test_a_choice_counts_only_for_pods_that_wait_when_it_is_taken() -> None:
+    waiting = {"u1", "u2", "u3"}
+    decisions = Decisions(FakeClock(), pending=lambda pods: {pod: None for pod in pods if pod in waiting})
+    decisions.record(_decision("a"), frozenset({"u1", "u2", "of somebody else", "never there"}))
+    waiting.remove("u2")  # bound meanwhile
+    assert decisions.take_choice("a") == Choice(frozenset({"u1"}), "cheapest")
+
+
+def test_a_choice_holds_no_more_than_an_increment_can() -> None:
+    decisions = Decisions(FakeClock())
+    decisions.record(_decision("a"), frozenset({"x" * (LONGEST_KEY + 1), "x" * LONGEST_KEY}))
+    assert decisions.take_choice("a") == Choice(frozenset({"x" * LONGEST_KEY}), "cheapest")
+    decisions.record(_decision("a"), frozenset(map(str, range(MOST_PODS + 5))))
+    choice = decisions.take_choice("a")
+    assert choice is not None
+    assert len(choice.pods) == MOST_PODS
 
 
 def test_the_ring_keeps_the_latest_oldest_first() -> None:
