@@ -3,7 +3,7 @@ in `pods`, `nodes` and `manifests`; nothing here knows planning."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -25,6 +25,56 @@ def parse(message_type: type[M], data: bytes) -> M:
     except DecodeError as error:
         name = message_type.DESCRIPTOR.full_name
         raise InvalidInput(f"these {len(data)} bytes are not a {name} message: {error}") from error
+
+
+def has_more_fields(data: bytes, most: int) -> bool:
+    """Whether the message, and those right in it, have more fields than that. Looked at before parsing: that may make
+    forty bytes of every two, and holds every other thread up. Of malformed bytes what comes before the fault counts."""
+    view, fields = memoryview(data), 0
+    for outer in _fields(view):
+        fields += 1
+        for _ in _fields(outer):
+            fields += 1
+            if fields > most:
+                return True
+        if fields > most:
+            return True
+    return False
+
+
+_FIXED = {1: 8, 5: 4}
+
+
+def _fields(view: memoryview) -> Iterator[memoryview]:
+    """The values of a message's fields; empty for those that hold no bytes."""
+    at, end = 0, len(view)
+    try:
+        while at < end:
+            tag, at = _varint(view, at)
+            if tag & 7 == 2:
+                length, at = _varint(view, at)
+                yield view[at : at + length]
+                at += length
+                continue
+            if tag & 7 == 0:
+                _, at = _varint(view, at)
+            at += _FIXED.get(tag & 7, 0)
+            yield view[:0]
+    except IndexError:
+        return
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    byte = view[at]
+    at += 1
+    if byte < 128:
+        return byte, at
+    value, shift = byte & 127, 7
+    while byte >= 128 and shift < 64:
+        byte = view[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+    return value, at
 
 
 def plain(message: Message) -> Any:

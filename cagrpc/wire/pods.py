@@ -218,8 +218,13 @@ def unread(data: bytes, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool
         message = parse(kubernetes_pb2.Pod, data)
         return _pod(message, message.metadata.labels, gang_label, consuming)
     except InvalidInput:
-        name = f"malformed/{sha256(data).hexdigest()[:16]}"
-        return Pod(name, name, NOWHERE)
+        return malformed(data)
+
+
+def malformed(data: bytes) -> Pod:
+    """A pod that nothing is known of but its digest."""
+    name = f"malformed/{sha256(data).hexdigest()[:16]}"
+    return Pod(name, name, NOWHERE)
 
 
 def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming: bool) -> Pod:
