@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,8 @@ class Server:
     def _listen(self, tls: Tls | None, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
         # CA's expander client has no certificate to show.
         tls_of = {provider.SERVICE: tls, expander.SERVICE: tls and Tls(tls.certificate, tls.key)}
+        files = self._settings.tls
+        names_of = {provider.SERVICE: files.client_names if files is not None else (), expander.SERVICE: ()}
         address_of = {provider.SERVICE: self._settings.provider, expander.SERVICE: self._settings.expander}
         servers = []
         for name, gate in self._gates.items():
@@ -144,6 +146,7 @@ class Server:
                 tls=tls_of[name],
                 observe=self._metrics.observe_call,
                 why_not_ready=self._why_not_ready,
+                client_names=names_of[name],
             )
             undo.callback(server.stop, 0.0)
             servers.append(server)
@@ -259,7 +262,13 @@ def in_state_directory(settings_tls: TlsFiles | None, before: Path, after: Path)
     if settings_tls is None or settings_tls.directory != before / "certs":
         return settings_tls
     kept = after / "certs"
-    return TlsFiles(kept / "server.crt", kept / "server.key", kept / "ca.crt", directory=kept)
+    return replace(
+        settings_tls,
+        certificate=kept / "server.crt",
+        key=kept / "server.key",
+        client_ca=kept / "ca.crt",
+        directory=kept,
+    )
 
 
 def _make_directory(path: Path) -> None:

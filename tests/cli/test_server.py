@@ -18,8 +18,9 @@ import pytest
 import yaml
 
 from cagrpc.backends.simulated import SimulatedBackend
+from cagrpc.cli.certificates import load
 from cagrpc.cli.leader import RECONCILE_SECONDS, Leader
-from cagrpc.cli.server import Server
+from cagrpc.cli.server import Server, in_state_directory
 from cagrpc.config.load import Address, load_settings
 from cagrpc.controllers.planner import PlannerLoop
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
@@ -105,6 +106,29 @@ def test_in_a_cluster_an_increase_is_for_pods_that_wait_there_whatever_was_named
             (increment,) = json.loads(answer.read())
         assert "for 1 pods" in increment["reason"]
         assert increment["pods"] == journalled
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(("named", "code"), [("cluster-autoscaler", "OK"), ("another", "PERMISSION_DENIED")])
+def test_the_provider_is_for_clients_of_a_name_and_the_development_certificate_has_one(
+    tmp_path: Path, named: str, code: str
+) -> None:
+    one, names = [{"name": "one", "node_groups": [GROUP]}], {"client_names": [named]}
+    settings = load_settings(configuration(tmp_path / "cagrpc.yaml", one, tls=names))
+    anywhere = Address("127.0.0.1", 0)
+    moved = in_state_directory(settings.tls, settings.state_directory, tmp_path / "state")
+    settings = replace(settings, provider=anywhere, expander=anywhere, http=anywhere, tls=moved)
+    server = Server(replace(settings, state_directory=tmp_path / "state"))
+    server.start()
+    try:
+        client = load(*(tmp_path / "state" / "certs" / name for name in ("client.crt", "client.key", "ca.crt")))
+        credentials = grpc.ssl_channel_credentials(client.authority, client.key, client.certificate)
+        with grpc.secure_channel(server.endpoints.provider, credentials) as channel:
+            assert Client(channel).code("NodeGroups")[0] == code
+        credentials = grpc.ssl_channel_credentials(client.authority)
+        with grpc.secure_channel(server.endpoints.expander, credentials) as channel:
+            assert Client(channel).code("BestOptions")[0] == "OK"  # CA has no certificate to show there
     finally:
         server.stop()
 
