@@ -15,6 +15,8 @@ from typing import Any
 log = logging.getLogger("cagrpc.decisions")
 
 KEPT_DECISIONS = 256
+KEPT_OPTIONS = 20_000
+"""Of all decisions that are kept together; the latest is kept with all of its own."""
 CHOICE_SECONDS = 60.0
 """CA asks for the increase right after the choice; what comes later has another reason."""
 MOST_PODS = 30_000
@@ -86,7 +88,9 @@ class Decisions:
         self._clock = clock
         self._observe = observe
         self._pending = pending
-        self._ring: deque[Decision] = deque(maxlen=kept)
+        self._kept = kept
+        self._ring: deque[Decision] = deque()
+        self._options = 0  # of those in the ring
         self._waiting: tuple[str, Choice, float] | None = None
         self._lock = Lock()
 
@@ -98,6 +102,9 @@ class Decisions:
         choice = Choice(frozenset(counted), decision.reason)
         with self._lock:
             self._ring.append(decision)
+            self._options += len(decision.options)
+            while len(self._ring) > self._kept or (self._options > KEPT_OPTIONS and len(self._ring) > 1):
+                self._options -= len(self._ring.popleft().options)
             self._waiting = (decision.chosen, choice, self._clock()) if decision.chosen else None
         self._observe(decision)
         level = logging.DEBUG if usual else logging.INFO

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
 from cagrpc.services.decisions import (
     CHOICE_SECONDS,
+    KEPT_OPTIONS,
     LONGEST_KEY,
     MOST_PODS,
     Choice,
@@ -71,6 +73,19 @@ def test_the_ring_keeps_the_latest_oldest_first() -> None:
     for number in range(5):
         decisions.record(_decision("a", number), frozenset())
     assert [d.at_seconds for d in decisions.latest()] == [2.0, 3.0, 4.0]
+
+
+def test_the_ring_keeps_fewer_decisions_of_many_options() -> None:
+    decisions = Decisions(FakeClock())
+    many = replace(_decision("a"), options=(ConsideredOption("a", 1, 3),) * (KEPT_OPTIONS // 4))
+    for number in range(9):
+        decisions.record(replace(many, at_seconds=float(number)))
+    assert [d.at_seconds for d in decisions.latest()] == [5.0, 6.0, 7.0, 8.0]
+    decisions.record(replace(many, options=many.options * 5))
+    decisions.record(_decision("a", 10))
+    assert [d.at_seconds for d in decisions.latest()] == [10.0]
+    decisions.record(_decision("a", 11))
+    assert [d.at_seconds for d in decisions.latest()] == [10.0, 11.0]
 
 
 def test_each_decision_is_one_line_of_json(caplog: pytest.LogCaptureFixture) -> None:
