@@ -27,6 +27,11 @@ def parse(message_type: type[M], data: bytes) -> M:
         raise InvalidInput(f"these {len(data)} bytes are not a {name} message: {error}") from error
 
 
+def discard_unknown_fields(message: Message) -> None:
+    """All that its proto file does not declare, also of the messages in it."""
+    message.DiscardUnknownFields()  # type: ignore[attr-defined] # protobuf's stubs do not know it
+
+
 def has_more_fields(data: bytes, most: int) -> bool:
     """Whether the message, and those right in it, have more fields than that. Looked at before parsing: that may make
     forty bytes of every two, and holds every other thread up. Of malformed bytes what comes before the fault counts."""
