@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ from cagrpc.errors import InvalidInput, Unavailable
 from solver import Budget, explain
 
 HTTP_SECONDS = 5.0
+_NEXT = re.compile(r'<(/[^>]*)>; rel="next"')
 REQUEST_KINDS = ("provisioningrequest", "provisioningrequests", "provreq")
 TIMES_THE_BUDGET = 5.0
 """How long explaining may take, at most, compared with planning: it plans many variations."""
@@ -46,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _last(options: argparse.Namespace) -> int:
-    decisions = get_json(options.http, "/decisions")
+    decisions = get_json(options.http, "/decisions?limit=1")
     if not decisions:
         raise Unavailable(f"the server at {options.http} has decided nothing yet: CA asks while pods are pending")
     if options.output == "json":
@@ -60,7 +62,7 @@ def _request(options: argparse.Namespace) -> int:
     if len(options.subject) != 2 or options.subject[0] not in REQUEST_KINDS:
         raise InvalidInput(f"explain: found {' '.join(options.subject)!r}, expected provisioningrequest NAME")
     key = f"{options.namespace}/{options.subject[1]}"
-    records = {f"{each['namespace']}/{each['name']}": each for each in get_json(options.http, "/provisioningrequests")}
+    records = {f"{each['namespace']}/{each['name']}": each for each in get_list(options.http, "/provisioningrequests")}
     if key not in records:
         raise InvalidInput(
             f"the server at {options.http} serves no ProvisioningRequest {key}{did_you_mean(key, records)}; one of a"
@@ -75,6 +77,21 @@ def _request(options: argparse.Namespace) -> int:
 
 def get_json(address: str, path: str) -> Any:
     """A page of a server's HTTP side. Raises Unavailable where it does not answer."""
+    return _page(address, path)[0]
+
+
+def get_list(address: str, path: str) -> list[Any]:
+    """A list, oldest first, of as many pages as it has. Raises Unavailable where the server does not answer."""
+    found: list[Any] = []
+    following = path
+    while following:
+        page, following = _page(address, following)
+        found[:0] = page
+    return found
+
+
+def _page(address: str, path: str) -> tuple[Any, str]:
+    """A page, and where the next one is; empty where there is none."""
     where = parse_address(address)
     connection = http.client.HTTPConnection(where.host, where.port, timeout=HTTP_SECONDS)
     try:
@@ -83,7 +100,8 @@ def get_json(address: str, path: str) -> Any:
         body = answer.read()
         if answer.status != http.client.OK:
             raise Unavailable(f"http://{address}{path} answers {answer.status} {answer.reason}")
-        return json.loads(body)
+        following = _NEXT.fullmatch(answer.headers["Link"] or "")
+        return json.loads(body), following[1] if following else ""
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unavailable(
             f"http://{address}{path}: {error or type(error).__name__}; is `cagrpc serve` running?"

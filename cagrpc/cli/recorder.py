@@ -1,20 +1,29 @@
 """`cagrpc serve --record FILE`: every call of a cluster-autoscaler with its answer, in the format that `cagrpc replay`
-reads (`recording`)."""
+reads (`recording`). Of pods and nodes there is only what planning reads.
+"""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import json
+import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 
 from cagrpc.cli.output import writing
-from cagrpc.cli.recording import SUFFIX
+from cagrpc.cli.recording import SUFFIX, request_type
 from cagrpc.errors import InvalidInput
 from cagrpc.services.status import Call, Method, status_of
+from cagrpc.wire.reduced import reduced
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 256 * 1024 * 1024
+"""Of the file. What comes then is not recorded."""
 
 
 class Recorder:
@@ -25,9 +34,12 @@ class Recorder:
         if not path.name.endswith(SUFFIX):
             raise InvalidInput(f"--record: found {path}, expected a name that ends in {SUFFIX}")
         try:
-            self._file = gzip.open(path, "xt", encoding="ascii")  # noqa: SIM115 - open for as long as the server
+            # For its owner alone: it says what runs in the cluster.
+            self._raw = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         except OSError as error:
             raise InvalidInput(f"--record {path}: {error.strerror}; give a file that can be made") from error
+        self._file = gzip.GzipFile(fileobj=self._raw, mode="wb")
+        self._path = path
         self._monotonic = monotonic
         self._started = monotonic()
         self._lock = Lock()
@@ -39,11 +51,14 @@ class Recorder:
 
     def close(self) -> None:
         """May be repeated."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                with writing():
-                    self._file.close()
+        with self._lock, writing():
+            self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            with self._raw:
+                self._file.close()
 
     def _recorded(self, name: str, method: Method) -> Method:
         def with_record(data: bytes, call: Call) -> bytes:
@@ -54,19 +69,39 @@ class Recorder:
                 code = status_of(error)[0].name
                 raise
             finally:
-                self._write(seconds, name, data, code, answer)
+                if not self._closed:
+                    self._write(seconds, name, data, code, answer)
             return answer
 
         return with_record
 
     def _write(self, seconds: float, method: str, request: bytes, code: str, response: bytes) -> None:
-        line = {
+        try:
+            known = reduced(request_type(method), request)
+        except InvalidInput:
+            return  # of bytes that are no request nothing is known to be harmless, and no autoscaler sends them
+        document = {
             "seconds": round(seconds, 3),
             "method": method,
-            "request": base64.b64encode(request).decode(),
+            "request": base64.b64encode(known).decode(),
             "code": code,
             "response": base64.b64encode(response).decode(),
         }
+        line = f"{json.dumps(document)}\n".encode()
         with self._lock:
-            if not self._closed:
-                self._file.write(json.dumps(line) + "\n")
+            if self._closed:
+                return
+            try:
+                if self._raw.tell() + len(line) > MOST_BYTES:
+                    self._stop(f"it would have more than {MOST_BYTES} bytes")
+                else:
+                    self._file.write(line)
+            except OSError as error:
+                self._stop(error.strerror or str(error))
+
+    def _stop(self, why: str) -> None:
+        log.warning("--record %s: nothing more is recorded: %s", self._path, why)
+        try:
+            self._close()
+        except OSError as error:
+            log.warning("--record %s: the end of it is missing: %s", self._path, error.strerror or error)

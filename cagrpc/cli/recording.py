@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from cagrpc.errors import InvalidInput
 from cagrpc.wire.gen import expander_pb2, externalgrpc_pb2
@@ -43,6 +45,13 @@ class Call:
         """The path that gRPC calls it by."""
         service = EXPANDER if self.method in EXPANDER.methods_by_name else PROVIDER
         return f"/{service.full_name}/{self.method}"
+
+
+def request_type(method: str) -> type[Message]:
+    """What one of `METHODS` is called with."""
+    found = {**PROVIDER.methods_by_name, **EXPANDER.methods_by_name}[method]
+    kind: type[Message] = GetMessageClass(found.input_type)
+    return kind
 
 
 def read_recording(name: str) -> tuple[Call, ...]:

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,6 @@ class Server:
             lambda: left_out(self._informers()),
             self._loops,
         )
-        self._decisions = Decisions(SteadyClock(), observe=self._metrics.observe_decision)
         # Daemons: an API server that does not answer must not keep the process from ending.
         self._threads = [threading.Thread(target=_warm_up, name="warm-up", daemon=True)]
         with ExitStack() as undo:
@@ -94,6 +93,8 @@ class Server:
             self._cluster = Cluster(access, exclusion, expects=expects) if access is not None else None
             if self._cluster is not None:
                 undo.callback(self._cluster.stop)
+            pending = self._cluster.view.pending if self._cluster is not None else None
+            self._decisions = Decisions(SteadyClock(), observe=self._metrics.observe_decision, pending=pending)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
             if self._cluster is not None and self._cluster.election is not None:
                 stand = partial(self._stand, self._cluster, self._cluster.election)
@@ -156,6 +157,8 @@ class Server:
     def _listen(self, tls: Tls | None, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
         # CA's expander client has no certificate to show.
         tls_of = {provider.SERVICE: tls, expander.SERVICE: tls and Tls(tls.certificate, tls.key)}
+        files = self._settings.tls
+        names_of = {provider.SERVICE: files.client_names if files is not None else (), expander.SERVICE: ()}
         address_of = {provider.SERVICE: self._settings.provider, expander.SERVICE: self._settings.expander}
         servers = []
         for name, gate in self._gates.items():
@@ -166,6 +169,7 @@ class Server:
                 tls=tls_of[name],
                 observe=self._metrics.observe_call,
                 why_not_ready=self._why_not_ready,
+                client_names=names_of[name],
             )
             undo.callback(server.stop, 0.0)
             servers.append(server)
@@ -322,7 +326,13 @@ def in_state_directory(settings_tls: TlsFiles | None, before: Path, after: Path)
     if settings_tls is None or settings_tls.directory != before / "certs":
         return settings_tls
     kept = after / "certs"
-    return TlsFiles(kept / "server.crt", kept / "server.key", kept / "ca.crt", directory=kept)
+    return replace(
+        settings_tls,
+        certificate=kept / "server.crt",
+        key=kept / "server.key",
+        client_ca=kept / "ca.crt",
+        directory=kept,
+    )
 
 
 def _make_directory(path: Path) -> None:

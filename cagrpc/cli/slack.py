@@ -34,6 +34,8 @@ def print_slack(slack: Mapping[str, Any], out: Console) -> None:
     out.print(_targets(slack["targets"]))
     if slack["shapes"]:
         out.print(_shapes(slack["shapes"]))
+    for name, count in slack.get("left_out", {}).items():
+        out.print(f"not shown: {count} more of {name}")
     for warning in slack["warnings"]:
         out.print(f"not held: {warning}", soft_wrap=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.cli.explain import get_json
+from cagrpc.cli.explain import get_json, get_list
 from cagrpc.cli.output import console, print_json, table
 
 _FINISHED = ("done", "rolled-back")
@@ -21,7 +21,7 @@ _LEFT_OUT = 10
 def run(options: argparse.Namespace) -> int:
     """Exits 0 whatever the server says of itself; Unavailable where it does not answer."""
     status = get_json(options.http, "/status")
-    increments, plans = get_json(options.http, "/increments"), get_json(options.http, "/plans")
+    increments, plans = get_list(options.http, "/increments"), get_list(options.http, "/plans")
     if options.output == "json":
         print_json({"status": status, "increments": increments, "plans": plans})
     else:

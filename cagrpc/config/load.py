@@ -60,6 +60,8 @@ class TlsFiles:
     client_ca: Path
     directory: Path | None = None
     """Set where they are in a directory as `cagrpc certs` makes it."""
+    client_names: tuple[str, ...] = ()
+    """Of the certificates that the provider serves; empty for any of the authority's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +270,12 @@ def _address(text: str) -> Address:
 def _tls_files(tls: model.Tls, directory: Path, state: Path) -> TlsFiles | None:
     if tls.insecure:
         return None
+    names = tuple(tls.client_names)
     if tls.certificate and tls.key and tls.client_ca:
-        return TlsFiles(directory / tls.certificate, directory / tls.key, directory / tls.client_ca)
+        own = (directory / tls.certificate, directory / tls.key, directory / tls.client_ca)
+        return TlsFiles(*own, client_names=names)
     kept = directory / tls.directory if tls.directory else state / "certs"
-    return TlsFiles(kept / "server.crt", kept / "server.key", kept / "ca.crt", directory=kept)
+    return TlsFiles(kept / "server.crt", kept / "server.key", kept / "ca.crt", kept, names)
 
 
 @dataclass(slots=True)

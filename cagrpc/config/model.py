@@ -103,6 +103,9 @@ class Tls(Form):
     key: FilePath | None = None
     client_ca: FilePath | None = None
     """Who must have signed CA's client certificate."""
+    client_names: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    """Whose certificates the provider serves, by common name, DNS name or URI. Default: whoever client_ca has signed
+    one for."""
     insecure: bool = False
     """Plaintext, for tests: CA's expander client always wants TLS."""
 
@@ -115,6 +118,8 @@ class Tls(Form):
         if given and len(given) < len(own):
             absent = " and ".join(name for name in own if name not in given)
             raise ValueError(f"found {' and '.join(given)} without {absent}")
+        if self.client_names and self.insecure:
+            raise ValueError("found client_names with insecure: true; without TLS clients have no names")
         return self
 
 

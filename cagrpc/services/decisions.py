@@ -6,16 +6,23 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from threading import Lock
 from typing import Any
 
 log = logging.getLogger("cagrpc.decisions")
 
 KEPT_DECISIONS = 256
+KEPT_OPTIONS = 20_000
+"""Of all decisions that are kept together; the latest is kept with all of its own."""
 CHOICE_SECONDS = 60.0
 """CA asks for the increase right after the choice; what comes later has another reason."""
+MOST_PODS = 30_000
+"""Of a choice: as many as an increment of the largest size can be journalled for. More are not recorded as served."""
+LONGEST_KEY = 63 + 1 + 253
+"""Of a pod, in characters: a UID, or Kubernetes' own limits for a namespace and a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +80,17 @@ class Decisions:
         clock: Callable[[], float],
         kept: int = KEPT_DECISIONS,
         observe: Callable[[Decision], None] = lambda _: None,
+        pending: Callable[[Iterable[str]], Iterable[str]] | None = None,
     ) -> None:
-        """`clock` gives seconds since the epoch; `observe` is told of every decision."""
+        """`clock` gives seconds since the epoch; `observe` is told of every decision. `pending` says which of these
+        pods wait in the cluster: anybody may have named any pods, so a choice counts for those only. Without it the
+        word of whoever asked is taken."""
         self._clock = clock
         self._observe = observe
-        self._ring: deque[Decision] = deque(maxlen=kept)
+        self._pending = pending
+        self._kept = kept
+        self._ring: deque[Decision] = deque()
+        self._options = 0  # of those in the ring
         self._waiting: tuple[str, Choice, float] | None = None
         self._lock = Lock()
 
@@ -85,9 +98,13 @@ class Decisions:
         """Keep and log a decision. `pods` are the keys of those that the chosen option serves. CA executes one option
         a loop, so a new decision replaces a choice that nobody has taken up. A `usual` one, which is the same every
         time, is no news for the log."""
-        choice = Choice(pods, decision.reason)
+        counted = islice((pod for pod in pods if len(pod) <= LONGEST_KEY), MOST_PODS)
+        choice = Choice(frozenset(counted), decision.reason)
         with self._lock:
             self._ring.append(decision)
+            self._options += len(decision.options)
+            while len(self._ring) > self._kept or (self._options > KEPT_OPTIONS and len(self._ring) > 1):
+                self._options -= len(self._ring.popleft().options)
             self._waiting = (decision.chosen, choice, self._clock()) if decision.chosen else None
         self._observe(decision)
         level = logging.DEBUG if usual else logging.INFO
@@ -95,13 +112,16 @@ class Decisions:
             log.log(level, "%s", json.dumps({"decision": decision.as_json()}, separators=(",", ":")))
 
     def take_choice(self, node_group: str) -> Choice | None:
-        """The latest choice, if it was this node group, not taken before and made just now."""
+        """The latest choice, if it was this node group, not taken before and made just now; with those of its pods
+        that wait."""
         with self._lock:
             if self._waiting is None or self._waiting[0] != node_group:
                 return None
             _, choice, at_seconds = self._waiting
             self._waiting = None
-        return choice if self._clock() - at_seconds <= CHOICE_SECONDS else None
+        if self._clock() - at_seconds > CHOICE_SECONDS:
+            return None
+        return choice if self._pending is None else replace(choice, pods=frozenset(self._pending(choice.pods)))
 
     def latest(self) -> tuple[Decision, ...]:
         """Oldest first."""

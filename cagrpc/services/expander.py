@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cagrpc.fleet.model import FleetSnapshot
-from cagrpc.services.decisions import ConsideredOption, Decision, Decisions
-from cagrpc.services.gangs import OfferedGangs
+from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, Decisions
+from cagrpc.services.gangs import Offer, OfferedGangs
 from cagrpc.services.ranking import Ranked, by_counts, problem, why_left_out
 from cagrpc.services.status import Call, Method
 from cagrpc.wire import expander as wire
@@ -36,7 +36,6 @@ Rank = Callable[[Problem, Sequence[Candidate], Budget], Sequence[Score]]
 _EXAMPLES = 3
 _MOST_OPTIONS = 500
 _LONGEST_UNKNOWN_ID = 100
-_LONGEST_POD_NAME = 63 + 1 + 253  # Kubernetes' own limits for a namespace and a name
 _OF_WHAT_IS_LEFT = 0.8
 _OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
 
@@ -125,12 +124,12 @@ class Expander:
             data, lambda: self._monotonic() > decode_by, self._gang_label, consuming=self._serves_requests
         )
         snapshot, gangs, unknown = self._known(request.options)
-        left_out = [why_left_out(option, snapshot) or gangs.why_left_out(option) for option in request.options]
-        open_ = [option for option, why in zip(request.options, left_out, strict=True) if not why]
+        left_out = [why_left_out(offer.option, snapshot) or offer.why_left_out for offer in gangs.offers]
+        open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
         ranking = self._ranking(request, open_, gangs, snapshot, answer_by)
         best = min(range(len(open_)), key=lambda i: ranking.ranked[i].place, default=None)
-        considered = _considered(request.options, left_out, ranking.ranked, snapshot)
-        chosen = None if best is None else open_[best]
+        considered = _considered(gangs.offers, left_out, ranking.ranked, snapshot)
+        chosen = None if best is None else open_[best].option
         reason = _veto_reason(considered) if best is None else ranking.ranked[best].reason
         by_less = f"ranked by counts: {ranking.why}" if ranking.why else ""
         notes = [unknown, by_less, request.unreadable, request.ignored]
@@ -142,7 +141,7 @@ class Expander:
             ranked_by=ranking.by,
             elapsed_seconds=self._monotonic() - started,
         )
-        self._decisions.record(decision, frozenset(pod.key for pod in chosen.pods) if chosen else frozenset())
+        self._decisions.record(decision, frozenset() if best is None else open_[best].wanted)
         return wire.answer(chosen.node_group, chosen.node_count, reason) if chosen else wire.VETO
 
     def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:
@@ -161,7 +160,7 @@ class Expander:
     def _ranking(
         self,
         request: wire.Request,
-        open_: Sequence[wire.Option],
+        open_: Sequence[Offer],
         gangs: OfferedGangs,
         snapshot: FleetSnapshot,
         answer_by: float,
@@ -182,14 +181,17 @@ class Expander:
     def _by_objective(
         self,
         options: Sequence[wire.Option],
-        open_: Sequence[wire.Option],
+        open_: Sequence[Offer],
         gangs: OfferedGangs,
         snapshot: FleetSnapshot,
         answer_by: float,
     ) -> tuple[Ranked, ...]:
-        to_plan, pod_counts = problem(options, gangs.ranked(options, open_), snapshot, self._clock())
-        counts_of = {id(option): counts for option, counts in zip(options, pod_counts, strict=True)}
-        candidates = [Candidate(o.node_group, o.node_count, counts_of[id(o)]) for o in open_]
+        wanted = [offer.wanted for offer in open_]
+        to_plan, pod_counts = problem(options, gangs.demand(open_), wanted, snapshot, self._clock())
+        candidates = [
+            Candidate(offer.option.node_group, offer.option.node_count, counts)
+            for offer, counts in zip(open_, pod_counts, strict=True)
+        ]
         left = answer_by - self._monotonic()
         budget = Budget(seconds=max(0.05, min(self._timing.rank_seconds, left * _OF_WHAT_IS_LEFT)))
         running: Future[Sequence[Score]] = self._planner.submit(self._rank, to_plan, candidates, budget)
@@ -212,22 +214,23 @@ class _Ranking:
 
 
 def _considered(
-    options: Sequence[wire.Option], left_out: Sequence[str], ranked: Sequence[Ranked], snapshot: FleetSnapshot
+    offers: Sequence[Offer], left_out: Sequence[str], ranked: Sequence[Ranked], snapshot: FleetSnapshot
 ) -> tuple[ConsideredOption, ...]:
     ranks = iter(ranked)
     found = []
-    for option, why in zip(options, left_out, strict=True):
-        rank = None if why else next(ranks)
+    for offer, why in zip(offers, left_out, strict=True):
+        option, rank = offer.option, None if why else next(ranks)
+        also = f"; it also {offer.uncounted}" if offer.uncounted else ""
         state = snapshot.groups.get(option.node_group)
         found.append(
             ConsideredOption(
                 node_group=option.node_group if state else option.node_group[:_LONGEST_UNKNOWN_ID],
                 node_count=option.node_count,
                 pods=len(option.pods),
-                examples=tuple(pod.name[:_LONGEST_POD_NAME] for pod in option.pods[:_EXAMPLES]),
+                examples=tuple(pod.name[:LONGEST_KEY] for pod in option.pods[:_EXAMPLES]),
                 score=rank.score if rank else (),
                 cost_usd_per_hour=state.group.price_usd_per_hour * option.node_count if state else None,
-                reason=rank.reason if rank else "",
+                reason=f"{rank.reason}{also}" if rank else "",
                 left_out=why,
             )
         )

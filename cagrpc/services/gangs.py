@@ -1,5 +1,8 @@
-"""Gangs in a scale-up of the autoscaler: which options would serve only a part of one, and as what their pods are
-ranked. Which pods of a gang must be whole is `wire.gangs`' rule; here it meets what a request shows of the gang.
+"""Gangs in a scale-up of the autoscaler: which pods an option is for, and as what pods are ranked. Which pods of a gang
+must be whole is `wire.gangs`' rule; here it meets what a request shows of the gang.
+
+Anybody may say of a pod that it is of a gang, so a gang decides over its own pods alone: those that an option would
+serve a part of count for nothing there, and the others keep the option open.
 
 CA leaves out pods that fit on nodes that stand or come, and a request has no running pods. So without a cluster view a
 gang is what the request has of it; with one, pods that CA does not offer count as served by what stands.
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from cagrpc.wire.expander import Option
 from cagrpc.wire.gangs import Division, GangCounts, KnownGangs, divide, incomplete
@@ -18,6 +21,25 @@ from cagrpc.wire.pods import Pod
 
 _LONGEST_NAME = 400  # of what anybody may send; a kind, a namespace and a name are shorter
 _PLAN = "no option covers them: a gang that needs several node groups needs drive: plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What an option is for."""
+
+    option: Option
+    wanted: frozenset[str]
+    """Keys of the pods that it is taken for: not those that are served already, that consume ProvisioningRequests, or
+    whose gang it would serve a part of."""
+    gangs: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
+    """Of these, the pods of gangs, by gang."""
+    uncounted: str = ""
+    """Which of its pods count for nothing because of their gang, for people; empty where there are none."""
+
+    @property
+    def why_left_out(self) -> str:
+        """Why it would break a gang and is for nobody else, for people; empty where it may be taken."""
+        return "" if self.wanted else self.uncounted
 
 
 class OfferedGangs:
@@ -35,9 +57,9 @@ class OfferedGangs:
         self._divisions = {gang: _division(gang, pods, in_flight, known) for gang, pods in offered.items()}
         self._needed = {gang: sum(count for _, count in division.whole) for gang, division in self._divisions.items()}
         shares = [self._share(option) for option in options]
-        self._covered = {
-            gang for gang, needed in self._needed.items() if any(len(s.get(gang, ())) >= needed for s in shares)
-        }
+        covered = {gang for share in shares for gang, keys in share.items() if self._serves(gang, keys)}
+        self.offers = tuple(self._offer(option, share, covered) for option, share in zip(options, shares, strict=True))
+        """In the order of the options."""
 
     def _share(self, option: Option) -> Mapping[str, set[str]]:
         """The keys of an option's pods by gang."""
@@ -45,38 +67,43 @@ class OfferedGangs:
         if not self._divisions:
             return found
         for pod in option.pods:
-            if pod.gang is not None and pod.key not in self._in_flight:
+            if pod.gang is not None and not self._served(pod):
                 found[pod.gang.name].add(pod.key)
         return found
 
-    def why_left_out(self, option: Option) -> str:
-        """Why the option would break a gang, for people; empty where it would not."""
-        for gang, keys in self._share(option).items():
-            division, needed, name = self._divisions[gang], self._needed[gang], gang[:_LONGEST_NAME]
-            if division.missing:
-                return f"has pods of a gang that waits for others: {incomplete(name, division)}"
-            if len(keys) < needed:
-                hint = "" if gang in self._covered else f"; {_PLAN}"
-                return f"serves {len(keys)} pods of gang {name}, of which {needed} must be served together{hint}"
-        return ""
+    def _serves(self, gang: str, keys: AbstractSet[str]) -> bool:
+        """Whether these are as many of the gang as must be served together."""
+        return not self._divisions[gang].missing and len(keys) >= self._needed[gang]
 
-    def ranked(self, options: Sequence[Option], open_: Sequence[Option]) -> tuple[tuple[Pod, ...], ...]:
-        """The pods of each of `options` as the planner is to see them: without those of incomplete gangs, those in
-        flight and those that consume ProvisioningRequests; of a gang with a minimum so many are the gang as must be
-        whole, such as all of the `open_` options that have the gang serve. Where these have too few in common, its pods
-        are ranked as ordinary ones."""
-        whole = self._whole(open_)
-        seen: dict[str, Pod] = {}
-
-        def as_ranked(pod: Pod) -> Pod:
-            if pod.gang is None or pod.key in whole:
-                return pod
-            return seen.setdefault(pod.key, replace(pod, gang=None))
-
-        return tuple(
-            tuple(as_ranked(pod) for pod in option.pods if not (self._served(pod) or self._waits(pod)))
-            for option in options
+    def _offer(self, option: Option, share: Mapping[str, AbstractSet[str]], covered: AbstractSet[str]) -> Offer:
+        whole = {gang: keys for gang, keys in share.items() if self._serves(gang, keys)}
+        broken = [gang for gang in share if gang not in whole]
+        wanted = frozenset(
+            pod.key for pod in option.pods if not self._served(pod) and (pod.gang is None or pod.gang.name in whole)
         )
+        uncounted = self._why_broken(broken[0], len(share[broken[0]]), broken[0] in covered) if broken else ""
+        if len(broken) > 1:
+            uncounted += f"; the same of {len(broken) - 1} other gangs"
+        return Offer(option, wanted, whole, uncounted)
+
+    def _why_broken(self, gang: str, pods: int, covered: bool) -> str:
+        division, name = self._divisions[gang], gang[:_LONGEST_NAME]
+        if division.missing:
+            return f"has pods of a gang that waits for others: {incomplete(name, division)}"
+        hint = "" if covered else f"; {_PLAN}"
+        return f"serves {pods} pods of gang {name}, of which {self._needed[gang]} must be served together{hint}"
+
+    def demand(self, open_: Sequence[Offer]) -> tuple[Pod, ...]:
+        """The pods of all options as the planner is to see them: without those of incomplete gangs, those in flight and
+        those that consume ProvisioningRequests; of a gang with a minimum so many are the gang as must be whole, such as
+        all of the `open_` offers that are for the gang serve. Where these have too few in common, its pods are ranked
+        as ordinary ones."""
+        whole = self._whole(open_)
+        found: dict[str, Pod] = {}
+        for pod in (pod for offer in self.offers for pod in offer.option.pods):
+            if pod.key not in found and not (self._served(pod) or self._waits(pod)):
+                found[pod.key] = pod if pod.gang is None or pod.key in whole else replace(pod, gang=None)
+        return tuple(found.values())
 
     def _served(self, pod: Pod) -> bool:
         return pod.consumer or pod.key in self._in_flight
@@ -84,14 +111,12 @@ class OfferedGangs:
     def _waits(self, pod: Pod) -> bool:
         return pod.gang is not None and self._divisions[pod.gang.name].missing > 0
 
-    def _whole(self, open_: Sequence[Option]) -> AbstractSet[str]:
+    def _whole(self, open_: Sequence[Offer]) -> AbstractSet[str]:
         """Keys of the pods that are ranked as gangs."""
-        shares = [self._share(option) for option in open_]
         found: set[str] = set()
         for gang, division in self._divisions.items():
             in_order = [pod.key for part in (division.whole, division.others) for pod, _ in part]
-            of_options = [share[gang] for share in shares if share.get(gang)]
-            common = set(in_order).intersection(*of_options)
+            common = set(in_order).intersection(*(offer.gangs[gang] for offer in open_ if gang in offer.gangs))
             shared = [key for key in in_order if key in common]
             if len(shared) >= self._needed[gang]:
                 found.update(shared[: self._needed[gang]])

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.services.gangs import Offer
 from cagrpc.wire.expander import Option
 from cagrpc.wire.nodes import group_labels
 from cagrpc.wire.pods import Pod, group
@@ -42,7 +44,9 @@ def why_left_out(option: Option, snapshot: FleetSnapshot) -> str:
 
 
 def _why_no_demand(pods: Sequence[Pod], snapshot: FleetSnapshot) -> str:
-    others = _demanding(pods)
+    # New nodes are not for pods that consume ProvisioningRequests. A CA that knows requests
+    # (--enable-provisioning-requests) does not offer those at all.
+    others = [pod for pod in pods if not pod.consumer]
     if pods and not others:
         return "all of its pods consume ProvisioningRequests, which have room of their own"
     if others and all(pod.key in snapshot.in_flight_pods for pod in others):
@@ -51,22 +55,20 @@ def _why_no_demand(pods: Sequence[Pod], snapshot: FleetSnapshot) -> str:
     return ""
 
 
-def _demanding(pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Those that new nodes are for: not pods that consume ProvisioningRequests. A CA that knows requests
-    (--enable-provisioning-requests) does not offer those at all."""
-    return tuple(pod for pod in pods if not pod.consumer)
-
-
 def problem(
-    options: Sequence[Option], waiting: Sequence[Sequence[Pod]], snapshot: FleetSnapshot, now_seconds: float
+    options: Sequence[Option],
+    demand: Sequence[Pod],
+    wanted: Sequence[AbstractSet[str]],
+    snapshot: FleetSnapshot,
+    now_seconds: float,
 ) -> tuple[Problem, tuple[Mapping[int, int], ...]]:
-    """What is to be served and with what, and for each option its pods: index of the pod set -> count.
+    """What is to be served and with what, and of each of the `wanted` keys of pods: index of the pod set -> count.
 
-    `waiting` are the pods of each option that are to be planned; of the node groups only those that are in an option,
-    since CA keeps back the ones that it has backed off from, that are unhealthy or full.
+    `demand` are the pods that are to be planned; of the node groups only those that are in an option, since CA keeps
+    back the ones that it has backed off from, that are unhealthy or full.
     """
-    pod_sets, set_of_pod = group((pod for pods in waiting for pod in pods), now_seconds)
-    counts = tuple(Counter(set_of_pod[key] for key in {pod.key for pod in pods}) for pods in waiting)
+    pod_sets, set_of_pod = group(demand, now_seconds)
+    counts = tuple(Counter(set_of_pod[key] for key in keys) for keys in wanted)
     return Problem(pod_sets, tuple(_groups(options, snapshot).values()), limits=snapshot.limits), counts
 
 
@@ -79,12 +81,12 @@ def _groups(options: Sequence[Option], snapshot: FleetSnapshot) -> dict[str, Nod
     }
 
 
-def by_counts(options: Sequence[Option], snapshot: FleetSnapshot) -> tuple[Ranked, ...]:
+def by_counts(offers: Sequence[Offer], snapshot: FleetSnapshot) -> tuple[Ranked, ...]:
     """The ranking that needs nothing but counts: the highest weight, then the least price for a pod served."""
     found = []
-    for option in options:
+    for offer in offers:
+        option, pods = offer.option, len(offer.wanted)
         node_group = snapshot.groups[option.node_group].group
-        pods = len(_demanding(option.pods))
         per_pod = node_group.price_usd_per_hour * option.node_count / max(1, pods)
         reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {pods} pods"
         found.append(((-float(node_group.weight), per_pod), option.node_group, reason))

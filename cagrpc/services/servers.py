@@ -1,9 +1,9 @@
-"""The two gRPC servers: what they listen on, their TLS, their threads, and how they stop."""
+"""The two gRPC servers: what they listen on, their TLS, their threads and other limits, and how they stop."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.services import expander, provider
+from cagrpc.services.door import Door
 from cagrpc.services.standard import Health, Reflection
 from cagrpc.services.status import Method, Observe, generic_handler
 from cagrpc.wire.gen import expander_pb2, externalgrpc_pb2
@@ -23,6 +24,18 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
 """How long running calls may take to finish when the server stops: CA's own timeout."""
+
+_LARGEST_REQUEST_BYTES = {
+    # CA repeats every pod in every option: 2,000 pods of 1.5 kB in 11 options are 33 MB.
+    expander.SERVICE: 128 * 1024 * 1024,
+    # The largest are the nodes that CA deletes at once, a few, with their labels and annotations.
+    provider.SERVICE: 16 * 1024 * 1024,
+}
+_AT_ONCE = {f"/{expander.SERVICE}/BestOptions": 2, f"/{health.SERVICE_NAME}/Check": 2}
+"""By method. CA asks the expander one question at a time, and another one only after it has given up the first."""
+_MOST_CALLS = 100
+_MOST_CONNECTIONS = 256
+_IDENTITY_ONLY = 1  # a bit for each of core's compression algorithms, the first of which is none
 
 _SERVICE_OF = {
     provider.SERVICE: externalgrpc_pb2.DESCRIPTOR.services_by_name["CloudProvider"],
@@ -78,21 +91,33 @@ class RpcServer:
         tls: Tls | None,
         observe: Observe = lambda *_: None,
         why_not_ready: Callable[[], str] = lambda: "",
+        client_names: Collection[str] = (),
         threads: int = 8,
     ) -> None:
         """`address` is `host:port`, port 0 for any free one; `tls=None` is plaintext, only ever on purpose. Its health
-        is good while `why_not_ready` answers an empty text. It does not serve before `start`. Raises InvalidInput for
-        unusable TLS, Unavailable where it cannot listen."""
+        is good while `why_not_ready` answers an empty text. With `client_names` the service is for clients whose
+        certificate has one of these names. It does not serve before `start`. Raises InvalidInput for unusable TLS,
+        Unavailable where it cannot listen."""
         if set(methods) != set(method_names(service)):
             raise AssertionError(f"{service} and the methods given for it differ")
         self._service = service
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=service.rpartition(".")[2])
+        self._door = Door(service, client_names=client_names, at_once=_AT_ONCE, observe=observe)
         self._server = grpc.server(
             self._executor,
+            interceptors=[self._door],
+            maximum_concurrent_rpcs=_MOST_CALLS,
             options=[
-                # CA's BestOptions repeats every pod in every option and knows no limit below 128 MiB.
-                ("grpc.max_receive_message_length", -1),
+                # Of a whole request. gRPC inflates a compressed one before it looks at its size; CA compresses none.
+                ("grpc.max_receive_message_length", _LARGEST_REQUEST_BYTES[service]),
+                ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
                 ("grpc.max_send_message_length", -1),
+                ("grpc.max_concurrent_streams", _MOST_CALLS),
+                ("grpc.max_allowed_incoming_connections", _MOST_CONNECTIONS),
+                ("grpc.server_handshake_timeout_ms", 10_000),
+                # A peer that is gone without a word does not count as a connection for ever.
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.so_reuseport", 0),  # two servers on one port are a mistake, not a feature
             ],
         )
@@ -114,10 +139,12 @@ class RpcServer:
             raise Unavailable(f"cannot listen on {address}: {error}") from error
 
     def start(self) -> None:
+        self._door.start()
         self._server.start()
 
     def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
         """Take no new calls, let running ones finish for at most `grace_seconds`, then end."""
         self._health.end()
         self._server.stop(grace_seconds).wait()
+        self._door.stop()
         self._executor.shutdown(wait=True)

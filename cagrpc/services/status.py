@@ -106,14 +106,15 @@ def _served(name: str, method: Method, observe: Observe) -> Callable[[bytes, grp
             if code is grpc.StatusCode.INTERNAL:
                 log.exception("%s failed unexpectedly", name)
             observe(name, code.name, time.perf_counter() - started)
-            _abort(context, code, f"{name}: {details}")
+            abort(context, code, f"{name}: {details}")
         observe(name, grpc.StatusCode.OK.name, time.perf_counter() - started)
         return answer
 
     return serve
 
 
-def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, details: str) -> NoReturn:
+def abort(context: grpc.ServicerContext, code: grpc.StatusCode, details: str) -> NoReturn:
+    """End a call with an error."""
     context.abort(code, details)
     raise AssertionError("grpc's abort always raises")
 

@@ -6,13 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cagrpc.errors import InvalidInput
+from cagrpc.wire.encoded import has_more_fields
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
 from cagrpc.wire.gen import expander_pb2 as pb
 from cagrpc.wire.messages import parse
-from cagrpc.wire.pods import Pod, PodDecoder, told_apart, unread
+from cagrpc.wire.pods import Pod, PodDecoder, malformed, told_apart, unread
 
-_CLOCK_EVERY = 64
 _LONGEST_REASON = 300
+_MOST_FIELDS = (
+    400_000  # of a request and its options: each pod of an option is one, and has some hundred bytes at least
+)
+_MOST_PODS = 100_000  # of a request, different ones: who they are is read of all, which takes 3 s
+LARGEST_POD_BYTES = 2 * 1024 * 1024  # etcd has none above 1.5 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ def decode(
     """A BestOptionsRequest of either wire generation; equal pods are read once, those after `out_of_time()` only for
     who they are. Raises InvalidInput for malformed bytes around the pods; a pod that cannot be read is no reason to
     refuse the others. `gang_label` and `consuming` are a PodDecoder's."""
-    message = parse(pb.BestOptionsRequest, data)
+    message = parse_request(data)
     decoder = PodDecoder(gang_label, consuming=consuming)
     pods: dict[bytes, Pod] = {}
     late = ""
@@ -53,8 +58,14 @@ def decode(
     for pod_bytes in (each for option in message.options for each in option.podBytes or option.pod):
         if pod_bytes in pods:
             continue
-        if not late and len(pods) % _CLOCK_EVERY == 0 and out_of_time():
+        if len(pods) >= _MOST_PODS:
+            raise InvalidInput(f"the options have more than {_MOST_PODS} different pods, which is the most")
+        if not late and out_of_time():
             late = f"no time to decode more than {len(pods)} pods"
+        if len(pod_bytes) > LARGEST_POD_BYTES:
+            pods[pod_bytes] = malformed(pod_bytes)
+            unreadable.append(f"a pod has {len(pod_bytes)} bytes, more than {LARGEST_POD_BYTES}")
+            continue
         if late:
             pods[pod_bytes] = unread(pod_bytes, gang_label, consuming=consuming)
             continue
@@ -75,6 +86,14 @@ def decode(
         _told(unreadable, "pods cannot be read, CA's word is taken for them"),
         _told(ignored, "pods have something that was ignored"),
     )
+
+
+def parse_request(data: bytes) -> pb.BestOptionsRequest:
+    """A BestOptionsRequest of either wire generation. Raises InvalidInput for malformed bytes, and for more fields than
+    make sense."""
+    if has_more_fields(data, _MOST_FIELDS):
+        raise InvalidInput(f"the options have more than {_MOST_FIELDS} pods and other fields, which is the most")
+    return parse(pb.BestOptionsRequest, data)
 
 
 def _told(about: Sequence[str], what: str) -> str:

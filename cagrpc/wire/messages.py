@@ -10,6 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from cagrpc.errors import InvalidInput
+from cagrpc.wire.encoded import in_utf8
 from cagrpc.wire.gen import kubernetes_pb2
 
 M = TypeVar("M", bound=Message)
@@ -26,10 +27,15 @@ def parse(message_type: type[M], data: bytes) -> M:
         return message_type.FromString(data)
     except DecodeError as error:
         try:
-            return message_type.FromString(_in_utf8(message_type.DESCRIPTOR, data))
+            return message_type.FromString(in_utf8(message_type.DESCRIPTOR, data))
         except (DecodeError, IndexError, ValueError):
             name = message_type.DESCRIPTOR.full_name
             raise InvalidInput(f"these {len(data)} bytes are not a {name} message: {error}") from error
+
+
+def discard_unknown_fields(message: Message) -> None:
+    """All that its proto file does not declare, also of the messages in it."""
+    message.DiscardUnknownFields()  # type: ignore[attr-defined] # protobuf's stubs do not know it
 
 
 def plain(message: Message) -> Any:
@@ -117,58 +123,3 @@ def _value(field: FieldDescriptor, value: Any) -> Any:
         held = field.message_type.fields_by_name["value"]
         return dict(value) if held.message_type is None else {key: plain(value[key]) for key in value}
     return [plain(item) for item in value] if field.is_repeated else plain(value)
-
-
-def _in_utf8(descriptor: Any, data: bytes) -> bytes:
-    """The bytes of a message with U+FFFD for what is no UTF-8 in its texts. Raises IndexError or ValueError for bytes
-    that are no message."""
-    result, at = bytearray(), 0
-    while at < len(data):
-        start = at
-        tag, at = _varint(data, at)
-        match tag & 7:
-            case 0:
-                _, at = _varint(data, at)
-            case 1:
-                at += 8
-            case 5:
-                at += 4
-            case 2:
-                length, begin = _varint(data, at)
-                at = begin + length
-                if at > len(data):
-                    raise IndexError("a field that is longer than its message")
-                field = descriptor.fields_by_number.get(tag >> 3)
-                mended = data[begin:at] if field is None else _field_in_utf8(field, data[begin:at])
-                result += data[start:begin] if len(mended) == length else _as_varint(tag) + _as_varint(len(mended))
-                result += mended
-                continue
-            case other:
-                raise ValueError(f"wire type {other}")
-        result += data[start:at]
-    return bytes(result)
-
-
-def _field_in_utf8(field: FieldDescriptor, data: bytes) -> bytes:
-    if field.type == FieldDescriptor.TYPE_STRING:
-        return data.decode(errors="replace").encode()
-    return data if field.message_type is None else _in_utf8(field.message_type, data)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number there, and where it ends. Raises IndexError at the end of the bytes."""
-    number = 0
-    for shift in range(0, 70, 7):
-        number |= (data[at] & 0x7F) << shift
-        at += 1
-        if data[at - 1] < 0x80:
-            return number, at
-    raise ValueError("a number of more than 64 bits")
-
-
-def _as_varint(number: int) -> bytes:
-    result = bytearray()
-    while number >= 0x80:
-        result.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*result, number])

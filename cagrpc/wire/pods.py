@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from google.protobuf.message import Message
-
 from cagrpc.errors import InvalidInput
 from cagrpc.wire.constraints import (
     Surroundings,
@@ -27,7 +25,7 @@ from cagrpc.wire.constraints import (
 from cagrpc.wire.consumption import Consumption, consumption
 from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
 from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.messages import parse, plain
+from cagrpc.wire.messages import discard_unknown_fields, parse, plain
 from cagrpc.wire.resources import Problems, effective_requests, members, strings
 from cagrpc.wire.selectors import DEFAULT_NAMESPACE, Identity, Sight, selectors_of
 from cagrpc.wire.slack import PLACEHOLDER as PAUSE_POD
@@ -176,7 +174,7 @@ class PodDecoder:
         who = _pod(message, own, self._gang_label, self._consuming, self._placeholders)
         for name in _NOTHING_OF_PLACES:
             spec.ClearField(name)
-        _discard_unknown_fields(spec)
+        discard_unknown_fields(spec)
         spec_bytes = spec.SerializeToString(deterministic=True)
         converted = self._specs.get(spec_bytes)
         if converted is None:
@@ -233,8 +231,13 @@ def unread(
         message = parse(kubernetes_pb2.Pod, data)
         return _pod(message, message.metadata.labels, gang_label, consuming, placeholders)
     except InvalidInput:
-        name = f"malformed/{sha256(data).hexdigest()[:16]}"
-        return Pod(name, name, NOWHERE)
+        return malformed(data)
+
+
+def malformed(data: bytes) -> Pod:
+    """A pod that nothing is known of but its digest."""
+    name = f"malformed/{sha256(data).hexdigest()[:16]}"
+    return Pod(name, name, NOWHERE)
 
 
 def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming: bool, placeholders: bool) -> Pod:
@@ -266,10 +269,6 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
 
 def _name(message: kubernetes_pb2.Pod) -> str:
     return f"{message.metadata.namespace}/{message.metadata.name}"
-
-
-def _discard_unknown_fields(message: Message) -> None:
-    message.DiscardUnknownFields()  # type: ignore[attr-defined] # protobuf's stubs do not know it
 
 
 def told_apart(pods: Mapping[K, Pod]) -> Mapping[K, Pod]:

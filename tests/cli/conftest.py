@@ -79,9 +79,13 @@ class Serving:
         return self.state / "certs"
 
     def get(self, path: str) -> Any:
+        """Of a list all pages."""
         with urllib.request.urlopen(f"http://{self.endpoints['http']}{path}", timeout=5) as answer:
-            text = answer.read().decode()
-        return json.loads(text) if answer.headers["Content-Type"] == "application/json" else text
+            text, following = answer.read().decode(), answer.headers["Link"]
+        if answer.headers["Content-Type"] != "application/json":
+            return text
+        older = self.get(following[1 : following.index(">")]) if following else []
+        return older + json.loads(text) if older else json.loads(text)
 
     def provider(self) -> Provider:
         return Provider(self.endpoints["provider"], self.certificates)

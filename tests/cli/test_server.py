@@ -14,20 +14,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 import yaml
 
 from cagrpc.backends.simulated import SimulatedBackend
+from cagrpc.cli.certificates import load
 from cagrpc.cli.leader import RECONCILE_SECONDS, Leader
 from cagrpc.cli.serve import _no_thread_dies_unseen
-from cagrpc.cli.server import Server
+from cagrpc.cli.server import Server, in_state_directory
 from cagrpc.config.load import Address, load_settings
 from cagrpc.controllers.planner import PlannerLoop
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.lease import LeaderElection, Pace
+from cagrpc.wire.gen.externalgrpc_pb2 import NodeGroupIncreaseSizeRequest
 from tests.cli.conftest import configuration
 from tests.kube.object_store import object_store
+from tests.services.support import Client, asking, option, pod
 
 GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
 
@@ -120,6 +124,56 @@ def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
         assert stopped[:2] == ["PlannerLoop", "Fleet"]
         for connection, _ in kept:
             connection.close()
+
+
+@pytest.mark.parametrize(("cluster", "journalled"), [(False, 1), (True, 0)])
+def test_in_a_cluster_an_increase_is_for_pods_that_wait_there_whatever_was_named(
+    tmp_path: Path, cluster: bool, journalled: int
+) -> None:
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    settings = replace(settings, state_directory=tmp_path / "state", requests=None)
+    if cluster:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(1)))  # nobody answers, so nothing is known to wait
+        settings = replace(settings, cluster=ClusterSettings(kubeconfig, journal=JournalKind.SQLITE))
+    server = Server(settings)
+    server.start()
+    try:
+        with grpc.insecure_channel(server.endpoints.expander) as channel:
+            Client(channel).ok("BestOptions", asking(option("small", 1, [pod("named")])))
+        with grpc.insecure_channel(server.endpoints.provider) as channel:
+            Client(channel).ok("NodeGroupIncreaseSize", NodeGroupIncreaseSizeRequest(id="small", delta=1))
+        with urllib.request.urlopen(f"http://{server.endpoints.http}/increments", timeout=5) as answer:
+            (increment,) = json.loads(answer.read())
+        assert "for 1 pods" in increment["reason"]
+        assert increment["pods"] == journalled
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(("named", "code"), [("cluster-autoscaler", "OK"), ("another", "PERMISSION_DENIED")])
+def test_the_provider_is_for_clients_of_a_name_and_the_development_certificate_has_one(
+    tmp_path: Path, named: str, code: str
+) -> None:
+    one, names = [{"name": "one", "node_groups": [GROUP]}], {"client_names": [named]}
+    settings = load_settings(configuration(tmp_path / "cagrpc.yaml", one, tls=names))
+    anywhere = Address("127.0.0.1", 0)
+    moved = in_state_directory(settings.tls, settings.state_directory, tmp_path / "state")
+    settings = replace(settings, provider=anywhere, expander=anywhere, http=anywhere, tls=moved)
+    server = Server(replace(settings, state_directory=tmp_path / "state"))
+    server.start()
+    try:
+        client = load(*(tmp_path / "state" / "certs" / name for name in ("client.crt", "client.key", "ca.crt")))
+        credentials = grpc.ssl_channel_credentials(client.authority, client.key, client.certificate)
+        with grpc.secure_channel(server.endpoints.provider, credentials) as channel:
+            assert Client(channel).code("NodeGroups")[0] == code
+        credentials = grpc.ssl_channel_credentials(client.authority)
+        with grpc.secure_channel(server.endpoints.expander, credentials) as channel:
+            assert Client(channel).code("BestOptions")[0] == "OK"  # CA has no certificate to show there
+    finally:
+        server.stop()
 
 
 _END = {PlannerLoop: "stop", Fleet: "close"}

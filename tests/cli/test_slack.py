@@ -63,6 +63,11 @@ def test_why_it_cannot_be_carried_comes_first() -> None:
     assert not any(row[0] == "all" for row in cells if row), "one target is all of it"
 
 
+def test_what_a_page_had_no_room_for_is_told() -> None:
+    slack = {"carrier": "pods", "problem": "", "targets": [], "shapes": [], "warnings": [], "left_out": {"shapes": 7}}
+    assert "not shown: 7 more of shapes\n" in printed(slack)[0]
+
+
 def test_a_server_without_slack_says_so(demonstration: Serving) -> None:
     done = cagrpc("slack", "--http", demonstration.endpoints["http"])
     assert (done.returncode, done.stderr) == (0, "")

@@ -63,7 +63,7 @@ def test_every_section_is_used(tmp_path: Path) -> None:
     settings = parse(
         """
         listen: {provider: "[::1]:0", expander: "0.0.0.0:1", http: "localhost:2"}
-        tls: {certificate: a.crt, key: /b.key, client_ca: c.crt}
+        tls: {certificate: a.crt, key: /b.key, client_ca: c.crt, client_names: [ca, "spiffe://x/ca"]}
         state_directory: state
         provisioners:
           - {name: p, limits: {cpu: 8, nodes: 4}, node_groups: [{id: g, instance_type: m7i.large}]}
@@ -81,6 +81,7 @@ def test_every_section_is_used(tmp_path: Path) -> None:
     assert [settings.tls.certificate, settings.tls.key, settings.tls.client_ca] == [
         tmp_path / "a.crt", Path("/b.key"), tmp_path / "c.crt",
     ]  # fmt: skip
+    assert settings.tls.client_names == ("ca", "spiffe://x/ca")
     assert settings.state_directory == tmp_path / "state"
     assert [(limit.name, limit.maxima, limit.node_groups) for limit in settings.limits] == [
         ("provisioner p", {"cpu": 8000, "nodes": 4}, {"g"}),
@@ -94,6 +95,15 @@ def test_every_section_is_used(tmp_path: Path) -> None:
 def test_plaintext_only_when_it_is_asked_for() -> None:
     assert parse(GROUP + "tls: {insecure: true}").tls is None
     assert parse(GROUP + "tls: {insecure: false}").tls is not None
+
+
+def test_names_of_clients_go_with_any_certificates() -> None:
+    tls = parse(GROUP + "tls: {client_names: [cluster-autoscaler]}").tls
+    assert tls is not None
+    assert (tls.client_names, tls.certificate.name) == (("cluster-autoscaler",), "server.crt")
+    default = parse(GROUP).tls
+    assert default is not None
+    assert default.client_names == ()
 
 
 def test_a_node_group_of_an_instance_type() -> None:

@@ -32,6 +32,8 @@ CASES = {
         "planner: found realise and scoring, which earlier releases knew",
     ),
     "half of a certificate": ("tls: {certificate: c}", "tls: found certificate without key and client_ca"),
+    "names without certificates": ("tls: {insecure: true, client_names: [x]}", "tls: found client_names with insecure"),
+    "an empty name": ("tls: {client_names: ['']}", "tls.client_names[0]: "),
     "misspelt section": ("catalog: x.csv", 'catalog: unknown field; did you mean "catalogue"?'),
     "no such catalogue": ("catalogue: no.csv", "catalogue: no.csv: cannot be read: No such file or directory"),
     "bad quantity": ("limits: {cpu: 10x}", "limits.cpu: '10x' is not a quantity"),

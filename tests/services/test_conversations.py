@@ -203,15 +203,20 @@ def test_with_a_planner_the_autoscaler_is_vetoed_and_takes_the_nodes_as_they_com
 
 
 def test_an_autoscaler_alone_is_kept_from_half_a_gang() -> None:
-    """The same pods with `drive: assist`: ordinary pods are served, the gang is not."""
+    """The same pods with `drive: assist`: ordinary pods are served, also those that CA fits beside a part of the gang
+    (which were starved when this was recorded); the gang is not."""
     replay = _Replay("gang-assisted", node_groups("gang-assisted"))
     with House(replay.world) as house:
         replay.run(house)
         replay.backend.finish_deletes()
         house.fleet.reconcile()
         assert {g: len(created) for g, created in replay.backend.created.items()} == {"m7i.large": 5}
-        assert set(replay.choices) == {"m7i.large", ""}
-        assert "needs drive: plan" in house.decisions.latest()[-1].reason
+        assert replay.choices[0] == "m7i.large"
+        assert set(replay.choices[1:]) == {"m7i.4xlarge"}
+        for_others, for_the_gang = house.decisions.latest()[-1].options
+        assert "for 2 pods" in for_others.reason
+        assert "needs drive: plan" in for_others.reason
+        assert "needs drive: plan" in for_the_gang.left_out
 
 
 def test_requests_of_the_autoscaler_and_of_ours_beside_each_other() -> None:

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
-from cagrpc.services.decisions import CHOICE_SECONDS, Choice, ConsideredOption, Decision, Decisions
+from cagrpc.services.decisions import (
+    CHOICE_SECONDS,
+    KEPT_OPTIONS,
+    LONGEST_KEY,
+    MOST_PODS,
+    Choice,
+    ConsideredOption,
+    Decision,
+    Decisions,
+)
 from tests.fleet.support import FakeClock
 
 
@@ -40,11 +50,42 @@ def test_a_newer_decision_replaces_the_choice(next_choice: str) -> None:
     assert decisions.take_choice("a") is None
 
 
+def test_a_choice_counts_only_for_pods_that_wait_when_it_is_taken() -> None:
+    waiting = {"u1", "u2", "u3"}
+    decisions = Decisions(FakeClock(), pending=lambda pods: {pod: None for pod in pods if pod in waiting})
+    decisions.record(_decision("a"), frozenset({"u1", "u2", "of somebody else", "never there"}))
+    waiting.remove("u2")  # bound meanwhile
+    assert decisions.take_choice("a") == Choice(frozenset({"u1"}), "cheapest")
+
+
+def test_a_choice_holds_no_more_than_an_increment_can() -> None:
+    decisions = Decisions(FakeClock())
+    decisions.record(_decision("a"), frozenset({"x" * (LONGEST_KEY + 1), "x" * LONGEST_KEY}))
+    assert decisions.take_choice("a") == Choice(frozenset({"x" * LONGEST_KEY}), "cheapest")
+    decisions.record(_decision("a"), frozenset(map(str, range(MOST_PODS + 5))))
+    choice = decisions.take_choice("a")
+    assert choice is not None
+    assert len(choice.pods) == MOST_PODS
+
+
 def test_the_ring_keeps_the_latest_oldest_first() -> None:
     decisions = Decisions(FakeClock(), kept=3)
     for number in range(5):
         decisions.record(_decision("a", number), frozenset())
     assert [d.at_seconds for d in decisions.latest()] == [2.0, 3.0, 4.0]
+
+
+def test_the_ring_keeps_fewer_decisions_of_many_options() -> None:
+    decisions = Decisions(FakeClock())
+    many = replace(_decision("a"), options=(ConsideredOption("a", 1, 3),) * (KEPT_OPTIONS // 4))
+    for number in range(9):
+        decisions.record(replace(many, at_seconds=float(number)))
+    assert [d.at_seconds for d in decisions.latest()] == [5.0, 6.0, 7.0, 8.0]
+    decisions.record(replace(many, options=many.options * 5))
+    decisions.record(_decision("a", 10))
+    assert [d.at_seconds for d in decisions.latest()] == [10.0]
+    decisions.record(_decision("a", 11))
+    assert [d.at_seconds for d in decisions.latest()] == [10.0, 11.0]
 
 
 def test_each_decision_is_one_line_of_json(caplog: pytest.LogCaptureFixture) -> None:

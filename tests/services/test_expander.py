@@ -14,6 +14,7 @@ import pytest
 
 from cagrpc.fleet.model import Increment, Origin
 from cagrpc.services.expander import Timing
+from cagrpc.services.gangs import OfferedGangs
 from cagrpc.services.ranking import by_counts
 from cagrpc.services.status import Call
 from cagrpc.wire.consumption import CLASS_KEYS, CONSUME_KEYS
@@ -157,7 +158,7 @@ def test_by_counts_a_pod_that_consumes_a_request_is_none() -> None:
     mixed = [*(pod(f"c{index}", **_CONSUMES) for index in range(3)), _PODS[0]]
     options = decode(asking(option("dear", 2, mixed)).SerializeToString(), lambda: False).options
     with House(_world()) as house:
-        (ranked,) = by_counts(options, house.fleet.snapshot)
+        (ranked,) = by_counts(OfferedGangs(options).offers, house.fleet.snapshot)
     assert ranked.reason == "weight 50: 0.8 $/h for each of 1 pods"
 
 
@@ -273,7 +274,7 @@ def test_without_time_to_decode_pods_in_flight_are_known_all_the_same() -> None:
         assert "no time to decode" in house.decisions.latest()[-1].reason
         choice = house.decisions.take_choice("cheap")
         assert choice is not None
-        assert choice.pods == {f"uid-{i}" for i in range(4)}
+        assert choice.pods == {"uid-2", "uid-3"}  # the others are in flight already
 
 
 def test_one_strange_pod_leaves_the_objective_to_the_others_and_is_in_flight_like_them() -> None:

@@ -1,9 +1,10 @@
-"""BestOptions and gangs: an option that would serve a part of one is left out, with the reason."""
+"""BestOptions and gangs: an option that would serve a part of one is not taken for it, with the reason; a gang decides
+over its own pods alone."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from cagrpc.wire.gangs import GangCount, GangMembership, divide
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.pods import Pod
 from solver.model import PodSpec
+from solver.rank import rank
 from tests.fleet.support import World, group
 from tests.services.support import House, asking, chosen, option, pod
 
@@ -172,8 +174,9 @@ def test_where_the_planner_drives_every_answer_is_a_veto_without_looking(caplog:
 
 
 def _ranked(options: Sequence[Option], open_: Sequence[Option], **known: Any) -> list[tuple[str | None, int]]:
-    waiting = OfferedGangs(options, **known).ranked(options, open_)
-    pod_sets = problem(options, waiting, FleetSnapshot(0, {}, (), {}), 0.0)[0].pod_sets
+    gangs = OfferedGangs(options, **known)
+    demand = gangs.demand([offer for offer in gangs.offers if offer.option in open_])
+    pod_sets = problem(options, demand, (), FleetSnapshot(0, {}, (), {}), 0.0)[0].pod_sets
     return [(pod_set.gang, pod_set.count) for pod_set in pod_sets]
 
 
@@ -200,28 +203,108 @@ def test_the_planner_ranks_the_minimum_as_a_gang_and_the_others_as_ordinary_pods
     st.lists(st.sets(st.integers(0, 5), min_size=1), min_size=1, max_size=4),
     st.none() | st.integers(1, 8),
     st.sets(st.integers(0, 5)),
+    st.lists(st.booleans(), min_size=4, max_size=4),
 )
-def test_an_open_option_serves_nothing_of_a_gang_or_all_that_must_be_served(
-    shares: list[set[int]], minimum: int | None, in_flight: set[int]
+def test_an_option_is_for_nothing_of_a_gang_or_all_that_must_be_served_and_others_keep_it_open(
+    shares: list[set[int]], minimum: int | None, in_flight: set[int], with_another: list[bool]
 ) -> None:
-    pods = _pods(6, minimum)
+    pods, another = _pods(6, minimum), Pod("x", "ns/x", PodSpec())
     flying = {str(index) for index in in_flight}
-    options = [Option(str(i), 1, pods=tuple(pods[j] for j in sorted(share))) for i, share in enumerate(shares)]
+    options = [
+        Option(str(i), 1, pods=(*(pods[j] for j in sorted(share)), *[another][: with_another[i]]))
+        for i, share in enumerate(shares)
+    ]
     offered: set[int] = set().union(*shares)
     rule = divide([(j, 1) for j in offered - in_flight], min_count=minimum, bound=len(offered & in_flight))
     needed = len(rule.whole)
     gangs = OfferedGangs(options, flying)
     open_ = []
-    for option_, share in zip(options, shares, strict=True):
+    for offer, share in zip(gangs.offers, shares, strict=True):
         left = share - in_flight
-        why = gangs.why_left_out(option_)
-        assert bool(why) is bool(left and (rule.missing or len(left) < needed))
-        assert ("needs drive: plan" in why) <= all(len(each - in_flight) < needed for each in shares)
-        if not why:
-            open_.append(option_)
-    planned, counts = problem(options, gangs.ranked(options, open_), FleetSnapshot(0, {}, (), {}), 0.0)
-    for option_, count in zip(options, counts, strict=True):
-        if option_ in open_:
-            for index, pod_set in enumerate(planned.pod_sets):
-                assert pod_set.gang is None or count[index] in (0, pod_set.count)
-    assert sum(pod_set.count for pod_set in planned.pod_sets) == (0 if rule.missing else len(offered - in_flight))
+        broken = bool(left and (rule.missing or len(left) < needed))
+        assert bool(offer.uncounted) is broken
+        assert offer.wanted == {str(j) for j in left if not broken} | ({"x"} if another in offer.option.pods else set())
+        assert bool(offer.why_left_out) is (broken and another not in offer.option.pods)
+        assert ("needs drive: plan" in offer.uncounted) <= all(len(each - in_flight) < needed for each in shares)
+        if not offer.why_left_out:
+            open_.append(offer)
+    wanted = [offer.wanted for offer in open_]
+    planned, counts = problem(options, gangs.demand(open_), wanted, FleetSnapshot(0, {}, (), {}), 0.0)
+    for count in counts:
+        for index, pod_set in enumerate(planned.pod_sets):
+            assert pod_set.gang is None or count[index] in (0, pod_set.count)
+    others = len({"x"} if any(another in each.pods for each in options) else ())
+    demanded = 0 if rule.missing else len(offered - in_flight)
+    assert sum(pod_set.count for pod_set in planned.pod_sets) == demanded + others
+
+
+_FOREVER = "2147483647"
+
+
+def test_a_gang_that_never_completes_vetoes_nobody() -> None:
+    never = [_member(f"never-{index}", gang="never", minimum=_FOREVER) for index in range(3)]
+    with House(_world()) as house:
+        request = asking(*(option(name, 1, [*never, pod("x")]) for name in "abc"))
+        assert chosen(house.advice.ok("BestOptions", request)) == "a"
+        (decision,) = house.decisions.latest()
+        assert [each.left_out for each in decision.options] == ["", "", ""]
+        assert decision.ranked_by == "objective"
+        assert "for 1 pods" in decision.options[0].reason
+        assert "gang podgroup.scheduling.x-k8s.io ns/never is not complete" in decision.options[0].reason
+        choice = house.decisions.take_choice("a")
+        assert choice is not None
+        assert choice.pods == {"uid-x"}  # the increase is not journalled as if it served the gang
+
+
+def test_an_option_for_others_is_not_taken_for_its_part_of_a_gang() -> None:
+    gang = [_member(str(index)) for index in range(4)]
+    with House(_world()) as house:
+        request = asking(option("a", 1, [*gang[:3], pod("x")]), option("b", 1, gang[3:]))
+        assert chosen(house.advice.ok("BestOptions", request)) == "a"
+        (first, second) = house.decisions.latest()[-1].options
+        assert "for 1 pods" in first.reason
+        assert f"it also serves 3 pods of gang {_NAME}, of which 4 must be served together" in first.reason
+        assert second.left_out
+        choice = house.decisions.take_choice("a")
+        assert choice is not None
+        assert choice.pods == {"uid-x"}
+
+
+def _too_slow(*_: Any) -> Any:
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("ranked_by", ["objective", "counts"])
+def test_of_options_for_the_same_pods_the_one_with_nodes_for_fewer_others_is_taken(ranked_by: str) -> None:
+    never = [_member(f"never-{index}", gang="never", minimum=_FOREVER) for index in range(9)]
+    world = World(groups=[group("a", price=0.2), group("b", price=0.2)])
+    options = [option("a", 4, [*never, pod("x")]), option("b", 2, [*never[:3], pod("x")])]
+    with House(world, rank=_too_slow if ranked_by == "counts" else rank) as house:
+        assert chosen(house.advice.ok("BestOptions", asking(*options))) == "b"
+        assert house.decisions.latest()[-1].ranked_by == ranked_by
+
+
+_CLAIMS = st.builds(
+    _member,
+    st.sampled_from("pqrs"),
+    gang=st.sampled_from(["g", "h"]),
+    minimum=st.sampled_from(["", "1", "3", "0", "x", _FOREVER]),
+    created=st.integers(0, 9),
+)
+
+
+@pytest.fixture(name="asked", scope="module")
+def _asked() -> Iterator[House]:
+    with House(_world()) as house:
+        yield house
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.lists(_CLAIMS, max_size=5), min_size=3, max_size=3))
+def test_whatever_pods_say_of_gangs_others_are_served(asked: House, claims: list[list[bytes]]) -> None:
+    """Whoever may create pods in one namespace sends any of these; a pod of another namespace fits where it did."""
+    request = asking(
+        *(option(name, 1, [*of, pod("x", namespace="other")]) for name, of in zip("abc", claims, strict=True))
+    )
+    assert chosen(asked.advice.ok("BestOptions", request)) is not None
+    assert _left_out(asked) == ["", "", ""]

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
+import cagrpc.services.http
+from cagrpc.cli.explain import get_json, get_list
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Increment, request_key
@@ -16,6 +22,7 @@ from cagrpc.kube.heartbeat import Heartbeat
 from cagrpc.services.decisions import ConsideredOption, Decision, Decisions
 from cagrpc.services.http import HttpServer, Site
 from cagrpc.services.metrics import Metrics
+from cagrpc.services.pages import LARGEST_PAGE_BYTES
 from tests.fleet.support import FakeClock, World, group
 
 _SLACK = {"target": "web", "wanted": 5, "held": 3, "pushed_out": 1, "left_over": 2, "cost_usd_per_hour": 0.25}
@@ -39,7 +46,7 @@ class _Simulation:
 
 
 class _Web:
-    def __init__(self, *, simulation: _Simulation | None) -> None:
+    def __init__(self, *, simulation: _Simulation | None, slack: Mapping[str, Any] | None = None) -> None:
         self.fleet: Fleet = World(groups=[group("a")]).fleet()
         self.simulation = simulation
         clock = FakeClock()
@@ -61,6 +68,7 @@ class _Web:
             lambda: self.why_not,
             lambda: simulation,
             stuck=lambda: self.stuck,
+            slack=lambda: slack or {},
         )
         self.server = HttpServer("127.0.0.1", 0, site)
         self.server.start()
@@ -226,3 +234,105 @@ def test_a_port_that_is_taken_is_refused(web: _Web) -> None:
     site = Site(lambda: web.fleet.snapshot, web.decisions, web.metrics, lambda: "")
     with pytest.raises(Unavailable, match=r"cannot listen on 127\.0\.0\.1:"):
         HttpServer("127.0.0.1", web.server.port, site)
+
+
+def _full(web: _Web) -> None:
+    """As many decisions of as many options as are kept, none of them short."""
+    option = ConsideredOption("a", 2, 5, ("ns/" + "x" * 250,) * 3, (0.0, 0.2), 0.2, "cheapest", "y" * 500)
+    for number in range(20):
+        web.decisions.record(Decision(float(number), (option,) * 500, "a", "cheapest" * 1000, "objective", 0.1))
+
+
+def test_a_list_comes_by_pages_the_newest_first(web: _Web) -> None:
+    _full(web)
+    connection = http.client.HTTPConnection("127.0.0.1", web.server.port, timeout=5)
+    connection.request("GET", "/decisions")
+    answer = connection.getresponse()
+    body = answer.read()
+    assert len(body) < LARGEST_PAGE_BYTES + 3
+    newest = json.loads(body)
+    assert [each["at_seconds"] for each in newest] == [float(n) for n in range(20 - len(newest), 20)]
+    assert answer.headers["Link"] == f'</decisions?continue={len(newest)}>; rel="next"'
+    connection.close()
+    address = f"127.0.0.1:{web.server.port}"
+    assert [each["at_seconds"] for each in get_list(address, "/decisions")] == [float(n) for n in range(20)]
+    assert [each["at_seconds"] for each in get_json(address, "/decisions?limit=1")] == [19.0]
+    assert web.ask("/decisions?limit=none")[::2] == (400, "limit is 'none'; it must be a whole number of 1 or more\n")
+
+
+def test_the_slack_is_cut_where_it_is_long() -> None:
+    web = _Web(simulation=None, slack={"carrier": "", "shapes": [{"name": "x" * 1000}] * 9000})
+    slack = json.loads(web.ask("/slack")[2])
+    assert len(slack["shapes"]) + slack["left_out"]["shapes"] == 9000
+    assert len(slack["shapes"]) > 3000
+    web.close()
+
+
+@contextmanager
+def _open(web: _Web, count: int) -> Iterator[list[socket.socket]]:
+    """Connections on which nothing is said."""
+    with ExitStack() as stack:
+        address = ("127.0.0.1", web.server.port)
+        yield [stack.enter_context(socket.create_connection(address, timeout=5)) for _ in range(count)]
+
+
+def _threads() -> int:
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+def test_connections_that_are_kept_open_are_few_and_keep_nobody_out(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cagrpc.services.http, "_MOST_CONNECTIONS", 4)
+    with _open(web, 12) as silent:
+        assert silent[0].recv(1) == b""  # the oldest went first
+        assert web.ask("/healthz")[0] == 200
+        for each in silent[1:9]:
+            assert each.recv(1) == b""
+        assert _threads() <= 4
+        silent[-1].sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert silent[-1].recv(12) == b"HTTP/1.0 200"
+
+
+def test_a_client_that_says_little_at_a_time_is_ended(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cagrpc.services.http, "_LONGEST_SECONDS", 0.2)
+    with _open(web, 1) as (slow,):
+        slow.settimeout(0.02)
+        for _ in range(500):
+            try:
+                slow.sendall(b"G")
+                assert slow.recv(1) == b""
+            except TimeoutError:
+                continue
+            except OSError:  # it is closed, and does not take any more
+                pass
+            return
+        pytest.fail("it was listened to all the time")
+
+
+@pytest.mark.parametrize(
+    "headers", [[f"X-{number}: {'x' * 1000}" for number in range(90)], [f"X: {'x' * 60_000}"]], ids=["many", "long"]
+)
+def test_headers_are_no_longer_than_there_is_reason_for(web: _Web, headers: list[str]) -> None:
+    with _open(web, 1) as (sender,):
+        sender.sendall(b"GET /healthz HTTP/1.0\r\n" + "\r\n".join(headers).encode()[:33_000])
+        assert sender.recv(12) == b"HTTP/1.0 431"
+
+
+def test_few_pages_are_made_at_once_and_probes_do_not_wait_for_them(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cagrpc.services.http, "_TURN_SECONDS", 0.05)
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    def slow() -> bytes:
+        entered.release()
+        assert leave.wait(30)
+        return b""
+
+    monkeypatch.setattr(web.metrics, "text", slow)
+    with ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(web.ask, "/metrics") for _ in range(2)]
+        assert all(entered.acquire(timeout=5) for _ in range(2))
+        assert web.ask("/decisions")[::2] == (503, "2 pages are being made, which is the most; try again\n")
+        assert web.ask("/healthz")[0] == 200
+        assert web.ask("/readyz")[0] == 200
+        leave.set()
+        assert [each.result()[0] for each in made] == [200, 200]
+    assert web.ask("/decisions")[0] == 200

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
 from typing import Any
 
 import grpc
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -22,6 +16,7 @@ from cagrpc.services import expander, provider, standard
 from cagrpc.services.servers import RpcServer, Tls
 from cagrpc.services.standard import MOST_STREAMS
 from cagrpc.services.status import Call, Method
+from tests.services.certificates import Authority
 from tests.services.support import PATHS
 
 
@@ -34,38 +29,7 @@ _EXPANDER: dict[str, Method] = {"BestOptions": _answer}
 _PROVIDER: dict[str, Method] = {name: _answer for name in PATHS if name != "BestOptions"}
 
 
-class _Authority:
-    def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
-        self.certificate = self._sign(self._name, self._key.public_key(), authority=True)
-
-    def issue(self, name: str) -> tuple[bytes, bytes]:
-        """Certificate and key, as PEM, for 127.0.0.1."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        pem = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        return self._sign(subject, key.public_key(), authority=False), pem
-
-    def _sign(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, authority: bool) -> bytes:
-        now = datetime.now(UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
-        )
-        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-
-_AUTHORITY, _STRANGER = _Authority(), _Authority()
+_AUTHORITY, _STRANGER = Authority(), Authority()
 _CERTIFICATE, _KEY = _AUTHORITY.issue("server")
 
 
@@ -77,7 +41,7 @@ def _refresh(channel: grpc.Channel, method: str = "Refresh") -> str:
     return "OK"
 
 
-def _credentials(authority: _Authority | None) -> grpc.ChannelCredentials:
+def _credentials(authority: Authority | None) -> grpc.ChannelCredentials:
     certificate, key = authority.issue("client") if authority else (None, None)
     return grpc.ssl_channel_credentials(_AUTHORITY.certificate, key, certificate)
 
@@ -91,7 +55,7 @@ def _credentials(authority: _Authority | None) -> grpc.ChannelCredentials:
     ],
 )
 def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
-    client: _Authority | None, code: str
+    client: Authority | None, code: str
 ) -> None:
     tls = Tls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate)
     server = RpcServer(provider.SERVICE, _PROVIDER, "127.0.0.1:0", tls=tls)
