@@ -9,14 +9,16 @@ STATE_DIR ?= .cagrpc
 RECORDING ?= three-deployments
 PYTEST_ARGS ?= --numprocesses auto
 BENCH_ARGS ?=
+FUZZ_SECONDS ?= 600
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PROTOS := $(VENV)/.stamp-protos
 RUNTIME := $(VENV)/.stamp-runtime
 DEVELOPMENT := $(VENV)/.stamp-development
+FUZZING := $(VENV)/.stamp-fuzzing
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test lint format bench lock sbom audit digests clean
+.PHONY: help venv run test fuzz lint format bench lock sbom audit digests clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -28,6 +30,9 @@ run: venv ## serve the embedded configuration and replay a recorded conversation
 
 test: lint ## lint, then the tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+fuzz: $(FUZZING) $(PROTOS) ## ten minutes (FUZZ_SECONDS=600) of coverage-guided fuzzing of every decoder
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m tests.decoders.fuzz
 
 lint: $(DEVELOPMENT) $(PROTOS) ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .
@@ -53,13 +58,14 @@ LOCK := CUSTOM_COMPILE_COMMAND='make lock' env -u PIP_FIND_LINKS -u PIP_INDEX_UR
 lock: $(DEVELOPMENT) ## make the lock files anew from pyproject.toml
 	$(LOCK) --output-file requirements.lock pyproject.toml
 	$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	$(LOCK) --extra fuzz --constraint requirements-dev.lock --output-file requirements-fuzz.lock pyproject.toml
 
 sbom: $(DEVELOPMENT) ## what requirements.lock installs, with licences, as CycloneDX in build/sbom.json; fails on a licence not allowed
 	$(BIN)/python tools/sbom.py
 
 # A project that cannot be looked up fails as well (--strict): without the network nothing is ever found. Hashes are pip's to check.
 audit: $(DEVELOPMENT) ## known vulnerabilities of what the lock files pin; asks osv.dev, so it is for releases and not for `make test`
-	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements.lock -r requirements-dev.lock
+	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements.lock -r requirements-dev.lock -r requirements-fuzz.lock
 
 digests: $(RUNTIME) ## pin images by their newest digests (IMAGE=registry/cagrpc:TAG: the pushed one too); needs docker buildx
 	$(BIN)/python tools/digests.py $(IMAGE)
@@ -82,6 +88,10 @@ $(RUNTIME): requirements.lock pyproject.toml setup.py | $(BIN)/python
 
 $(DEVELOPMENT): requirements-dev.lock | $(RUNTIME)
 	$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(FUZZING): requirements-fuzz.lock | $(DEVELOPMENT)
+	$(PIP) --require-hashes -r requirements-fuzz.lock
 	@touch $@
 
 $(PROTOS): $(wildcard protos/*.proto) tools/build_protos.py | $(RUNTIME)

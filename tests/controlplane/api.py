@@ -62,7 +62,7 @@ class Api:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | bytes | None = None,
         *,
         kind: str = "application/json",
         query: Mapping[str, str] | None = None,
@@ -82,7 +82,7 @@ class Api:
     ) -> urllib3.BaseHTTPResponse:
         """With its headers."""
         url = f"{self._server}{path}?{urlencode(query)}" if query else self._server + path
-        content = None if body is None else json.dumps(body).encode()
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {**self._headers, "Content-Type": kind}
         answer = self._pool.request(method, url, body=content, headers=headers)
         if answer.status >= 400:

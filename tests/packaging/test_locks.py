@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LOCKS = ("requirements.lock", "requirements-dev.lock")
+LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-fuzz.lock")
 
 
 def pins(name: str) -> dict[str, str]:
@@ -42,6 +42,7 @@ def test_they_satisfy_pyproject() -> None:
     needed = {
         "requirements.lock": [*project["dependencies"], *document["build-system"]["requires"]],
         "requirements-dev.lock": [*project["dependencies"], *project["optional-dependencies"]["dev"]],
+        "requirements-fuzz.lock": [*project["dependencies"], *project["optional-dependencies"]["fuzz"]],
     }
     for name, requirements in needed.items():
         pinned = pins(name)
@@ -51,6 +52,7 @@ def test_they_satisfy_pyproject() -> None:
             assert requirement.specifier.contains(version), f"{name} pins {version}, not {requirement}; make lock"
 
 
-def test_the_development_lock_has_the_same_versions() -> None:
-    runtime, development = (pins(name) for name in LOCKS)
-    assert {name: development.get(name) for name in runtime} == runtime
+def test_the_other_locks_have_the_same_versions() -> None:
+    runtime, *others = (pins(name) for name in LOCKS)
+    for other in others:
+        assert {name: other.get(name) for name in runtime} == runtime

@@ -42,7 +42,7 @@ def test_a_missing_venv_module_names_the_package(tmp_path: Path) -> None:
 def test_without_a_target_it_lists_them(tmp_path: Path) -> None:
     done = make(tmp_path)
     assert done.returncode == 0
-    for target in ("venv", "run", "test", "lint", "bench", "sbom", "audit", "digests", "clean"):
+    for target in ("venv", "run", "test", "fuzz", "lint", "bench", "sbom", "audit", "digests", "clean"):
         assert f"make {target} " in done.stdout
 
 

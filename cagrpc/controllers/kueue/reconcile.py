@@ -245,7 +245,7 @@ def _progress(own: OwnRequest, config: RequestConfig) -> str:
 
 
 def _written(workload: Workload, check: str) -> Mapping[str, Any]:
-    return next(each for each in workload.checks if each.get("name") == check)
+    return next(each for each in workload.checks if str(each.get("name")) == check)
 
 
 def _fits(template: OwnTemplate, creations: Collection[Creation]) -> bool:

@@ -158,6 +158,7 @@ def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
     pod_sets = wire.pod_sets(spec, problems)
     parameters = strings(spec, "parameters", "spec", problems)
     status = mapping(document, "status", "", [])  # what cannot be read there is no mistake of who asks
+    conditions = members(status, "conditions", "status", [])
     found = ProvisioningRequest(
         uid=str(metadata.get("uid") or ""),
         namespace=str(metadata.get("namespace") or ""),
@@ -169,7 +170,7 @@ def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
         resource_version=str(metadata.get("resourceVersion") or ""),
         generation=whole(metadata, "generation", "metadata", [], 1, LARGEST, default=1),
         conditions={each.type: Condition(*each) for each in wire.conditions(status)},
-        others=tuple(each for each, _ in members(status, "conditions", "status", []) if each.get("type") not in OURS),
+        others=tuple(each for each, _ in conditions if str(each.get("type")) not in OURS),
         details=strings(status, "provisioningClassDetails", "status", []),
         deleting=bool(metadata.get("deletionTimestamp")),
         problems=tuple(problems),
