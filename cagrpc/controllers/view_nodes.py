@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from cagrpc.controllers.state import ClusterNode
 from cagrpc.controllers.view_classes import PodClass
 from cagrpc.controllers.view_objects import SeenNode, Stage
-from cagrpc.wire.nodes import left
+from cagrpc.wire.nodes import NodeFacts, left
 from cagrpc.wire.seen import Seen
 from cagrpc.wire.selectors import Sight
+from solver.eligibility import why_not_eligible
 from solver.model import PODS, Node, PodSpec, RunningPods
 
 
 class NodeUse:
     """A node's pods by class. It may be known before its Node is, and after."""
 
-    __slots__ = ("_made", "_made_with", "fixed", "movable", "name", "seen", "used")
+    __slots__ = ("_made", "_made_with", "daemons", "fixed", "movable", "name", "seen", "used")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -25,21 +27,21 @@ class NodeUse:
         self.used: dict[str, int] = {}
         self.movable: dict[PodClass, int] = {}
         self.fixed: dict[PodClass, int] = {}
+        self.daemons: dict[PodClass, int] = {}
+        """Still to be bound."""
         self._made: ClusterNode | None = None
         self._made_with: tuple[Seen, Sight] | None = None
 
     @property
     def unknown(self) -> bool:
-        return not (self.seen or self.movable or self.fixed)
+        return not (self.seen or self.movable or self.fixed or self.daemons)
 
     def add(self, of: PodClass, stage: Stage, pods: int) -> None:
         """So many pods more, or fewer."""
         self._made = None
-        used = self.used
-        for resource, asked in of.key.shape.requests.items():
-            used[resource] = used.get(resource, 0) + pods * asked
-        used[PODS] = used.get(PODS, 0) + pods
-        counts = self.movable if stage is Stage.MOVABLE else self.fixed
+        if stage is not Stage.DAEMON:
+            _use(self.used, of, pods)
+        counts = {Stage.MOVABLE: self.movable, Stage.DAEMON: self.daemons}.get(stage, self.fixed)
         counts[of] = counts.get(of, 0) + pods
         if not counts[of]:
             del counts[of]
@@ -55,8 +57,9 @@ class NodeUse:
             if before_by is by and before_sight is sight:
                 return self._made
         facts = seen.facts
+        used, daemons = self._with_daemons(facts)
         running: dict[PodSpec, int] = {}
-        for counts in (self.movable, self.fixed):
+        for counts in (self.movable, self.fixed, daemons):
             for of, count in counts.items():
                 spec = of.runs(by)
                 if spec is not None:
@@ -65,7 +68,7 @@ class NodeUse:
         self._made = ClusterNode(
             node=Node(
                 facts.name,
-                left(facts.allocatable, self.used),
+                left(facts.allocatable, used),
                 facts.labels,
                 facts.taints,
                 _as_pods(running),
@@ -79,6 +82,29 @@ class NodeUse:
             scale_down_disabled_by_us=seen.scale_down_disabled_by_us,
         )
         return self._made
+
+    def _with_daemons(self, facts: NodeFacts) -> tuple[dict[str, int], dict[PodClass, int]]:
+        """What is used once those that fit there have been bound, and how many of each these are. (A scheduler binds no
+        others, however large whoever may create one says that they are.)"""
+        if not self.daemons:
+            return self.used, self.daemons
+        used, bound = dict(self.used), Counter[PodClass]()
+        for of, count in self.daemons.items():
+            requests = {**of.key.shape.requests, PODS: 1}
+            if why_not_eligible(of.key.shape.spec, facts.labels, facts.taints, facts.name) is not None:
+                continue
+            for _ in range(count):
+                if any(used.get(name, 0) + asked > facts.allocatable.get(name, 0) for name, asked in requests.items()):
+                    break
+                _use(used, of, 1)
+                bound[of] += 1
+        return used, bound
+
+
+def _use(used: dict[str, int], of: PodClass, pods: int) -> None:
+    for resource, asked in of.key.shape.requests.items():
+        used[resource] = used.get(resource, 0) + pods * asked
+    used[PODS] = used.get(PODS, 0) + pods
 
 
 def _whole(counts: Mapping[PodClass, int], sight: Sight) -> tuple[RunningPods, ...]:

@@ -47,7 +47,9 @@ class Stage(Enum):
     MOVABLE = auto()
     """On a node, and to go elsewhere if the node goes."""
     FIXED = auto()
-    """On a node and of it: a DaemonSet's (also one that is still to be bound to its node), a mirror pod; or going."""
+    """On a node and of it: a DaemonSet's, a mirror pod; or going."""
+    DAEMON = auto()
+    """A DaemonSet's that is still to be bound to its node: it takes room there if there is enough."""
     SUCCEEDED = auto()
     """On no node any more. Its gang has been served with it."""
 
@@ -183,6 +185,8 @@ class PodReader:
             return Stage.SUCCEEDED if phase == "Succeeded" else None
         going = metadata.HasField("deletionTimestamp")
         if node:
+            if daemon and not spec.nodeName:
+                return None if going or spec.schedulingGates else Stage.DAEMON
             return Stage.FIXED if daemon or going or _MIRROR in metadata.annotations else Stage.MOVABLE
         scheduled_by_us = (spec.schedulerName or DEFAULT_SCHEDULER) in self._schedulers
         if going or daemon or not scheduled_by_us or spec.priority < EXPENDABLE_BELOW:

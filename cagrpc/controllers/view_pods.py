@@ -17,7 +17,7 @@ from cagrpc.controllers.view_nodes import Nodes, NodeUse
 from cagrpc.controllers.view_objects import SeenPod, Stage
 from cagrpc.controllers.view_slack import Counted, SlackTable
 
-_TAKING = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED)
+_TAKING = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED, Stage.DAEMON)
 """Whose requests are taken from a node."""
 
 

@@ -130,15 +130,34 @@ def test_a_nominated_pod_counts_for_its_gang() -> None:
     assert _gangs(fed) == [(GANG, ["b"])]
 
 
+def meant_for(name: str, cpu: str = "1", **more: Any) -> kubernetes_pb2.Pod:
+    """A DaemonSet's pod, or one that says so."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    uid = f"{cpu} {more}"
+    return pod(f"d-{name}", cpu, uid=uid + name, owner="DaemonSet", affinity={"nodeAffinity": required}, **more)
+
+
+@pytest.mark.parametrize(
+    "never_bound",
+    [{"cpu": "999999999"}, {"schedulingGates": [{"name": "example.com/gate"}]}, {"nodeSelector": {"of": "others"}}],
+    ids=str,
+)
+def test_a_daemons_pod_that_is_never_bound_takes_nothing(never_bound: dict[str, Any]) -> None:
+    """However large it says that it is: a node that it does not fit is no fuller for it."""
+    fed = Fed()
+    fed.nodes(node())
+    fed.put(pod("runs", "2", node="n1"), meant_for("n1", **never_bound), meant_for("n1", "3"))
+    assert fed.free() == {"cpu": 3000, PODS: 108}
+    fed.put(meant_for("n1", "4"))
+    assert fed.free() == {"cpu": 3000, PODS: 108}
+    fed.drop(meant_for("n1", "3"))
+    assert fed.free() == {"cpu": 2000, PODS: 108}
+
+
 def test_a_daemons_pod_takes_from_the_node_that_it_is_meant_for() -> None:
     fed = Fed()
     fed.nodes(node(), node("n2"))
-
-    def meant_for(name: str) -> kubernetes_pb2.Pod:
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        return pod(f"d-{name}", owner="DaemonSet", affinity={"nodeAffinity": required})
-
     fed.put(meant_for("n1"), meant_for("n2"))
     assert fed.free("n1") == fed.free("n2") == {"cpu": 7000, PODS: 109}
     assert fed.waiting() == {}

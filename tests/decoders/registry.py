@@ -73,6 +73,7 @@ def _view() -> Iterator[Decoder]:
     model = ClusterModel(
         gang_label=DEFAULT_GANG_LABEL,
         schedulers=_DEFAULT_SCHEDULER,
+        namespace="cagrpc",
         clock=lambda: 0.0,
         now=lambda: 1e9,
         slack=Exclusion(),
@@ -164,7 +165,7 @@ def _object(data: bytes) -> dict[str, Any]:
 
 
 def _of_pods() -> Iterator[Decoder]:
-    reader = PodReader(DEFAULT_GANG_LABEL, _DEFAULT_SCHEDULER)
+    reader = PodReader(DEFAULT_GANG_LABEL, _DEFAULT_SCHEDULER, "cagrpc")
     decoder = pods.PodDecoder(consuming=False)
     yield Decoder("a pod's placement", reader.read, _PODS)
     yield Decoder("a pod for pricing", decoder.decode, _PODS)

@@ -66,5 +66,5 @@ def test_a_bound_pod_is_on_its_node_whatever_else_it_says(chooser: random.Random
     found.status.phase = "Running"
     found.metadata.labels.clear()  # no pause pod
     found.metadata.annotations.pop("podType", None)
-    seen = PodReader("gang", {"default-scheduler"}).read(found.SerializeToString())
+    seen = PodReader("gang", {"default-scheduler"}, "cagrpc").read(found.SerializeToString())
     assert (seen.node, seen.stage) in (("n1", Stage.MOVABLE), ("n1", Stage.FIXED))

@@ -54,6 +54,7 @@ def test_the_audit_leaves_nothing_out(tmp_path: Path) -> None:
     assert [command[at + 1] for at, word in enumerate(command) if word == "-r"] == [
         "requirements.lock",
         "requirements-dev.lock",
+        "requirements-fuzz.lock",
     ]
 
 
