@@ -8,6 +8,7 @@ from typing import Any
 
 from solver.model import PODS
 from solver.quantities import amount
+from solver.validate_specs import MAX_AMOUNT
 
 Problems = list[str]
 """Sentences for people, each beginning with the path of what is wrong."""
@@ -126,7 +127,8 @@ def effective_requests(spec: Mapping[str, Any], path: str, problems: Problems) -
     The larger of what runs together in the end (containers and sidecars) and of each init container with the sidecars
     started before it; where the pod as a whole states a request, that one instead; plus overhead. A limit without a
     request is the request, as the API server defaults it. Source: component-helpers' `resource.PodRequests`, KEP-753
-    (sidecars), KEP-2837 (pod-level resources).
+    (sidecars), KEP-2837 (pod-level resources). What is more than planning can count, or any node have, is the most that
+    it can: one pod that no node takes must not be in the way of all others.
     """
     together: Amounts = {}
     for container, at in members(spec, "containers", path, problems):
@@ -147,7 +149,7 @@ def effective_requests(spec: Mapping[str, Any], path: str, problems: Problems) -
         together[resource] = asked
     _add(together, amounts(spec, "overhead", path, problems))
     together.pop(PODS, None)  # every pod takes one; the solver counts it
-    return tuple(sorted((resource, asked) for resource, asked in together.items() if asked))
+    return tuple(sorted((resource, min(asked, MAX_AMOUNT)) for resource, asked in together.items() if asked))
 
 
 def _requests(container: Mapping[str, Any], path: str, problems: Problems) -> Amounts:

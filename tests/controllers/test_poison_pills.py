@@ -23,7 +23,8 @@ from cagrpc.kube.envelopes import Identity
 from cagrpc.wire.gen import kubernetes_pb2
 from cagrpc.wire.kueue import Retries
 from cagrpc.wire.slack import MIRROR
-from solver.model import PODS
+from solver.model import PODS, Budget, NodeGroup, Problem
+from solver.solve import solve
 from tests.controllers.view_build import REPLICA_SETS, Fed, comparable, node, pod
 
 _DIGITS = "9" * 5_000
@@ -183,3 +184,13 @@ def _breaks(monkeypatch: pytest.MonkeyPatch, part: Any, step: str) -> None:
         return before(seen, *more)
 
     monkeypatch.setattr(part, step, broken)
+
+
+def test_no_pod_asks_for_more_than_planning_can_count() -> None:
+    """One that did was refused with the whole problem, by whoever plans without looking for such."""
+    fed = Fed()
+    fed.put(pod("huge", "9223372036854775807"), pod("small", "1"))
+    pod_sets = tuple(each.pod_set for each in fed.state().waiting)
+    group = NodeGroup("g", allocatable={"cpu": 4000, PODS: 110}, price_usd_per_hour=0.1, max_size=3)
+    plan = solve(Problem(pod_sets, (group,)), Budget(2.0))
+    assert [nodes.count for nodes in plan.nodes] == [1]

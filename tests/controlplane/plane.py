@@ -32,12 +32,13 @@ CONTROLLERS = (
     "pod-garbage-collector-controller",
     "podgroup-protection-controller",
     "replicaset-controller",
+    "resourcequota-controller",
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
     "statefulset-controller",
     "taint-eviction-controller",
 )
-"""Those that pods and nodes meet; volumes, Services, quotas and the cloud's are left out."""
+"""Those that pods and nodes meet; volumes, Services and the cloud's are left out."""
 
 GATES = "GenericWorkload=true,GangScheduling=true"
 """Alpha in 1.36: `spec.schedulingGroup` of pods, and PodGroup and Workload of scheduling.k8s.io/v1alpha2."""
