@@ -180,8 +180,13 @@ def test_with_an_instance_its_node_goes_and_its_pods_come_again_elsewhere(cluste
     lost = next(iter(before.values()))
     live.order(1)
     live.delete(lost)
-    wait_for(lambda: len(live.running()) == 2 and lost not in live.running().values(), "both run elsewhere")
-    assert {name for name, node in before.items() if node != lost} < set(live.running())
+    stayed = {name for name, node in before.items() if node != lost}
+
+    def elsewhere() -> bool:
+        running = live.running()
+        return len(running) == 2 and lost not in running.values() and stayed < set(running)
+
+    wait_for(elsewhere, "both run, the lost one elsewhere")
     wait_for(lambda: lost not in {node["metadata"]["name"] for node in cluster.nodes()}, "the node is gone")
     wait_for(lambda: sorted(live.leases()) == live.ready(), "nodes have Leases, and only those")
 
