@@ -8,7 +8,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +37,9 @@ from tests.services.support import Client, asking, option, pod
 GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
 
 
-def test_it_stops_while_the_backend_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server whose backend hangs in the middle of listing its instances."""
     monkeypatch.setattr("cagrpc.cli.leader.STOP_SECONDS", 0.1)
     written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
     anywhere = Address("127.0.0.1", 0)
@@ -53,42 +56,30 @@ def test_it_stops_while_the_backend_hangs(tmp_path: Path, monkeypatch: pytest.Mo
     try:
         server.start()
         assert entered.wait(20 * RECONCILE_SECONDS)
+        yield server
+    finally:
+        answer.set()
+        server.stop()
+
+
+def test_it_stops_while_the_backend_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hanging(tmp_path, monkeypatch) as server:
         began = time.monotonic()
         server.stop()
         assert time.monotonic() - began < 10
-    finally:
-        answer.set()
 
 
 def test_a_backend_that_hangs_for_long_is_told_by_the_probe_of_liveness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cagrpc.cli.leader.STOP_SECONDS", 0.1)
     monkeypatch.setattr("cagrpc.cli.leader.FLEET_PATIENCE_SECONDS", 0.0)
-    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
-    anywhere = Address("127.0.0.1", 0)
-    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
-    server = Server(replace(settings, state_directory=tmp_path / "state"))
-    entered, answer = threading.Event(), threading.Event()
-
-    def hang(_: SimulatedBackend) -> list[object]:
-        entered.set()
-        assert answer.wait(30)
-        return []
-
-    monkeypatch.setattr(SimulatedBackend, "list_instances", hang)
-    try:
-        server.start()
-        assert entered.wait(20 * RECONCILE_SECONDS)
+    with hanging(tmp_path, monkeypatch) as server:
         status, text = _get(server, "/healthz")
         assert status == 503
         assert text.startswith("a step of the fleet does not go on: in the middle of listing instances for")
         loops = json.loads(_get(server, "/status")[1])["loops"]
         assert loops["a step of the fleet"].startswith("in the middle of listing instances for")
         assert 'cagrpc_loop_seconds_since_step{loop="a step of the fleet"}' in _get(server, "/metrics")[1]
-    finally:
-        answer.set()
-        server.stop()
 
 
 def _get(server: Server, path: str) -> tuple[int, str]:
