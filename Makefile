@@ -32,7 +32,7 @@ test: lint ## lint, then the tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 fuzz: $(FUZZING) $(PROTOS) ## ten minutes (FUZZ_SECONDS=600) of coverage-guided fuzzing of every decoder
-	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m tests.decoders.fuzz
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m tests.api.decoders.fuzz
 
 lint: $(DEVELOPMENT) $(PROTOS) ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .
@@ -71,7 +71,7 @@ digests: $(RUNTIME) ## pin images by their newest digests (IMAGE=registry/cagrpc
 	$(BIN)/python tools/digests.py $(IMAGE)
 
 clean: ## remove the environment and everything made
-	rm -rf $(VENV) $(STATE_DIR) build dist *.egg-info cagrpc/wire/gen .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(STATE_DIR) build dist *.egg-info cagrpc/api/gen .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -83,7 +83,7 @@ $(BIN)/python:
 $(RUNTIME): requirements.lock pyproject.toml setup.py | $(BIN)/python
 	$(PIP) --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation --editable .
-	$(BIN)/python -c 'from solver.pricing import warm_up; warm_up()' # compiled once, kept beside the source
+	$(BIN)/python -c 'from solver.planning.warm_up import warm_up; warm_up()' # compiled once, kept beside the source
 	@touch $@
 
 $(DEVELOPMENT): requirements-dev.lock | $(RUNTIME)

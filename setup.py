@@ -26,7 +26,7 @@ def generate(output_root: Path) -> None:
 
 
 class BuildWithProtos(build_py):
-    """build_py, and cagrpc/wire/gen beside what it copies."""
+    """build_py, and cagrpc/api/gen beside what it copies."""
 
     def run(self) -> None:
         super().run()

@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cagrpc.api.autoscaler import expander as wire
 from cagrpc.fleet.model import FleetSnapshot, GroupState
 from cagrpc.services.decisions import Decisions
-from cagrpc.services.expander import Expander
-from cagrpc.services.status import Call
-from cagrpc.wire import expander as wire
-from solver.rank import rank
-from tests.recordings import conversation, node_groups
+from cagrpc.services.grpc.expander import Expander
+from cagrpc.services.grpc.status import Call
+from solver.planning.rank import rank
+from tests.support.recordings import conversation, node_groups
 
 RECORDING = "openb-1165-pods-best-options"
 

@@ -20,7 +20,7 @@ from bench.workloads import (
     with_tainted_gpus,
 )
 from solver import Problem
-from tests.recordings import node_groups
+from tests.support.recordings import node_groups
 
 
 class Section(StrEnum):

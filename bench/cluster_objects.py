@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from cagrpc.wire.gen import kubernetes_pb2
+from cagrpc.api.gen import kubernetes_pb2
 
 NODES = 5_000
 DAEMONS = 5

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from bench import cluster_objects as objects
-from cagrpc.wire.gen import api_pb2
+from cagrpc.api.gen import api_pb2
 
 PAGE = 500
 _pages: dict[str, list[bytes]] = {}

@@ -20,9 +20,9 @@ from itertools import count
 
 from kubernetes.client import Configuration
 
-from cagrpc.controllers.view import ClusterView
-from cagrpc.kube.access import Access
-from cagrpc.kube.client import Client
+from cagrpc.cluster.view.view import ClusterView
+from cagrpc.kube.client.access import Access
+from cagrpc.kube.client.client import Client
 
 RATE = 50.0
 MOST_MIB = 1024

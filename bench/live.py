@@ -34,18 +34,18 @@ from typing import Any
 
 from bench.table import machine, machine_line
 from bench.workloads import GPU, MIB, catalogue_groups, pod_sets, spec, with_tainted_gpus
-from cagrpc.controllers.settings import START_UP_TAINT
-from cagrpc.kube.envelopes import Identity
-from cagrpc.kube.reflector import Reflector, Resource
-from cagrpc.wire.gen import kubernetes_pb2
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.kube.client.envelopes import Identity
+from cagrpc.kube.informer.reflector import Reflector, Resource
 from solver import Budget, NodeGroup, Plan, PodSet, Problem, solve
-from solver.pricing import warm_up
-from solver.quantities import format_quantity
+from solver.model.quantities import format_quantity
+from solver.planning.warm_up import warm_up
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import clear_journal
 from tests.controlplane.live import Live, group
 from tests.controlplane.plane import ControlPlane, Scoring
-from tests.recordings import node_groups
+from tests.support.recordings import node_groups
 
 BEFORE = """
 Without nominations (plans realised by simulating the scheduler, until November 2026): openb-1000 at once 6 to 15 %

@@ -13,7 +13,7 @@ from typing import TypeVar
 from bench.baselines.first_fit import first_fit_decreasing
 from bench.cases import Case, Run
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
-from solver.pricing import warm_up
+from solver.planning.warm_up import warm_up
 
 WORKERS = 2
 """The cores that goals are set for."""

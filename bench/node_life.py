@@ -21,15 +21,15 @@ from datetime import datetime
 from pathlib import Path
 
 from bench.table import machine, machine_line
-from cagrpc.backends.simulated import SimulatedBackend
-from cagrpc.backends.simulated_behaviour import EVERYWHERE, Behaviour
-from cagrpc.controllers.node_life import NodeLife
-from cagrpc.controllers.node_life_leases import LEASES
-from cagrpc.controllers.node_life_pods import Stage
+from cagrpc.backends.simulated.backend import SimulatedBackend
+from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
+from cagrpc.backends.simulated.nodes.controller import NodeLife
+from cagrpc.backends.simulated.nodes.leases import LEASES
+from cagrpc.backends.simulated.nodes.pods import Stage
 from cagrpc.errors import NotFound
 from cagrpc.fleet.backend import Order
 from cagrpc.fleet.model import FleetSnapshot, GroupState
-from cagrpc.kube.client import Client
+from cagrpc.kube.client.client import Client
 from solver.model import NodeGroup
 from tests.controlplane.plane import ControlPlane
 

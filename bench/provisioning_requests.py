@@ -19,10 +19,10 @@ from bench.baselines.first_fit import first_fit_decreasing
 from bench.measure import WORKERS
 from bench.table import machine, machine_line
 from bench.workloads import MIB, catalogue_groups, openb, pod_sets, spec
-from cagrpc.controllers.requests.model import Candidate
-from cagrpc.controllers.requests.planning import Decisions, World, decide
+from cagrpc.controllers.provisioning.decision.planning import Decisions, World, decide
+from cagrpc.controllers.provisioning.model import Candidate
 from solver import Budget, NodeGroup, PodSet, Problem
-from solver.pricing import warm_up as compile_planner
+from solver.planning.warm_up import warm_up as compile_planner
 
 GROUPS = 700
 SETS = 32

@@ -28,7 +28,7 @@ from typing import Any
 from bench.provisioning_requests import MOST_PODS, SETS, small_requests, small_sets
 from bench.table import machine, machine_line
 from solver.model import PodSpec
-from solver.quantities import format_quantity
+from solver.model.quantities import format_quantity
 from tests.controlplane.cluster import Cluster, pod_spec
 from tests.controlplane.deployed import clear_journal, install_crds
 from tests.controlplane.live import Live

@@ -17,9 +17,9 @@ from statistics import median
 from typing import TypeVar
 
 from solver import HOSTNAME, Node, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement, RunningPods
-from solver.slack import wanted
-from solver.slack_model import Copies, NodeShape, Placement, PodCount, SlackShape, SlackTarget
-from solver.slack_placement import settle
+from solver.slack.amount import wanted
+from solver.slack.model import Copies, NodeShape, Placement, PodCount, SlackShape, SlackTarget
+from solver.slack.placement import settle
 
 NODES = 5_000
 PODS = 150_000

@@ -1,4 +1,4 @@
-"""The one tree of errors that callers of cagrpc may see. `cagrpc.services.status` maps it to gRPC codes, once;
+"""The one tree of errors that callers of cagrpc may see. `cagrpc.services.grpc.status` maps it to gRPC codes, once;
 `cagrpc.cli` maps it to exit codes. A message names the place, what was found and what would be right.
 
     CagrpcError
@@ -17,7 +17,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 
 
 class CagrpcError(Exception):
@@ -74,3 +75,10 @@ class Unavailable(CagrpcError):
 
 class NotImplementedByDesign(CagrpcError):
     """CA is to use its own defaults."""
+
+
+def did_you_mean(found: object, known: Iterable[str]) -> str:
+    """`; did you mean "..."?`, or nothing where no known word is near."""
+    others = [word for word in known if word != found]  # a field of another place may have the same name
+    near = difflib.get_close_matches(str(found), others, n=1, cutoff=0.7)
+    return f'; did you mean "{near[0]}"?' if near else ""

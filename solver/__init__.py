@@ -2,12 +2,15 @@
 
     from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
 
-No I/O, no gRPC, no Kubernetes: values in, values out. See `solver.model` for the vocabulary.
+No I/O, no gRPC, no Kubernetes: values in, values out. See `solver.model` for the vocabulary. What plans (OR-Tools,
+numba) is imported when it is first used (PEP 562), so that whoever needs only the vocabulary starts at once.
 """
 
-from solver.errors import PlanRejectedError, ProblemError
-from solver.explain import explain
-from solver.explain_model import Explanation
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from solver.model import (
     CPU,
     HOSTNAME,
@@ -48,7 +51,18 @@ from solver.model import (
     Unplaced,
     WhenUnsatisfiable,
 )
-from solver.solve import solve
+from solver.model.errors import PlanRejectedError, ProblemError
+
+if TYPE_CHECKING:
+    from solver.explanation.explain import explain
+    from solver.explanation.model import Explanation
+    from solver.planning.solve import solve
+
+_LAZY = {
+    "Explanation": "solver.explanation.model",
+    "explain": "solver.explanation.explain",
+    "solve": "solver.planning.solve",
+}
 
 __all__ = [
     "CPU",
@@ -95,3 +109,11 @@ __all__ = [
     "explain",
     "solve",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What is imported at its first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return value

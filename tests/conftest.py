@@ -17,7 +17,7 @@ from hypothesis import settings
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-pytest_plugins = ["tests.controlplane.plugin"]
+pytest_plugins = ["tests.support.serving", "tests.controlplane.plugin"]
 
 
 @pytest.fixture(autouse=True)

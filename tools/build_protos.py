@@ -1,4 +1,4 @@
-"""Generates cagrpc/wire/gen/ from protos/. Run by `make` and by the build (setup.py); the output is never committed."""
+"""Generates cagrpc/api/gen/ from protos/. Run by `make` and by the build (setup.py); the output is never committed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
-PACKAGE = "cagrpc/wire/gen"
+PACKAGE = "cagrpc/api/gen"
 
 
 def build(output_root: Path = ROOT) -> None:
-    """Write the generated package below `output_root`/cagrpc/wire/gen. Raises SystemExit where protoc refuses."""
+    """Write the generated package below `output_root`/cagrpc/api/gen. Raises SystemExit where protoc refuses."""
     sources = sorted(path.name for path in PROTOS.glob("*.proto"))
     target = output_root / PACKAGE
     target.mkdir(parents=True, exist_ok=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.eligibility import why_not_eligible
 from solver.model import PODS, Node, NodeGroup, PodSpec, Problem
-from solver.validate import validate
+from solver.model.eligibility import why_not_eligible
+from solver.model.validation import validate
 
 Ints = NDArray[np.int64]
 

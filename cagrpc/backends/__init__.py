@@ -1,0 +1,1 @@
+"""What makes machines; one folder for each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cagrpc.cli.certificates import ensure_certificates
+from cagrpc.server.certificates import ensure_certificates
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from cagrpc.cli.output import say, warn
 from cagrpc.config.check import check_files, schema_text
+from cagrpc.output import say, warn
 
 
 def run(options: argparse.Namespace) -> int:

@@ -13,11 +13,10 @@ from typing import Any
 from rich.console import Console
 
 from cagrpc.cli import explanations, provisioning
-from cagrpc.cli.output import console, print_json, table
 from cagrpc.cli.planning import plan_from_files, watched
 from cagrpc.config.load import parse_address
-from cagrpc.config.problems import did_you_mean
-from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.errors import InvalidInput, Unavailable, did_you_mean
+from cagrpc.output import console, print_json, table
 from solver import Budget, explain
 
 HTTP_SECONDS = 5.0

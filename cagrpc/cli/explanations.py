@@ -9,11 +9,21 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.cli.output import table
 from cagrpc.cli.plan import requests_of, sentence_of_cost
 from cagrpc.cli.planning import Planned
+from cagrpc.output import table
 from solver import Explanation
-from solver.explain import Alternative, Change, Constraint, Difference, Way, WhyGroup, WhyUnserved, advice, reason
+from solver.explanation.explain import (
+    Alternative,
+    Change,
+    Constraint,
+    Difference,
+    Way,
+    WhyGroup,
+    WhyUnserved,
+    advice,
+    reason,
+)
 
 _OTHERS = "pods of the same or a higher priority take the room"
 

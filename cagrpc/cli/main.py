@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cagrpc.cli.logs import LEVELS as LOG_LEVELS
-from cagrpc.cli.output import OutputError, writing
 from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
+from cagrpc.output import OutputError, writing
+from cagrpc.server.logs import LEVELS as LOG_LEVELS
 
 EXIT_OK = 0
 EXIT_FAILED = 1

@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.cli.output import console, print_json, table
 from cagrpc.cli.planning import Planned, plan_from_files
+from cagrpc.output import console, print_json, table
 from solver import PodClass
 from solver.model import Relaxed
-from solver.quantities import format_quantity
+from solver.model.quantities import format_quantity
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cagrpc.cli.output import console, warn
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.files import manifests
 from cagrpc.cli.previous import read_previous
 from cagrpc.config.load import load_provisioners
 from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
-from cagrpc.wire import manifests
-from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
+from cagrpc.output import console, warn
 from solver import Budget, NodeGroup, Plan, PlanRejectedError, Problem, ProblemError, solve
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cagrpc.api.core.resources import Problems, amounts, mapping, members, whole
+from cagrpc.api.files.documents import read_text
 from cagrpc.errors import InvalidConfiguration
-from cagrpc.wire.documents import read_text
-from cagrpc.wire.resources import Problems, amounts, mapping, members, whole
 from solver.model import (
     Certificate,
     Increment,

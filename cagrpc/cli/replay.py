@@ -15,12 +15,12 @@ from pathlib import Path
 import grpc
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from cagrpc.cli.certificates import TlsFiles, load
-from cagrpc.cli.conversation import Answer, Conversation, Replay, Send
-from cagrpc.cli.output import console, print_json
-from cagrpc.cli.recording import EXPANDER, PROVIDER, Call, read_recording
-from cagrpc.cli.replay_report import as_json, print_report
 from cagrpc.errors import Unavailable
+from cagrpc.output import console, print_json
+from cagrpc.replay.conversation import Answer, Conversation, Replay, Send
+from cagrpc.replay.recording import EXPANDER, PROVIDER, Call, read_recording
+from cagrpc.replay.report import as_json, print_report
+from cagrpc.server.certificates import TlsFiles, load
 
 CALL_SECONDS = 5.0
 """CA's fixed timeout of BestOptions, and its default for every call of the provider."""

@@ -19,17 +19,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cagrpc.cli import logs
-from cagrpc.cli.certificates import load
-from cagrpc.cli.output import console, warn
 from cagrpc.cli.planning import parse_seconds
-from cagrpc.cli.recorder import Recorder
-from cagrpc.cli.recording import Call, read_recording
 from cagrpc.cli.replay import Interrupted, replay_over_sockets
-from cagrpc.cli.replay_report import print_report
-from cagrpc.cli.server import Endpoints, Server, in_state_directory
 from cagrpc.config.load import Address, Settings, load_default_settings, load_settings, parse_address
 from cagrpc.errors import CagrpcError, InvalidInput
+from cagrpc.output import console, warn
+from cagrpc.replay.recorder import Recorder
+from cagrpc.replay.recording import Call, read_recording
+from cagrpc.replay.report import print_report
+from cagrpc.server import logs
+from cagrpc.server.certificates import load
+from cagrpc.server.server import Endpoints, Server, in_state_directory
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from cagrpc.cli.explain import get_json
-from cagrpc.cli.output import console, print_json, table
+from cagrpc.output import console, print_json, table
 
 _NUMBERS = ("wanted", "held", "pushed out", "left over")
 

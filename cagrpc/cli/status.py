@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from cagrpc.cli.explain import get_json, get_list
-from cagrpc.cli.output import console, print_json, table
+from cagrpc.output import console, print_json, table
 
 _FINISHED = ("done", "rolled-back")
 _ROUNDS = 5

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cagrpc.config.load import load_provisioners, load_settings
-from cagrpc.config.model import Configuration
-from cagrpc.config.recorded import read_recorded_groups
+from cagrpc.config.schema.document import Configuration
+from cagrpc.config.schema.recorded import read_recorded_groups
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from cagrpc.config import karpenter, model
-from cagrpc.config.kubernetes import amounts
-from cagrpc.config.recorded import read_recorded_groups
+from cagrpc.api.autoscaler.provider import AutoscalingOptions
+from cagrpc.config.schema import document, karpenter
+from cagrpc.config.schema.kubernetes import amounts
+from cagrpc.config.schema.recorded import read_recorded_groups
 from cagrpc.fleet.catalogue import (
     ARCH,
     CAPACITY_TYPE,
@@ -24,10 +25,9 @@ from cagrpc.fleet.catalogue import (
     Catalogue,
 )
 from cagrpc.fleet.provisioners import Provisioner, expand, group_of, limit_of, shared_stock
-from cagrpc.wire.provider import AutoscalingOptions
 from solver.model import Limit, NodeGroup, Resources
 
-Entry = model.ProvisionerForm | karpenter.NodePool | karpenter.ProvisionerV1Alpha5
+Entry = document.ProvisionerForm | karpenter.NodePool | karpenter.ProvisionerV1Alpha5
 """A provisioner as it was written."""
 
 
@@ -61,7 +61,7 @@ def expand_all(
     *,
     cluster_limits: Resources | None = None,
     gpu_label: str = "",
-    autoscaling: model.Autoscaling | None = None,
+    autoscaling: document.Autoscaling | None = None,
 ) -> Expanded:
     """Every provisioner's node groups, in order; ids that stand twice go to `problems`. Groups with NVIDIA GPUs get
     `gpu_label` where they do not carry it."""
@@ -101,12 +101,12 @@ class _Own:
 
     def __init__(self, written: Written, catalogue: Catalogue) -> None:
         self._written, self._catalogue = written, catalogue
-        self.autoscaling: model.Autoscaling | None = None
-        self.autoscaling_of: dict[str, model.Autoscaling] = {}
+        self.autoscaling: document.Autoscaling | None = None
+        self.autoscaling_of: dict[str, document.Autoscaling] = {}
 
     def provisioner(self) -> Provisioner:
         entry = self._written.entry
-        if not isinstance(entry, model.ProvisionerForm):
+        if not isinstance(entry, document.ProvisionerForm):
             return entry.provisioner()
         self.autoscaling = entry.autoscaling
         return Provisioner(
@@ -120,10 +120,10 @@ class _Own:
             node_groups=None if entry.node_groups is None else tuple(self._groups(entry.node_groups)),
         )
 
-    def _groups(self, entries: Sequence[model.NodeGroupEntry]) -> Iterable[NodeGroup]:
+    def _groups(self, entries: Sequence[document.NodeGroupEntry]) -> Iterable[NodeGroup]:
         directory = self._written.directory
         for entry in entries:
-            if isinstance(entry, model.NodeGroupFile):
+            if isinstance(entry, document.NodeGroupFile):
                 recorded = {each.group.id: each.group for each in read_recorded_groups(directory / entry.file)}
                 yield from (recorded[group_id] for group_id in entry.ids or recorded)
                 continue
@@ -131,7 +131,7 @@ class _Own:
                 self.autoscaling_of[entry.id] = entry.autoscaling
             yield self._group(entry)
 
-    def _group(self, form: model.NodeGroupForm) -> NodeGroup:
+    def _group(self, form: document.NodeGroupForm) -> NodeGroup:
         if form.allocatable is None:
             offering = form.offering(self._catalogue)
             group = group_of(form.id, offering)
@@ -150,7 +150,7 @@ class _Own:
         )
 
 
-def _shaped(form: model.NodeGroupForm) -> NodeGroup:
+def _shaped(form: document.NodeGroupForm) -> NodeGroup:
     """A group whose shape is given by hand."""
     labels = {
         ARCH: form.arch or "amd64",
@@ -177,7 +177,7 @@ def _with_gpu_label(group: NodeGroup, gpu_label: str) -> NodeGroup:
     return replace(group, labels={**group.labels, gpu_label: group.labels.get(GPU_NAME, "nvidia")})
 
 
-def _merged(*layers: model.Autoscaling | None) -> AutoscalingOptions:
+def _merged(*layers: document.Autoscaling | None) -> AutoscalingOptions:
     """Field by field, later layers before earlier ones."""
     merged: dict[str, float | bool] = {}
     for layer in layers:

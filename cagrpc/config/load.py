@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from cagrpc.config import cluster, karpenter, kubernetes, model, slack
+from cagrpc.api.autoscaler.provider import AutoscalingOptions
 from cagrpc.config.groups import Entry, Expanded, Written, expand_all
-from cagrpc.config.problems import did_you_mean, field_names, path, sentences, shown
+from cagrpc.config.problems import field_names, path, sentences, shown
+from cagrpc.config.schema import cluster, document, karpenter, kubernetes, slack
 from cagrpc.config.yaml_text import parse_documents, read_text
-from cagrpc.controllers.requests.model import Behaviour
 from cagrpc.controllers.settings import (
+    Behaviour,
     ClusterSettings,
     Drive,
     JournalKind,
@@ -30,10 +31,9 @@ from cagrpc.controllers.settings import (
     RetryMode,
 )
 from cagrpc.controllers.slack.model import SlackSettings
-from cagrpc.errors import InvalidConfiguration, InvalidInput
+from cagrpc.errors import InvalidConfiguration, InvalidInput, did_you_mean
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
-from cagrpc.fleet.shown import ShownGroups
-from cagrpc.wire.provider import AutoscalingOptions
+from cagrpc.fleet.visibility import ShownGroups
 from solver.model import Limit, NodeGroup
 
 _T = TypeVar("_T")
@@ -151,7 +151,7 @@ def load_provisioners(paths: Sequence[Path], catalogue: Catalogue) -> Expanded:
 
 
 def _settings(
-    written: model.Configuration,
+    written: document.Configuration,
     entries: Sequence[Written],
     catalogue: Catalogue,
     directory: Path,
@@ -235,7 +235,7 @@ def _planner(written: cluster.Planner) -> PlannerSettings:
     return PlannerSettings(**written.model_dump())
 
 
-def _requests(written: model.Configuration) -> RequestSettings | None:
+def _requests(written: document.Configuration) -> RequestSettings | None:
     section = written.provisioning_requests
     if written.kubernetes is None or not section.enabled:
         return None
@@ -247,7 +247,7 @@ def _requests(written: model.Configuration) -> RequestSettings | None:
     )
 
 
-def _kueue(written: model.Configuration) -> KueueSettings | None:
+def _kueue(written: document.Configuration) -> KueueSettings | None:
     section = written.kueue
     if written.kubernetes is None or not section.enabled:
         return None
@@ -267,7 +267,7 @@ def _address(text: str) -> Address:
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
-def _tls_files(tls: model.Tls, directory: Path, state: Path) -> TlsFiles | None:
+def _tls_files(tls: document.Tls, directory: Path, state: Path) -> TlsFiles | None:
     if tls.insecure:
         return None
     names = tuple(tls.client_names)
@@ -317,7 +317,7 @@ class _Reader:
                 entry = _ENTRY.validate_python(raw, context=_context(catalogue, directory))
             except ValidationError:
                 continue
-            if not isinstance(entry, model.ProvisionerFile | model.UnknownDocument):
+            if not isinstance(entry, document.ProvisionerFile | document.UnknownDocument):
                 entries.append(Written(path, entry, directory))
                 self.warn(path, entry)
         self.refuse_repeated_names()
@@ -342,7 +342,7 @@ class _Reader:
                 self.problems.append(f"{place}: names another file; give that one instead")
                 continue
             entry = self.validated(_ENTRY, raw, place, _context(catalogue, path.parent))
-            if entry is None or isinstance(entry, model.ProvisionerFile | model.UnknownDocument):
+            if entry is None or isinstance(entry, document.ProvisionerFile | document.UnknownDocument):
                 continue
             entries.append(Written(place, entry, path.parent))
             self.warn(place, entry)
@@ -370,19 +370,19 @@ class _Reader:
                 self.problems.append(f"{place}: the {what} {shown(name)} is taken by {before}; each needs its own")
 
     def warn(self, place: str, entry: Entry) -> None:
-        if not isinstance(entry, model.ProvisionerForm):
+        if not isinstance(entry, document.ProvisionerForm):
             self.warnings.extend(f"{place}.{warning}" for warning in entry.warnings())
 
 
 def _context(catalogue: Catalogue | None, directory: Path) -> dict[str, Any]:
-    return {model.CATALOGUE: catalogue, model.DIRECTORY: directory}
+    return {document.CATALOGUE: catalogue, document.DIRECTORY: directory}
 
 
-_CONFIGURATION: TypeAdapter[model.Configuration] = TypeAdapter(model.Configuration)
-_ENTRY: TypeAdapter[model.ProvisionerEntry] = TypeAdapter(model.ProvisionerEntry)
-_ADDRESS: TypeAdapter[str] = TypeAdapter(model.Address)
+_CONFIGURATION: TypeAdapter[document.Configuration] = TypeAdapter(document.Configuration)
+_ENTRY: TypeAdapter[document.ProvisionerEntry] = TypeAdapter(document.ProvisionerEntry)
+_ADDRESS: TypeAdapter[str] = TypeAdapter(document.Address)
 _VOCABULARY = field_names(
-    *(form for module in (kubernetes, karpenter, cluster, slack, model) for form in vars(module).values()
+    *(form for module in (kubernetes, karpenter, cluster, slack, document) for form in vars(module).values()
       if isinstance(form, type) and issubclass(form, kubernetes.Form)),
 )  # fmt: skip
 
@@ -390,12 +390,12 @@ _VOCABULARY = field_names(
 def _unlisted(documents: Iterable[Any], place: str) -> list[tuple[str, Any]]:
     """Documents with their paths; lists (`kind: List`, or a plain list of ours) are opened."""
     found: list[tuple[str, Any]] = []
-    for index, document in enumerate(documents):
+    for index, read in enumerate(documents):
         here = f"{place}[{index}]"
-        if isinstance(document, Mapping) and isinstance(document.get("items"), list):
-            found.extend((f"{here}.items[{i}]", item) for i, item in enumerate(document["items"]))
-        elif isinstance(document, list):
-            found.extend((f"{here}[{i}]", item) for i, item in enumerate(document))
+        if isinstance(read, Mapping) and isinstance(read.get("items"), list):
+            found.extend((f"{here}.items[{i}]", item) for i, item in enumerate(read["items"]))
+        elif isinstance(read, list):
+            found.extend((f"{here}[{i}]", item) for i, item in enumerate(read))
         else:
-            found.append((here, document))
+            found.append((here, read))
     return found

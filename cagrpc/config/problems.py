@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+from cagrpc.errors import did_you_mean
 
 _EXPECTED = {
     "string_type": "text; put it in quotes if it is meant as text",
@@ -71,13 +72,6 @@ def shown(value: Any) -> str:
     except (TypeError, ValueError, RecursionError):
         text = str(type(value).__name__)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def did_you_mean(found: object, known: Iterable[str]) -> str:
-    """`; did you mean "..."?`, or nothing where no known word is near."""
-    others = [word for word in known if word != found]  # a field of another place may have the same name
-    near = difflib.get_close_matches(str(found), others, n=1, cutoff=0.7)
-    return f'; did you mean "{near[0]}"?' if near else ""
 
 
 def field_names(*models: type[BaseModel]) -> frozenset[str]:

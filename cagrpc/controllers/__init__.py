@@ -1,0 +1,1 @@
+"""Controllers: each a folder, each with a `controller` module. None imports another's insides."""

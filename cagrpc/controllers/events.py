@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from cagrpc import errors
-from cagrpc.controllers.state import PodRef
+from cagrpc.cluster.state import PodRef
 
 log = logging.getLogger(__name__)
 

@@ -6,19 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from cagrpc.controllers.requests.model import Behaviour
-from cagrpc.wire.gangs import DEFAULT_GANG_LABEL
-
-START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
-"""On every new node until its increment is let go. CA knows the prefix: the node is not yet started."""
-
-PLACEMENT_FIELD_MANAGER = "cagrpc-placement"
-"""Who sets `status.nominatedNodeName` by the managed fields of a pod: so ours are told from the scheduler's."""
-
-SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-"""CA leaves a node alone while this annotation is `true` (upstream: core/scaledown/eligibility)."""
-SCALE_DOWN_DISABLED_BY_US = "cagrpc.io/scale-down-disabled"
-"""Marks the one above as ours; its value is the reason."""
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.cluster.markers import NAMESPACE
 
 
 class Drive(StrEnum):
@@ -28,6 +17,15 @@ class Drive(StrEnum):
     """The cluster-autoscaler, which asks the expander."""
     PLAN = "plan"
     """The planner loop; the expander vetoes."""
+
+
+class Behaviour(StrEnum):
+    """What is done for a request of a class."""
+
+    CHECK = "check-capacity"
+    """Whether there is room now."""
+    ATOMIC = "atomic-scale-up"
+    """Room is made for all of it, or for nothing."""
 
 
 class JournalKind(StrEnum):
@@ -53,7 +51,7 @@ class ClusterSettings:
     """None inside a cluster: its service account is used."""
     context: str = ""
     """Of the kubeconfig; empty for its current one."""
-    namespace: str = "cagrpc"
+    namespace: str = NAMESPACE
     """Where the Lease is."""
     journal: JournalKind = JournalKind.CLUSTER
     simulated_nodes: bool = True

@@ -1,0 +1,1 @@
+"""Node groups, instances and increments: whole or not at all. Knows no wire format and no cluster."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from cagrpc import errors
 from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Instance, InstanceState, Origin, Phase
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
-from cagrpc.fleet.view import View, used
+from cagrpc.fleet.snapshot import View, used
 from solver.model import Limit, NodeGroup
 
 

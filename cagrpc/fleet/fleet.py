@@ -20,18 +20,18 @@ from dataclasses import replace
 from functools import partial
 
 from cagrpc import errors
-from cagrpc.fleet import admission, increments, minimum
+from cagrpc.fleet import admission, lifecycle, minimum_size
 from cagrpc.fleet.backend import Backend, ReadyNodes
-from cagrpc.fleet.clock import SteadyClock
-from cagrpc.fleet.conversation import Conversation, Shared, Submit
-from cagrpc.fleet.errands import Errands, Waiter
 from cagrpc.fleet.groups import check, served, to_journal
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.ledger import Ledger
 from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Origin
+from cagrpc.fleet.observation import Cluster, Sight
+from cagrpc.fleet.orders import Errands, Waiter
 from cagrpc.fleet.records import Changes, IncrementRecord
-from cagrpc.fleet.sight import Cluster, Sight
-from cagrpc.fleet.view import Shown, View, snapshot, status, view
+from cagrpc.fleet.serial_backend import Conversation, Shared, Submit
+from cagrpc.fleet.snapshot import Shown, View, snapshot, status, view
+from cagrpc.runtime.clock import SteadyClock
 from solver.model import Limit, NodeGroup
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Fleet:
     of instances: with it one counts as come when its Node is Ready, too, and a whole increment stays ready, its nodes
     held, until `release`. With `autoscaler_may_grow` false (`drive: plan`) CA gets no more than minimum sizes. `clock`
     gives seconds since the epoch that only grow (`SteadyClock`); deadlines survive restarts as far as two processes'
-    clocks agree (`increments.taken_over`). `submit` runs what callers wait for only for a limited
+    clocks agree (`lifecycle.taken_over`). `submit` runs what callers wait for only for a limited
     time (the ordering of `apply`, the step of `refresh`), by default in a thread of its own. `beat` is told of
     each call of the backend, which only one thread makes at a time: that is a step's progress. Raises
     `errors.InvalidConfiguration` for groups or times that cannot be, `errors.Unavailable` when the journal is out of
@@ -96,7 +96,7 @@ class Fleet:
         self._autoscaler_may_grow = autoscaler_may_grow
         self._shown = shown or _show_all
         self._clock = clock
-        self._times = increments.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
+        self._times = lifecycle.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
         self._submit = submit
         self._sight: Sight | None = None
         self._backend_problem: str | None = None
@@ -105,7 +105,7 @@ class Fleet:
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
         self._ledger = Ledger(journal, clock)
         before = self._ledger.contents
-        news = increments.taken_over(before, clock(), self._times)
+        news = lifecycle.taken_over(before, clock(), self._times)
         self._ledger.commit(replace(news, groups=to_journal(groups, limits, before.groups).groups))
         self._served = served({group.id: group for group in groups}, limits, self._ledger.contents.groups)
         self._errands = Errands(
@@ -148,7 +148,7 @@ class Fleet:
             seconds = self._clock() - asked_at
             if seconds > answer_within_seconds:
                 late = f"the journal took {seconds:.3g} s, the answer was due after {answer_within_seconds:.3g} s"
-                self._ledger.commit(Changes(increments=(increments.withdrawn(record, late, self._clock()),)))
+                self._ledger.commit(Changes(increments=(lifecycle.withdrawn(record, late, self._clock()),)))
                 self._publish()
                 raise errors.DeadlineExpired(f"{late}; nothing was ordered")
             self._publish()
@@ -201,7 +201,7 @@ class Fleet:
         with self._ledger.changing(wait_seconds=_TURN_SECONDS):
             self._standing()
             record = self._known(increment_id)
-            changed = increments.released(record, self._clock())
+            changed = lifecycle.released(record, self._clock())
             if changed is not record:
                 self._ledger.commit(Changes(increments=(changed,)))
                 self._publish()
@@ -219,7 +219,7 @@ class Fleet:
                 return
             if record.increment.origin is Origin.AUTOSCALER:
                 raise errors.FailedPrecondition(f"increment {record.id} is the autoscaler's; only it can take it back")
-            changed = increments.withdrawn(record, message, self._clock())
+            changed = lifecycle.withdrawn(record, message, self._clock())
             if changed is not record:
                 self._ledger.commit(Changes(increments=(changed,)))
                 self._publish()
@@ -274,11 +274,11 @@ class Fleet:
             self._sight = sight
             try:
                 now = self._clock()
-                while changes := increments.advance(
+                while changes := lifecycle.advance(
                     self._ledger.contents, sight, self._served.configured, now, self._times
                 ):
                     self._ledger.commit(changes)
-                self._ledger.commit(increments.expired(self._ledger.contents, sight, now, self._times))
+                self._ledger.commit(lifecycle.expired(self._ledger.contents, sight, now, self._times))
                 seen = view(self._ledger.contents, sight, self._served.groups)
                 self._keep_minimum_sizes(seen.targets, now)
                 self._let_go_of_groups(seen, {machine.node_group for machine in listing})
@@ -314,7 +314,7 @@ class Fleet:
 
     def _keep_minimum_sizes(self, targets: Mapping[str, int], now: float) -> None:
         problems: dict[str, str] = {}
-        for increment in minimum.missing(self._served.configured, targets, self._ledger.contents, now):
+        for increment in minimum_size.missing(self._served.configured, targets, self._ledger.contents, now):
             (group_id,) = increment.deltas
             try:
                 self._plan(increment)

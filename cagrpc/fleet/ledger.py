@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from functools import partial
 
 from cagrpc import errors
-from cagrpc.fleet.conversation import Silence
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import Phase
 from cagrpc.fleet.records import Changes
+from cagrpc.fleet.serial_backend import Silence
 
 _log = logging.getLogger(__name__)
 

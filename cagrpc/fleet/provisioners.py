@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cagrpc.fleet.catalogue import WELL_KNOWN_LABELS, Catalogue, Offering
-from solver.eligibility import matches_requirement
 from solver.model import NODES, Labels, Limit, NodeGroup, Operator, Requirement, Resources, Taint
+from solver.model.eligibility import matches_requirement
 
 NODEPOOL_LABEL = "karpenter.sh/nodepool"
 """Names a node's provisioner, as karpenter.sh/v1 does; also where the provisioner is written in our own form."""

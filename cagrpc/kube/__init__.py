@@ -1,0 +1,1 @@
+"""The Kubernetes API, whatever the objects are: requests, watches, Events, the Lease, the journal."""

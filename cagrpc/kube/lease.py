@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cagrpc import errors
-from cagrpc.fleet.clock import monotonic
-from cagrpc.kube.client import Client
+from cagrpc.kube.client.client import Client
+from cagrpc.runtime.clock import monotonic
 
 _log = logging.getLogger(__name__)
 

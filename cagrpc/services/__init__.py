@@ -1,0 +1,1 @@
+"""What is asked from outside: gRPC and HTTP. Thin; they translate and ask."""

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from cagrpc.fleet.model import FleetSnapshot, Phase
-from cagrpc.kube.heartbeat import Heartbeat
+from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.services.decisions import Decision
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -28,8 +28,8 @@ from bench.workloads import (
 )
 from solver import Budget, Problem, solve
 from solver.model import HOSTNAME, Node
-from solver.validate import validate
-from tests.solver.build import GIB, TAINT, TOLERATION, group, node, pods, spec
+from solver.model.validation import validate
+from tests.support.problems import GIB, TAINT, TOLERATION, group, node, pods, spec
 
 SMALL = Budget(deterministic_seconds=0.1)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bench import cluster_objects as objects
 from bench.cluster_server import change
-from cagrpc.controllers.view_objects import PodReader, Stage, read_node
-from cagrpc.kube.envelopes import Change, Encoding, event, frames
+from cagrpc.cluster.view.objects import PodReader, Stage, read_node
+from cagrpc.kube.client.envelopes import Change, Encoding, event, frames
 
 _READER = PodReader("gang", {"default-scheduler"}, "cagrpc")
 

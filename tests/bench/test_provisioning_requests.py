@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.provisioning_requests import MOST_PODS, SETS, Row, small_requests, small_sets
-from cagrpc.controllers.requests.planning import Decisions, Part
+from cagrpc.controllers.provisioning.decision.planning import Decisions, Part
 
 
 def test_the_requests_are_the_same_each_time_and_as_large_as_they_are_called() -> None:

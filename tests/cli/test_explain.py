@@ -11,7 +11,7 @@ import pytest
 
 from cagrpc.cli.explanations import difference_words
 from cagrpc.cli.main import main
-from solver.explain import Difference
+from solver.explanation.explain import Difference
 from solver.model import Increment
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "explanations.md"

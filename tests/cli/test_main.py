@@ -11,7 +11,7 @@ import pytest
 from cagrpc.cli import certs
 from cagrpc.cli.main import main
 from cagrpc.errors import InvalidConfiguration, Unavailable
-from tests.cli.conftest import cagrpc
+from tests.support.serving import cagrpc
 
 COMMANDS = ("serve", "plan", "explain", "replay", "certs", "config", "config check", "config schema")
 DATA = Path(__file__).parents[2] / "cagrpc" / "data"

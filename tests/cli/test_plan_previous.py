@@ -12,10 +12,10 @@ import pytest
 
 from cagrpc.cli import plan
 from cagrpc.cli.main import main
-from cagrpc.cli.output import console
 from cagrpc.cli.planning import Planned
 from cagrpc.cli.previous import read_previous
 from cagrpc.errors import InvalidConfiguration
+from cagrpc.output import console
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.model import Increment, PlacedOnNode, Plan, PlannedNodes, PodClass, Relaxed, Unplaced
 

@@ -14,7 +14,7 @@ from cagrpc.cli.main import main
 from cagrpc.cli.planning import parse_seconds
 from cagrpc.errors import InvalidInput
 from solver import Plan, PlanRejectedError
-from tests.cli.conftest import Serving, beginning, cagrpc, command
+from tests.support.serving import Serving, beginning, cagrpc, command
 
 PROVISIONERS = """
 apiVersion: karpenter.sh/v1

@@ -6,9 +6,9 @@ import io
 import re
 from typing import Any
 
-from cagrpc.cli.output import console
 from cagrpc.cli.provisioning import print_request
-from tests.cli.conftest import Serving, cagrpc
+from cagrpc.output import console
+from tests.support.serving import Serving, cagrpc
 
 RECORD: dict[str, Any] = {
     "namespace": "team",

@@ -16,8 +16,8 @@ import grpc
 import pytest
 import yaml
 
-from cagrpc.cli.certificates import ensure_certificates
-from tests.cli.conftest import Provider, Serving, beginning, cagrpc, configuration
+from cagrpc.server.certificates import ensure_certificates
+from tests.support.serving import Provider, Serving, beginning, cagrpc, configuration
 
 Started = Callable[..., Serving]
 GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}

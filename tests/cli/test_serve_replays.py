@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import RECORDINGS, Serving, configuration, recorded_groups
+from tests.support.serving import RECORDINGS, Serving, configuration, recorded_groups
 
 Started = Callable[..., Serving]
 

@@ -6,9 +6,9 @@ import io
 import re
 from typing import Any
 
-from cagrpc.cli.output import console
 from cagrpc.cli.slack import print_slack
-from tests.cli.conftest import Serving, cagrpc
+from cagrpc.output import console
+from tests.support.serving import Serving, cagrpc
 
 
 def target(name: str, wanted: int, held: int, pushed_out: int, cost: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cagrpc.config.check import check_files, configuration_schema, schema_text
-from cagrpc.config.recorded import read_recorded_groups
+from cagrpc.config.schema.recorded import read_recorded_groups
 from cagrpc.errors import InvalidConfiguration
 
 ROOT = Path(__file__).parents[2]

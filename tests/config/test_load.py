@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cagrpc.api.autoscaler.provider import AutoscalingOptions
 from cagrpc.config.load import (
     Address,
     Settings,
@@ -15,11 +16,9 @@ from cagrpc.config.load import (
     parse_address,
     parse_settings,
 )
-from cagrpc.controllers.requests.model import Behaviour
-from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
+from cagrpc.controllers.settings import Behaviour, NamespaceSettings, RequestSettings
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue
-from cagrpc.wire.provider import AutoscalingOptions
 from solver.model import NodeGroup, Taint, TaintEffect
 
 MIB = 2**20

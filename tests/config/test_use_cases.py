@@ -23,7 +23,7 @@ from solver import (
     Toleration,
     solve,
 )
-from tests.config.test_karpenter import EXAMPLES, EXTENDED
+from tests.config.schema.test_karpenter import EXAMPLES, EXTENDED
 
 ARM = (("kubernetes.io/arch", "arm64"),)
 TOLERATING = (Toleration("custom-workloads", "Equal", "true", "NoSchedule"),)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cagrpc import errors
+from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.events import Events, Note, ObjectRef, Rate, pod_object
-from cagrpc.controllers.state import PodRef
-from tests.fleet.support import FakeClock
+from tests.support.fleet import FakeClock
 
 
 class Writer:

@@ -10,16 +10,16 @@ from typing import Any, Self
 
 import grpc
 
-from cagrpc.cli.recording import EXPANDER
+from cagrpc.api.core.pods import PodDecoder
+from cagrpc.api.encoding.messages import parse
+from cagrpc.api.gen import expander_pb2 as pb
+from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
-from cagrpc.kube.envelopes import Encoding, page
-from cagrpc.wire.gen import expander_pb2 as pb
-from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.messages import parse
-from cagrpc.wire.pods import PodDecoder
+from cagrpc.kube.client.envelopes import Encoding, page
+from cagrpc.replay.recording import EXPANDER
 from solver.model import PodSpec
-from tests.cli.conftest import Provider
 from tests.controlplane.live import Live
+from tests.support.serving import Provider
 
 _PODS, _NODES = "/api/v1/pods", "/api/v1/nodes"
 _MOST_NODES = 20

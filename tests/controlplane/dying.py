@@ -16,13 +16,13 @@ from functools import wraps
 from threading import Lock
 from typing import Any
 
-from cagrpc.backends.simulated import SimulatedBackend
+from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.cli.main import main
-from cagrpc.controllers.requests.model import BOOKING_LABELS
+from cagrpc.cluster.markers import BOOKING_LABELS
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.records import Changes
-from cagrpc.kube.client import Client
-from cagrpc.kube.journal import ClusterJournal
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.journal.journal import ClusterJournal
 
 
 class Steps:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import sys
 from threading import Event
 
-from cagrpc.cli import leader, serve
+from cagrpc.cli import serve
+from cagrpc.server import leader
 from tests.controlplane.dying import Steps, run
 
 

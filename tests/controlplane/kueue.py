@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from cagrpc.wire import kueue as wire
-from cagrpc.wire.provisioning import API_VERSION as REQUESTS_API
-from cagrpc.wire.times import timestamp
+from cagrpc.api import kueue as wire
+from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.provisioning.objects import API_VERSION as REQUESTS_API
 from tests.controlplane.cluster import Cluster, pod_spec
 from tests.controlplane.deployed import CRDS, apply, wait_until_served
 from tests.controlplane.plane import ControlPlane

@@ -17,10 +17,10 @@ from typing import Any
 
 import yaml
 
-from cagrpc.controllers.settings import START_UP_TAINT
-from tests.cli.conftest import Serving, configuration, serve
+from cagrpc.cluster.markers import START_UP_TAINT
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.processes import wait_for
+from tests.support.serving import Serving, configuration, serve
 
 SIMULATED = "cagrpc.io/simulated"
 GPU = "nvidia.com/gpu"

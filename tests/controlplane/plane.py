@@ -15,8 +15,8 @@ from typing import Any
 import urllib3
 import yaml
 
-from cagrpc.cli.certificates import ensure_certificates
-from cagrpc.kube.client import Client
+from cagrpc.kube.client.client import Client
+from cagrpc.server.certificates import ensure_certificates
 from tests.controlplane.api import Api, Refused
 from tests.controlplane.binaries import build, program
 from tests.controlplane.processes import Process, free_port, wait_for

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.kube.client import Client
+from cagrpc.kube.client.client import Client
 from tests.controlplane.binaries import CannotBuild, build, lacking, required
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.live import Live

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from cagrpc.wire import capacity_buffers
-from cagrpc.wire.capacity_buffers import INJECTED
-from cagrpc.wire.slack import PLACEHOLDER, PRIORITY_CLASS, SHAPE
+from cagrpc.api import capacity_buffers
+from cagrpc.api.capacity_buffers import INJECTED
+from cagrpc.api.core.slack import PLACEHOLDER, PRIORITY_CLASS, SHAPE
 from tests.controlplane.api import Api
 from tests.controlplane.deployed import apply, documents, install_crds, remove_crds
 

@@ -9,13 +9,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cagrpc.controllers.kueue.model import ATTEMPT
-from cagrpc.controllers.requests.model import BOOKING_LABELS
-from cagrpc.controllers.settings import SCALE_DOWN_DISABLED, START_UP_TAINT
-from cagrpc.wire.consumption import CLASS_KEYS, CONSUME_KEYS
-from cagrpc.wire.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, VOLCANO_GROUP
-from cagrpc.wire.kueue import PARAMETER_ANNOTATIONS
-from cagrpc.wire.slack import EXCLUDE, MIRROR, PLACEHOLDER, PRIORITY_CLASS, SHAPE
+from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, VOLCANO_GROUP
+from cagrpc.api.core.slack import EXCLUDE, MIRROR, PLACEHOLDER, PRIORITY_CLASS, SHAPE
+from cagrpc.api.kueue import PARAMETER_ANNOTATIONS
+from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED, START_UP_TAINT
+from cagrpc.controllers.admission_checks.model import ATTEMPT
 from tests.controlplane.api import Api, Refused
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.plane import ControlPlane

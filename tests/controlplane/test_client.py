@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable
-from cagrpc.kube.client import Client, PatchKind
+from cagrpc.kube.client.client import Client, PatchKind
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.plane import User
 

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 import urllib3
 
+from cagrpc.api.provisioning.objects import request_path, status_patch
 from cagrpc.config.load import load_settings
-from cagrpc.controllers.requests.store import Store
+from cagrpc.controllers.provisioning.store import Store
 from cagrpc.controllers.settings import JournalKind
+from cagrpc.controllers.slack.carriers.objects import Place, replica_set_body
+from cagrpc.controllers.slack.carriers.store import Buffers, PausePods
 from cagrpc.controllers.slack.model import SlackState
-from cagrpc.controllers.slack.objects import Place, replica_set_body
 from cagrpc.controllers.slack.record import SlackObject
-from cagrpc.controllers.slack.written import Buffers, PausePods
 from cagrpc.errors import Unavailable
-from cagrpc.kube.client import Client
-from cagrpc.kube.journal import ClusterJournal
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.lease import LeaderElection
-from cagrpc.wire.provisioning import request_path, status_patch
 from solver.model import PodSpec
-from solver.slack_model import Role, SlackShape, Wanted
+from solver.slack.model import Role, SlackShape, Wanted
 from tests.controlplane import slack
 from tests.controlplane.api import Api, Refused
 from tests.controlplane.cluster import Cluster
@@ -31,7 +31,7 @@ from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents,
 from tests.controlplane.live import Live, group
 from tests.controlplane.plane import User
 from tests.controlplane.processes import wait_for
-from tests.kube.test_journal import BEFORE, CHANGES, told
+from tests.kube.journal.test_journal import BEFORE, CHANGES, told
 
 OPTIONAL = ("rbac-simulated-nodes.yaml", "rbac-kueue.yaml", "slack.yaml")
 FENCES = ("policies.yaml", "flow-schemas.yaml", "network-policy.yaml")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.events import REPEAT_SECONDS, Events, Note, ObjectRef, pod_object
-from cagrpc.controllers.planner.reasons import ACTION, CONTROLLER, NOT_PLANNED
-from cagrpc.controllers.state import PodRef
+from cagrpc.controllers.planning.reasons import ACTION, CONTROLLER, NOT_PLANNED
 from tests.controlplane.cluster import Cluster
-from tests.fleet.support import FakeClock
+from tests.support.fleet import FakeClock
 
 
 def test_what_is_told_of_a_pod_is_found_with_it(cluster: Cluster) -> None:

@@ -14,9 +14,9 @@ from cagrpc import errors
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import Phase
 from cagrpc.fleet.records import Changes, Member, MemberState
-from cagrpc.kube import journal_objects as objects
-from cagrpc.kube.client import Client
-from cagrpc.kube.journal import ClusterJournal
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.journal import objects
+from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.lease import LeaderElection, Pace
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import clear_journal, install_crds, remove_crds
@@ -29,7 +29,7 @@ from tests.fleet.test_journal import (  # noqa: F401 - collected here too, with 
     test_increments_are_forgotten,
     test_order_of_creation_survives_updates_and_reopening,
 )
-from tests.kube.test_journal import BEFORE, CHANGES, LATER, large, record, told
+from tests.kube.journal.test_journal import BEFORE, CHANGES, LATER, large, record, told
 
 INCREMENTS = objects.INCREMENTS
 

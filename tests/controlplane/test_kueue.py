@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
+from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
+from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
+from cagrpc.controllers.admission_checks.checks import FIRST_NAME, KUEUES_NAME
+from cagrpc.controllers.admission_checks.controller import KueueChecks
 from cagrpc.controllers.events import Events, Note
-from cagrpc.controllers.kueue.checks import FIRST_NAME, KUEUES_NAME
-from cagrpc.controllers.kueue.loop import KueueChecks
 from cagrpc.controllers.settings import KueueSettings, RetryMode
-from cagrpc.kube.client import Client
-from cagrpc.wire.consumption import CLASS_KEYS, CONSUME_KEYS
-from cagrpc.wire.kueue import PENDING, READY, REJECTED, RETRY
+from cagrpc.kube.client.client import Client
 from tests.controlplane import kueue as played
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import install_crds, remove_crds
 from tests.controlplane.kueue import CHECK, CLASS, OURS, Kueue
 from tests.controlplane.plane import ControlPlane
-from tests.fleet.support import FakeClock
+from tests.support.fleet import FakeClock
 
 ONE, TWO = "job-capacity-1", "job-capacity-2"
 KEEP = KueueSettings(retry_mode=RetryMode.KEEP)

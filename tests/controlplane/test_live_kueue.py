@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cagrpc.controllers.requests.model import BOOKING_LABELS, booking_label
-from cagrpc.wire.kueue import PENDING, READY
+from cagrpc.api.kueue import PENDING, READY
+from cagrpc.cluster.markers import BOOKING_LABELS, booking_label
 from tests.controlplane import kueue as played
 from tests.controlplane.deployed import install_crds, remove_crds
 from tests.controlplane.kueue import Kueue

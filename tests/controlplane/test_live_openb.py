@@ -8,11 +8,11 @@ import json
 
 import pytest
 
-from solver.pricing import warm_up
-from tests.cli.conftest import RECORDINGS
+from solver.planning.warm_up import warm_up
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.live import GPU, Live
 from tests.controlplane.plane import Scoring
+from tests.support.serving import RECORDINGS
 
 PODS = 1_000
 MOST_LOST = 5

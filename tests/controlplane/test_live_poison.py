@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cagrpc.wire.gen import api_pb2, kubernetes_pb2
-from cagrpc.wire.slack import MIRROR
+from cagrpc.api.core.slack import MIRROR
+from cagrpc.api.gen import api_pb2, kubernetes_pb2
 from tests.controlplane.cluster import pod_spec
 from tests.controlplane.live import Live, group
 

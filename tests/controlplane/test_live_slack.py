@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.kube.journal_objects import unpack
+from cagrpc.kube.journal.objects import unpack
 from tests.controlplane.deployed import install_crds, remove_crds
 from tests.controlplane.live import Live, group
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from cagrpc.backends.simulated import ID_PREFIX, SimulatedBackend
-from cagrpc.backends.simulated_behaviour import EVERYWHERE, Behaviour
-from cagrpc.cli.loops import Loop
-from cagrpc.controllers.node_life import NodeLife
+from cagrpc.backends.simulated.backend import ID_PREFIX, SimulatedBackend
+from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
+from cagrpc.backends.simulated.nodes.controller import NodeLife
+from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.placement.release import Release
-from cagrpc.controllers.settings import START_UP_TAINT
-from cagrpc.controllers.view import ClusterView
-from cagrpc.controllers.work_queue import WorkQueue
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import Increment, Phase, Placement
+from cagrpc.runtime.loop import Loop
+from cagrpc.runtime.work_queue import WorkQueue
 from solver.model import NodeGroup
 from tests.controlplane.cluster import LEASES_OF_NODES, NODES, Cluster
 from tests.controlplane.processes import wait_for

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from cagrpc.backends.simulated import ID_PREFIX
-from cagrpc.controllers.node_life_nodes import NOT_READY_TAINT, SIMULATED, ready_again, registration
-from cagrpc.controllers.node_life_pods import BoundPod, Containers, Stage, running, stopped
-from cagrpc.controllers.requests.model import BOOKED, booking_label
-from cagrpc.controllers.settings import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, START_UP_TAINT
-from cagrpc.controllers.taints import lift, taint_keys
-from cagrpc.kube.client import Client
+from cagrpc.backends.simulated.backend import ID_PREFIX
+from cagrpc.backends.simulated.nodes.nodes import NOT_READY_TAINT, SIMULATED, ready_again, registration
+from cagrpc.backends.simulated.nodes.pods import BoundPod, Containers, Stage, running, stopped
+from cagrpc.cluster.markers import BOOKED, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, START_UP_TAINT, booking_label
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.taints import lift, taint_keys
 from solver.model import NodeGroup
 from tests.controlplane.api import Api, Refused
 from tests.controlplane.cluster import NODES, Cluster

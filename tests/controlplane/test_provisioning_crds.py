@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from cagrpc.controllers.requests.model import Behaviour, ConditionType, Service
-from cagrpc.controllers.requests.store import Store, Template
+from cagrpc.api.provisioning.objects import ConditionParts, request_path, status_patch
+from cagrpc.controllers.provisioning.model import ConditionType, Service
+from cagrpc.controllers.provisioning.store import Store, Template
+from cagrpc.controllers.settings import Behaviour
 from cagrpc.errors import Conflict
-from cagrpc.kube.client import Client, PatchKind
-from cagrpc.wire.provisioning import ConditionParts, request_path, status_patch
+from cagrpc.kube.client.client import Client, PatchKind
 from tests.controlplane.api import Api, Refused
 from tests.controlplane.cluster import Cluster, pod_spec
 from tests.controlplane.deployed import CRDS, documents, remove_crds, wait_until_served

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cagrpc.controllers.requests.model import BOOKING_LABELS
-from cagrpc.controllers.settings import SCALE_DOWN_DISABLED, START_UP_TAINT
+from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED, START_UP_TAINT
 from tests.controlplane.live import Live, group
 from tests.controlplane.provisioning import Requests
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.controllers.requests.model import BOOKING_LABELS
-from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
+from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED
 from tests.controlplane.live import GPU, Live, group
 from tests.controlplane.provisioning import CHECK, CLASSES, Requests
 

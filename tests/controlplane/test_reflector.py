@@ -1,4 +1,4 @@
-"""`cagrpc.kube.reflector` against a real API server: pages, a restart, and a past that the server has forgotten."""
+"""The reflector against a real API server: pages, a restart, and a past that the server has forgotten."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cagrpc.kube.client import Client
-from cagrpc.kube.envelopes import Encoding, Identity
-from cagrpc.kube.reflector import Reflector, Resource
-from cagrpc.wire.gen import kubernetes_pb2
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.envelopes import Encoding, Identity
+from cagrpc.kube.informer.reflector import Reflector, Resource
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.processes import wait_for
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from cagrpc.controllers.scale_down import ScaleDown
-from cagrpc.controllers.scale_down_choice import IN_USE, no_room
-from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
-from cagrpc.controllers.settings import SCALE_DOWN_DISABLED_BY_US as OURS
-from cagrpc.controllers.view import ClusterView
+from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
+from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
+from cagrpc.cluster.view.view import ClusterView
+from cagrpc.controllers.scale_down.choice import IN_USE, no_room
+from cagrpc.controllers.scale_down.controller import ScaleDown
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
-from cagrpc.kube.client import Client, PatchKind
+from cagrpc.kube.client.client import Client, PatchKind
 from solver.model import NodeGroup
-from tests.controllers.scale_down_play import GIB, QUICK
 from tests.controlplane.cluster import NODES, Cluster
 from tests.controlplane.processes import wait_for
+from tests.support.scale_down_play import GIB, QUICK
 
 _WEIGHTS = {"high": 100, "middle": 50, "low": 10}
 _PODS = 5

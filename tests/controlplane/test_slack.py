@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cagrpc.wire.slack import EXCLUDE, MIRROR
+from cagrpc.api.core.slack import EXCLUDE, MIRROR
 from solver.model import HOSTNAME
-from solver.quantities import amount
+from solver.model.quantities import amount
 from tests.controlplane import slack
 from tests.controlplane.live import Live, group
 from tests.controlplane.plane import ControlPlane

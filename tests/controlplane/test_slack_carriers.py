@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from cagrpc.controllers.slack.carriers import CHOOSE_SECONDS, Switching
+from cagrpc.api import capacity_buffers
+from cagrpc.api.core.slack import PRIORITY_CLASS
+from cagrpc.controllers.slack.carriers.carrier import CHOOSE_SECONDS, Switching
+from cagrpc.controllers.slack.carriers.objects import STRATEGY, Place
+from cagrpc.controllers.slack.carriers.store import LOOK_SECONDS, Buffers, PausePods
 from cagrpc.controllers.slack.model import Carrier, SlackState
-from cagrpc.controllers.slack.objects import STRATEGY, Place
-from cagrpc.controllers.slack.written import LOOK_SECONDS, Buffers, PausePods
 from cagrpc.errors import Unavailable
-from cagrpc.kube.client import Client
-from cagrpc.wire import capacity_buffers
-from cagrpc.wire.slack import PRIORITY_CLASS
+from cagrpc.kube.client.client import Client
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
-from solver.slack_model import Role, SlackShape, Wanted
+from solver.slack.model import Role, SlackShape, Wanted
 from tests.controlplane import slack
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import remove_crds

@@ -16,11 +16,11 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.cli.conftest import Serving, configuration, serve
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import clear_journal, install_crds
 from tests.controlplane.live import SIMULATED, group
 from tests.controlplane.processes import wait_for
+from tests.support.serving import Serving, configuration, serve
 
 PATIENCE_SECONDS = 120.0
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from cagrpc.controllers.settings import SCALE_DOWN_DISABLED
-from tests.cli.conftest import cagrpc
+from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from tests.controlplane import deployed
 from tests.controlplane.api import Api
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.live import Live
 from tests.controlplane.slack import Seen
+from tests.support.serving import cagrpc
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "try-slack.md").read_text()

@@ -1,4 +1,4 @@
-"""`cagrpc.controllers.view` against a real API server, scheduler and controllers: pods come, are bound and go, and
+"""`cagrpc.cluster.view.view` against a real API server, scheduler and controllers: pods come, are bound and go, and
 whatever happens to the watches, the view ends as one that begins only then."""
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from cagrpc.controllers.requests.bookings import consumed
-from cagrpc.controllers.requests.store import Store, Template
-from cagrpc.controllers.state import ConsumerStage
-from cagrpc.controllers.view import ClusterView
-from cagrpc.kube.client import Client
-from cagrpc.wire.consumption import CLASS_KEYS, CONSUME_KEYS
-from tests.controllers.view_build import comparable
+from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
+from cagrpc.cluster.state import ConsumerStage
+from cagrpc.cluster.view.view import ClusterView
+from cagrpc.controllers.provisioning.bookings import consumed
+from cagrpc.controllers.provisioning.store import Store, Template
+from cagrpc.kube.client.client import Client
 from tests.controlplane.cluster import Cluster, pod_spec
 from tests.controlplane.processes import wait_for
+from tests.support.cluster_objects import comparable
 
 
 @pytest.fixture

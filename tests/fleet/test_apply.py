@@ -13,7 +13,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Increment, Origin, Phase
 from cagrpc.fleet.records import MemberState
 from solver.model import Limit
-from tests.fleet.support import MemoryJournal, World, group, run_inline, states, targets
+from tests.support.fleet import MemoryJournal, World, group, run_inline, states, targets
 
 
 def _world(**more: object) -> World:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+STUB = HERE.parent / "support" / "stub_backend.py"
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Processes:
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     log = tmp_path_factory.mktemp("stub") / "log"
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent)}
-    with subprocess.Popen([sys.executable, HERE / "stub_backend.py", log], stdout=subprocess.PIPE, text=True) as stub:
+    with subprocess.Popen([sys.executable, STUB, log], stdout=subprocess.PIPE, text=True) as stub:
         assert stub.stdout is not None
         port = int(stub.stdout.readline())
         with subprocess.Popen(

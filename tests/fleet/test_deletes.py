@@ -11,7 +11,7 @@ from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import Increment, InstanceState, Origin, Phase
-from tests.fleet.support import MemoryJournal, World, group, listed, states, targets
+from tests.support.fleet import MemoryJournal, World, group, listed, states, targets
 
 
 def _running(deltas: dict[str, int], *, min_size: int = 0, origin: Origin = Origin.CAGRPC) -> tuple[World, Fleet]:
@@ -174,7 +174,7 @@ def test_a_delete_that_finds_its_part_of_the_backend_out_of_reach_holds_up_no_ot
 
 
 def test_between_two_deletes_it_is_looked_whether_the_journal_is_ours_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.fleet.errands._MOST_DELETES", 2)
+    monkeypatch.setattr("cagrpc.fleet.orders._MOST_DELETES", 2)
     journal = MemoryJournal()
     world = World(groups=[group("a")], journal=journal)
     fleet = world.fleet()

@@ -10,7 +10,7 @@ from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Increment, InstanceState, Origin, Phase
 from solver.model import Limit
-from tests.fleet.support import MemoryJournal, ScriptedBackend, World, group, listed, states, targets
+from tests.support.fleet import MemoryJournal, ScriptedBackend, World, group, listed, states, targets
 
 
 def _world(**more: object) -> World:
@@ -297,7 +297,7 @@ def test_a_group_below_its_minimum_is_filled() -> None:
 
 
 def test_a_large_minimum_is_filled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.fleet.minimum.LARGEST_INCREMENT", 4)
+    monkeypatch.setattr("cagrpc.fleet.minimum_size.LARGEST_INCREMENT", 4)
     world = World(groups=[group("a", min_size=10)])
     fleet = world.fleet()
     fleet.reconcile()

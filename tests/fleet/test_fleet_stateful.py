@@ -19,12 +19,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.journal import SqliteJournal
-from cagrpc.fleet.minimum import REASON
+from cagrpc.fleet.minimum_size import REASON
 from cagrpc.fleet.model import Increment, IncrementStatus, InstanceState, Origin, Phase
+from cagrpc.fleet.observation import UNKNOWN_GRACE_SECONDS
 from cagrpc.fleet.records import Changes
-from cagrpc.fleet.sight import UNKNOWN_GRACE_SECONDS
 from solver.model import Limit
-from tests.fleet.support import ScriptedNodes, World, group, states
+from tests.support.fleet import ScriptedNodes, World, group, states
 
 GROUPS = {"a": group("a", min_size=1, max_size=4), "b": group("b", max_size=4), "c": group("c", max_size=6)}
 LIMITS = [Limit("provisioner", {"nodes": 6}, node_groups=frozenset({"a", "b"})), Limit("cluster", {"nodes": 10})]

@@ -8,7 +8,7 @@ from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Increment, InstanceState
 from solver.model import Limit, Taint, TaintEffect
-from tests.fleet.support import MemoryJournal, World, group, listed, states, targets
+from tests.support.fleet import MemoryJournal, World, group, listed, states, targets
 
 LIMITS = [
     Limit("cluster", {"nodes": 5}),

@@ -24,11 +24,11 @@ from cagrpc.fleet.records import (
     Member,
     MemberState,
 )
-from cagrpc.kube.journal import ClusterJournal
-from cagrpc.kube.journal_objects import FLEET_RECORDS, INCREMENTS
+from cagrpc.kube.journal.journal import ClusterJournal
+from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
 from solver.model import Taint, TaintEffect
-from tests.fleet.support import MemoryJournal, group
-from tests.kube.object_store import object_store
+from tests.support.fleet import MemoryJournal, group
+from tests.support.object_store import object_store
 
 Opener = Callable[[], Journal]
 

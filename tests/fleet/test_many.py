@@ -11,7 +11,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Increment, IncrementStatus, Phase
 from cagrpc.fleet.records import Changes, MemberState
 from solver.model import Limit
-from tests.fleet.support import MemoryJournal, World, group, targets
+from tests.support.fleet import MemoryJournal, World, group, targets
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_refusal_and_a_part_of_the_backend_out_of_reach_hinder_no_other(world:
 
 
 def test_so_many_nodes_are_journalled_together_as_a_journal_of_objects_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.fleet.errands._MOST_ORDERS", 4)
+    monkeypatch.setattr("cagrpc.fleet.orders._MOST_ORDERS", 4)
     world = World(groups=[group("a", max_size=100)])
     fleet = world.fleet()
     _ids(fleet, *(Increment({"a": nodes}) for nodes in (6, 2, 2, 1)))

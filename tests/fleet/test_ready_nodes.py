@@ -10,8 +10,8 @@ import pytest
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Increment, IncrementNode, Origin, Phase, Placement
-from cagrpc.fleet.sight import KNOWN_AGAIN_SECONDS, UNKNOWN_GRACE_SECONDS
-from tests.fleet.support import MemoryJournal, ScriptedNodes, World, group, states, targets
+from cagrpc.fleet.observation import KNOWN_AGAIN_SECONDS, UNKNOWN_GRACE_SECONDS
+from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group, states, targets
 
 PODS = frozenset({"p1", "p2", "p3"})
 PLACEMENTS = (Placement("b", ("p3",)), Placement("a", ("p1",)), Placement("a", ("p2",)))

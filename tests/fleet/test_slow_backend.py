@@ -10,9 +10,9 @@ import pytest
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Increment
-from cagrpc.services import provider
-from tests.fleet.support import World, group, targets
-from tests.services.support import serving
+from cagrpc.services.grpc import provider
+from tests.support.fleet import World, group, targets
+from tests.support.grpc_servers import serving
 
 
 class SlowWorld(World):

@@ -12,9 +12,9 @@ from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Increment, Origin, Phase
 from cagrpc.fleet.records import Changes
-from cagrpc.services import provider
-from tests.fleet.support import FakeClock, MemoryJournal, World, group, targets
-from tests.services.support import serving
+from cagrpc.services.grpc import provider
+from tests.support.fleet import FakeClock, MemoryJournal, World, group, targets
+from tests.support.grpc_servers import serving
 
 
 class SlowJournal(MemoryJournal):

@@ -9,7 +9,7 @@ import pytest
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Increment, Origin, Phase, Placement, request_key
-from tests.fleet.support import MemoryJournal, ScriptedNodes, World, group, states, targets
+from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group, states, targets
 
 WHY = "its request was deleted"
 FOR_REQUESTS = Increment(

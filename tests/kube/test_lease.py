@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cagrpc import errors
 from cagrpc.kube.lease import LeaderElection
-from tests.fleet.support import FakeClock
-from tests.kube.object_store import Fault, ObjectStore, object_store
+from tests.support.fleet import FakeClock
+from tests.support.object_store import Fault, ObjectStore, object_store
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/cagrpc/leases"
 LEASE = f"{LEASES}/cagrpc"

@@ -126,7 +126,7 @@ def test_the_steps_give_a_working_command(tmp_path: Path) -> None:
     entrypoint = json.loads(instructions()[-1].rest)
     command = shlex.join(entrypoint)
     assert "usage: cagrpc serve" in image.run(f"{command} --help").stdout
-    where = "import cagrpc, cagrpc.wire.gen.expander_pb2 as m; print(m.__file__)"
+    where = "import cagrpc, cagrpc.api.gen.expander_pb2 as m; print(m.__file__)"
     assert str(tmp_path / "opt") in image.run(f"/opt/cagrpc/bin/python -c {shlex.quote(where)}").stdout
     assert "three-deployments" in image.run("cagrpc replay /nonexistent 2>&1 || true").stdout  # the data came along
 

@@ -18,7 +18,7 @@ from cagrpc.services.decisions import (
     Decision,
     Decisions,
 )
-from tests.fleet.support import FakeClock
+from tests.support.fleet import FakeClock
 
 
 def _decision(chosen: str, number: int = 0) -> Decision:

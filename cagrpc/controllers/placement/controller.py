@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from cagrpc.controllers.kept import Kept, nothing_kept
+from cagrpc.cluster.reservations import Kept, nothing_kept
+from cagrpc.cluster.state import ClusterState, PendingPod, is_expected
 from cagrpc.controllers.placement.handover import repack, swap
 from cagrpc.controllers.placement.nominations import Nominations, Pods
 from cagrpc.controllers.placement.places import Places, Wanted
 from cagrpc.controllers.placement.room import Room, groups_as_planned
 from cagrpc.controllers.placement.waiting import Patience
-from cagrpc.controllers.state import ClusterState, PendingPod, is_expected
-from cagrpc.controllers.work_queue import WorkQueue
 from cagrpc.fleet.model import FleetSnapshot, Phase
-from solver.eligibility import untolerated
+from cagrpc.runtime.work_queue import WorkQueue
 from solver.model import PodSpec
+from solver.model.eligibility import untolerated
 
 log = logging.getLogger(__name__)
 

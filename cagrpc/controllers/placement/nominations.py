@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cagrpc.controllers.settings import PLACEMENT_FIELD_MANAGER
-from cagrpc.controllers.state import PendingPod
+from cagrpc.cluster.markers import PLACEMENT_FIELD_MANAGER
+from cagrpc.cluster.state import PendingPod
 from cagrpc.errors import CagrpcError, Unavailable
-from cagrpc.kube.client import METADATA_ONLY, PatchKind
-from cagrpc.kube.failures import Forbidden
+from cagrpc.kube.client.client import METADATA_ONLY, PatchKind
+from cagrpc.kube.client.failures import Forbidden
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from threading import Lock
 
-from cagrpc.controllers.state import ClusterState, PendingPod, PodRef, expected_of, is_expected, oldest_first
+from cagrpc.cluster.state import ClusterState, PendingPod, PodRef, expected_of, is_expected, oldest_first
 from cagrpc.fleet.model import FleetSnapshot
 
 

@@ -16,17 +16,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
+from cagrpc.cluster.markers import BOOKED, START_UP_TAINT, booking_label
+from cagrpc.cluster.state import is_expected
 from cagrpc.controllers.placement.places import Places
-from cagrpc.controllers.requests.model import BOOKED, booking_label
-from cagrpc.controllers.settings import START_UP_TAINT
-from cagrpc.controllers.state import is_expected
-from cagrpc.controllers.taints import lift
-from cagrpc.controllers.work_queue import WorkQueue
 from cagrpc.errors import CagrpcError, FailedPrecondition
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, IncrementNode, IncrementStatus, InstanceState, Phase, requests_among
-from cagrpc.kube.client import Client
-from cagrpc.kube.parallel import in_parallel
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.parallel import in_parallel
+from cagrpc.kube.taints import lift
+from cagrpc.runtime.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 

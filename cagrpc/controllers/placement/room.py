@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from cagrpc.controllers.kept import Kept, keeping, requested
+from cagrpc.api.core.nodes import HOSTNAME, group_labels
+from cagrpc.cluster.reservations import Kept, keeping, requested
+from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.placement.places import Wanted
-from cagrpc.controllers.state import ClusterNode, ClusterState
 from cagrpc.fleet.model import FleetSnapshot, IncrementNode, InstanceState, Phase
-from cagrpc.wire.nodes import HOSTNAME, group_labels
-from solver.eligibility import why_not_eligible
-from solver.explain_question import after_daemons
+from solver.explanation.question import after_daemons
 from solver.model import PODS, Node, NodeGroup, PodSpec, Problem, Resources, RunningPods
+from solver.model.eligibility import why_not_eligible
 
 
 def groups_as_planned(snapshot: FleetSnapshot) -> tuple[NodeGroup, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from cagrpc.controllers.state import PendingPod
+from cagrpc.cluster.state import PendingPod
 
 SEEN_SECONDS = 2.0
 """A pod whose nomination is cleared so long after it and the node were seen was tried there, and failed."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from cagrpc.cluster.state import ClusterNode
 from cagrpc.controllers.slack.model import target_of
-from cagrpc.controllers.state import ClusterNode
 from cagrpc.fleet.model import FleetSnapshot
-from solver.slack_model import Placement, SlackShape
+from solver.slack.model import Placement, SlackShape
 
 
 def costs(

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from cagrpc.api.core.nodes import group_labels
+from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
 from cagrpc.controllers.slack.model import SlackSettings, TargetSettings
-from cagrpc.controllers.state import ClusterState, Mirror, SlackSeen
-from cagrpc.wire.nodes import group_labels
-from solver.explain_question import after_daemons
+from solver.explanation.question import after_daemons
 from solver.model import Labels, Node, NodeGroup, PodSpec, Problem, Resources, Taint
-from solver.slack_model import Copies, NodeShape, SlackTarget
+from solver.slack.model import Copies, NodeShape, SlackTarget
 
 MIRRORS = "mirrors"
 """The target of mirrors that no configured one takes."""

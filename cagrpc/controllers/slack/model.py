@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cagrpc.controllers.kept import Kept
+from cagrpc.cluster.exclusion import Exclusion
+from cagrpc.cluster.reservations import Kept
 from cagrpc.controllers.slack.schedules import Schedule
-from solver.eligibility import selects
-from solver.model import Labels, PodSelector, PodSet, RunningPods
-from solver.slack_model import Base, Copies, Placement, SlackShape, SlackTarget, Version, Wanted
+from solver.model import PodSet, RunningPods
+from solver.slack.model import Base, Copies, Placement, SlackShape, SlackTarget, Version, Wanted
 
 
 class Carrier(StrEnum):
@@ -71,20 +71,6 @@ class TargetSettings:
             node_selector=self.node_selector,
             namespace=self.namespace,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Exclusion:
-    """Pods whose size no room is kept for ([R6]), beside those that say so themselves."""
-
-    namespaces: frozenset[str] = frozenset()
-    selector: PodSelector | None = None
-    """None excludes nobody."""
-
-    def covers(self, namespace: str, labels: Labels) -> bool:
-        if namespace in self.namespaces:
-            return True
-        return self.selector is not None and selects(self.selector, namespace, labels)
 
 
 @dataclass(frozen=True, slots=True)

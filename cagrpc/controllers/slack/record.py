@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from cagrpc.api.encoding.times import timestamp
 from cagrpc.controllers.slack.model import SlackState
 from cagrpc.errors import Conflict, NotFound, Unavailable
-from cagrpc.kube.journal_objects import pack, unpack
-from cagrpc.wire.times import timestamp
-from solver.slack_model import Placement
+from cagrpc.kube.journal.objects import pack, unpack
+from solver.slack.model import Placement
 
 log = logging.getLogger(__name__)
 

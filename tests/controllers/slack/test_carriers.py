@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cagrpc.controllers.slack.carriers import CHOOSE_SECONDS, Carrying, Switching, choose
+from cagrpc.controllers.slack.carriers.carrier import CHOOSE_SECONDS, Carrying, Switching, choose
 from cagrpc.controllers.slack.model import Carrier, SlackState
 from cagrpc.errors import Unavailable
-from solver.slack_model import Placement
+from solver.slack.model import Placement
 
 STATE = SlackState(0.0)
 

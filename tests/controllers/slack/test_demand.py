@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
 from cagrpc.controllers.slack.demand import MIRRORS, Shapes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
-from cagrpc.controllers.state import ClusterState, Mirror, SlackSeen
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from solver.model import Node, NodeGroup, NodeSelectorTerm, Operator, PodSpec, Requirement, Taint, TaintEffect
-from solver.slack_model import Copies, NodeShape, PodCount
+from solver.slack.model import Copies, NodeShape, PodCount
 
 POOL = ((NODEPOOL_LABEL, "web"),)
 ALLOCATABLE = {"cpu": 4000, "pods": 110}

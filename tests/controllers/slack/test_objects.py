@@ -7,8 +7,13 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.controllers.slack import buffers, pause
-from cagrpc.controllers.slack.objects import (
+from cagrpc.api import capacity_buffers
+from cagrpc.api.capacity_buffers import BufferStatus
+from cagrpc.api.core.slack import PRIORITY, SHAPE, is_pause_pod
+from cagrpc.api.encoding.messages import packed_known
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.controllers.slack.carriers import buffers, pause
+from cagrpc.controllers.slack.carriers.objects import (
     STRATEGY,
     Next,
     Verb,
@@ -17,13 +22,8 @@ from cagrpc.controllers.slack.objects import (
     replica_set_body,
     template_body,
 )
-from cagrpc.wire import capacity_buffers
-from cagrpc.wire.capacity_buffers import BufferStatus
-from cagrpc.wire.gen import kubernetes_pb2
-from cagrpc.wire.messages import packed_known
-from cagrpc.wire.slack import PRIORITY, SHAPE, is_pause_pod
-from solver.slack_model import SlackShape
-from tests.controllers.slack.carried import NOW, OWNER, PLACE, Objects, shape
+from solver.slack.model import SlackShape
+from tests.support.slack_carriers import NOW, OWNER, PLACE, Objects, shape
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 

@@ -10,16 +10,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from cagrpc.backends.simulated_behaviour import Behaviour
+from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.cluster.state import Mirror
 from cagrpc.controllers.slack.model import SlackSettings, SlackState, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
-from cagrpc.controllers.state import Mirror
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import Phase
 from solver.model import HOSTNAME, Limit, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement, RunningPods
-from solver.slack_model import Base, Copies, Placement, Version
-from tests.controllers.planner_world import World
-from tests.fleet.support import group
+from solver.slack.model import Base, Copies, Placement, Version
+from tests.support.fleet import group
+from tests.support.planner_world import World
 
 COMING = 60.0
 """Nodes are there after so long, and all is settled."""

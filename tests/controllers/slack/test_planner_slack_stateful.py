@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cagrpc.backends.simulated_behaviour import Behaviour
+from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.cluster.state import Mirror
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.controllers.slack.model import SlackSettings, TargetSettings
-from cagrpc.controllers.state import Mirror
 from cagrpc.fleet.model import Phase
-from solver.eligibility import why_not_eligible
 from solver.model import HOSTNAME, PODS, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
-from solver.slack_model import Copies, Version
-from tests.controllers.planner_world import BOOT_SECONDS, World
-from tests.fleet.support import MemoryJournal, group
+from solver.model.eligibility import why_not_eligible
+from solver.slack.model import Copies, Version
+from tests.support.fleet import MemoryJournal, group
+from tests.support.planner_world import BOOT_SECONDS, World
 
 ENOUGH = 60
 APART = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, ("db",)),)))

@@ -11,13 +11,13 @@ import pytest
 from cagrpc.controllers.slack.model import SlackSettings, SlackState, TargetSettings
 from cagrpc.controllers.slack.record import NAME, WRITE_SECONDS, SlackObject
 from cagrpc.errors import Conflict, Unavailable
-from cagrpc.kube.client import Client
-from cagrpc.kube.journal_objects import unpack
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.journal.objects import unpack
 from solver.model import PodSpec
-from solver.slack_model import Copies, Role, SlackShape, Wanted
-from tests.controllers.planner_world import World
-from tests.fleet.support import FakeClock, group
-from tests.kube.object_store import ObjectStore, object_store
+from solver.slack.model import Copies, Role, SlackShape, Wanted
+from tests.support.fleet import FakeClock, group
+from tests.support.object_store import ObjectStore, object_store
+from tests.support.planner_world import World
 
 SLACKS = "/apis/cagrpc.io/v1alpha1/namespaces/cagrpc/slacks"
 PATH = f"{SLACKS}/{NAME}"

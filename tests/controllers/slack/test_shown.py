@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cagrpc.controllers.slack.model import SlackState
-from cagrpc.controllers.slack.shown import as_json
-from solver.slack_model import Wanted
-from tests.controllers.slack.carried import shape
+from cagrpc.controllers.slack.page import as_json
+from solver.slack.model import Wanted
+from tests.support.slack_carriers import shape
 
 
 def test_targets_and_shapes_say_the_same() -> None:

@@ -1,0 +1,1 @@
+"""The messages of the cluster-autoscaler's two gRPC services."""

@@ -1,0 +1,110 @@
+"""The expander's messages to and from what ranking reads: options, and each distinct pod once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.core.pods import Pod, PodDecoder, malformed, told_apart, unread
+from cagrpc.api.encoding.messages import parse
+from cagrpc.api.encoding.raw import has_more_fields
+from cagrpc.api.gen import expander_pb2 as pb
+from cagrpc.errors import InvalidInput
+
+_LONGEST_REASON = 300
+_MOST_FIELDS = (
+    400_000  # of a request and its options: each pod of an option is one, and has some hundred bytes at least
+)
+_MOST_PODS = 100_000  # of a request, different ones: who they are is read of all, which takes 3 s
+LARGEST_POD_BYTES = 2 * 1024 * 1024  # etcd has none above 1.5 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way that CA could scale up: `node_count` nodes of a group, by its own estimate, for some pods."""
+
+    node_group: str
+    node_count: int
+    debug: str = ""
+    pods: tuple[Pod, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    options: tuple[Option, ...]
+    out_of_time: str = ""
+    """Why of some pods no more is known than who they are (`pods.unread`): so there is nothing to plan with. Empty
+    where all were read."""
+    unreadable: str = ""
+    """Which pods cannot be understood, whatever the time. They are `pods.unread` too, so that to the planner only an
+    option that CA has them in serves them. Empty where there are none."""
+    ignored: str = ""
+    """Which pods say something that cannot be meant and does not matter for where they fit. Empty where there are
+    none."""
+
+
+def decode(
+    data: bytes, out_of_time: Callable[[], bool], gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True
+) -> Request:
+    """A BestOptionsRequest of either wire generation; equal pods are read once, those after `out_of_time()` only for
+    who they are. Raises InvalidInput for malformed bytes around the pods; a pod that cannot be read is no reason to
+    refuse the others. `gang_label` and `consuming` are a PodDecoder's."""
+    message = parse_request(data)
+    decoder = PodDecoder(gang_label, consuming=consuming)
+    pods: dict[bytes, Pod] = {}
+    late = ""
+    unreadable: list[str] = []
+    for pod_bytes in (each for option in message.options for each in option.podBytes or option.pod):
+        if pod_bytes in pods:
+            continue
+        if len(pods) >= _MOST_PODS:
+            raise InvalidInput(f"the options have more than {_MOST_PODS} different pods, which is the most")
+        if not late and out_of_time():
+            late = f"no time to decode more than {len(pods)} pods"
+        if len(pod_bytes) > LARGEST_POD_BYTES:
+            pods[pod_bytes] = malformed(pod_bytes)
+            unreadable.append(f"a pod has {len(pod_bytes)} bytes, more than {LARGEST_POD_BYTES}")
+            continue
+        if late:
+            pods[pod_bytes] = unread(pod_bytes, gang_label, consuming=consuming)
+            continue
+        try:
+            pods[pod_bytes] = decoder.decode(pod_bytes)
+        except InvalidInput as error:
+            pods[pod_bytes] = unread(pod_bytes, gang_label, consuming=consuming)
+            unreadable.append(str(error))
+    known = told_apart(pods)
+    options = tuple(
+        Option(o.nodeGroupId, o.nodeCount, o.debug, tuple(known[each] for each in o.podBytes or o.pod))
+        for o in message.options
+    )
+    ignored = [pod.warning for pod in known.values() if pod.warning]
+    return Request(
+        options,
+        late,
+        _told(unreadable, "pods cannot be read, CA's word is taken for them"),
+        _told(ignored, "pods have something that was ignored"),
+    )
+
+
+def parse_request(data: bytes) -> pb.BestOptionsRequest:
+    """A BestOptionsRequest of either wire generation. Raises InvalidInput for malformed bytes, and for more fields than
+    make sense."""
+    if has_more_fields(data, _MOST_FIELDS):
+        raise InvalidInput(f"the options have more than {_MOST_FIELDS} pods and other fields, which is the most")
+    return parse(pb.BestOptionsRequest, data)
+
+
+def _told(about: Sequence[str], what: str) -> str:
+    return f"{len(about)} {what}: {about[0][:_LONGEST_REASON]}" if about else ""
+
+
+def answer(node_group: str, node_count: int, reason: str) -> bytes:
+    """The one option to take. CA reads only the id; the rest is for whoever listens in."""
+    option = pb.Option(nodeGroupId=node_group, nodeCount=node_count, debug=reason)
+    return pb.BestOptionsResponse(options=[option]).SerializeToString()
+
+
+VETO = b""
+"""An empty BestOptionsResponse: nothing scales up in this loop."""

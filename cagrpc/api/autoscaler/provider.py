@@ -1,0 +1,121 @@
+"""The messages of `externalgrpc` to and from the planner's words. Instances are the fleet's, and are put into
+messages by `services.instances`; which call changes what is `services.provider`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from google.protobuf.message import Message
+
+from cagrpc.api.gen import externalgrpc_pb2 as pb
+from cagrpc.errors import InvalidInput
+from solver.model import NodeGroup
+
+LARGEST_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
+"""CA's provider client receives 4 MiB at most; what is longer is first stripped of words, never of facts."""
+
+LONGEST_WORDS = 200
+_SECOND_NANOS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalingOptions:
+    """How CA is to treat one node group, where that differs from its flags; None leaves CA's own default."""
+
+    scale_down_utilization_threshold: float | None = None
+    scale_down_gpu_utilization_threshold: float | None = None
+    scale_down_unneeded_seconds: float | None = None
+    scale_down_unready_seconds: float | None = None
+    max_node_provision_seconds: float | None = None
+    zero_or_max_node_scaling: bool | None = None
+    ignore_daemon_sets_utilization: bool | None = None
+
+    @property
+    def are_defaults(self) -> bool:
+        return all(getattr(self, field.name) is None for field in fields(self))
+
+
+_PLAIN_OPTIONS = (
+    ("scale_down_utilization_threshold", "scaleDownUtilizationThreshold"),
+    ("scale_down_gpu_utilization_threshold", "scaleDownGpuUtilizationThreshold"),
+    ("zero_or_max_node_scaling", "zeroOrMaxNodeScaling"),
+    ("ignore_daemon_sets_utilization", "ignoreDaemonSetsUtilization"),
+)
+_DURATION_OPTIONS = (  # ours, field of the newer wire, field of the older
+    ("scale_down_unneeded_seconds", "scaleDownUnneededDuration", "scaleDownUnneededTime"),
+    ("scale_down_unready_seconds", "scaleDownUnreadyDuration", "scaleDownUnreadyTime"),
+    ("max_node_provision_seconds", "MaxNodeProvisionDuration", "MaxNodeProvisionTime"),
+)
+
+
+def node_group(group: NodeGroup, *, words: bool = True) -> pb.NodeGroup:
+    return pb.NodeGroup(
+        id=group.id, minSize=group.min_size, maxSize=group.max_size, debug=_debug(group) if words else ""
+    )
+
+
+def _debug(group: NodeGroup) -> str:
+    parts = (group.provisioner, f"weight {group.weight}", group.instance_type, group.zone, group.capacity_type)
+    return " ".join(part for part in parts if part)[:LONGEST_WORDS]
+
+
+def node_groups(groups: Iterable[NodeGroup]) -> pb.NodeGroupsResponse:
+    groups = tuple(groups)
+    answer = pb.NodeGroupsResponse(nodeGroups=(node_group(group) for group in groups))
+    if answer.ByteSize() > LARGEST_ANSWER_BYTES:
+        answer = pb.NodeGroupsResponse(nodeGroups=(node_group(group, words=False) for group in groups))
+    return answer
+
+
+def instance_id(node: pb.ExternalGrpcNode) -> str:
+    """The instance that a node is: its providerID. The nodes that CA makes up for instances it has not seen register
+    have the instance's id as name and providerID both."""
+    return node.providerID or node.name
+
+
+def options(defaults: pb.NodeGroupAutoscalingOptions, changed: AutoscalingOptions) -> pb.NodeGroupAutoscalingOptions:
+    """CA's `defaults` with only the configured fields changed, each duration on both wire generations: CA takes an
+    answer verbatim, and what is missing in it as 0."""
+    answer = pb.NodeGroupAutoscalingOptions()
+    answer.CopyFrom(defaults)
+    for ours, theirs in _PLAIN_OPTIONS:
+        value = getattr(changed, ours)
+        if value is not None:
+            setattr(answer, theirs, value)
+    for ours, newer, older in _DURATION_OPTIONS:
+        seconds = getattr(changed, ours)
+        if seconds is not None:
+            _set_duration(answer, newer, older, round(seconds * _SECOND_NANOS))
+        elif answer.HasField(newer):
+            _set_duration(answer, newer, older, getattr(answer, newer).ToNanoseconds())
+        elif answer.HasField(older):
+            _set_duration(answer, newer, older, getattr(answer, older).duration)
+    return answer
+
+
+def _set_duration(answer: pb.NodeGroupAutoscalingOptions, newer: str, older: str, nanos: int) -> None:
+    getattr(answer, newer).FromNanoseconds(nanos)
+    getattr(answer, older).duration = nanos
+
+
+def interval_hours(request: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
+    """The hours between start and end, from whichever wire generation filled them. Raises InvalidInput where the
+    end comes before the start."""
+    start = _seconds(request, "startTimestamp", "startTime")
+    end = _seconds(request, "endTimestamp", "endTime")
+    if end < start:
+        raise InvalidInput(f"the interval ends {start - end:g} s before it starts; endTimestamp must not be earlier")
+    return (end - start) / 3600
+
+
+def _seconds(request: Message, newer: str, older: str) -> float:
+    time = getattr(request, newer if request.HasField(newer) else older)
+    return float(time.seconds) + float(time.nanos) / _SECOND_NANOS
+
+
+def gpu_types(values: Iterable[str]) -> pb.GetAvailableGPUTypesResponse:
+    answer = pb.GetAvailableGPUTypesResponse()
+    for value in values:
+        answer.gpuTypes[value].SetInParent()  # only the keys mean something
+    return answer

@@ -1,0 +1,84 @@
+"""CapacityBuffers in Kubernetes' JSON shape: what CA injects pods for, and what it says of them.
+
+Source: CA's API autoscaling.x-k8s.io/v1beta1, and its processors/capacitybuffer. It injects by the status alone, and
+only with the strategy `INJECTED` there, the condition `READY`, and the generation that the PodTemplate has now. A
+strategy in `spec` that CA does not know keeps its own controller from writing that status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.api.core.resources import mapping, members, whole
+from cagrpc.api.encoding.untrusted import LARGEST
+from cagrpc.api.provisioning.objects import ConditionParts, condition_body, conditions
+
+GROUP = "autoscaling.x-k8s.io"
+API_VERSION, KIND = f"{GROUP}/v1beta1", "CapacityBuffer"
+RESOURCE = "capacitybuffers"
+INJECTED = "buffer.x-k8s.io/active-capacity"
+"""The strategy in `status` of buffers whose pods CA injects."""
+READY, PROVISIONING = "ReadyForProvisioning", "Provisioning"
+"""Conditions: the first is written by who answers for the buffer, the second by CA, once it injects."""
+
+_SET, _MESSAGE = "AttributesSetSuccessfully", "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class BufferStatus:
+    """What CA goes by."""
+
+    template: str
+    """Name of a PodTemplate of the buffer's namespace."""
+    generation: int
+    """Of that PodTemplate."""
+    replicas: int
+    strategy: str = INJECTED
+    ready: bool = True
+
+
+def path(namespace: str, name: str = "", subresource: str = "") -> str:
+    """Of all buffers of a namespace, of one, or of its `status`."""
+    parts = (f"/apis/{API_VERSION}/namespaces/{namespace}/{RESOURCE}", name, subresource)
+    return "/".join(part for part in parts if part)
+
+
+def status(document: Mapping[str, Any]) -> BufferStatus:
+    """What a buffer says."""
+    found = mapping(document, "status", "", [])
+    return BufferStatus(
+        str(mapping(found, "podTemplateRef", "", []).get("name") or ""),
+        whole(found, "podTemplateGeneration", "status", [], 0, LARGEST),
+        whole(found, "replicas", "status", [], 0, LARGEST),
+        str(found.get("provisioningStrategy") or ""),
+        any(each.type == READY and each.status for each in conditions(found)),
+    )
+
+
+def injected(document: Mapping[str, Any]) -> bool:
+    """Whether CA says that it injects its pods."""
+    found = conditions(mapping(document, "status", "", []))
+    return any(each.type == PROVISIONING and each.status for each in found)
+
+
+def status_patch(document: Mapping[str, Any], wanted: BufferStatus, now_seconds: float) -> dict[str, Any]:
+    """A merge patch of the subresource `status` of a buffer as it was read, refused (a conflict) where it has changed
+    since. Conditions of others stay."""
+    found = mapping(document, "status", "", [])
+    before = next((each for each in conditions(found) if each.type == READY), None)
+    others = [dict(each) for each, _ in members(found, "conditions", "status", []) if each.get("type") != READY]
+    ready = ConditionParts(READY, wanted.ready, _SET, _MESSAGE, now_seconds)
+    if before is not None and before.status == wanted.ready:
+        ready = ready._replace(since_seconds=before.since_seconds)
+    return {
+        "metadata": {"resourceVersion": str(document["metadata"]["resourceVersion"])},
+        "status": {
+            "provisioningStrategy": wanted.strategy,
+            "podTemplateRef": {"name": wanted.template},
+            "podTemplateGeneration": wanted.generation,
+            "replicas": wanted.replicas,
+            "conditions": [*others, condition_body(ready)],
+        },
+    }

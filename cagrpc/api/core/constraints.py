@@ -1,0 +1,234 @@
+"""What a v1.PodSpec (in JSON shape) says of pods beside it and of what it would like: host ports, affinity between
+pods, topology spread, preferences. How they are kept is in docs/constraints.md; nothing here decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any
+
+from cagrpc.api.core.resources import Problems, mapping, members, one_of, texts, whole
+from cagrpc.api.core.selectors import (
+    NOBODY,
+    NODE_OPERATORS,
+    Identity,
+    Namespaces,
+    counted_labels,
+    label_selector,
+    requirements,
+)
+from solver.model import (
+    HostPort,
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    PodSelector,
+    PreferredNodes,
+    PreferredPods,
+    TopologySpread,
+    WhenUnsatisfiable,
+)
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+_KINDS = ("podAffinity", "podAntiAffinity")
+_ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - nothing is bound here
+_PROTOCOLS = ("TCP", "UDP", "SCTP")
+_MOST_WEIGHT = 100
+_MOST_PORT = 65535
+_MOST_COUNT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a pod's constraints are read against. `notes` gets a sentence, beginning with its path, for each selector of
+    namespaces that what is known of them cannot answer."""
+
+    identity: Identity = NOBODY
+    namespaces: Namespaces = field(default_factory=Namespaces)
+    notes: list[str] = field(default_factory=list)
+
+
+def host_ports(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[HostPort, ...]:
+    """The ports of the node that the pod takes, sorted: of containers and of sidecars, as in the kube-scheduler
+    (`GetHostPorts`). On the host's network every container port is one, as the API server defaults it."""
+    of_host = bool(spec.get("hostNetwork"))
+    found = set()
+    for container, at in _running_to_the_end(spec, path):
+        for port, here in members(container, "ports", at, problems):
+            number = whole(port, "hostPort", here, problems, 0, _MOST_PORT)
+            if of_host and not number:
+                number = whole(port, "containerPort", here, problems, 0, _MOST_PORT)
+            protocol = one_of(port, "protocol", here, problems, _PROTOCOLS)
+            address = _address(port, here, problems)
+            if number:
+                found.add(HostPort(number, protocol, address))
+    return tuple(sorted(found, key=lambda port: (port.port, port.protocol, port.ip)))
+
+
+def _running_to_the_end(spec: Mapping[str, Any], path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    # what is no list of containers is told by `effective_requests`, once
+    for container, at in members(spec, "initContainers", path, []):
+        if container.get("restartPolicy") == "Always":
+            yield container, at
+    yield from members(spec, "containers", path, [])
+
+
+def _address(port: Mapping[str, Any], path: str, problems: Problems) -> str:
+    address = str(port.get("hostIP") or "")
+    if address in _ALL_ADDRESSES:
+        return ""
+    try:
+        ip_address(address)
+    except ValueError:
+        problems.append(f"{path}.hostIP: {address!r:.60} is not an IP address")
+    return address
+
+
+def required_pods(
+    spec: Mapping[str, Any], kind: str, path: str, problems: Problems, around: Surroundings
+) -> tuple[PodAffinityTerm, ...]:
+    """Required affinity between pods; `kind` is `podAffinity` or `podAntiAffinity`."""
+    holder, at = _affinity(spec, kind, path, problems)
+    anti = kind == "podAntiAffinity"
+    found = (
+        _pod_term(term, here, problems, around, anti=anti) for term, here in members(holder, REQUIRED, at, problems)
+    )
+    return tuple(term for term in found if term)
+
+
+def preferred_pods(
+    spec: Mapping[str, Any], path: str, problems: Problems, around: Surroundings
+) -> tuple[PreferredPods, ...]:
+    """Preferred affinity between pods, then anti-affinity, each in the order given."""
+    found = []
+    for kind in _KINDS:
+        holder, at = _affinity(spec, kind, path, [])
+        anti = kind == "podAntiAffinity"
+        for weighted, here in members(holder, PREFERRED, at, problems):
+            weight = whole(weighted, "weight", here, problems, 1, _MOST_WEIGHT)
+            inner = mapping(weighted, "podAffinityTerm", here, problems)
+            term = _pod_term(inner, f"{here}.podAffinityTerm", problems, around, anti=anti)
+            if weight and term:
+                found.append(PreferredPods(weight, term, anti))
+    return tuple(found)
+
+
+def _pod_term(
+    term: Mapping[str, Any], path: str, problems: Problems, around: Surroundings, *, anti: bool
+) -> PodAffinityTerm | None:
+    key = _topology_key(term, path, problems)
+    selected = counted_labels(term, path, problems, around.identity)
+    selector = PodSelector(selected, _namespaces(term, path, problems, around, anti=anti))
+    return PodAffinityTerm(key, selector) if key else None
+
+
+def _namespaces(
+    term: Mapping[str, Any], path: str, problems: Problems, around: Surroundings, *, anti: bool
+) -> tuple[str, ...] | None:
+    named = set(texts(term, "namespaces", path, problems))
+    conditions = label_selector(term, "namespaceSelector", path, problems)
+    if conditions is None:
+        return tuple(sorted(named or {around.identity.namespace}))
+    if not conditions:
+        return None
+    matching, complete = around.namespaces.matching(conditions)
+    if not complete:
+        taken = "all namespaces are" if anti else "only namespaces that match for sure are"
+        around.notes.append(f"{path}.namespaceSelector: the labels of namespaces are not known; {taken} looked in")
+        if anti:
+            return None
+    return tuple(sorted(named | matching))
+
+
+def topology_spread(
+    spec: Mapping[str, Any], path: str, problems: Problems, around: Surroundings
+) -> tuple[TopologySpread, ...]:
+    """Topology spread constraints in the order given; they count pods of the pod's own namespace."""
+    found = []
+    for constraint, at in members(spec, "topologySpreadConstraints", path, problems):
+        key = _topology_key(constraint, at, problems)
+        when = one_of(constraint, "whenUnsatisfiable", at, problems, tuple(WhenUnsatisfiable), default="")
+        skew = whole(constraint, "maxSkew", at, problems, 1, _MOST_COUNT)
+        domains = whole(constraint, "minDomains", at, problems, 1, _MOST_COUNT, default=1)
+        if when == WhenUnsatisfiable.SCHEDULE_ANYWAY and constraint.get("minDomains") is not None:
+            problems.append(f"{at}.minDomains: only with whenUnsatisfiable DoNotSchedule")
+        affinity = one_of(constraint, "nodeAffinityPolicy", at, problems, ("Honor", "Ignore"))
+        taints = one_of(constraint, "nodeTaintsPolicy", at, problems, ("Ignore", "Honor"))
+        selected = counted_labels(constraint, at, problems, around.identity)
+        if key and when and skew:
+            found.append(
+                TopologySpread(
+                    topology_key=key,
+                    max_skew=skew,
+                    selector=PodSelector(selected, (around.identity.namespace,)),
+                    when_unsatisfiable=WhenUnsatisfiable(when),
+                    min_domains=domains,
+                    honor_node_affinity=affinity == "Honor",
+                    honor_node_taints=taints == "Honor",
+                )
+            )
+    return tuple(found)
+
+
+def node_term(term: Mapping[str, Any], path: str, problems: Problems) -> NodeSelectorTerm:
+    """A v1.NodeSelectorTerm."""
+    return NodeSelectorTerm(
+        match_expressions=requirements(term, "matchExpressions", path, problems, NODE_OPERATORS),
+        match_fields=requirements(term, "matchFields", path, problems, NODE_OPERATORS),
+    )
+
+
+def required_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[NodeSelectorTerm, ...] | None:
+    """Required node affinity: terms of which one must match; None where there is none."""
+    holder, at = _affinity(spec, "nodeAffinity", path, problems)
+    if holder.get(REQUIRED) is None:
+        return None
+    required = mapping(holder, REQUIRED, at, problems)
+    terms = members(required, "nodeSelectorTerms", f"{at}.{REQUIRED}", problems)
+    return tuple(node_term(term, here, problems) for term, here in terms)
+
+
+def preferred_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[PreferredNodes, ...]:
+    """Preferred node affinity in the order given. A term without conditions prefers every node, so it is left out."""
+    holder, at = _affinity(spec, "nodeAffinity", path, [])
+    found = []
+    for preferred, here in members(holder, PREFERRED, at, problems):
+        weight = whole(preferred, "weight", here, problems, 1, _MOST_WEIGHT)
+        term = node_term(mapping(preferred, "preference", here, problems), f"{here}.preference", problems)
+        if weight and (term.match_expressions or term.match_fields):
+            found.append(PreferredNodes(weight, term))
+    return tuple(found)
+
+
+def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Keys of the pod's own labels that its constraints between pods read, by `matchLabelKeys` and
+    `mismatchLabelKeys`; None where it has no constraint between pods, so that its meaning does not depend on who it
+    is. What is malformed is told where the constraints are read."""
+    if spec.get("affinity") is None and spec.get("topologySpreadConstraints") is None:
+        return None
+    terms = [term for term, _ in members(spec, "topologySpreadConstraints", "", [])]
+    for kind in _KINDS:
+        holder, _ = _affinity(spec, kind, "", [])
+        terms += [term for term, _ in members(holder, REQUIRED, "", [])]
+        terms += [mapping(term, "podAffinityTerm", "", []) for term, _ in members(holder, PREFERRED, "", [])]
+    names = ("matchLabelKeys", "mismatchLabelKeys")
+    keys = {key for term in terms for name in names for key in texts(term, name, "", [])}
+    return tuple(sorted(keys)) if terms else None
+
+
+def _affinity(spec: Mapping[str, Any], kind: str, path: str, problems: Problems) -> tuple[Mapping[str, Any], str]:
+    if spec.get("affinity") is None:
+        return {}, path
+    # an `affinity` that is no mapping would be told once for each kind; the readers of what is required tell of kinds
+    affinity = mapping(spec, "affinity", path, problems if kind == "nodeAffinity" else [])
+    return mapping(affinity, kind, f"{path}.affinity", problems), f"{path}.affinity.{kind}"
+
+
+def _topology_key(term: Mapping[str, Any], path: str, problems: Problems) -> str:
+    key = term.get("topologyKey")
+    if isinstance(key, str) and key:
+        return key
+    problems.append(f"{path}.topologyKey: missing; write the node label whose values are the domains")
+    return ""

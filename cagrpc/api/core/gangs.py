@@ -1,0 +1,224 @@
+"""Gangs of ordinary pods: which gang a pod says it belongs to, how many of a gang must be served at once, and which of
+its pending pods these are. What a plan does with gangs is the solver's business; a pod's other fields are in `pods`.
+
+A pod names its gang in one of four ways; where it uses several, the first of them counts:
+
+1. the annotation that names the ProvisioningRequest it consumes (cluster-autoscaler), where nobody serves requests;
+2. `spec.schedulingGroup.podGroupName`: a PodGroup of `scheduling.k8s.io` (Kubernetes 1.36, KEP-4671);
+3. a label, `scheduling.x-k8s.io/pod-group` by default: a PodGroup of `scheduling.x-k8s.io` (scheduler-plugins);
+4. the annotation `scheduling.k8s.io/group-name`: a PodGroup of `scheduling.volcano.sh` (Volcano).
+
+The minimum count is that of the PodGroup object; else what the pods' annotation `cagrpc.io/gang-min-count` says, the
+largest where they differ; else all pods that there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeVar
+
+from cagrpc.api.core.consumption import CONSUME_KEYS
+from cagrpc.api.core.resources import Problems, mapping
+
+T = TypeVar("T")
+
+DEFAULT_GANG_LABEL = "scheduling.x-k8s.io/pod-group"
+
+VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+"""Volcano's annotation (its api: scheduling/v1beta1, KubeGroupNameAnnotationKey)."""
+
+MIN_COUNT = "cagrpc.io/gang-min-count"
+"""Our own annotation on pods: how many of the gang must be served at once."""
+
+_LARGEST_COUNT = 2**31 - 1
+_POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
+
+
+class GangKind(StrEnum):
+    """What a gang's name is the name of, as `kubectl get` would be asked for it."""
+
+    PROVISIONING_REQUEST = "provisioningrequest.autoscaling.x-k8s.io"
+    SCHEDULING_GROUP = "podgroup.scheduling.k8s.io"
+    LABELLED = "podgroup.scheduling.x-k8s.io"
+    VOLCANO = "podgroup.scheduling.volcano.sh"
+
+
+@dataclass(frozen=True, slots=True)
+class GangMembership:
+    """Which gang, by a name that is unique in the cluster, and how many of it must be served at once; None where that
+    is not said."""
+
+    name: str
+    min_count: int | None = None
+
+
+def gang_name(kind: GangKind, namespace: str, name: str) -> str:
+    return f"{kind} {namespace}/{name}"
+
+
+def gang_of_pod(
+    namespace: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    scheduling_group: str = "",
+    label_key: str = DEFAULT_GANG_LABEL,
+    problems: Problems | None = None,
+    path: str = "",
+    *,
+    by_request: bool = True,
+) -> GangMembership | None:
+    """The gang that a pod (or the template of many) says it is of. `scheduling_group` is its
+    `spec.schedulingGroup.podGroupName`. A minimum count that cannot be meant is added to `problems`, with its path
+    below `path`, and is not given. Only `by_request` counts the request that a pod consumes."""
+    consumed = next((name for each in CONSUME_KEYS if (name := annotations.get(each))), "") if by_request else ""
+    if consumed:
+        return GangMembership(gang_name(GangKind.PROVISIONING_REQUEST, namespace, consumed))
+    for kind, name in (
+        (GangKind.SCHEDULING_GROUP, scheduling_group),
+        (GangKind.LABELLED, labels.get(label_key)),
+        (GangKind.VOLCANO, annotations.get(VOLCANO_GROUP)),
+    ):
+        if name:
+            text = annotations.get(MIN_COUNT)
+            at = f"{path}.metadata.annotations[{MIN_COUNT}]".removeprefix(".")
+            return GangMembership(gang_name(kind, namespace, name), _annotated(text, at, problems))
+    return None
+
+
+def _annotated(text: str | None, at: str, problems: Problems | None) -> int | None:
+    if text is None:
+        return None
+    if _POSITIVE.fullmatch(text) and int(text) <= _LARGEST_COUNT:
+        return int(text)
+    if problems is not None:
+        problems.append(f"{at}: {text!r:.40} is not a whole number from 1 to {_LARGEST_COUNT}")
+    return None
+
+
+def pod_group(document: Mapping[str, Any], problems: Problems) -> GangMembership | None:
+    """A PodGroup object of one of the three API groups, any version, in JSON shape; None for any other object. With
+    the policy `basic` (Kubernetes 1.36) its pods are served one by one: a minimum of 1. A minimum count that cannot be
+    meant is added to `problems`, with its path, and is not given."""
+    api_group = str(document.get("apiVersion") or "").partition("/")[0]
+    kind = _KINDS.get(f"{str(document.get('kind') or '').lower()}.{api_group}")
+    if kind is None:
+        return None
+    metadata = mapping(document, "metadata", "", problems)
+    name = gang_name(kind, str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""))
+    spec = mapping(document, "spec", "", problems)
+    if kind is not GangKind.SCHEDULING_GROUP:
+        return GangMembership(name, _count(spec, "minMember", "spec", problems))
+    policy = mapping(spec, "schedulingPolicy", "spec", problems)
+    if policy.get("basic") is not None:
+        return GangMembership(name, 1)
+    gang = mapping(policy, "gang", "spec.schedulingPolicy", problems)
+    return GangMembership(name, _count(gang, "minCount", "spec.schedulingPolicy.gang", problems))
+
+
+_KINDS = {str(kind): kind for kind in GangKind if kind is not GangKind.PROVISIONING_REQUEST}
+
+
+def _count(document: Mapping[str, Any], name: str, path: str, problems: Problems) -> int | None:
+    value = document.get(name)
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST_COUNT:
+        return value
+    problems.append(f"{path}.{name}: {value!r:.40} is not a whole number from 1 to {_LARGEST_COUNT}")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Division(Generic[T]):
+    """The pending pods of one gang: those that are served all or not at all, and the others, which are ordinary pods.
+    Both are empty where the gang is incomplete: nothing of it is to be planned before its `missing` pods are there."""
+
+    whole: tuple[tuple[T, int], ...] = ()
+    others: tuple[tuple[T, int], ...] = ()
+    there: int = 0
+    """Pods that there are, pending or bound."""
+    missing: int = 0
+
+
+def divide(
+    pending: Iterable[tuple[T, int]], *, min_count: int | None = None, bound: int = 0, held_back: int = 0
+) -> Division[T]:
+    """`pending` are a gang's pods that wait for a node, oldest first: a pod with 1, or alike pods with their number.
+    `bound` counts those that have been served: that are on a node, or have succeeded. `held_back` counts those that
+    exist, or are known to come, and cannot be planned yet, such as gated ones: without a minimum they are waited for.
+    """
+    waiting = tuple(pending)
+    there = sum(count for _, count in waiting) + bound
+    required = there + held_back if min_count is None else min_count
+    if there < required:
+        return Division(there=there, missing=required - there)
+    needed = max(0, required - bound)
+    whole, others = [], []
+    for of, count in waiting:
+        taken = min(count, needed)
+        needed -= taken
+        if taken:
+            whole.append((of, taken))
+        if taken < count:
+            others.append((of, count - taken))
+    return Division(tuple(whole), tuple(others), there)
+
+
+@dataclass(frozen=True, slots=True)
+class GangCount:
+    """A gang in numbers, as `divide` has them; `pending` counts all of its pods that wait for a node."""
+
+    pending: int
+    bound: int = 0
+    held_back: int = 0
+    min_count: int | None = None
+
+
+class KnownGangs(Protocol):
+    """Who sees all pods of the cluster."""
+
+    def gang(self, name: str) -> GangCount | None:
+        """None where nothing is known of it, or of the cluster yet."""
+        ...
+
+
+@dataclass
+class GangCounts:
+    """What is known of all gangs together, from objects that are read once, in any order. Not for several threads."""
+
+    of_objects: dict[str, int] = field(default_factory=dict)
+    """Minimum counts of PodGroup objects, by the gang's name; also of those by annotations, below."""
+    of_annotations: dict[str, int] = field(default_factory=dict)
+    bound: Counter[str] = field(default_factory=Counter)
+    held_back: Counter[str] = field(default_factory=Counter)
+
+    def add_object(self, found: GangMembership) -> None:
+        """What `pod_group` read."""
+        if found.min_count is not None:
+            self.of_objects[found.name] = found.min_count
+
+    def add_pods(self, of: GangMembership, *, bound: int = 0, held_back: int = 0) -> None:
+        """Pods of a gang: what their annotation says, and how many of them are no longer or not yet pending."""
+        if of.min_count is not None:
+            self.of_annotations[of.name] = max(of.min_count, self.of_annotations.get(of.name, 0))
+        if bound:
+            self.bound[of.name] += bound
+        if held_back:
+            self.held_back[of.name] += held_back
+
+    def min_count(self, gang: str) -> int | None:
+        return self.of_objects.get(gang, self.of_annotations.get(gang))
+
+    def divide(self, gang: str, pending: Iterable[tuple[T, int]]) -> Division[T]:
+        """`divide` with what is known of this gang; `pending` are all of its pending pods, oldest first."""
+        return divide(pending, min_count=self.min_count(gang), bound=self.bound[gang], held_back=self.held_back[gang])
+
+
+def incomplete(gang: str, division: Division[Any]) -> str:
+    """A sentence about a gang of which pods are missing."""
+    required = division.there + division.missing
+    return f"gang {gang} is not complete: it has {division.there} of {required} pods"

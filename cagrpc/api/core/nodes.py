@@ -1,0 +1,138 @@
+"""Nodes: what one of a node group looks like, to CA as a template and to a cluster; and v1.Node bytes or documents to
+what planning reads of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.api.core.resources import Amounts, Problems, amounts, mapping, members, strings
+from cagrpc.api.encoding.messages import packed
+from cagrpc.api.gen import kubernetes_pb2
+from solver.model import PODS, Labels, NodeGroup, Resources, Taint, TaintEffect
+from solver.model.quantities import format_quantity
+
+HOSTNAME = "kubernetes.io/hostname"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+ZONE = "topology.kubernetes.io/zone"
+UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDULE)
+"""What the node controller sets for spec.unschedulable."""
+
+READY = "Ready"
+"""The type of the condition that says whether pods can run on a node."""
+
+_KUBELET_DEFAULT_PODS = 110
+_HEALTHY = ("NetworkUnavailable", "MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What planning reads of one v1.Node."""
+
+    name: str
+    labels: Labels
+    taints: tuple[Taint, ...]
+    allocatable: Resources
+
+
+def group_labels(group: NodeGroup) -> dict[str, str]:
+    """The labels of a node of `group` as a kubelet and the cloud would set them, but for its hostname; the group's own
+    labels win. Selectors are to be judged by these, or the planner and CA would disagree."""
+    labels = {OS: "linux", ARCH: "amd64"}
+    if group.instance_type:
+        labels[INSTANCE_TYPE] = group.instance_type
+    if group.zone:
+        labels[ZONE] = group.zone
+    return {**labels, **group.labels}
+
+
+def node_document(group: NodeGroup, name: str) -> dict[str, Any]:
+    """A whole, ready v1.Node in JSON shape, as a node of `group` called `name` registers itself. What is said of one
+    machine only (its providerID, addresses, versions, times) is left to whoever registers it.
+
+    A kubelet offers 110 pods where nothing else is said, and a node cannot offer more than it has, whatever the
+    catalogue says of its capacity.
+    """
+    labels = {**group_labels(group), HOSTNAME: name}
+    allocatable = {PODS: _KUBELET_DEFAULT_PODS, **group.allocatable}
+    capacity = {r: max(allocatable.get(r, 0), group.capacity.get(r, 0)) for r in (*allocatable, *group.capacity)}
+    healthy = [{"type": condition, "status": "False"} for condition in _HEALTHY]
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": [taint_document(taint) for taint in group.taints]},
+        "status": {
+            "capacity": _quantities(capacity),
+            "allocatable": _quantities(allocatable),
+            "conditions": [{"type": READY, "status": "True", "reason": "KubeletReady"}, *healthy],
+            "nodeInfo": {"operatingSystem": labels[OS], "architecture": labels[ARCH]},
+        },
+    }
+
+
+def template(group: NodeGroup) -> bytes:
+    """`node_document` of the next node of `group`, serialised, for CA.
+
+    CA overwrites its name and hostname. Its providerID stays empty: a template is no instance of ours. An empty answer
+    would crash CA, and one without `pods` would hold none, so both are always filled.
+    """
+    return packed(kubernetes_pb2.Node, node_document(group, f"template-{group.id}")).SerializeToString(
+        deterministic=True
+    )
+
+
+def taint_document(taint: Taint) -> dict[str, str]:
+    """A v1.Taint in JSON shape."""
+    return {"key": taint.key, "value": taint.value, "effect": taint.effect.value}
+
+
+def _quantities(resources: Resources) -> dict[str, str]:
+    return {resource: format_quantity(resource, amount) for resource, amount in resources.items()}
+
+
+def facts_of_document(document: Mapping[str, Any], path: str, problems: Problems) -> NodeFacts:
+    """A v1.Node in JSON shape as facts. A node that is cordoned has the taint that says so."""
+    metadata = mapping(document, "metadata", path, problems)
+    spec = mapping(document, "spec", path, problems)
+    status = mapping(document, "status", path, problems)
+    taints = _taints(spec, problems)
+    if spec.get("unschedulable") and UNSCHEDULABLE not in taints:
+        taints = (*taints, UNSCHEDULABLE)
+    return NodeFacts(
+        name=str(metadata.get("name") or ""),
+        labels=strings(metadata, "labels", "metadata", problems),
+        taints=taints,
+        allocatable=amounts(status, "allocatable", "status", problems, round_up=False)
+        or amounts(status, "capacity", "status", problems, round_up=False),
+    )
+
+
+def _taints(spec: Mapping[str, Any], problems: Problems) -> tuple[Taint, ...]:
+    found = []
+    for taint, at in members(spec, "taints", "spec", problems):
+        try:
+            effect = TaintEffect(str(taint.get("effect")))
+        except ValueError:
+            choices = ", ".join(TaintEffect)
+            problems.append(f"{at}.effect: {taint.get('effect')!r} is not one of {choices}")
+            continue
+        found.append(Taint(str(taint.get("key") or ""), effect, str(taint.get("value") or "")))
+    return tuple(found)
+
+
+def free(allocatable: Resources, requests: Iterable[Resources]) -> Amounts:
+    """What pods with these requests leave of a node, never below 0; each takes one of its `pods`."""
+    used: Amounts = {}
+    for pod in requests:
+        for resource, asked in (*pod.items(), (PODS, 1)):
+            used[resource] = used.get(resource, 0) + asked
+    return left(allocatable, used)
+
+
+def left(allocatable: Resources, used: Resources) -> Amounts:
+    """What is left of a node where so much is used, `pods` among it; never below 0."""
+    return {
+        resource: max(0, allocatable.get(resource, 0) - used.get(resource, 0)) for resource in (*allocatable, *used)
+    }

@@ -1,0 +1,56 @@
+"""What constraints between pods can see of pods: what nobody looks at would only make pods, and nodes, different from
+each other. Who a pod is to a single selector is in `selectors`; which pods there are is known to the callers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from cagrpc.api.core.selectors import Identity, Sight
+from solver.model import HostPort, PodAffinityTerm, PodSelector, PodSpec, RunningPods
+from solver.model.eligibility import selects
+
+Port = tuple[int, str]
+"""Number and protocol."""
+
+
+def port(of: HostPort) -> Port:
+    return of.port, of.protocol
+
+
+def selecting(terms: Iterable[PodAffinityTerm], who: Identity) -> Iterable[PodAffinityTerm]:
+    """Those of the terms that count this pod."""
+    return (term for term in terms if selects(term.selector, who.namespace, who.labels))
+
+
+class Seen:
+    """Pods that are to be planned, and those that run, as the constraints of both see them. `selectors` and `ports` are
+    of the pods to be planned; `terms` are the required anti-affinity terms of running pods that count one of these. Of
+    running pods nothing else is kept: the rest was asked when they were placed."""
+
+    def __init__(
+        self, selectors: Iterable[PodSelector], ports: Iterable[Port], terms: Iterable[PodAffinityTerm]
+    ) -> None:
+        self._terms = frozenset(terms)
+        self._ports = frozenset(ports)
+        selectors = frozenset(selectors)
+        self._of_planned = Sight(selectors)
+        self._of_all = Sight(selectors | {term.selector for term in self._terms})
+
+    def planned(self, spec: PodSpec, who: Identity) -> PodSpec:
+        return self._of_all.identified(spec, who)
+
+    def runs(self, spec: PodSpec, who: Identity) -> PodSpec | None:
+        """What planned pods see of a running one; None where they see nothing."""
+        ports = tuple(each for each in spec.host_ports if port(each) in self._ports)
+        terms = tuple(term for term in spec.pod_anti_affinity if term in self._terms)
+        found = self._of_planned.identified(PodSpec(host_ports=ports, pod_anti_affinity=terms), who)
+        return None if found == _NOTHING and not self._of_planned.of_anybody else found
+
+    def running(self, pods: Iterable[tuple[PodSpec, Identity]]) -> tuple[RunningPods, ...]:
+        """What planned pods see of pods that run on one node, equal ones together."""
+        found = Counter(seen for spec, who in pods if (seen := self.runs(spec, who)) is not None)
+        return tuple(RunningPods(spec, count) for spec, count in found.items())
+
+
+_NOTHING = PodSpec()

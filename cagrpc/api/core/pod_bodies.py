@@ -1,0 +1,134 @@
+"""Pods of a spec of the planner's, as Kubernetes' JSON writes them: `pods.pod_spec` the other way round. They ask of
+nodes and of other pods what the spec asks, and do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cagrpc.api.core.constraints import PREFERRED, REQUIRED
+from solver.model import (
+    HostPort,
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    PodSelector,
+    PodSpec,
+    Requirement,
+    Toleration,
+    TopologySpread,
+    WhenUnsatisfiable,
+)
+from solver.model.quantities import format_quantity
+
+Body = dict[str, Any]
+
+
+def pod_body(spec: PodSpec, image: str, namespace: str) -> Body:
+    """A v1.PodSpec of one container, for pods of `namespace`: where the spec's constraints look at pods of its own
+    namespace, they look at those of this one as well, so that such pods see each other."""
+    affinity = _affinity(spec, namespace)
+    ports = [_port(port) for port in spec.host_ports]
+    container = {"name": "main", "image": image, "resources": _resources(spec), **({"ports": ports} if ports else {})}
+    fields: Body = {
+        "containers": [container],
+        "nodeSelector": dict(spec.node_selector),
+        "tolerations": [_toleration(each) for each in spec.tolerations],
+        "affinity": affinity,
+        "topologySpreadConstraints": [_spread(each) for each in spec.topology_spread],
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _resources(spec: PodSpec) -> Body:
+    """Limits as well where the API server wants them to be the same: of extended resources and huge pages."""
+    requests = {name: format_quantity(name, amount) for name, amount in spec.requests}
+    limits = {name: text for name, text in requests.items() if "/" in name or name.startswith("hugepages-")}
+    return {"requests": requests, **({"limits": limits} if limits else {})}
+
+
+def _port(port: HostPort) -> Body:
+    address = {"hostIP": port.ip} if port.ip else {}
+    return {"containerPort": port.port, "hostPort": port.port, "protocol": port.protocol, **address}
+
+
+def _toleration(toleration: Toleration) -> Body:
+    fields = {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _affinity(spec: PodSpec, namespace: str) -> Body:
+    nodes: Body = {}
+    if spec.affinity is not None:
+        nodes[REQUIRED] = {"nodeSelectorTerms": [_node_term(term) for term in spec.affinity]}
+    if spec.preferred_nodes:
+        nodes[PREFERRED] = [
+            {"weight": each.weight, "preference": _node_term(each.term)} for each in spec.preferred_nodes
+        ]
+    kinds: Body = {"nodeAffinity": nodes}
+    for kind, required, anti in (
+        ("podAffinity", spec.pod_affinity, False),
+        ("podAntiAffinity", spec.pod_anti_affinity, True),
+    ):
+        found = {
+            REQUIRED: [_pod_term(term, spec.namespace, namespace) for term in required],
+            PREFERRED: [
+                {"weight": each.weight, "podAffinityTerm": _pod_term(each.term, spec.namespace, namespace)}
+                for each in spec.preferred_pods
+                if each.anti is anti
+            ],
+        }
+        kinds[kind] = {name: terms for name, terms in found.items() if terms}
+    return {kind: found for kind, found in kinds.items() if found}
+
+
+def _node_term(term: NodeSelectorTerm) -> Body:
+    found = {
+        "matchExpressions": _conditions(term.match_expressions),
+        "matchFields": _conditions(term.match_fields),
+    }
+    return {name: conditions for name, conditions in found.items() if conditions}
+
+
+def _pod_term(term: PodAffinityTerm, own: str, namespace: str) -> Body:
+    looked_in = term.selector.namespaces
+    if looked_in is None:
+        where: Body = {"namespaceSelector": {}}
+    else:
+        where = {"namespaces": sorted({*looked_in, *({namespace} if own in looked_in else ())})}
+    return {"topologyKey": term.topology_key, **_labels(term.selector), **where}
+
+
+def _spread(spread: TopologySpread) -> Body:
+    least = {"minDomains": spread.min_domains} if spread.min_domains > 1 else {}
+    return {
+        "topologyKey": spread.topology_key,
+        "maxSkew": spread.max_skew,
+        "whenUnsatisfiable": spread.when_unsatisfiable.value,
+        "nodeAffinityPolicy": "Honor" if spread.honor_node_affinity else "Ignore",
+        "nodeTaintsPolicy": "Honor" if spread.honor_node_taints else "Ignore",
+        **_labels(spread.selector),
+        **(least if spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE else {}),
+    }
+
+
+def _labels(selector: PodSelector) -> Body:
+    if selector.match_expressions is None:
+        return {}
+    conditions = _conditions(selector.match_expressions)
+    return {"labelSelector": {"matchExpressions": conditions} if conditions else {}}
+
+
+def _conditions(conditions: Iterable[Requirement]) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "key": each.key,
+            "operator": each.operator.value,
+            **({"values": list(each.values)} if each.values else {}),
+        }
+        for each in conditions
+    ]

@@ -1,0 +1,349 @@
+"""Pods, from Kubernetes' JSON shape or from v1.Pod bytes, to what planning reads of them.
+
+One converter: bytes are turned into the JSON shape and take the same way. Files are read in `manifests`, the
+expander's messages in `expander`; which pods are interchangeable is decided here, by `PodSpec` and `group`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from cagrpc.api.core.constraints import (
+    Surroundings,
+    host_ports,
+    own_label_keys,
+    preferred_nodes,
+    preferred_pods,
+    required_nodes,
+    required_pods,
+    topology_spread,
+)
+from cagrpc.api.core.consumption import Consumption, consumption
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
+from cagrpc.api.core.resources import Problems, effective_requests, members, strings
+from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, Identity, Sight, selectors_of
+from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
+from cagrpc.api.encoding.messages import discard_unknown_fields, parse, plain
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.errors import InvalidInput
+from solver.model import Labels, PodSet, PodSpec, TaintEffect, Toleration
+
+K = TypeVar("K")
+
+_NOTHING_OF_PLACES = (
+    "volumes",
+    "nodeName",
+    "schedulerName",
+    "priorityClassName",
+    "priority",
+    "schedulingGates",
+    "resourceClaims",
+    "schedulingGroup",
+)
+"""Fields of v1.PodSpec that do not say where a pod fits, but for those that `unread_features` names."""
+
+_MOST_SPECS, _MOST_SPEC_BYTES = 20_000, 16 * 1024 * 1024
+"""A decoder that lives as long as the process forgets what it knows at some time; it costs one conversion each. A spec
+may have a megabyte, and whoever may create pods may let many come and go."""
+
+ADDED_BY_ADMISSION = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of a node that may be back in a moment: every pod is made to tolerate them (NoExecute) for a while (upstream:
+plugin/pkg/admission/defaulttolerationseconds)."""
+
+_OF_DAEMONS = tuple(
+    Toleration(f"node.kubernetes.io/{key}", "Exists", effect=effect)
+    for key, effect in (
+        ("not-ready", TaintEffect.NO_EXECUTE),
+        ("unreachable", TaintEffect.NO_EXECUTE),
+        ("disk-pressure", TaintEffect.NO_SCHEDULE),
+        ("memory-pressure", TaintEffect.NO_SCHEDULE),
+        ("pid-pressure", TaintEffect.NO_SCHEDULE),
+        ("unschedulable", TaintEffect.NO_SCHEDULE),
+    )
+)
+"""What the DaemonSet controller adds to every pod's tolerations (upstream: AddOrUpdateDaemonPodTolerations)."""
+
+PLACEHOLDER = ("podType", "capacityBufferFakePod")
+"""How CA marks the pods that it injects for a CapacityBuffer (upstream: capacitybuffer/fakepods)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod. `key` is its UID, or `namespace/name` where it has none; `name` is `namespace/name`, for people."""
+
+    key: str
+    name: str
+    spec: PodSpec
+    priority: int = 0
+    gang: GangMembership | None = None
+    placeholder: bool = False
+    consumes: Consumption | None = None
+    """What its annotations say of a ProvisioningRequest; perhaps only by half."""
+    created_at_seconds: int = 0
+    """Since the epoch; 0 where unknown."""
+    warning: str = field(default="", compare=False)
+    """What of it cannot be meant and was ignored; empty where nothing was."""
+    labels: Labels = field(default_factory=dict, compare=False)
+    """All of them; `spec` has those that selectors can see, once these are all known (`told_apart`)."""
+
+    @property
+    def consumer(self) -> bool:
+        """Whether it consumes a ProvisioningRequest, and so is no demand of its own."""
+        return self.consumes is not None and not self.consumes.missing
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.name.partition("/")[0] or DEFAULT_NAMESPACE, self.labels)
+
+
+def pod_spec(spec: Mapping[str, Any], path: str, problems: Problems, around: Surroundings | None = None) -> PodSpec:
+    """A v1.PodSpec in JSON shape, without namespace and labels (`Sight.identified` adds those). What cannot be meant is
+    added to `problems`, each with its path below `path`, and left out of the result."""
+    around = around or Surroundings()
+    return PodSpec(
+        requests=effective_requests(spec, path, problems),
+        node_selector=tuple(sorted(strings(spec, "nodeSelector", path, problems).items())),
+        affinity=required_nodes(spec, path, problems),
+        tolerations=_tolerations(spec, path, problems),
+        host_ports=host_ports(spec, path, problems),
+        pod_affinity=required_pods(spec, "podAffinity", path, problems, around),
+        pod_anti_affinity=required_pods(spec, "podAntiAffinity", path, problems, around),
+        topology_spread=topology_spread(spec, path, problems, around),
+        preferred_nodes=preferred_nodes(spec, path, problems),
+        preferred_pods=preferred_pods(spec, path, problems, around),
+    )
+
+
+def daemon(template: PodSpec) -> PodSpec:
+    """A DaemonSet's pod on a new node: of it only what it takes counts, not what is beside it."""
+    return PodSpec(
+        template.requests,
+        template.node_selector,
+        template.affinity,
+        tuple(sorted({*template.tolerations, *_OF_DAEMONS}, key=_toleration_order)),
+        host_ports=template.host_ports,
+    )
+
+
+def is_placeholder(annotations: Mapping[str, str]) -> bool:
+    return annotations.get(PLACEHOLDER[0]) == PLACEHOLDER[1]
+
+
+def unread_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the pod demands (v1.PodSpec in JSON shape) and planning does not read yet, by the names of its fields."""
+    ignored: Problems = []  # `pod_spec` reports what is malformed
+    found = []
+    if spec.get("resourceClaims"):
+        found.append("resourceClaims")
+    claims = ("persistentVolumeClaim", "ephemeral")  # the latter makes a claim of its own for each pod
+    if any(volume.get(claim) for volume, _ in members(spec, "volumes", "", ignored) for claim in claims):
+        found.append("persistentVolumeClaim")
+    return tuple(found)
+
+
+class PodDecoder:
+    """v1.Pod bytes to pods. Specs that differ only in what planning does not read are converted once: thousands of
+    replicas cost little more than their workload. Not for several threads."""
+
+    def __init__(
+        self, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True, placeholders: bool = True
+    ) -> None:
+        """`gang_label` is the key of the label that names a pod's gang. Where nothing is known of ProvisioningRequests
+        (`consuming` is false) the pods of one are a gang. `placeholders`: what a pod says of itself may make it one, as
+        in what CA offers, which has pods that it only imagines."""
+        self._gang_label = gang_label
+        self._consuming = consuming
+        self._placeholders = placeholders
+        self._specs: dict[bytes, PodSpec] = {}
+        # Of specs that mean something else for another pod: which of the pod's own labels they read, and the meanings.
+        self._own_keys: dict[bytes, tuple[str, ...]] = {}
+        self._meanings: dict[tuple[bytes, str, tuple[str | None, ...]], PodSpec] = {}
+        self._kept_bytes = 0
+
+    def decode(self, data: bytes) -> Pod:
+        """Raises InvalidInput for bytes that are no v1.Pod, UnreadablePod for one that cannot be meant."""
+        return self.read(parse(kubernetes_pb2.Pod, data))
+
+    def read(self, message: kubernetes_pb2.Pod) -> Pod:
+        """The same of a message, which loses all that says nothing of where the pod fits."""
+        spec, labels = message.spec, message.metadata.labels
+        own = {key: labels[key] for key in labels}
+        who = _pod(message, own, self._gang_label, self._consuming, self._placeholders)
+        for name in _NOTHING_OF_PLACES:
+            spec.ClearField(name)
+        discard_unknown_fields(spec)
+        spec_bytes = spec.SerializeToString(deterministic=True)
+        converted = self._specs.get(spec_bytes)
+        if converted is None:
+            identity = Identity(message.metadata.namespace or DEFAULT_NAMESPACE, own)
+            converted = self._meaning(spec_bytes, identity) or self._convert(message, spec_bytes, identity)
+        return replace(who, spec=converted, labels=own)
+
+    def _meaning(self, spec_bytes: bytes, identity: Identity) -> PodSpec | None:
+        own_keys = self._own_keys.get(spec_bytes)
+        return None if own_keys is None else self._meanings.get(_seen_by_itself(spec_bytes, identity, own_keys))
+
+    def _convert(self, message: kubernetes_pb2.Pod, spec_bytes: bytes, identity: Identity) -> PodSpec:
+        document = plain(message.spec)
+        problems: Problems = []
+        converted = pod_spec(document, "spec", problems, Surroundings(identity))
+        if problems:
+            raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}", converted.requests)
+        self._kept_bytes += len(spec_bytes)
+        if len(self._specs) + len(self._meanings) >= _MOST_SPECS or self._kept_bytes > _MOST_SPEC_BYTES:
+            self._specs.clear()
+            self._own_keys.clear()
+            self._meanings.clear()
+            self._kept_bytes = len(spec_bytes)
+        own_keys = own_label_keys(document)
+        if own_keys is None:
+            self._specs[spec_bytes] = converted
+        else:
+            self._own_keys[spec_bytes] = own_keys
+            self._meanings[_seen_by_itself(spec_bytes, identity, own_keys)] = converted
+        return converted
+
+
+def _seen_by_itself(
+    spec_bytes: bytes, identity: Identity, own_keys: tuple[str, ...]
+) -> tuple[bytes, str, tuple[str | None, ...]]:
+    return spec_bytes, identity.namespace, tuple(map(identity.labels.get, own_keys))
+
+
+NOWHERE = PodSpec(affinity=())
+"""A spec that no node can serve: node affinity is required, and there is no term that a node could match."""
+
+
+def is_nowhere(spec: PodSpec) -> bool:
+    """Whether it is `NOWHERE`, perhaps with what the pod takes of the node that it is on."""
+    return spec.affinity == ()
+
+
+def unread(
+    data: bytes, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True, placeholders: bool = True
+) -> Pod:
+    """Who a pod is, with the spec `NOWHERE`: for one whose own cannot be read, or not in time. Bytes that are no v1.Pod
+    are a pod too, known by their digest."""
+    try:
+        message = parse(kubernetes_pb2.Pod, data)
+        return _pod(message, message.metadata.labels, gang_label, consuming, placeholders)
+    except InvalidInput:
+        return malformed(data)
+
+
+def malformed(data: bytes) -> Pod:
+    """A pod that nothing is known of but its digest."""
+    name = f"malformed/{sha256(data).hexdigest()[:16]}"
+    return Pod(name, name, NOWHERE)
+
+
+def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming: bool, placeholders: bool) -> Pod:
+    """Who a pod is, with the spec `NOWHERE`."""
+    metadata, scheduling_group = message.metadata, message.spec.schedulingGroup.podGroupName
+    name, annotations = _name(message), metadata.annotations
+    problems: Problems = []
+    namespace = metadata.namespace or DEFAULT_NAMESPACE
+    placeholder = placeholders and (is_placeholder(annotations) or labels.get(PAUSE_POD) == "true")
+    # CA asks with pods of its own making for requests that it serves itself, and gives them their names as UIDs
+    # (upstream: provisioningrequest/pods): those are what is demanded.
+    consuming = consuming and metadata.uid != name
+    consumes = consumption(annotations) if consuming and not placeholder else None
+    alone = placeholder or (consumes is not None and not consumes.missing)
+    gang = gang_of_pod(namespace, labels, annotations, scheduling_group, gang_label, problems, by_request=not consuming)
+    return Pod(
+        key=metadata.uid or name,
+        name=name,
+        spec=NOWHERE,
+        priority=message.spec.priority,
+        # A placeholder is made from somebody's template, but useful alone; a consumer has its request instead.
+        gang=None if alone else gang,
+        placeholder=placeholder,
+        consumes=consumes,
+        created_at_seconds=metadata.creationTimestamp.seconds,
+        warning=f"pod {name}: {'; '.join(problems)}" if problems else "",
+    )
+
+
+def _name(message: kubernetes_pb2.Pod) -> str:
+    return f"{message.metadata.namespace}/{message.metadata.name}"
+
+
+def told_apart(pods: Mapping[K, Pod]) -> Mapping[K, Pod]:
+    """The pods, which are all that there are, with that of their namespaces and labels in their specs which a selector
+    of one of them can see."""
+    specs = {id(pod.spec): pod.spec for pod in pods.values()}
+    selectors = {selector for spec in specs.values() for selector in selectors_of(spec)}
+    if not selectors:
+        return pods
+    sight = Sight(selectors)
+    return {
+        key: pod if pod.spec is NOWHERE else replace(pod, spec=sight.identified(pod.spec, pod.identity))
+        for key, pod in pods.items()
+    }
+
+
+class UnreadablePod(InvalidInput):
+    """A well-formed pod with something in it that planning cannot understand, perhaps of a newer Kubernetes."""
+
+    def __init__(self, message: str, requests: tuple[tuple[str, int], ...] = ()) -> None:
+        """`requests` is what it takes of a node, as far as that can be read."""
+        super().__init__(message)
+        self.requests = requests
+
+
+def group(pods: Iterable[Pod], now_seconds: float = 0.0) -> tuple[tuple[PodSet, ...], dict[str, int]]:
+    """Pods as pod sets of equal spec, priority, gang and kind, in order of first appearance, and pod key -> index of
+    its set. A set has waited as long as its oldest pod (0 where `now_seconds` or the pods' age is unknown). A key that
+    comes twice counts once."""
+    indices: dict[tuple[PodSpec, int, str | None, bool], int] = {}
+    members_of: list[list[Pod]] = []
+    set_of_pod: dict[str, int] = {}
+    for pod in pods:
+        if pod.key in set_of_pod:
+            continue
+        gang = pod.gang.name if pod.gang else None
+        index = indices.setdefault((pod.spec, pod.priority, gang, pod.placeholder), len(members_of))
+        if index == len(members_of):
+            members_of.append([])
+        members_of[index].append(pod)
+        set_of_pod[pod.key] = index
+    return tuple(_pod_set(alike, now_seconds) for alike in members_of), set_of_pod
+
+
+def _pod_set(alike: Sequence[Pod], now_seconds: float) -> PodSet:
+    first = alike[0]
+    oldest = min((pod.created_at_seconds for pod in alike if pod.created_at_seconds), default=0)
+    return PodSet(
+        name=first.name,
+        spec=first.spec,
+        count=len(alike),
+        priority=first.priority,
+        waiting_seconds=max(0, int(now_seconds) - oldest) if oldest else 0,
+        gang=first.gang.name if first.gang else None,
+        placeholder=first.placeholder,
+    )
+
+
+def _tolerations(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[Toleration, ...]:
+    found = set()
+    for toleration, at in members(spec, "tolerations", path, problems):
+        operator = toleration.get("operator") or "Equal"
+        if operator not in ("Equal", "Exists"):
+            problems.append(f"{at}.operator: {operator!r} is not one of Equal, Exists")
+            continue
+        found.add(
+            Toleration(
+                key=str(toleration.get("key") or ""),
+                operator=operator,
+                value=str(toleration.get("value") or ""),
+                effect=str(toleration.get("effect") or ""),
+            )
+        )
+    return tuple(sorted(found, key=_toleration_order))
+
+
+def _toleration_order(toleration: Toleration) -> tuple[str, str, str, str]:
+    return toleration.key, toleration.operator, toleration.value, toleration.effect

@@ -1,0 +1,166 @@
+"""Label selectors, from Kubernetes' JSON shape to the planner's conditions, and what they can see of a pod at all.
+
+Who a pod is (its namespace, its labels) is looked at by the selectors of constraints between pods and by nothing else.
+So of it only that stays in a `PodSpec` which some selector of the whole input can tell: pods of one workload are one
+class, whatever labels their controller gives to each of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cagrpc.api.core.resources import Problems, mapping, members, strings, texts
+from solver.model import Labels, Operator, PodSelector, PodSpec, Requirement
+from solver.model.eligibility import matches_requirement, selects
+
+NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+LABEL_OPERATORS = NODE_OPERATORS[:4]
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""The label that the API server gives to every namespace: its name."""
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a pod is to the selectors of others, and to its own."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    labels: Labels = field(default_factory=dict)
+
+
+NOBODY = Identity()
+
+
+@dataclass(frozen=True, slots=True)
+class Namespaces:
+    """What is known of namespaces. `labels` has those that are known with all their labels; `names` all in which there
+    are pods, None where that is not known either. The label `kubernetes.io/metadata.name` is known of every one."""
+
+    labels: Mapping[str, Labels] = field(default_factory=dict)
+    names: frozenset[str] | None = None
+
+    def matching(self, conditions: Collection[Requirement]) -> tuple[frozenset[str], bool]:
+        """The namespaces that meet the conditions for sure, and whether those are all of them."""
+        of_name = [condition for condition in conditions if condition.key == NAMESPACE_NAME]
+        listed = {name for each in of_name if each.operator is Operator.IN for name in each.values}
+        complete = self.names is not None or bool(listed)
+        found = set()
+        for name in {*self.labels, *(self.names or ()), *listed}:
+            by_name = {NAMESPACE_NAME: name}
+            if not all(matches_requirement(condition, by_name) for condition in of_name):
+                continue
+            if len(of_name) < len(conditions) and name not in self.labels:
+                complete = False
+            elif all(matches_requirement(each, {**self.labels.get(name, {}), **by_name}) for each in conditions):
+                found.add(name)
+        return frozenset(found), complete
+
+
+def requirements(
+    holder: Mapping[str, Any], name: str, path: str, problems: Problems, operators: Collection[str]
+) -> tuple[Requirement, ...]:
+    """`holder[name]`, a list of conditions on labels, each with one of `operators`."""
+    found = []
+    for expression, at in members(holder, name, path, problems):
+        key, operator = expression.get("key"), str(expression.get("operator"))
+        values = tuple(sorted(texts(expression, "values", at, problems)))
+        if not key:
+            problems.append(f"{at}.key: missing; write the label's key")
+        elif operator not in operators:
+            problems.append(f"{at}.operator: {operator!r} is not one of {', '.join(operators)}")
+        elif operator in ("In", "NotIn") and not values:
+            problems.append(f"{at}.values: {operator} needs at least one value")
+        elif operator in ("Exists", "DoesNotExist") and values:
+            problems.append(f"{at}.values: {operator} takes none, found {', '.join(values)}")
+        elif operator in ("Gt", "Lt") and not (len(values) == 1 and _is_integer(values[0])):
+            problems.append(f"{at}.values: {operator} takes one integer, found {', '.join(values) or 'none'}")
+        else:
+            found.append(Requirement(str(key), Operator(operator), values))
+    return tuple(found)
+
+
+def _is_integer(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def label_selector(
+    holder: Mapping[str, Any], name: str, path: str, problems: Problems
+) -> tuple[Requirement, ...] | None:
+    """`holder[name]`, a metav1.LabelSelector, as conditions that hold together; None where there is none."""
+    if holder.get(name) is None:
+        return None
+    selector, at = mapping(holder, name, path, problems), f"{path}.{name}"
+    labels = strings(selector, "matchLabels", at, problems)
+    found = [Requirement(key, Operator.IN, (value,)) for key, value in labels.items()]
+    return _sorted([*found, *requirements(selector, "matchExpressions", at, problems, LABEL_OPERATORS)])
+
+
+def _sorted(conditions: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    return tuple(sorted(set(conditions), key=lambda each: (each.key, each.operator, each.values)))
+
+
+def counted_labels(
+    holder: Mapping[str, Any], path: str, problems: Problems, identity: Identity
+) -> tuple[Requirement, ...] | None:
+    """The `labelSelector` of a constraint between pods, with what its `matchLabelKeys` and `mismatchLabelKeys` say of
+    the pod's own labels. The API server adds the same to the selector of a pod that it is given; a key that the pod
+    does not have says nothing."""
+    selected = label_selector(holder, "labelSelector", path, problems)
+    own = [
+        Requirement(key, operator, (identity.labels[key],))
+        for name, operator in (("matchLabelKeys", Operator.IN), ("mismatchLabelKeys", Operator.NOT_IN))
+        for key in texts(holder, name, path, problems)
+        if key in identity.labels
+    ]
+    return None if selected is None else _sorted([*selected, *own])
+
+
+class Sight:
+    """What a number of selectors can see of a pod. Every question of theirs has the same answer before and after."""
+
+    def __init__(self, selectors: Iterable[PodSelector]) -> None:
+        self._named: defaultdict[str, set[str]] = defaultdict(set)
+        self._asked: set[str] = set()
+        self._namespaces: set[str] = set()
+        self._specs: dict[tuple[PodSpec, str, tuple[tuple[str, str], ...]], PodSpec] = {}
+        self.of_anybody = False
+        """Whether some selector counts a pod of which nothing can be seen."""
+        for selector in selectors:
+            if selector.match_expressions is None:
+                continue
+            for condition in selector.match_expressions:
+                self._named[condition.key].update(condition.values)
+                if not condition.values:  # Exists, DoesNotExist
+                    self._asked.add(condition.key)
+            self._namespaces.update(selector.namespaces or ())
+            self.of_anybody = self.of_anybody or selects(selector, "", {})
+
+    def identified(self, spec: PodSpec, identity: Identity) -> PodSpec:
+        """`spec` with as much of the pod's identity as can be seen: a label whose value is named, or whose key is asked
+        for; a namespace that is named."""
+        namespace = identity.namespace if identity.namespace in self._namespaces else ""
+        labels = tuple(
+            sorted(
+                (key, value) for key, value in identity.labels.items() if key in self._named and self._sees(key, value)
+            )
+        )
+        if not (namespace or labels):
+            return spec
+        key = (spec, namespace, labels)
+        if key not in self._specs:
+            self._specs[key] = replace(spec, namespace=namespace, labels=labels)
+        return self._specs[key]
+
+    def _sees(self, key: str, value: str) -> bool:
+        return value in self._named[key] or key in self._asked
+
+
+def selectors_of(spec: PodSpec) -> Iterator[PodSelector]:
+    """Every selector in the pod's own constraints."""
+    for term in (*spec.pod_affinity, *spec.pod_anti_affinity, *(preferred.term for preferred in spec.preferred_pods)):
+        yield term.selector
+    for spread in spec.topology_spread:
+        yield spread.selector

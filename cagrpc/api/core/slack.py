@@ -1,0 +1,65 @@
+"""What objects of a cluster say of the resource slack: labels and annotations. Which workloads are mirrored and what is
+made of them is `cagrpc.controllers`' business."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cagrpc.api.encoding.untrusted import whole_number
+from cagrpc.api.gen import kubernetes_pb2
+
+MIRROR = "slack.cagrpc.io/mirror"
+"""Annotation of a pod or workload: room is kept for so many more of its pods ([S7]); empty and "true" are one."""
+EXCLUDE = "slack.cagrpc.io/exclude"
+"""Annotation of a pod or workload: with "true" no room is kept for the size of its pods ([R6])."""
+PLACEHOLDER = "slack.cagrpc.io/placeholder"
+"""Label of the pause pods of the carrier `pods`, with "true". Anybody may set it: see `is_pause_pod`."""
+SHAPE = "slack.cagrpc.io/shape"
+"""Annotation of the same: the name of the shape (`SlackShape.name`) that the pod stands for."""
+
+PRIORITY_CLASS, PRIORITY = "cagrpc-slack", -10
+"""Of pause pods, below every pod of people's; CA ignores pods below -10 (`--expendable-pods-priority-cutoff`), not
+those at it."""
+
+MOST_MIRRORS = 1000
+"""Of one workload; a larger number is taken for a mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What an object says of itself."""
+
+    mirrors: int = 0
+    """How many more of its pods room is kept for."""
+    excluded: bool = False
+    warning: str = ""
+    """What of it cannot be meant and was ignored."""
+
+
+def mark(annotations: Mapping[str, str]) -> Mark | None:
+    """None where it says nothing."""
+    if MIRROR not in annotations and EXCLUDE not in annotations:
+        return None
+    excluded = annotations.get(EXCLUDE) == "true"
+    text = annotations.get(MIRROR, "0")
+    if text in ("", "true"):
+        return Mark(1, excluded)
+    if text == "false":
+        return Mark(0, excluded)
+    number = whole_number(text, MOST_MIRRORS)
+    if number is not None:
+        return Mark(number, excluded)
+    return Mark(0, excluded, f'annotation {MIRROR}: found "{text:.60}", expected a whole number up to {MOST_MIRRORS}')
+
+
+def is_pause_pod(pod: kubernetes_pb2.Pod, namespace: str) -> bool:
+    """Whether it is a pause pod of the slack in this namespace, which gives way and is nobody's demand. Whoever may
+    create a pod may label it so: it is one by its namespace, owner and priority together."""
+    metadata = pod.metadata
+    return (
+        metadata.labels.get(PLACEHOLDER) == "true"
+        and metadata.namespace == namespace
+        and (pod.spec.priorityClassName, pod.spec.priority) == (PRIORITY_CLASS, PRIORITY)
+        and any(owner.controller and owner.kind == "ReplicaSet" for owner in metadata.ownerReferences)
+    )

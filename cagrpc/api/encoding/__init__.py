@@ -1,0 +1,1 @@
+"""Bytes and text of others, decoded within bounds. Knows no kind of object."""

@@ -1,0 +1,206 @@
+"""Files of Kubernetes objects, YAML or JSON, to single documents with a place that people can find again; CSV to rows
+with theirs. What documents and rows mean is said in `manifests`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cagrpc.api.core.resources import Problems, mapping
+
+# In C where there is one: ten times as fast.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+MOST_LEVELS = 500
+"""Far more than Kubernetes' types nest; the parser in C would overflow its stack on hundreds of thousands."""
+MOST_VALUES = 10_000_000
+"""In a YAML document with aliases, each use of one counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One Kubernetes object. `place` begins every problem with it: file, index in the file, kind and name."""
+
+    place: str
+    body: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        return str(self.body.get("kind") or "")
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return mapping(self.body, "metadata", "", [])
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        return mapping(self.body, "spec", "", [])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.metadata.get("namespace") or "default")
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata.get("name") or self.metadata.get("generateName") or "")
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Kind, namespace and name: what an owner reference or an API server tells objects apart by."""
+        return self.kind, self.namespace, self.name
+
+
+def read_text(path: Path, problems: Problems) -> str | None:
+    """The file's text, or None and a problem."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        problems.append(f"{path}: cannot be read: {error.strerror or error}")
+    except UnicodeDecodeError as error:
+        problems.append(f"{path}: is not UTF-8 text: {error.reason} at byte {error.start}")
+    except ValueError as error:  # a NUL in the name
+        problems.append(f"{str(path)!r}: is no file name: {error}")
+    return None
+
+
+def rows(
+    path: Path, text: str, required: Sequence[str], optional: Sequence[str], problems: Problems
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each row of a CSV text that is not empty: its place (`file: line 2`) and its cells by column, stripped."""
+    reader = csv.reader(StringIO(text, newline=""), strict=True)
+    expected = f"{','.join(required)}{''.join(f'[,{column}]' for column in optional)}"
+    try:
+        header = [column.strip() for column in next(reader, [])]
+        missing = [column for column in required if column not in header]
+        twice = [column for column in dict.fromkeys(header) if column and header.count(column) > 1]
+        if missing:
+            problems.append(f"{path}: line 1: no column {', '.join(missing)}; expected {expected}")
+        problems.extend(f"{path}: line 1: the column {column} stands twice" for column in twice)
+        if missing or twice:
+            return
+        for cells in reader:
+            place = f"{path}: line {reader.line_num}"
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) == len(header):
+                yield place, dict(zip(header, (cell.strip() for cell in cells), strict=True))
+            else:
+                problems.append(f"{place}: has {len(cells)} cells, expected {len(header)}, one for each column")
+    except csv.Error as error:
+        problems.append(f"{path}: line {reader.line_num}: is not CSV: {error}")
+
+
+def documents(path: Path, text: str, problems: Problems) -> Iterator[Document]:
+    """Every object in a YAML (one or many documents) or JSON text, lists opened; empty documents are passed over."""
+    try:
+        for index, body in enumerate(_bodies(path, text, problems)):
+            if body is not None:
+                yield from _opened(f"{path}[{index}]", body, problems)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        problems.append(f"{path}: is not YAML: {f'line {mark.line + 1}: ' if mark else ''}{what}")
+    except yaml.YAMLError as error:
+        problems.append(f"{path}: is not YAML: {' '.join(str(error).split())}")
+    except RecursionError:
+        problems.append(f"{path}: is nested more deeply than any Kubernetes object")
+
+
+def _bodies(path: Path, text: str, problems: Problems) -> Iterator[Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            body = json.loads(text)  # much faster than YAML, and what kubectl -o json writes
+        except (ValueError, RecursionError):
+            pass  # YAML's flow style begins the same way, and its reader knows lines
+        else:
+            yield body
+            return
+    if line := _too_deep(text):
+        problems.append(f"{path}: line {line}: is nested more deeply than any Kubernetes object")
+        return
+    loader = _LOADER(text)
+    aliases = "*" in text
+    while loader.check_node():
+        node: Any = loader.get_node()
+        line = node.start_mark.line + 1
+        if aliases and (problem := _unusable(node)):
+            problems.append(f"{path}: {problem}")
+            return
+        try:
+            body = loader.construct_document(node)
+        except (ValueError, OverflowError, TypeError) as error:  # 2024-13-45; a number of thousands of digits
+            problems.append(f"{path}: the document in line {line}: is not YAML: {error}")
+            body = None
+        yield body
+
+
+def _too_deep(text: str) -> int:
+    """The line at which a YAML text nests too deeply; 0 where it never does. Levels take brackets or indentation, so
+    that few texts have to be looked at closely."""
+    if text.count("[") + text.count("{") <= MOST_LEVELS and max(map(len, text.splitlines()), default=0) <= MOST_LEVELS:
+        return 0
+    level = 0
+    events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
+    for event in events:
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            level += 1
+            if level > MOST_LEVELS:
+                return int(line)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            level -= 1
+    return 0
+
+
+def _unusable(root: yaml.Node) -> str:
+    """Why a YAML document with aliases cannot be used: it contains itself, or stands for too many values."""
+    sizes: dict[int, int] = {}  # 0 while it is being looked at
+
+    def size(node: yaml.Node) -> int:
+        if isinstance(node, yaml.ScalarNode):
+            return 1
+        line = node.start_mark.line + 1
+        if id(node) not in sizes:
+            sizes[id(node)] = 0
+            pairs = isinstance(node, yaml.MappingNode)
+            parts = [part for pair in node.value for part in pair] if pairs else node.value
+            sizes[id(node)] = 1 + sum(map(size, parts))
+        elif not sizes[id(node)]:
+            raise _UnusableError(f"line {line}: contains itself")
+        if sizes[id(node)] > MOST_VALUES:
+            raise _UnusableError(f"line {line}: stands for more than {MOST_VALUES} values, aliases written out")
+        return sizes[id(node)]
+
+    try:
+        size(root)
+    except _UnusableError as error:
+        return str(error)
+    return ""
+
+
+class _UnusableError(Exception):
+    pass
+
+
+def _opened(place: str, body: Any, problems: Problems) -> Iterator[Document]:
+    if not isinstance(body, Mapping):
+        problems.append(f"{place}: expected a Kubernetes object, found {body!r:.60}")
+        return
+    kind = body.get("kind")
+    if not isinstance(kind, str) or not kind:
+        problems.append(f"{place}: has no kind; expected a Kubernetes object with apiVersion, kind and metadata")
+    elif kind.endswith("List") and isinstance(body.get("items"), list):
+        for index, item in enumerate(body["items"]):
+            if isinstance(item, Mapping) and kind != "List":
+                item = {"kind": kind.removesuffix("List"), **item}  # noqa: PLW2901 - a PodList's items have no kind
+            yield from _opened(f"{place}.items[{index}]", item, problems)
+    else:
+        document = Document(place, body)
+        yield Document(f"{place} ({kind} {document.namespace}/{document.name})", body)

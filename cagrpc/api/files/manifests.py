@@ -1,0 +1,371 @@
+"""Kubernetes manifests and pod tables to the pods, nodes and daemon sets of an offline problem (`cagrpc plan`).
+
+Which kinds are read, what each stands for, and what is ignored with a warning is all here; the meaning of a pod's or a
+node's fields is in `pods` and `nodes`, files and places are in `documents`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cagrpc.api.core.constraints import Surroundings
+from cagrpc.api.core.consumption import CONSUME_KEYS
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangKind, gang_name
+from cagrpc.api.core.nodes import facts_of_document, free
+from cagrpc.api.core.observed_labels import Seen, port, selecting
+from cagrpc.api.core.pods import daemon, is_placeholder, pod_spec, unread_features
+from cagrpc.api.core.resources import Problems, mapping, members, strings
+from cagrpc.api.core.selectors import NOBODY, Identity, Namespaces, Sight, selectors_of
+from cagrpc.api.encoding.times import epoch_seconds
+from cagrpc.api.files.documents import Document, documents, read_text
+from cagrpc.api.files.manifest_gangs import GangsOfFiles
+from cagrpc.api.files.tables import pods_of_table
+from cagrpc.errors import InvalidInput
+from solver.model import Node, PodSet, PodSpec
+
+_REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
+_JOBS = ("Job", "CronJob")
+_READ_BY_OTHERS = ("PriorityClass", "PodTemplate", "Node", "Namespace")
+_LABELS_OF_CONTROLLERS = {
+    "Deployment": ("pod-template-hash",),
+    "StatefulSet": ("controller-revision-hash",),
+    "Job": ("batch.kubernetes.io/job-name", "job-name"),
+}
+"""What a controller adds to the labels of all pods of one template, by kind. Of hashes the value is not known; the
+workload's name stands for them, so that its pods are told from those of other workloads and of before."""
+_BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_SUCCEEDED, _FAILED = "Succeeded", "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """What was found in the files. `warnings` are sentences about what was read but not (fully) taken into account."""
+
+    pod_sets: tuple[PodSet, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    daemon_sets: tuple[PodSpec, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def read(
+    paths: Sequence[Path],
+    paths_of_nodes: Sequence[Path] = (),
+    *,
+    now_seconds: float = 0.0,
+    gang_label: str = DEFAULT_GANG_LABEL,
+) -> Manifests:
+    """Everything in the files together: YAML or JSON manifests, or CSV by the suffix `.csv`; of `paths_of_nodes` only
+    nodes and the pods that are bound to one. A file named twice is read once. With `now_seconds` (since the epoch) pods
+    have waited since their creation. `gang_label` is the key of the label that names a pod's gang.
+
+    Raises InvalidInput with every problem of every file, one a line, each with file, index, object and path.
+    """
+    reader = _Reader(now_seconds, gang_label)
+    for path in dict.fromkeys((*paths, *paths_of_nodes)):
+        text = read_text(path, reader.problems)
+        if text is None:
+            continue
+        before = len(reader.problems)
+        found: list[Document] = []
+        if path.suffix.lower() == ".csv" and path in paths:
+            reader.pod_sets += [(pod_set, NOBODY) for pod_set in pods_of_table(path, text, reader.problems)]
+        else:
+            found = list(documents(path, text, reader.problems))
+            reader.documents += found if path in paths else reader.of_nodes(found)
+        if path in paths_of_nodes and len(reader.problems) == before and not any(d.kind == "Node" for d in found):
+            reader.problems.append(f"{path}: has no Node; --nodes takes Kubernetes nodes, and pods bound to them")
+    result = reader.resolve()
+    if reader.problems:
+        raise InvalidInput("\n".join(dict.fromkeys(reader.problems)))  # a template may be used twice
+    return result
+
+
+@dataclass
+class _Reader:
+    """Collects documents first, since they refer to each other in any order and across files; `resolve` reads them."""
+
+    now_seconds: float
+    gang_label: str
+    problems: Problems = field(default_factory=list)
+    documents: list[Document] = field(default_factory=list)
+    namespaces: Namespaces = field(default_factory=Namespaces)
+    pod_sets: list[tuple[PodSet, Identity]] = field(default_factory=list)
+    daemon_sets: list[PodSpec] = field(default_factory=list)
+    running_on: defaultdict[str, list[tuple[PodSpec, Identity]]] = field(default_factory=lambda: defaultdict(list))
+    notes: list[str] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
+    out_of_place: Counter[str] = field(default_factory=Counter)
+    gated: dict[str, int] = field(default_factory=dict)
+    ignored_kinds: Counter[str] = field(default_factory=Counter)
+    priorities: dict[str, int] = field(default_factory=lambda: dict(_BUILT_IN_PRIORITIES))
+    default_priority: int = 0
+    unknown_priorities: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.gangs = GangsOfFiles(self.gang_label, self.problems)
+
+    def of_nodes(self, found: Iterable[Document]) -> Iterable[Document]:
+        """What counts in a file of nodes; the rest is remembered for a warning."""
+        for document in found:
+            bound = document.kind == "Pod" and document.spec.get("nodeName")
+            if bound or document.kind in ("Node", "Namespace"):
+                yield document
+            else:
+                self.out_of_place[document.kind] += 1
+
+    def resolve(self) -> Manifests:
+        by_kind = defaultdict(list)
+        for document in self.documents:
+            by_kind[document.kind].append(document)
+        for document in by_kind["PriorityClass"]:
+            self._priority_class(document)
+        unread_groups = [document for document in by_kind.pop("PodGroup", ()) if not self.gangs.add_object(document)]
+        labels_of = {document.name: self._labels(document, document.body, "") for document in by_kind["Namespace"]}
+        self.namespaces = Namespaces(labels_of, frozenset(document.namespace for document in self.documents))
+        templates = {d.identity[1:]: d for d in by_kind["PodTemplate"]}
+        requests = {d.identity[1:] for d in by_kind["ProvisioningRequest"]}
+        for pod in by_kind.pop("Pod", ()):
+            self._pod(pod, requests)
+        for request in by_kind.pop("ProvisioningRequest", ()):
+            self._provisioning_request(request, templates)
+        for daemon_set in by_kind.pop("DaemonSet", ()):
+            self._daemon_set(daemon_set)
+        owners = self._owners_of_others()
+        for kind in (*_REPLICATED, *_JOBS):
+            for workload in by_kind.pop(kind, ()):
+                if workload.identity not in owners:
+                    self._workload(workload, requests)
+        self.pod_sets = list(self.gangs.divided(self.pod_sets))
+        self.ignored_kinds.update(document.kind for document in unread_groups)
+        self.ignored_kinds.update({kind: len(by_kind[kind]) for kind in by_kind if kind not in _READ_BY_OTHERS})
+        seen = _seen(self)
+        nodes = tuple(self._node(document, seen) for document in by_kind["Node"])
+        pod_sets = tuple(replace(each, spec=seen.planned(each.spec, who)) for each, who in self.pod_sets)
+        return Manifests(pod_sets, nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)))
+
+    def _owners_of_others(self) -> set[tuple[str, str, str]]:
+        """Workloads whose own pods (or replica sets) are in the input as well: those are counted, not the owner."""
+        return {
+            (str(owner.get("kind")), document.namespace, str(owner.get("name")))
+            for document in self.documents
+            for owner, _ in members(document.metadata, "ownerReferences", "", [])
+        }
+
+    def _pod(self, document: Document, requests: set[tuple[str, str]]) -> None:
+        phase = mapping(document.body, "status", "", []).get("phase")
+        node_name = document.spec.get("nodeName")
+        if phase == _SUCCEEDED or (node_name and phase != _FAILED):
+            self.gangs.add_pods(document, document.body, "", bound=1)
+        if phase in (_SUCCEEDED, _FAILED):
+            return
+        if node_name:
+            self.running_on[str(node_name)].append(self._spec(document, document.body, ""))
+            return
+        owners = members(document.metadata, "ownerReferences", "", [])
+        if any(owner.get("kind") == "DaemonSet" for owner, _ in owners):
+            return  # it waits for its own node, which no new node can be
+        if _consumes(document, document.body, requests):
+            return
+        self._add(document, document.body, "", 1, since=epoch_seconds(document.metadata.get("creationTimestamp")))
+
+    def _workload(self, document: Document, requests: set[tuple[str, str]]) -> None:
+        spec, path = document.spec, "spec"
+        if document.kind == "CronJob":  # one run of it
+            here: Problems = []
+            path = "spec.jobTemplate.spec"
+            spec = mapping(mapping(spec, "jobTemplate", "spec", here), "spec", "spec.jobTemplate", [])
+            self._report(document, here)
+        if document.spec.get("suspend") or spec.get("suspend"):
+            return
+        if document.kind in _REPLICATED:
+            count = self._count(document, spec, "replicas", path)
+        else:  # a job runs so many at a time, never more than are left to complete
+            count = self._count(document, spec, "parallelism", path)
+            if spec.get("completions") is not None:
+                count = min(count, self._count(document, spec, "completions", path))
+        template = self._template(document, spec, path)
+        # The annotation belongs on the pods; who writes it on the workload itself means the same.
+        if not any(_consumes(document, annotated, requests) for annotated in (template, document.body)):
+            self._add(document, template, f"{path}.template", count)
+            if spec.get("volumeClaimTemplates"):  # of a StatefulSet; its pods get the volumes when they are made
+                self.unread.setdefault("persistentVolumeClaim", f"{document.namespace}/{document.name}")
+
+    def _daemon_set(self, document: Document) -> None:
+        template = self._template(document, document.spec, "spec")
+        spec, _ = self._spec(document, template, "spec.template")
+        self.daemon_sets.append(daemon(spec))
+
+    def _provisioning_request(self, document: Document, templates: Mapping[tuple[str, str], Document]) -> None:
+        here: Problems = []
+        pod_sets = list(members(document.spec, "podSets", "spec", here))
+        if not pod_sets and not here:
+            here.append("spec.podSets: missing; a ProvisioningRequest has 1 to 32 pod sets")
+        self._report(document, here)
+        for pod_set, path in pod_sets:
+            name = mapping(pod_set, "podTemplateRef", path, here).get("name")
+            template = templates.get((document.namespace, str(name)))
+            if template is None:
+                self.problems.append(
+                    f"{document.place}: {path}.podTemplateRef.name: there is no PodTemplate {document.namespace}/{name}"
+                    " in the files"
+                )
+                continue
+            count = self._count(document, pod_set, "count", path)
+            gang = gang_name(GangKind.PROVISIONING_REQUEST, document.namespace, document.name)
+            pods = self._template(template, template.body, "")
+            self._add(template, pods, "template", count, request=gang)
+
+    def _add(
+        self,
+        document: Document,
+        pod: Mapping[str, Any],
+        path: str,
+        count: int,
+        *,
+        request: str | None = None,
+        since: int = 0,
+    ) -> None:
+        spec, identity = self._spec(document, pod, path)
+        # The scheduler leaves a gated pod alone. A request asks for its pods as they will be, once the gates are open.
+        gated = request is None and bool(mapping(pod, "spec", "", []).get("schedulingGates"))
+        gang = request or self.gangs.add_pods(document, pod, path, held_back=count if gated else 0)
+        if not count:
+            return
+        if gated:
+            name = f"{document.namespace}/{document.name}"
+            self.gated[name] = self.gated.get(name, 0) + count
+            return
+        annotations = strings(mapping(pod, "metadata", "", []), "annotations", "", [])
+        pod_set = PodSet(
+            name=f"{document.namespace}/{document.name}",
+            spec=spec,
+            count=count,
+            priority=self._priority(document, mapping(pod, "spec", "", [])),
+            waiting_seconds=max(0, int(self.now_seconds) - since) if since and self.now_seconds else 0,
+            gang=gang,
+            placeholder=is_placeholder(annotations),
+        )
+        self.pod_sets.append((pod_set, identity))
+
+    def _spec(self, document: Document, pod: Mapping[str, Any], path: str) -> tuple[PodSpec, Identity]:
+        here: Problems = []
+        given = dict.fromkeys(_LABELS_OF_CONTROLLERS.get(document.kind, ()), document.name)
+        identity = Identity(document.namespace, {**given, **self._labels(document, pod, path)})
+        around = Surroundings(identity, self.namespaces)
+        spec = mapping(pod, "spec", path, here)
+        path = f"{path}.spec".removeprefix(".")
+        if not spec.get("containers"):
+            here.append(f"{path}.containers: missing; a pod has at least one container")
+        converted = pod_spec(spec, path, here, around)
+        self._report(document, here)
+        self.notes.extend(f"{document.place}: {note}" for note in around.notes)
+        for kind in unread_features(spec):
+            self.unread.setdefault(kind, f"{document.namespace}/{document.name}")
+        return converted, identity
+
+    def _labels(self, document: Document, labelled: Mapping[str, Any], path: str) -> dict[str, str]:
+        here: Problems = []
+        at = f"{path}.metadata".removeprefix(".")
+        labels = strings(mapping(labelled, "metadata", path, here), "labels", at, here)
+        self._report(document, here)
+        return labels
+
+    def _template(self, document: Document, spec: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        here: Problems = []
+        template = mapping(spec, "template", path, here)
+        self._report(document, here)
+        return template
+
+    def _count(self, document: Document, spec: Mapping[str, Any], name: str, path: str) -> int:
+        count = spec.get(name, 1)
+        if count is None:
+            return 1
+        if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
+            return count
+        self.problems.append(f"{document.place}: {path}.{name}: {count!r:.40} is not a whole number of 0 or more")
+        return 0
+
+    def _priority_class(self, document: Document) -> None:
+        value = document.body.get("value")
+        if not isinstance(value, int):
+            self.problems.append(f"{document.place}: value: {value!r:.40} is not a whole number")
+            return
+        self.priorities[document.name] = value
+        if document.body.get("globalDefault") is True:
+            self.default_priority = value
+
+    def _priority(self, document: Document, spec: Mapping[str, Any]) -> int:
+        priority, name = spec.get("priority"), spec.get("priorityClassName")
+        if isinstance(priority, int):
+            return priority
+        if not name:
+            return self.default_priority
+        if str(name) not in self.priorities:
+            self.unknown_priorities.setdefault(str(name), f"{document.namespace}/{document.name}")
+        return self.priorities.get(str(name), 0)
+
+    def _node(self, document: Document, seen: Seen) -> Node:
+        here: Problems = []
+        facts = facts_of_document(document.body, "", here)
+        if not facts.allocatable and not here:
+            here.append("status.allocatable: missing; planning needs what pods may use of the node")
+        self._report(document, here)
+        pods = self.running_on.get(facts.name, ())
+        left = free(facts.allocatable, (dict(spec.requests) for spec, _ in pods))
+        return Node(facts.name, left, facts.labels, facts.taints, seen.running(pods), facts.allocatable)
+
+    def _report(self, document: Document, problems: Iterable[str]) -> None:
+        self.problems.extend(f"{document.place}: {problem}" for problem in problems)
+
+    def _warnings(self, nodes: Sequence[Node]) -> Iterable[str]:
+        for kind, example in self.unread.items():
+            yield f"{kind} is not read by planning yet and was ignored, for example of {example}"
+        if self.notes:
+            more = f" (and {len(self.notes) - 1} more such)" if len(self.notes) > 1 else ""
+            yield f"{self.notes[0]}{more}; give the Namespace objects as well"
+        if self.gated:
+            yield (
+                f"{sum(self.gated.values())} pods have schedulingGates, wait for somebody to open them and were left"
+                f" out, for example {next(iter(self.gated))}"
+            )
+        yield from self.gangs.incomplete
+        for name, example in self.unknown_priorities.items():
+            yield f"PriorityClass {name} is not in the files; its pods, for example {example}, were given priority 0"
+        strangers = {name: len(pods) for name, pods in self.running_on.items() if name not in {n.name for n in nodes}}
+        if strangers:
+            yield (
+                f"{sum(strangers.values())} running pods were passed over: their nodes, for example"
+                f" {next(iter(strangers))}, are not in the files"
+            )
+        if self.out_of_place:
+            yield (
+                "objects other than nodes and pods bound to them in files of --nodes were passed over:"
+                f" {_counted(self.out_of_place)}; give what is to be planned by --pods"
+            )
+        if self.ignored_kinds:
+            yield f"objects that planning does not read were passed over: {_counted(self.ignored_kinds)}"
+
+
+def _seen(reader: _Reader) -> Seen:
+    specs = {pod_set.spec for pod_set, _ in reader.pod_sets}
+    running = {spec.pod_anti_affinity for pods in reader.running_on.values() for spec, _ in pods}
+    terms = {term for each in running for term in each}
+    wide = Sight(term.selector for term in terms)
+    planned = {wide.identified(PodSpec(), who) for _, who in reader.pod_sets}
+    kept = {term for pod in planned for term in selecting(terms, Identity(pod.namespace, dict(pod.labels)))}
+    selectors = {selector for spec in specs for selector in selectors_of(spec)}
+    return Seen(selectors, {port(each) for spec in specs for each in spec.host_ports}, kept)
+
+
+def _counted(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+
+
+def _consumes(document: Document, annotated: Mapping[str, Any], requests: set[tuple[str, str]]) -> bool:
+    """Whether a ProvisioningRequest of the files stands for these pods: its pod sets are counted, they are not."""
+    annotations = strings(mapping(annotated, "metadata", "", []), "annotations", "", [])
+    return any((document.namespace, annotations.get(annotation, "")) in requests for annotation in CONSUME_KEYS)

@@ -1,0 +1,1 @@
+"""ProvisioningRequests and PodTemplates."""

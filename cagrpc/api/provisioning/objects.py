@@ -1,0 +1,174 @@
+"""ProvisioningRequests, ProvisioningClasses and PodTemplates in Kubernetes' JSON shape, to plain values and back. What
+a request means, and what becomes of it, is `cagrpc.controllers.provisioning`'.
+
+Source: the proposal "Provisioning Request CRD", and CA's API autoscaling.x-k8s.io/v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cagrpc.api.core.constraints import Surroundings
+from cagrpc.api.core.pods import pod_spec
+from cagrpc.api.core.resources import Problems, mapping, members, one_of, strings, whole
+from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, Identity
+from cagrpc.api.encoding.times import epoch_seconds, timestamp
+from cagrpc.errors import InvalidInput
+from solver.model import PodSpec
+
+API_VERSION, KIND = "autoscaling.x-k8s.io/v1", "ProvisioningRequest"
+REQUESTS = f"/apis/{API_VERSION}/provisioningrequests"
+"""Of all namespaces."""
+CLASSES = "/apis/cagrpc.io/v1alpha1/provisioningclasses"
+POD_TEMPLATES = "/api/v1/podtemplates"
+
+BEHAVIOURS = ("check-capacity", "atomic-scale-up")
+"""Of a ProvisioningClass."""
+
+MOST_POD_SETS = 32
+MOST_PODS = 16_384
+"""Of one pod set. Only our own definition of the kind refuses more; the one that comes with CA does not."""
+
+_LONGEST_REASON = 1024
+_LONGEST_MESSAGE = 32_768
+_LONGEST_DETAIL = 32_768
+_MOST_DETAILS = 64
+
+
+def request_path(namespace: str, name: str, subresource: str = "") -> str:
+    """Of one request; `status` is its subresource."""
+    path = f"/apis/{API_VERSION}/namespaces/{namespace}/provisioningrequests/{name}"
+    return f"{path}/{subresource}" if subresource else path
+
+
+def pod_sets(spec: Mapping[str, Any], problems: Problems) -> tuple[tuple[str, int], ...]:
+    """A request's `spec.podSets`: names of PodTemplates, and how many pods of each. What the API server may have let
+    pass is added to `problems`, each with its path, and left out."""
+    before = len(problems)
+    found = list(members(spec, "podSets", "spec", problems))
+    if len(problems) == before and not 1 <= len(found) <= MOST_POD_SETS:
+        problems.append(f"spec.podSets: has {len(found)} pod sets; a request has 1 to {MOST_POD_SETS}")
+        found = found[:MOST_POD_SETS]
+    read = []
+    for pod_set, path in found:
+        count = whole(pod_set, "count", path, problems, 1, MOST_PODS)
+        name = mapping(pod_set, "podTemplateRef", path, problems).get("name")
+        if not name:
+            problems.append(f"{path}.podTemplateRef.name: missing; write the name of a PodTemplate")
+        elif count:
+            read.append((str(name), count))
+    return tuple(read)
+
+
+class ConditionParts(NamedTuple):
+    """A metav1.Condition."""
+
+    type: str
+    status: bool
+    """Whether it is `True`."""
+    reason: str
+    message: str
+    since_seconds: float
+    """Of the last change of `status`, since the epoch."""
+
+
+def conditions(status: Mapping[str, Any]) -> tuple[ConditionParts, ...]:
+    """`status.conditions`, as far as they can be read."""
+    return tuple(
+        ConditionParts(
+            str(found["type"]),
+            found.get("status") == "True",
+            str(found.get("reason") or ""),
+            str(found.get("message") or ""),
+            float(epoch_seconds(found.get("lastTransitionTime"))),
+        )
+        for found, _ in members(status, "conditions", "status", [])
+        if found.get("type")
+    )
+
+
+def status_patch(
+    conditions: Iterable[ConditionParts],
+    details: Mapping[str, str],
+    *,
+    others: Iterable[Mapping[str, Any]] = (),
+    details_before: Iterable[str] = (),
+    resource_version: str = "",
+    generation: int = 0,
+) -> dict[str, Any]:
+    """A merge patch of the subresource `status`: these are all conditions that there are to be, and all details.
+    `others` are conditions that stay as they are written. `details_before` are the keys that there are now; those that
+    are not in `details` go. With a resource version the server refuses it (a conflict) where the object has changed
+    since. What is too long for the server is cut. Raises
+    InvalidInput where there are too many details."""
+    if len(details) > _MOST_DETAILS:
+        raise InvalidInput(f"{len(details)} details are too many for a {KIND}; it has {_MOST_DETAILS} at most")
+    written: dict[str, str | None] = dict.fromkeys(sorted(set(details_before) - set(details)))
+    written.update((key, cut(details[key], _LONGEST_DETAIL)) for key in sorted(details))
+    ours = (condition_body(each, generation) for each in conditions)
+    status = {"conditions": [*map(dict, others), *ours], "provisioningClassDetails": written}
+    metadata = {"metadata": {"resourceVersion": resource_version}} if resource_version else {}
+    return {**metadata, "status": status}
+
+
+def condition_body(parts: ConditionParts, generation: int = 0) -> dict[str, Any]:
+    """A metav1.Condition. What is too long for the server is cut."""
+    observed = {"observedGeneration": generation} if generation else {}
+    return {
+        "type": parts.type,
+        "status": "True" if parts.status else "False",
+        "reason": cut(parts.reason, _LONGEST_REASON),
+        "message": cut(parts.message, _LONGEST_MESSAGE),
+        "lastTransitionTime": timestamp(parts.since_seconds),
+        **observed,
+    }
+
+
+def cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePod:
+    """What a pod made from a PodTemplate is to planning."""
+
+    namespace: str
+    labels: tuple[tuple[str, str], ...]
+    """Sorted by key."""
+    spec: PodSpec
+    """Without namespace and labels."""
+    priority_class: str = ""
+    """A number that the template says itself counts for nothing: no admission has seen it."""
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.namespace, dict(self.labels))
+
+
+def template_pod(document: Mapping[str, Any]) -> TemplatePod:
+    """Of a v1.PodTemplate. Raises InvalidInput with all that cannot be meant, each with its path."""
+    problems: Problems = []
+    namespace = str(mapping(document, "metadata", "", problems).get("namespace") or DEFAULT_NAMESPACE)
+    template = mapping(document, "template", "", problems)
+    labels = strings(mapping(template, "metadata", "template", problems), "labels", "template.metadata", problems)
+    spec = mapping(template, "spec", "template", problems)
+    if not (spec.get("containers") or problems):
+        problems.append("template.spec.containers: missing; a pod has at least one container")
+    converted = pod_spec(spec, "template.spec", problems, Surroundings(Identity(namespace, labels)))
+    if problems:
+        raise InvalidInput("; ".join(problems))
+    return TemplatePod(namespace, tuple(sorted(labels.items())), converted, str(spec.get("priorityClassName") or ""))
+
+
+def provisioning_class(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """Of a ProvisioningClass, the behaviour and the preset parameters. Raises InvalidInput for what cannot be meant,
+    which the API server does not let pass."""
+    problems: Problems = []
+    spec = mapping(document, "spec", "", problems)
+    behaviour = one_of(spec, "behaviour", "spec", problems, BEHAVIOURS, default="")
+    parameters = strings(spec, "parameters", "spec", problems)
+    if problems:
+        raise InvalidInput("; ".join(problems))
+    return behaviour, parameters

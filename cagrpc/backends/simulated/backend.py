@@ -1,0 +1,287 @@
+"""The simulated backend: instances as rows of a SQLite file, which turn from creating to running as time passes.
+
+No thread moves them: an instance's state follows from the time and from what was decided when it was ordered, so the
+file alone survives a restart. That time never runs backwards, whatever the clock does: what ran or was gone stays so.
+Faults are settings (`simulated_behaviour`), kept in the same file and changed while it runs. The file is the backend's
+own and knows nothing of the fleet's journal, as a cloud knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sqlite3
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from cagrpc import errors
+from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour_from_json, behaviour_to_json, outcome
+from cagrpc.fleet.backend import BackendInstance, Order
+from cagrpc.fleet.model import InstanceError, InstanceState
+from cagrpc.fleet.sqlite_file import FileKind, explained, open_file, transaction
+from solver.model import NodeGroup
+
+ID_PREFIX = "simulated://"
+"""An instance's id is this and its name, which is also the name its Node would have."""
+
+_KIND = FileKind(
+    what="simulated backend",
+    mark=0x63617362,  # "casb"
+    version=1,
+    schema=(
+        "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);"
+        "CREATE TABLE IF NOT EXISTS behaviours (key TEXT PRIMARY KEY, settings TEXT NOT NULL);"
+        "CREATE TABLE IF NOT EXISTS instances (number INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT UNIQUE NOT NULL,"
+        " name TEXT UNIQUE, node_group TEXT NOT NULL, instance_type TEXT NOT NULL, ordered_at REAL NOT NULL,"
+        " running_at REAL, fails_at REAL, deleted_at REAL, gone_at REAL);"
+        # Of instances that are gone: a token must never be executed twice.
+        "CREATE TABLE IF NOT EXISTS spent (token TEXT PRIMARY KEY) WITHOUT ROWID"
+    ),
+)
+
+_COUNT_SOUND = {
+    "node_group": (
+        "SELECT count(*) FROM instances WHERE node_group = :value"
+        " AND (gone_at IS NULL OR gone_at > :now) AND fails_at IS NULL AND deleted_at IS NULL"
+    ),
+    "instance_type": (
+        "SELECT count(*) FROM instances WHERE instance_type = :value"
+        " AND (gone_at IS NULL OR gone_at > :now) AND fails_at IS NULL AND deleted_at IS NULL"
+    ),
+}
+"""Instances that hold capacity: those that fail, or are on their way out, do not."""
+
+_LABEL_LENGTH = 50  # with prefix and number a name stays below the 63 characters of a DNS label
+
+
+class _Kind(NamedTuple):
+    """What decides how an instance behaves."""
+
+    group_id: str
+    instance_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """What shares a stock: a node group with a behaviour of its own, else an instance type. `column` says which."""
+
+    column: str
+    name: str
+    behaviour: Behaviour
+    standing: int
+    """Sound instances when the order came."""
+
+
+class SimulatedBackend:
+    """A `Backend` over a file. Safe for many threads.
+
+    `seed` makes the outcomes a function of the order in which instances are ordered; it is kept in the file when that
+    is made. Raises `errors.InvalidConfiguration` where the file is damaged or foreign, `errors.Unavailable` where it
+    cannot be reached.
+    """
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time, seed: int = 0) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._connection = open_file(path, _KIND)
+        # Names must not come back when a file is made anew: a cluster may still know the old nodes.
+        batch = zlib.crc32(f"{seed} {clock()}".encode()) & 0xFFFF
+        with explained(path, _KIND.what), transaction(self._connection):
+            facts = [("seed", str(seed)), ("batch", f"{batch:04x}"), ("latest", "0")]
+            self._connection.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?)", facts)
+            stored = dict(self._connection.execute("SELECT name, value FROM facts").fetchall())
+        self._seed, self._batch = stored["seed"], stored["batch"]
+        self._latest, self._offset = float(stored["latest"]), 0.0
+
+    def list_instances(self) -> Sequence[BackendInstance]:
+        with self._lock, explained(self._path, _KIND.what):
+            now = self._now()
+            self._check_reachable([])
+            rows = self._connection.execute(
+                "SELECT name, token, node_group, running_at, fails_at, deleted_at FROM instances"
+                " WHERE gone_at IS NULL OR gone_at > :now ORDER BY number",
+                {"now": now},
+            ).fetchall()
+        return [_instance(row, now) for row in rows]
+
+    def order(self, orders: Sequence[Order]) -> None:
+        with self._changing() as now:
+            self._check_reachable([order.group for order in orders])
+            new = {order.token: _Kind(order.group.id, _type(order.group)) for order in orders}
+            new = {token: kind for token, kind in new.items() if not self._knows(token)}
+            pools = {kind: self._pool(kind, now) for kind in dict.fromkeys(new.values())}
+            self._check_stock(Counter(new.values()), pools)
+            self._create(new, pools, now)
+
+    def delete(self, instance_ids: Sequence[str]) -> None:
+        with self._changing() as now:
+            self._check_reachable([])
+            for instance_id in dict.fromkeys(instance_ids):
+                row = self._connection.execute(
+                    "SELECT number, node_group, instance_type, gone_at FROM instances"
+                    " WHERE name = :name AND deleted_at IS NULL AND (gone_at IS NULL OR gone_at > :now)",
+                    {"name": instance_id.removeprefix(ID_PREFIX), "now": now},
+                ).fetchone()
+                if row is None:
+                    continue
+                number, group_id, instance_type, gone_at = row
+                behaviour = self._behaviour(group_id, instance_type)[1]
+                if behaviour.unreachable:
+                    raise errors.Unavailable(f"simulated backend: out of reach for {instance_type}")
+                gone = min(now + behaviour.delete_seconds, gone_at or float("inf"))
+                self._connection.execute(
+                    "UPDATE instances SET deleted_at = ?, gone_at = ? WHERE number = ?", (now, gone, number)
+                )
+
+    def vanish(self, instance_ids: Sequence[str]) -> None:
+        """Plays the sudden loss of instances: they are gone, now. Unknown ones are passed over."""
+        with self._changing() as now:
+            self._connection.executemany(
+                "UPDATE instances SET gone_at = :now WHERE name = :name AND (gone_at IS NULL OR gone_at > :now)",
+                [{"name": instance_id.removeprefix(ID_PREFIX), "now": now} for instance_id in instance_ids],
+            )
+
+    def behaviours(self) -> Mapping[str, Behaviour]:
+        """All behaviours that were set, by instance type, node group id or `*`."""
+        with self._lock, explained(self._path, _KIND.what):
+            rows = self._connection.execute("SELECT key, settings FROM behaviours ORDER BY key").fetchall()
+        return {key: behaviour_from_json(json.loads(settings), key) for key, settings in rows}
+
+    def set_behaviour(self, key: str, behaviour: Behaviour | None) -> None:
+        """The behaviour of an instance type, of a node group (which goes before its type's), or of everything else
+        (`*`); None takes it back. Survives restarts. Raises `errors.InvalidInput` for a key that can be no name."""
+        self.set_behaviours({key: behaviour})
+
+    def set_behaviours(self, behaviours: Mapping[str, Behaviour | None]) -> None:
+        """`set_behaviour` of each, all of them or none."""
+        for key in behaviours:
+            if not key or not key.isprintable():
+                raise errors.InvalidInput(f"behaviour {key!a}: needs an instance type, a node group id or *")
+        settings = {key: None if b is None else json.dumps(behaviour_to_json(b)) for key, b in behaviours.items()}
+        with self._lock, explained(self._path, _KIND.what), transaction(self._connection):
+            for key, text in settings.items():
+                self._connection.execute("DELETE FROM behaviours WHERE key = ?", (key,))
+                if text is not None:
+                    self._connection.execute("INSERT INTO behaviours VALUES (?, ?)", (key, text))
+
+    def close(self) -> None:
+        """Every later call is `errors.Unavailable`. May be repeated."""
+        with self._lock:
+            with suppress(sqlite3.Error), transaction(self._connection):  # so that the next process does not go back
+                self._remember_time()
+            self._connection.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[float]:
+        """A transaction with its time; it tidies up as well."""
+        with self._lock, explained(self._path, _KIND.what), transaction(self._connection):
+            now = self._now()
+            self._remember_time()
+            self._connection.execute("INSERT INTO spent SELECT token FROM instances WHERE gone_at <= ?", (now,))
+            self._connection.execute("DELETE FROM instances WHERE gone_at <= ?", (now,))
+            yield now
+
+    def _now(self) -> float:
+        """The clock's time, plus all that it was ever put back by: instances' time goes on from where it was."""
+        found = self._clock()
+        self._offset = max(self._offset, self._latest - found)
+        self._latest = found + self._offset
+        return self._latest
+
+    def _remember_time(self) -> None:
+        self._connection.execute(
+            "UPDATE facts SET value = ?1 WHERE name = 'latest' AND CAST(value AS REAL) < CAST(?1 AS REAL)",
+            (repr(self._latest),),
+        )
+
+    def _behaviour(self, group_id: str, instance_type: str) -> tuple[str, Behaviour]:
+        """The key that applies, and what is set under it."""
+        for key in (group_id, instance_type, EVERYWHERE):
+            row = self._connection.execute("SELECT settings FROM behaviours WHERE key = ?", (key,)).fetchone()
+            if row is not None:
+                return key, behaviour_from_json(json.loads(row[0]), key)
+        return EVERYWHERE, Behaviour()
+
+    def _check_reachable(self, groups: Sequence[NodeGroup]) -> None:
+        asked = {(EVERYWHERE, EVERYWHERE), *((group.id, _type(group)) for group in groups)}
+        for group_id, instance_type in sorted(asked):
+            if self._behaviour(group_id, instance_type)[1].unreachable:
+                raise errors.Unavailable(f"simulated backend: out of reach for {instance_type}")
+
+    def _check_stock(self, wanted: Mapping[_Kind, int], pools: Mapping[_Kind, _Pool]) -> None:
+        by_pool: Counter[_Pool] = Counter()
+        for kind, count in wanted.items():
+            by_pool[pools[kind]] += count
+        short: dict[_Pool, str] = {}
+        for pool, count in by_pool.items():
+            stock = pool.behaviour.stock
+            if stock is not None and count > (left := max(0, stock - pool.standing)):
+                short[pool] = f"{pool.name}: {count} wanted, {left} of {stock} left"
+        if short:
+            node_groups = dict.fromkeys(kind.group_id for kind in wanted if pools[kind] in short)
+            raise errors.OutOfCapacity("; ".join(short.values()), tuple(node_groups))
+
+    def _knows(self, token: str) -> bool:
+        row = self._connection.execute(
+            "SELECT 1 FROM instances WHERE token = ?1 UNION ALL SELECT 1 FROM spent WHERE token = ?1", (token,)
+        ).fetchone()
+        return row is not None
+
+    def _pool(self, kind: _Kind, now: float) -> _Pool:
+        """A key that is the name of a type has one stock for all of the type, also where a group is called the same."""
+        key, behaviour = self._behaviour(*kind)
+        column = "node_group" if key == kind.group_id != kind.instance_type else "instance_type"
+        name = kind.group_id if column == "node_group" else kind.instance_type
+        (standing,) = self._connection.execute(_COUNT_SOUND[column], {"value": name, "now": now}).fetchone()
+        return _Pool(column, name, behaviour, standing)
+
+    def _create(self, new: Mapping[str, _Kind], pools: Mapping[_Kind, _Pool], now: float) -> None:
+        (last,) = self._connection.execute(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'instances'"
+        ).fetchone()
+        standing = {pool: pool.standing for pool in pools.values()}
+        rows = []
+        for number, (token, kind) in enumerate(new.items(), start=last + 1):
+            pool = pools[kind]
+            rng = random.Random(f"{self._seed} {number}")  # noqa: S311 - a simulation
+            fate = outcome(pool.behaviour, now, standing[pool], rng)
+            standing[pool] += fate.fails_at_seconds is None
+            name = f"{_label(kind.instance_type)}-{self._batch}-{number:04d}"
+            times = (now, fate.running_at_seconds, fate.fails_at_seconds, fate.vanishes_at_seconds)
+            rows.append((number, token, name, *kind, *times))
+        self._connection.executemany(
+            "INSERT INTO instances (number, token, name, node_group, instance_type, ordered_at, running_at, fails_at,"
+            " gone_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+
+
+def _type(group: NodeGroup) -> str:
+    return group.instance_type or group.id
+
+
+def _label(instance_type: str) -> str:
+    """The readable part of a name: lower case letters, digits and dashes, as in a DNS label."""
+    label = re.sub(r"[^a-z0-9]+", "-", instance_type.lower()).strip("-")[:_LABEL_LENGTH].strip("-")
+    return label or "node"
+
+
+def _instance(row: tuple[str, str, str, float | None, float | None, float | None], now: float) -> BackendInstance:
+    name, token, group_id, running_at, fails_at, deleted_at = row
+    state, error = InstanceState.CREATING, None
+    if deleted_at is not None:
+        state = InstanceState.DELETING
+    elif fails_at is not None and now >= fails_at:
+        error = InstanceError("stockout", "no capacity (simulated)", out_of_resources=True)
+    elif running_at is not None and now >= running_at and fails_at is None:
+        state = InstanceState.RUNNING
+    return BackendInstance(f"{ID_PREFIX}{name}", token, group_id, state, error)

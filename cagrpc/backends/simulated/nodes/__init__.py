@@ -1,0 +1,1 @@
+"""Nodes, Leases and kubelets of simulated instances."""

@@ -1,0 +1,233 @@
+"""The simulated fleet's instances as Nodes of a cluster, as kwok does it: what their clouds and kubelets would do. An
+instance that runs has a Node with a Lease that is renewed; pods bound to it run, and go when they are deleted; with the
+instance all of that goes. The start-up taint, with which a Node registers, is `startup`'s to take off.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from cagrpc.backends.simulated.backend import ID_PREFIX
+from cagrpc.backends.simulated.nodes import nodes, pods
+from cagrpc.backends.simulated.nodes.leases import NodeLeases
+from cagrpc.backends.simulated.nodes.nodes import (
+    NOT_READY_TAINT,
+    SIMULATED,
+    SimulatedNode,
+    SimulatedNodes,
+    is_simulated,
+    read,
+    ready_again,
+    registration,
+)
+from cagrpc.backends.simulated.nodes.pods import BoundPod, BoundPods, Stage, running, started, stopped
+from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, NotFound
+from cagrpc.fleet.backend import Backend, BackendInstance
+from cagrpc.fleet.model import FleetSnapshot, InstanceState
+from cagrpc.kube.client.client import Client, PatchKind
+from cagrpc.kube.informer.informers import Informer
+from cagrpc.kube.informer.reflector import Reflector, Resource
+from cagrpc.kube.taints import NODES, lift
+from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
+from cagrpc.runtime.work_queue import WorkQueue
+
+_log = logging.getLogger(__name__)
+
+NODE_RESOURCE = Resource(NODES, nodes.decode, query={"labelSelector": f"{SIMULATED}=true"})
+POD_RESOURCE = Resource("/api/v1/pods", pods.decode, query={"fieldSelector": "spec.nodeName!="})
+
+_WORKERS = 16
+_LONGEST_PAUSE_SECONDS = 10.0
+_PODS_GO_SECONDS = 0.2
+_NEWS_SECONDS = 0.5
+_MOST_GONE = 20_000
+"""Removed Nodes that are remembered: what the scheduler bound to them at the last moment is let go too."""
+_NODE, _POD = "node", "pod"
+
+
+def node_name(instance_id: str) -> str:
+    return instance_id.removeprefix(ID_PREFIX)
+
+
+class NodeLife:
+    """Nodes, Leases and pods of the instances of `backend`, between `start` and `stop`; `step` has to be called about
+    once a second. Only Nodes with the label `cagrpc.io/simulated` are ever changed or removed. Nothing is kept but in
+    the cluster, so that any other process can go on with it.
+
+    `clock` gives seconds since the epoch, `timer` measures pauses.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        backend: Backend,
+        snapshot: Callable[[], FleetSnapshot],
+        *,
+        lease_seconds: float = 40.0,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._backend = backend
+        self._snapshot = snapshot
+        self._clock = clock
+        self._wanted: Mapping[str, BackendInstance] = {}
+        """Running instances by the names of their Nodes, as the backend listed them last."""
+        self._doomed: AbstractSet[str] = frozenset()
+        """Nodes that were there before the backend listed no running instance of theirs; none while it is out of
+        reach."""
+        self._gone: dict[str, str] = {}
+        """Uids of removed Nodes by name."""
+        self.queue: WorkQueue[tuple[str, str]] = WorkQueue(
+            "simulated nodes", self._tend, workers=_WORKERS, longest_pause_seconds=_LONGEST_PAUSE_SECONDS, clock=timer
+        )
+        self.nodes = SimulatedNodes(self._node_changed)
+        self.pods = BoundPods(self._pod_changed)
+        self.leases = NodeLeases(client, self.nodes.get, duration_seconds=lease_seconds, clock=clock, timer=timer)
+        self.informers = (
+            Informer(Reflector(client, NODE_RESOURCE, self.nodes)),
+            Informer(Reflector(client, POD_RESOURCE, self.pods)),
+        )
+
+    @property
+    def problem(self) -> str | None:
+        """Why Nodes are not as they should be."""
+        reflected = (each.reflector.problem for each in self.informers)
+        return next(filter(None, (*reflected, self.queue.problem, self.leases.queue.problem)), None)
+
+    def start(self) -> None:
+        for each in self.informers:
+            each.reflector.start()
+        self.queue.start()
+        self.leases.queue.start()
+
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """The cluster stays as it is. Waits at most so long for the writes under way. May be repeated."""
+        reflectors = (each.reflector.stop for each in self.informers)
+        stop_all((self.queue.stop, self.leases.queue.stop, *reflectors), wait_seconds)
+
+    def step(self) -> None:
+        """Compares the backend's list with the Nodes that there are. Raises Unavailable where the backend is out of
+        reach; nothing is removed until it is back."""
+        known = self.nodes.names()  # before the list, or a Node that another process just made would seem doomed
+        try:
+            listing = self._backend.list_instances()
+        except CagrpcError:
+            self._doomed = frozenset()
+            raise
+        first = not self._wanted
+        wanted = {node_name(i.id): i for i in listing if i.state is InstanceState.RUNNING}
+        self._wanted, self._doomed = wanted, known - wanted.keys()
+        if self.nodes.synced:
+            for name in wanted.keys() if first else wanted.keys() - known:
+                self.queue.add((_NODE, name))
+            for name in self._doomed:
+                self.queue.add((_NODE, name))
+
+    def _node_changed(self, name: str) -> None:
+        # What is to be done about it, the node lifecycle controller often does at once.
+        self.queue.add((_NODE, name), _NEWS_SECONDS)
+
+    def _pod_changed(self, pod: BoundPod) -> None:
+        if self._going(pod.node) or (
+            pod.stage in (Stage.WAITING, Stage.LEAVING) and self.nodes.get(pod.node) is not None
+        ):
+            self.queue.add((_POD, pod.uid))
+
+    def _going(self, node: str) -> bool:
+        return node in self._doomed or node in self._gone
+
+    def _tend(self, key: tuple[str, str]) -> float | None:
+        kind, which = key
+        if kind == _POD:
+            pod = self.pods.get(which)
+            if pod is not None:
+                self._tend_pod(pod)
+            return None
+        instance, node = self._wanted.get(which), self.nodes.get(which)
+        if instance is not None:
+            return self._keep(which, instance, node)
+        if node is not None and which in self._doomed:
+            return self._remove(node)
+        return None
+
+    def _keep(self, name: str, instance: BackendInstance, node: SimulatedNode | None) -> float | None:
+        """Whatever is missing of a Node: it, its readiness, its Lease, what its pods wait for."""
+        if node is None:
+            self._register(name, instance)
+            self.leases.keep(name)
+            return None  # the rest once it is clear what controllers have done
+        if not node.ready:
+            with suppress(NotFound):
+                self._learned(
+                    self._client.patch(f"{NODES}/{name}/status", ready_again(self._clock()), PatchKind.STRATEGIC)
+                )
+        if NOT_READY_TAINT in node.taint_keys:
+            lift(self._client, name, NOT_READY_TAINT)
+        self.leases.keep(name)
+        for pod in self.pods.on(name):
+            self._pod_changed(pod)
+        return None
+
+    def _register(self, name: str, instance: BackendInstance) -> None:
+        state = self._snapshot().groups.get(instance.node_group)
+        if state is None:
+            raise FailedPrecondition(
+                f"instance {instance.id} has no Node: its node group {instance.node_group} is not known"
+            )
+        try:
+            node = self._client.create(NODES, registration(state.group, name, instance.id, self._clock()))
+        except Conflict:
+            node = self._client.get(f"{NODES}/{name}")
+            if not is_simulated(node) or node["spec"].get("providerID") != instance.id:
+                raise Conflict(
+                    f"instance {instance.id} has no Node: there is another one called {name}, which is left alone"
+                ) from None
+        self._learned(node)
+
+    def _learned(self, document: Mapping[str, Any]) -> None:
+        self.nodes.applied(read(document))
+
+    def _remove(self, node: SimulatedNode) -> float | None:
+        """Cordoned first, so that the scheduler does not take what its pods leave for room; the Node itself goes last,
+        so that whoever finds it after a crash goes on here."""
+        name = node.name
+        if self._gone.get(name) == node.uid:
+            return None  # and its deletion has not been seen yet
+        if not node.cordoned:
+            try:
+                self._learned(self._client.patch(f"{NODES}/{name}", {"spec": {"unschedulable": True}}))
+            except NotFound:
+                return None
+        left = [pod for pod in self.pods.on(name) if pod.stage is not Stage.LET_GO]
+        if left:
+            for pod in left:
+                self.queue.add((_POD, pod.uid))
+            return _PODS_GO_SECONDS
+        self.leases.remove(name)
+        self._client.delete(f"{NODES}/{name}", uid=node.uid)
+        self._gone[name] = node.uid
+        if len(self._gone) > _MOST_GONE:
+            del self._gone[next(iter(self._gone))]
+        _log.debug("node %s is removed: its instance is gone", name)
+        return None
+
+    def _tend_pod(self, pod: BoundPod) -> None:
+        if pod.stage is Stage.LET_GO:
+            return
+        if pod.stage is Stage.LEAVING or self._going(pod.node):
+            if pod.waits_for_end:
+                with suppress(NotFound):
+                    self._client.patch(f"{pod.path}/status", stopped(pod), PatchKind.STRATEGIC)
+            self._client.delete(pod.path, uid=pod.uid, grace_seconds=0)
+            self.pods.learned(replace(pod, stage=Stage.LET_GO))
+        elif pod.stage is Stage.WAITING and self.nodes.get(pod.node) is not None:
+            with suppress(NotFound):
+                answer = self._client.patch(f"{pod.path}/status", running(pod, self._clock()), PatchKind.STRATEGIC)
+                self.pods.learned(started(pod, answer["metadata"]["resourceVersion"]))

@@ -1,0 +1,173 @@
+"""Simulated Nodes: what one registers with, what is read of it again, and all that there are as they are now. When they
+are made and removed is `node_life`'s.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.api.core.nodes import READY, node_document, taint_document
+from cagrpc.api.core.resources import Problems, mapping, members
+from cagrpc.api.encoding.messages import parse, plain
+from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.untrusted import whole_number
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.backends.simulated.backend import ID_PREFIX
+from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.errors import InvalidInput
+from cagrpc.kube.client.envelopes import Identity
+from cagrpc.kube.taints import taint_keys
+from solver.model import NodeGroup, Taint, TaintEffect
+
+SIMULATED = "cagrpc.io/simulated"
+"""The label of Nodes that are ours to change and to remove; its value is "true". Their providerID says so too."""
+NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+"""What admission puts on every new Node; the node lifecycle controller, where there is one, takes it off too."""
+
+_VERSION = "cagrpc-simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNode:
+    """A Node of ours as the API server has it."""
+
+    name: str
+    uid: str
+    provider_id: str
+    version: int
+    """Its resourceVersion: a number that grows (KEP-5504)."""
+    ready: bool
+    cordoned: bool
+    taint_keys: tuple[str, ...]
+
+    @property
+    def is_ours(self) -> bool:
+        """The label alone is easily copied."""
+        return self.provider_id == f"{ID_PREFIX}{self.name}"
+
+
+def registration(group: NodeGroup, name: str, provider_id: str, now_seconds: float) -> dict[str, Any]:
+    """The v1.Node with which an instance of `group` registers: ready, and with the start-up taint, as a kubelet with
+    --register-with-taints."""
+    node = node_document(group, name)
+    node["metadata"]["labels"][SIMULATED] = "true"
+    node["spec"]["providerID"] = provider_id
+    node["spec"]["taints"].append(taint_document(Taint(START_UP_TAINT, TaintEffect.NO_SCHEDULE)))
+    status = node["status"]
+    now = timestamp(now_seconds)
+    status["conditions"] = [
+        {**condition, "lastHeartbeatTime": now, "lastTransitionTime": now} for condition in status["conditions"]
+    ]
+    status["addresses"] = [{"type": "InternalIP", "address": address(name)}, {"type": "Hostname", "address": name}]
+    identity = dict.fromkeys(("machineID", "systemUUID", "bootID"), name)
+    versions = dict.fromkeys(("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion"), _VERSION)
+    status["nodeInfo"] = {**status["nodeInfo"], **identity, **versions, "kubeProxyVersion": ""}
+    return node
+
+
+def ready_again(now_seconds: float) -> dict[str, Any]:
+    """The strategic merge patch of a Node's status that sets its Ready condition."""
+    now = timestamp(now_seconds)
+    condition = {
+        "type": READY,
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }
+    return {"status": {"conditions": [condition]}}
+
+
+def address(name: str) -> str:
+    """An address to show for a simulated machine or pod; nothing answers there."""
+    digest = zlib.crc32(name.encode())
+    return f"10.{digest >> 16 & 0xFF}.{digest >> 8 & 0xFF}.{1 + digest % 254}"
+
+
+def decode(data: bytes) -> SimulatedNode:
+    """Of v1.Node bytes. Raises InvalidInput for other bytes."""
+    return read(plain(parse(kubernetes_pb2.Node, data)))
+
+
+def read(document: Mapping[str, Any]) -> SimulatedNode:
+    """Of a v1.Node in JSON shape. Raises InvalidInput for anything else."""
+    problems: Problems = []
+    metadata, spec = mapping(document, "metadata", "", problems), mapping(document, "spec", "", problems)
+    status = mapping(document, "status", "", problems)
+    conditions = [each for each, _ in members(status, "conditions", "status", problems)]
+    version = whole_number(metadata.get("resourceVersion"))
+    if version is None:
+        problems.append("metadata.resourceVersion: is no number")
+    if problems:
+        raise InvalidInput(f"node {metadata.get('name')}: {'; '.join(problems)}")
+    return SimulatedNode(
+        name=str(metadata.get("name") or ""),
+        uid=str(metadata.get("uid") or ""),
+        provider_id=str(spec.get("providerID") or ""),
+        version=version or 0,
+        ready=any(each.get("type") == READY and each.get("status") == "True" for each in conditions),
+        cordoned=bool(spec.get("unschedulable")),
+        taint_keys=taint_keys(document),
+    )
+
+
+def is_simulated(document: Mapping[str, Any]) -> bool:
+    """Whether a v1.Node in JSON shape is ours."""
+    return bool(document["metadata"].get("labels", {}).get(SIMULATED) == "true")
+
+
+class SimulatedNodes:
+    """All Nodes of ours, newest state first come or not: a reflector's sink that also takes what writes answer with.
+    `changed` is called with the name of each that changed. Safe for many threads."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self.synced = False
+        """Whether all of them are known."""
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._nodes: dict[str, SimulatedNode] = {}
+
+    def get(self, name: str) -> SimulatedNode | None:
+        return self._nodes.get(name)
+
+    def names(self) -> set[str]:
+        with self._lock:
+            return set(self._nodes)
+
+    def replaced(self, objects: Iterable[SimulatedNode]) -> None:
+        listed = {node.name: node for node in objects if node.is_ours}
+        with self._lock:
+            before = self._nodes
+            self._nodes = {name: _newer(before.get(name), node) for name, node in listed.items()}
+            different = [name for name in {*before, *listed} if before.get(name) != self._nodes.get(name)]
+            self.synced = True
+        for name in different:
+            self._changed(name)
+
+    def applied(self, obj: SimulatedNode) -> None:
+        if not obj.is_ours:
+            return
+        with self._lock:
+            known = self._nodes.get(obj.name)
+            if _newer(known, obj) is known:
+                return
+            self._nodes[obj.name] = obj
+        self._changed(obj.name)
+
+    def deleted(self, of: Identity) -> None:
+        with self._lock:
+            known = self._nodes.get(of.name)
+            if known is None or known.uid != of.uid:
+                return
+            del self._nodes[of.name]
+        self._changed(of.name)
+
+
+def _newer(known: SimulatedNode | None, found: SimulatedNode) -> SimulatedNode:
+    """What comes late, after the answer to a write of ours, does not count."""
+    return known if known is not None and known.version >= found.version else found

@@ -1,0 +1,61 @@
+"""The simulated backend's switches: from the configuration at the start, and over HTTP (`/simulation`) while it runs.
+What a setting does is `cagrpc.backends.simulated.behaviour`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from cagrpc.backends.simulated.backend import SimulatedBackend
+from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour_from_json, behaviour_to_json
+from cagrpc.errors import InvalidConfiguration, did_you_mean
+
+_MOST_UNKNOWN = 20  # looking for what was meant takes its time
+
+
+class Switches:
+    """`cagrpc.services.http.Simulation` over the backend. Keys are instance types, node group ids or `*`."""
+
+    def __init__(self, backend: SimulatedBackend, known: Collection[str]) -> None:
+        """`known` are the node groups and instance types that there are."""
+        self._backend = backend
+        self._known = {EVERYWHERE, *known}
+
+    def get(self) -> Mapping[str, Any]:
+        return {key: behaviour_to_json(behaviour) for key, behaviour in self._backend.behaviours().items()}
+
+    def put(self, behaviour: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Each key gets the behaviour given, whole (what is left out is the default); null takes one back. Raises
+        InvalidConfiguration with every problem, a key that is nothing's name among them."""
+        known = self._known | self._backend.behaviours().keys()  # also what the configuration was warned of
+        if unknown := [key for key in behaviour if key not in known][:_MOST_UNKNOWN]:
+            raise InvalidConfiguration(
+                [f"{key[:100]!a}: is no node group and no instance type{did_you_mean(key, known)}" for key in unknown]
+            )
+        self._backend.set_behaviours(_parsed(behaviour, ""))
+        return self.get()
+
+
+def configure(backend: SimulatedBackend, written: Mapping[str, Any], known: Collection[str]) -> Switches:
+    """The configuration says it all: what was switched while an earlier process ran ends here. `known` are the node
+    groups and instance types that there are. Raises InvalidConfiguration with every problem."""
+    parsed = _parsed(written, "backend.simulated.")
+    backend.set_behaviours({**dict.fromkeys(backend.behaviours()), **parsed})
+    return Switches(backend, known)
+
+
+def _parsed(written: Mapping[str, Any], place: str) -> dict[str, Behaviour | None]:
+    parsed: dict[str, Behaviour | None] = {}
+    problems: list[str] = []
+    for key, value in written.items():
+        if not key:
+            problems.append(f"{place}: an empty key; expected an instance type, a node group id or *")
+            continue
+        try:
+            parsed[key] = None if value is None else behaviour_from_json(value, f"{place}{key}")
+        except InvalidConfiguration as error:
+            problems += error.problems
+    if problems:
+        raise InvalidConfiguration(problems)
+    return parsed

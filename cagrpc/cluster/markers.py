@@ -1,0 +1,27 @@
+"""Taints, annotations and field managers by which our own writes are known in a cluster."""
+
+from __future__ import annotations
+
+START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
+"""On every new node until its increment is let go. CA knows the prefix: the node is not yet started."""
+
+PLACEMENT_FIELD_MANAGER = "cagrpc-placement"
+"""Who sets `status.nominatedNodeName` by the managed fields of a pod: so ours are told from the scheduler's."""
+
+SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+"""CA leaves a node alone while this annotation is `true` (upstream: core/scaledown/eligibility)."""
+SCALE_DOWN_DISABLED_BY_US = "cagrpc.io/scale-down-disabled"
+"""Marks the one above as ours; its value is the reason."""
+
+BOOKING_LABELS = "booking.cagrpc.io/"
+"""Nodes that hold capacity of a request have a label of this prefix and the request's UID,"""
+BOOKED = "true"
+"""of this value."""
+
+
+def booking_label(uid: str) -> str:
+    return BOOKING_LABELS + uid
+
+
+NAMESPACE = "cagrpc"
+"""Where our own objects are, if the configuration names no other."""

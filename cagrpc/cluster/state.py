@@ -1,0 +1,196 @@
+"""What controllers read of a cluster: plain immutable values that `view` makes and nobody changes.
+
+Pods and nodes are already in the planner's words; what is here beside them is who they are, so that a controller can
+nominate a pod, write an Event on it or annotate a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from solver.model import Node, PodSet, PodSpec, RunningPods
+from solver.slack.model import Placement, PodCount
+
+EXPECTED = "expected/"
+"""What the key of an expected pod begins with: one that a workload still has to create."""
+
+
+def is_expected(key: str) -> bool:
+    """Whether the key is that of an expected pod rather than a UID."""
+    return key.startswith(EXPECTED)
+
+
+def expected_of(key: str) -> tuple[str, int]:
+    """The workload (`kind/namespace/name`) of an expected pod, and its number among those expected of it."""
+    workload, _, number = key.removeprefix(EXPECTED).rpartition("/")
+    return workload, int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class PodRef:
+    """A pod as the API server knows it, or an expected one: `uid` is its key then."""
+
+    uid: str
+    namespace: str
+    name: str
+    created_at_seconds: int = 0
+    """Since the epoch."""
+    workload: str = ""
+    """Who has made it, `kind/namespace/name`: its controller, or of an expected pod the workload that people know."""
+
+
+def oldest_first(ref: PodRef) -> tuple[int, str, str]:
+    return ref.created_at_seconds, ref.namespace, ref.name
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """A pod that the scheduler has not bound yet, and its `status.nominatedNodeName`."""
+
+    ref: PodRef
+    nominated_node: str = ""
+    nominated_by_us: bool = False
+    """Whether the nomination is our own, by the pod's managed fields."""
+    seen: int = 1
+    """How often it was seen: more often with each change."""
+    tried_at_seconds: float = 0.0
+    """When it was seen last to have been tried by the scheduler, or first; of the view's clock."""
+    cleared: int = 0
+    """How often a nomination of ours has been cleared."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPods:
+    """Pending pods that planning cannot tell apart, oldest first. `pod_set.count` is their number."""
+
+    pod_set: PodSet
+    pods: tuple[PodRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """A registered Node."""
+
+    node: Node
+    """With what is free on it: allocatable less the requests of all pods bound to it. `node.taints` are without our own
+    start-up taint."""
+    provider_id: str
+    ready: bool
+    held: bool
+    """Whether it carries our start-up taint."""
+    movable: tuple[RunningPods, ...] = ()
+    """Those of its pods that would have to go elsewhere if it went: all but DaemonSets', mirror and finished pods.
+    Their specs have all that the constraints of any pod can see; `node.running` has what pods that wait see."""
+    scale_down_disabled: str = ""
+    """The value of the scale-down-disabled annotation; empty where there is none."""
+    scale_down_disabled_by_us: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Pending pods in numbers, for deciding when to plan. Times are seconds of the view's clock."""
+
+    waiting: int
+    first_seen_at_seconds: float | None
+    """Of the pending pod that is known longest."""
+    news_at_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By namespace, when a pod came that was not expected, or more were expected than before, the last time."""
+    expected: int = 0
+    """Pods that workloads still have to create."""
+    placeholders: int = 0
+    """Of the slack, without room on nodes that stand. The view does not know of them."""
+
+    @property
+    def any(self) -> bool:
+        return bool(self.waiting or self.expected or self.placeholders)
+
+    @property
+    def last_seen_at_seconds(self) -> float | None:
+        """The latest news of all."""
+        return max(self.news_at_seconds.values(), default=None)
+
+
+class ConsumerStage(StrEnum):
+    PENDING = "pending"
+    BOUND = "bound"
+    SUCCEEDED = "succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A pod that consumes a ProvisioningRequest of its namespace: no demand of its own (it carries both annotations of
+    CA, under either prefix)."""
+
+    pod: PodRef
+    request: str
+    """The name of the request."""
+    class_name: str
+    """The provisioning class that its annotation names."""
+    spec: PodSpec
+    """Without namespace and labels, as that of a PodTemplate. Pods of a cluster tolerate more than their template says:
+    what the API server's admission adds (not-ready and unreachable nodes)."""
+    stage: ConsumerStage
+    node: str = ""
+    """Where it is bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class IncompleteGang:
+    """A gang that is not planned before more of its pods are there."""
+
+    name: str
+    there: int
+    needed: int
+    pods: tuple[PodRef, ...] = ()
+    """Those that wait, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A workload, or a pod without one, that room is to be kept for ([S7])."""
+
+    name: str
+    """`deployment/namespace/name`: unique."""
+    namespace: str
+    spec: PodSpec
+    """With all that the constraints of pods that wait can see."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlackSeen:
+    """What the resource slack goes by."""
+
+    pods: tuple[PodCount, ...] = ()
+    """Pods that wait or run, but for DaemonSets'."""
+    mirrors: tuple[Mirror, ...] = ()
+    """By name."""
+    pause_pods: Placement = field(default_factory=dict)
+    """Where those are that the carrier `pods` has made and the scheduler has bound. They give way: neither is their
+    room taken from what is free, nor are they among any pods."""
+    warnings: tuple[str, ...] = ()
+    """What is said of the slack by annotations and cannot be meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """One consistent look at the cluster."""
+
+    waiting: tuple[WaitingPods, ...]
+    nodes: tuple[ClusterNode, ...]
+    daemon_sets: tuple[PodSpec, ...]
+    incomplete_gangs: tuple[IncompleteGang, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Pods that planning cannot read, and why."""
+    consumers: tuple[Consumer, ...] = ()
+    """Oldest first. Not among `waiting`; those that are on a node take from it as any pod."""
+    half_consumers: tuple[tuple[PodRef, str], ...] = ()
+    """Pods with one of the two annotations, oldest first, and what is missing. They are ordinary pods."""
+    slack: SlackSeen = field(default_factory=SlackSeen)
+    """Empty where the view is not asked for it."""
+    roots: Mapping[str, str] = field(default_factory=dict)
+    """Workloads that others have made to the ones that people know: a ReplicaSet to its Deployment, for instance."""
+    expected: frozenset[str] = frozenset()
+    """Keys of all expected pods."""

@@ -1,0 +1,1 @@
+"""The cluster view: objects reduced to what planning reads, as they change."""

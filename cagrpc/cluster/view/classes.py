@@ -1,0 +1,265 @@
+"""Classes of pods: those that agree in all that planning reads, kept up to date pod by pod. Who waits is known here,
+and what all pods together can see of each other; nodes are in `view_nodes`, what is made of it for planning in
+`view_waiting`. Nothing here is for several threads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from cagrpc.api.core.gangs import GangMembership
+from cagrpc.api.core.observed_labels import Port, Seen, port, selecting
+from cagrpc.api.core.selectors import Identity, Sight, selectors_of
+from cagrpc.cluster.state import PodRef, oldest_first
+from cagrpc.cluster.view.objects import SeenPod, Stage
+from solver.model import PodAffinityTerm, PodSelector, PodSpec
+
+K = TypeVar("K")
+
+_SERVED = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED, Stage.SUCCEEDED)
+
+
+class Tally(Generic[K]):
+    """What is there how often; `version` changes with what there is, not with how often."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._counts: Counter[K] = Counter()
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._counts)
+
+    def add(self, keys: Iterable[K]) -> None:
+        for key in keys:
+            self.version += not self._counts[key]
+            self._counts[key] += 1
+
+    def remove(self, keys: Iterable[K]) -> None:
+        for key in keys:
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key]
+                self.version += 1
+
+
+class Shape:
+    """A spec without namespace and labels. There is one for each, so that the same shape is the same object."""
+
+    __slots__ = ("pods", "ports", "requests", "selectors", "spec", "terms", "waiting")
+
+    def __init__(self, spec: PodSpec) -> None:
+        self.spec = spec
+        self.requests = dict(spec.requests)
+        self.selectors = frozenset(selectors_of(spec))
+        self.ports = frozenset(map(port, spec.host_ports))
+        self.terms = frozenset(spec.pod_anti_affinity)
+        self.pods = 0
+        self.waiting = 0
+
+
+class ClassKey(NamedTuple):
+    shape: Shape
+    namespace: str
+    labels: tuple[tuple[str, str], ...]
+    priority: int
+    priority_class: str
+    admitted: bool
+    gang: GangMembership | None
+
+
+class PodClass:
+    """Pods of one key. Compared as the object that it is."""
+
+    __slots__ = ("_ordered", "_planned", "_runs", "_whole", "identity", "key", "pods", "selected_by", "waiting")
+
+    def __init__(self, key: ClassKey) -> None:
+        self.key = key
+        self.identity = Identity(key.namespace, dict(key.labels))
+        self.pods = 0
+        self.waiting: dict[str, PodRef] = {}
+        self.selected_by: tuple[int, tuple[PodAffinityTerm, ...]] = (-1, ())
+        self._ordered: tuple[PodRef, ...] | None = ()
+        # What was made with which sight; it is made anew with another one.
+        self._planned: tuple[Seen, PodSpec] | None = None
+        self._runs: tuple[Seen, PodSpec | None] | None = None
+        self._whole: tuple[Sight, PodSpec] | None = None
+
+    def ordered(self) -> tuple[PodRef, ...]:
+        """Those that wait, oldest first."""
+        if self._ordered is None:
+            self._ordered = tuple(sorted(self.waiting.values(), key=oldest_first))
+        return self._ordered
+
+    def set_waiting(self, uid: str, ref: PodRef | None) -> None:
+        self._ordered = None
+        if ref is None:
+            del self.waiting[uid]
+        else:
+            self.waiting[uid] = ref
+
+    def planned(self, seen: Seen) -> PodSpec:
+        if self._planned is None or self._planned[0] is not seen:
+            self._planned = seen, seen.planned(self.key.shape.spec, self.identity)
+        return self._planned[1]
+
+    def runs(self, seen: Seen) -> PodSpec | None:
+        if self._runs is None or self._runs[0] is not seen:
+            self._runs = seen, seen.runs(self.key.shape.spec, self.identity)
+        return self._runs[1]
+
+    def whole(self, sight: Sight) -> PodSpec:
+        if self._whole is None or self._whole[0] is not sight:
+            self._whole = sight, sight.identified(self.key.shape.spec, self.identity)
+        return self._whole[1]
+
+
+class Gang:
+    """Pods of one gang that are there."""
+
+    __slots__ = ("bound", "classes", "held_back")
+
+    def __init__(self) -> None:
+        self.classes: dict[PodClass, int] = {}
+        self.bound = 0
+        self.held_back = 0
+
+    def annotated(self) -> int | None:
+        """The largest minimum count that its pods' annotations say."""
+        said = (of.key.gang.min_count for of in self.classes if of.key.gang)
+        return max((count for count in said if count is not None), default=None)
+
+
+class _Expected(NamedTuple):
+    """What pods that are not there yet look at, and what would look at them."""
+
+    selectors: frozenset[PodSelector]
+    ports: frozenset[Port]
+    terms: frozenset[PodAffinityTerm]
+
+
+_NOBODY = _Expected(frozenset(), frozenset(), frozenset())
+
+
+class Classes:
+    def __init__(self) -> None:
+        self.with_waiting: dict[PodClass, None] = {}
+        self.gangs: dict[str, Gang] = {}
+        self._shapes: dict[PodSpec, Shape] = {}
+        self._classes: dict[ClassKey, PodClass] = {}
+        self._selectors: Tally[PodSelector] = Tally()
+        self._terms: Tally[PodAffinityTerm] = Tally()
+        self._waiting_selectors: Tally[PodSelector] = Tally()
+        self._waiting_ports: Tally[Port] = Tally()
+        self._sight: tuple[int, Sight] = (-1, Sight(()))
+        self._expected: tuple[frozenset[PodSpec], int, _Expected] = (frozenset(), -1, _NOBODY)
+        self._seen: tuple[object, Seen] = (None, Seen((), (), ()))
+
+    def of(self, seen: SeenPod) -> PodClass:
+        """The class that a pod belongs to; it counts there once it has been told to `enter`."""
+        pod = seen.pod
+        shape = self._shapes.get(pod.spec) or Shape(pod.spec)
+        labels = tuple(sorted(pod.labels.items()))
+        key = ClassKey(shape, seen.ref.namespace, labels, pod.priority, seen.priority_class, seen.admitted, pod.gang)
+        return self._classes.get(key) or PodClass(key)
+
+    def enter(self, of: PodClass, stage: Stage, uid: str, ref: PodRef) -> None:
+        if not of.pods:
+            self._born(of)
+        of.pods += 1
+        self._count(of, stage, 1)
+        if stage is Stage.WAITING:
+            if not of.waiting:
+                self.with_waiting[of] = None
+                shape = of.key.shape
+                if not shape.waiting:
+                    self._waiting_selectors.add(shape.selectors)
+                    self._waiting_ports.add(shape.ports)
+                shape.waiting += 1
+            of.set_waiting(uid, ref)
+
+    def leave(self, of: PodClass, stage: Stage, uid: str) -> None:
+        if stage is Stage.WAITING:
+            of.set_waiting(uid, None)
+            if not of.waiting:
+                del self.with_waiting[of]
+                shape = of.key.shape
+                shape.waiting -= 1
+                if not shape.waiting:
+                    self._waiting_selectors.remove(shape.selectors)
+                    self._waiting_ports.remove(shape.ports)
+        self._count(of, stage, -1)
+        of.pods -= 1
+        if not of.pods:
+            self._gone(of)
+
+    def sight(self) -> Sight:
+        """What the constraints of all pods can see."""
+        if self._sight[0] != self._selectors.version:
+            self._sight = self._selectors.version, Sight(self._selectors)
+        return self._sight[1]
+
+    def seen(self, expected: frozenset[PodSpec] = frozenset()) -> Seen:
+        """What the pods that wait can see of others and others, in whose way they would be, of them. `expected` are of
+        pods that are not there yet and are to be planned all the same, with namespaces and labels."""
+        others = self._of_expected(expected)
+        terms = others.terms.union(term for of in self.with_waiting for term in self._selecting(of))
+        based_on = self._waiting_selectors.version, self._waiting_ports.version, terms, others.selectors, others.ports
+        if self._seen[0] != based_on:
+            selectors, ports = others.selectors.union(self._waiting_selectors), others.ports.union(self._waiting_ports)
+            self._seen = based_on, Seen(selectors, ports, terms)
+        return self._seen[1]
+
+    def _of_expected(self, expected: frozenset[PodSpec]) -> _Expected:
+        """Made anew only where they, or the terms of all pods, are others."""
+        if not expected:
+            return _NOBODY
+        before, version, _ = self._expected
+        if before != expected or version != self._terms.version:
+            identities = [Identity(spec.namespace, dict(spec.labels)) for spec in expected]
+            found = _Expected(
+                frozenset(selector for spec in expected for selector in selectors_of(spec)),
+                frozenset(port(each) for spec in expected for each in spec.host_ports),
+                frozenset(term for who in identities for term in selecting(self._terms, who)),
+            )
+            self._expected = expected, self._terms.version, found
+        return self._expected[2]
+
+    def _selecting(self, of: PodClass) -> tuple[PodAffinityTerm, ...]:
+        if of.selected_by[0] != self._terms.version:
+            of.selected_by = self._terms.version, tuple(selecting(self._terms, of.identity))
+        return of.selected_by[1]
+
+    def _born(self, of: PodClass) -> None:
+        shape = of.key.shape
+        self._classes[of.key] = of
+        if not shape.pods:
+            self._shapes[shape.spec] = shape
+            self._selectors.add(shape.selectors)
+            self._terms.add(shape.terms)
+        shape.pods += 1
+        if of.key.gang:
+            self.gangs.setdefault(of.key.gang.name, Gang()).classes[of] = 0
+
+    def _gone(self, of: PodClass) -> None:
+        shape = of.key.shape
+        del self._classes[of.key]
+        shape.pods -= 1
+        if not shape.pods:
+            del self._shapes[shape.spec]
+            self._selectors.remove(shape.selectors)
+            self._terms.remove(shape.terms)
+        if of.key.gang:
+            classes = self.gangs[of.key.gang.name].classes
+            del classes[of]
+            if not classes:
+                del self.gangs[of.key.gang.name]
+
+    def _count(self, of: PodClass, stage: Stage, difference: int) -> None:
+        if of.key.gang is None:
+            return
+        gang = self.gangs[of.key.gang.name]
+        if stage in _SERVED:
+            gang.bound += difference
+        elif stage is Stage.HELD_BACK:
+            gang.held_back += difference

@@ -1,0 +1,305 @@
+"""Pods that are expected: those that workloads still have to create, planned with those that are there. What a workload
+wants is compared with the pods that are seen of it, not with its status, which lags behind. Each expected pod has a key
+of its own, that of the workload that people know (a Deployment, not its ReplicaSets) and a number; as pods come, those
+of the highest numbers are expected no longer. Nothing here is for several threads.
+
+A workload that creates none of its pods for a while is not believed any more, until it creates one or wants more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from cagrpc.cluster.state import EXPECTED, PodRef
+from cagrpc.cluster.view.classes import Classes, PodClass
+from cagrpc.cluster.view.news import News
+from cagrpc.cluster.view.objects import SeenPod, Stage
+from cagrpc.cluster.view.workloads import Quota, Workload, expectable
+from solver.model import PODS
+
+MOST_OF_ONE, MOST = 5_000, 20_000
+"""So many are expected at a time of one workload, and of all: whoever may create a workload may want any number. Where
+all want more, each namespace has its share, and those that want less leave the rest to others."""
+PATIENCE_SECONDS = 30.0
+"""So long a workload may create none of its pods,"""
+PODS_PER_SECOND = 10.0
+"""and as long again as all that are expected take at this pace: half of what kube-controller-manager's default
+`--kube-api-qps` allows."""
+
+
+@dataclass(slots=True)
+class _Root:
+    """What is expected of a workload and all that it has made."""
+
+    namespace: str
+    pods: list[PodClass]
+    """The class of each, by its number."""
+    until: float
+    """When it is not believed any more."""
+    disbelieved: int = 0
+    """How many pods it wanted when that was so; 0 where it is believed."""
+
+
+class Expected:
+    def __init__(self, classes: Classes, clock: Callable[[], float], now: Callable[[], float], news: News) -> None:
+        """`clock` gives seconds that only grow, `now` those since the epoch. `news` is told where more pods are
+        expected than before."""
+        self._classes = classes
+        self._news = news
+        self._clock, self._now = clock, now
+        self._workloads: dict[str, Workload] = {}
+        self._children: defaultdict[str, set[str]] = defaultdict(set)
+        self._pods: dict[str, str] = {}
+        """UID -> its workload."""
+        self._there: Counter[str] = Counter()
+        """By workload."""
+        self._like: dict[str, SeenPod] = {}
+        """The pod that was seen last of each workload."""
+        self._quotas: defaultdict[str, dict[str, Quota]] = defaultdict(dict)
+        """By namespace and name."""
+        self._ending: set[str] = set()
+        """Namespaces that are being deleted."""
+        self._roots: dict[str, _Root] = {}
+        self.refs: dict[str, PodRef] = {}
+        """By key."""
+        self._of_namespaces: Counter[str] = Counter()
+        """How many of them."""
+        self._short: dict[str, None] = {}
+        """Workloads that others leave too little of `MOST`."""
+
+    def root(self, owner: str) -> str:
+        """The workload that people know: of those that own each other in a circle, the first by name."""
+        seen = {owner: None}
+        while (workload := self._workloads.get(owner)) is not None and workload.parent:
+            owner = workload.parent
+            if owner in seen:
+                ways = list(seen)
+                return min(ways[ways.index(owner) :])
+            seen[owner] = None
+        return owner
+
+    def put_pod(self, seen: SeenPod) -> bool:
+        """Whether it was expected."""
+        owner = seen.owner if seen.counted and not seen.owner.startswith("DaemonSet/") else ""
+        if owner:
+            self._like[owner] = seen
+        return self._count(seen.key, owner)
+
+    def drop_pod(self, key: str) -> None:
+        self._count(key, "")
+
+    def known_pods(self) -> AbstractSet[str]:
+        return self._pods.keys()
+
+    def roots(self, workloads: Iterable[str]) -> dict[str, str]:
+        """Those of these that others have made, to the ones that people know."""
+        return {key: root for key in workloads if (root := self.root(key)) != key}
+
+    def put_workload(self, before: Workload | None, after: Workload | None) -> None:
+        changed = {each.key for each in (before, after) if each is not None}
+        roots = changed | {self.root(key) for key in changed}
+        if before is not None:
+            self._workloads.pop(before.key, None)
+            self._forget_child(before)
+        if after is not None:
+            self._workloads[after.key] = after
+            if after.parent:
+                self._children[after.parent].add(after.key)
+        for root in sorted(roots | {self.root(key) for key in changed}):
+            self._look(root)
+
+    def put_quota(self, before: Quota | None, after: Quota | None) -> None:
+        for each, left in ((before, False), (after, True)):
+            if each is not None:
+                of = self._quotas[each.namespace]
+                of.pop(each.name, None)
+                if left:
+                    of[each.name] = each
+                if not of:
+                    del self._quotas[each.namespace]
+        for namespace in {each.namespace for each in (before, after) if each is not None}:
+            self._look_at_all(namespace)  # once, lest what it does not leave seem to be wanted anew
+
+    def put_ending(self, before: str | None, after: str | None) -> None:
+        """A namespace is being deleted, or is gone."""
+        self._ending = self._ending - {before or ""} | ({after} if after else set())
+        if before != after:
+            self._look_at_all(after or before or "")
+
+    def expire(self) -> None:
+        """Whoever has not created any pods for a while is not believed any more. What of `MOST` is free again goes to
+        those that had too little."""
+        now = self._clock()
+        for key, root in list(self._roots.items()):
+            if root.pods and now >= root.until:
+                root.disbelieved = sum(count for _, count in self._missing(key))
+                self._set(key, root, [])
+                self._short.pop(key, None)
+        for key in list(self._short) if len(self.refs) < MOST else ():
+            self._look(key)
+
+    def _count(self, pod: str, owner: str) -> bool:
+        before = self._pods.pop(pod, "")
+        if owner:
+            self._pods[pod] = owner
+        if owner == before:
+            return False
+        if before:
+            self._there[before] -= 1
+            if not self._there[before]:
+                del self._there[before], self._like[before]
+            self._look(self.root(before))
+        if not owner:
+            return False
+        self._there[owner] += 1
+        key = self.root(owner)
+        root = self._roots.get(key)
+        expected = len(root.pods) if root else 0
+        if root is not None:
+            root.disbelieved = 0
+        self._look(key, came=True)
+        return root is not None and len(root.pods) < expected
+
+    def _look_at_all(self, namespace: str) -> None:
+        for key, root in list(self._roots.items()):
+            if root.namespace == namespace:
+                self._look(key)
+
+    def _forget_child(self, workload: Workload) -> None:
+        siblings = self._children.get(workload.parent)
+        if siblings is not None:
+            siblings.discard(workload.key)
+            if not siblings:
+                del self._children[workload.parent]
+
+    def _look(self, key: str, *, came: bool = False) -> None:
+        """What is expected of this workload now."""
+        wanted = list(self._missing(key)) if self.root(key) == key else []
+        root = self._roots.get(key)
+        if root is None:
+            if not wanted:
+                return
+            root = self._roots[key] = _Root(wanted[0][0].ref.namespace, [], 0.0)
+        if wanted and sum(count for _, count in wanted) <= root.disbelieved:
+            return
+        root.disbelieved = 0
+        before = len(root.pods)
+        self._set(key, root, [] if root.namespace in self._ending else self._allowed(key, root, wanted))
+        self._share()
+        now = self._clock()
+        if len(root.pods) > before:
+            self._news.of(root.namespace)
+        if came or len(root.pods) > before:
+            root.until = now + PATIENCE_SECONDS + len(self.refs) / PODS_PER_SECOND
+        if not wanted:
+            del self._roots[key]
+            self._short.pop(key, None)
+
+    def _missing(self, key: str) -> Iterator[tuple[SeenPod, int]]:
+        """Pods to come of a workload and all that it has made, each with how many. Owners are whatever was written:
+        they may go round in a circle, and be any number of levels."""
+        left, looked_at, found = [key], {key}, []
+        while left:
+            found.append(left.pop())
+            made = [child for child in sorted(self._children.get(found[-1], ())) if child not in looked_at]
+            looked_at.update(made)
+            left += made
+        for each in reversed(found):  # what was made comes before what has made it
+            yield from self._own(each)
+
+    def _own(self, key: str) -> Iterator[tuple[SeenPod, int]]:
+        workload = self._workloads.get(key)
+        if workload is None:  # of a kind that is not known here, or not yet
+            return
+        own = workload.wants - self._there[key]
+        like = self._like.get(key, workload.template)
+        if own > 0 and workload.template is not None and like is not None and expectable(like):
+            yield like, own
+        children = [self._workloads[child] for child in self._children.get(key, ())]
+        for part in workload.parts:
+            rest = part.pods - sum(child.share for child in children if child.part == part.name)
+            if rest > 0 and part.template is not None:
+                yield part.template, rest
+
+    def _allowed(self, key: str, root: _Root, wanted: list[tuple[SeenPod, int]]) -> list[tuple[SeenPod, int]]:
+        """No more than there may be, and than the namespace's quotas leave room for beside what is expected of other
+        workloads."""
+        others = self._of_namespaces[root.namespace] - len(root.pods)
+        share = MOST // len({*self._of_namespaces, root.namespace}) - others
+        most = max(share, MOST - len(self.refs) + len(root.pods))
+        if most < min(MOST_OF_ONE, sum(count for _, count in wanted)):
+            self._short[key] = None
+        else:
+            self._short.pop(key, None)
+        left = [{PODS: min(MOST_OF_ONE, most)}]
+        if root.namespace in self._quotas:
+            left += [dict(quota.left) for quota in self._quotas[root.namespace].values()]
+            for other, each in self._roots.items():
+                if each.namespace == root.namespace and other != key:
+                    for of, count in Counter(each.pods).items():
+                        _take(left[1:], {**of.key.shape.requests, PODS: 1}, count)
+        found = []
+        for like, count in wanted:
+            requests = {**dict(like.pod.spec.requests), PODS: 1}
+            room = (each[name] // amount for each in left for name, amount in requests.items() if name in each)
+            allowed = max(0, min(count, *room))
+            _take(left, requests, allowed)
+            found.append((like, allowed))
+        return found
+
+    def _share(self) -> None:
+        """Namespaces of which more than their share is expected give up what others have of theirs."""
+        if len(self.refs) <= MOST:
+            return
+        share = MOST // len(self._of_namespaces)
+        for key, root in self._roots.items():
+            above = self._of_namespaces[root.namespace] - share
+            for _ in range(min(len(self.refs) - MOST, above, len(root.pods))):
+                self._pop(key, root)
+                self._short[key] = None
+
+    def _set(self, key: str, root: _Root, wanted: list[tuple[SeenPod, int]]) -> None:
+        number = 0
+        for like, count in wanted:
+            of = self._classes.of(like) if count else None
+            for _ in range(count):
+                if number >= len(root.pods):
+                    root.pods.append(self._enter(key, root.namespace, number, of))
+                elif root.pods[number] is not of:
+                    self._leave(key, root, number)
+                    root.pods[number] = self._enter(key, root.namespace, number, of)
+                number += 1
+        while len(root.pods) > number:
+            self._pop(key, root)
+
+    def _pop(self, key: str, root: _Root) -> None:
+        self._leave(key, root, len(root.pods) - 1)
+        root.pods.pop()
+
+    def _enter(self, key: str, namespace: str, number: int, of: PodClass | None) -> PodClass:
+        assert of is not None
+        name = key.rpartition("/")[2]
+        uid = f"{EXPECTED}{key}/{number}"
+        ref = PodRef(uid, namespace, f"{name}-{number:05d}", int(self._now()), key)
+        self._classes.enter(of, Stage.WAITING, uid, ref)
+        self.refs[uid] = ref
+        self._of_namespaces[namespace] += 1
+        return of
+
+    def _leave(self, key: str, root: _Root, number: int) -> None:
+        uid = f"{EXPECTED}{key}/{number}"
+        self._classes.leave(root.pods[number], Stage.WAITING, uid)
+        del self.refs[uid]
+        self._of_namespaces[root.namespace] -= 1
+        if not self._of_namespaces[root.namespace]:
+            del self._of_namespaces[root.namespace]
+
+
+def _take(left: list[dict[str, int]], requests: Mapping[str, int], count: int) -> None:
+    for each in left:
+        for name, amount in requests.items():
+            if name in each:
+                each[name] -= amount * count

@@ -1,0 +1,200 @@
+"""Nodes, and what the pods on them use, pod by pod. Nothing here is for several threads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+from cagrpc.api.core.nodes import NodeFacts, left
+from cagrpc.api.core.observed_labels import Seen
+from cagrpc.api.core.selectors import Sight
+from cagrpc.cluster.state import ClusterNode
+from cagrpc.cluster.view.classes import PodClass
+from cagrpc.cluster.view.objects import SeenNode, Stage
+from solver.model import PODS, Node, PodSpec, RunningPods
+from solver.model.eligibility import why_not_eligible
+
+
+class NodeUse:
+    """A node's pods by class. It may be known before its Node is, and after."""
+
+    __slots__ = ("_made", "_made_with", "daemons", "fixed", "movable", "name", "seen", "used")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen: SeenNode | None = None
+        self.used: dict[str, int] = {}
+        self.movable: dict[PodClass, int] = {}
+        self.fixed: dict[PodClass, int] = {}
+        self.daemons: dict[PodClass, int] = {}
+        """Still to be bound."""
+        self._made: ClusterNode | None = None
+        self._made_with: tuple[Seen, Sight] | None = None
+
+    @property
+    def unknown(self) -> bool:
+        return not (self.seen or self.movable or self.fixed or self.daemons)
+
+    def add(self, of: PodClass, stage: Stage, pods: int) -> None:
+        """So many pods more, or fewer."""
+        self._made = None
+        if stage is not Stage.DAEMON:
+            _use(self.used, of, pods)
+        counts = {Stage.MOVABLE: self.movable, Stage.DAEMON: self.daemons}.get(stage, self.fixed)
+        counts[of] = counts.get(of, 0) + pods
+        if not counts[of]:
+            del counts[of]
+
+    def know(self, seen: SeenNode | None) -> None:
+        self.seen = seen
+        self._made = None
+
+    def shown(self, seen: SeenNode, by: Seen, sight: Sight) -> ClusterNode:
+        """The node as planning reads it; made anew only where something of it has changed."""
+        if self._made is not None and self._made_with is not None:
+            before_by, before_sight = self._made_with
+            if before_by is by and before_sight is sight:
+                return self._made
+        facts = seen.facts
+        used, daemons = self._with_daemons(facts)
+        running: dict[PodSpec, int] = {}
+        for counts in (self.movable, self.fixed, daemons):
+            for of, count in counts.items():
+                spec = of.runs(by)
+                if spec is not None:
+                    running[spec] = running.get(spec, 0) + count
+        self._made_with = by, sight
+        self._made = ClusterNode(
+            node=Node(
+                facts.name,
+                left(facts.allocatable, used),
+                facts.labels,
+                facts.taints,
+                _as_pods(running),
+                facts.allocatable,
+            ),
+            provider_id=seen.provider_id,
+            ready=seen.ready,
+            held=seen.held,
+            movable=_whole(self.movable, sight),
+            scale_down_disabled=seen.scale_down_disabled,
+            scale_down_disabled_by_us=seen.scale_down_disabled_by_us,
+        )
+        return self._made
+
+    def _with_daemons(self, facts: NodeFacts) -> tuple[dict[str, int], dict[PodClass, int]]:
+        """What is used once those that fit there have been bound, and how many of each these are. (A scheduler binds no
+        others, however large whoever may create one says that they are.)"""
+        if not self.daemons:
+            return self.used, self.daemons
+        used, bound = dict(self.used), Counter[PodClass]()
+        for of, count in self.daemons.items():
+            requests = {**of.key.shape.requests, PODS: 1}
+            if why_not_eligible(of.key.shape.spec, facts.labels, facts.taints, facts.name) is not None:
+                continue
+            for _ in range(count):
+                if any(used.get(name, 0) + asked > facts.allocatable.get(name, 0) for name, asked in requests.items()):
+                    break
+                _use(used, of, 1)
+                bound[of] += 1
+        return used, bound
+
+
+def _use(used: dict[str, int], of: PodClass, pods: int) -> None:
+    for resource, asked in of.key.shape.requests.items():
+        used[resource] = used.get(resource, 0) + pods * asked
+    used[PODS] = used.get(PODS, 0) + pods
+
+
+def _whole(counts: Mapping[PodClass, int], sight: Sight) -> tuple[RunningPods, ...]:
+    together: dict[int, tuple[PodSpec, int]] = {}  # equal ones are the same object: hashing them would cost more
+    for of, count in counts.items():
+        spec = of.whole(sight)
+        together[id(spec)] = spec, together.get(id(spec), (spec, 0))[1] + count
+    return tuple(RunningPods(spec, count) for spec, count in together.values())
+
+
+def _as_pods(counts: Mapping[PodSpec, int]) -> tuple[RunningPods, ...]:
+    return tuple(RunningPods(spec, count) for spec, count in counts.items())
+
+
+class Nodes:
+    """The table of nodes, by name."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, NodeUse] = {}
+        self._order: list[NodeUse] | None = None
+        self._ready: frozenset[str] | None = None
+        self._held: dict[str, str] | None = None
+        self.came_or_went: Callable[[str], None] = lambda _: None
+        """Called with the name of each Node that is there from now on, or no more."""
+
+    def keys(self) -> Iterable[str]:
+        return [use.name for use in self._uses.values() if use.seen]
+
+    def put(self, seen: SeenNode) -> None:
+        use = self.use(seen.key)
+        if use.seen == seen:
+            return  # a heartbeat
+        came = use.seen is None
+        if came:
+            self._order = None
+        use.know(seen)
+        self._ready = self._held = None
+        if came:
+            self.came_or_went(seen.key)
+
+    def drop(self, name: str) -> None:
+        use = self._uses.get(name)
+        if use is None or use.seen is None:
+            return
+        use.know(None)
+        self._order = self._ready = self._held = None
+        self.came_or_went(name)
+        self.forget(use)
+
+    def there(self, name: str) -> bool:
+        use = self._uses.get(name)
+        return use is not None and use.seen is not None
+
+    def use(self, name: str) -> NodeUse:
+        found = self._uses.get(name)
+        if found is None:
+            found = self._uses[name] = NodeUse(name)
+        return found
+
+    def forget(self, use: NodeUse) -> None:
+        """If there is nothing to know of it any more."""
+        if use.unknown:
+            self._uses.pop(use.name, None)
+
+    def ready(self) -> AbstractSet[str]:
+        """Provider ids of those that are Ready."""
+        if self._ready is None:
+            seen = (use.seen for use in self._uses.values())
+            self._ready = frozenset(each.provider_id for each in seen if each and each.ready and each.provider_id)
+        return self._ready
+
+    def held(self) -> Mapping[str, str]:
+        """Provider ids and names of those with our start-up taint."""
+        if self._held is None:
+            seen = (use.seen for use in self._uses.values())
+            self._held = {each.provider_id: each.key for each in seen if each and each.held and each.provider_id}
+        return self._held
+
+    def held_at(self, name: str) -> int:
+        """The index of our start-up taint among those of this node; -1 without it."""
+        use = self._uses.get(name)
+        return -1 if use is None or use.seen is None else use.seen.held_at
+
+    def names(self) -> Mapping[str, str]:
+        """Of all nodes, by provider id."""
+        seen = (use.seen for use in self._uses.values())
+        return {each.provider_id: each.key for each in seen if each and each.provider_id}
+
+    def shown(self, by: Seen, sight: Sight) -> tuple[ClusterNode, ...]:
+        """All nodes, by name."""
+        if self._order is None:
+            self._order = sorted((use for use in self._uses.values() if use.seen), key=lambda use: use.name)
+        return tuple(use.shown(use.seen, by, sight) for use in self._order if use.seen)

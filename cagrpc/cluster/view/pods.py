@@ -1,0 +1,232 @@
+"""The table of pods: each is counted in its class and on its node, and is moved between them as it changes. Nothing
+here is for several threads."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from cagrpc.cluster.state import PendingPod, PodRef
+from cagrpc.cluster.view.classes import Classes, PodClass
+from cagrpc.cluster.view.consumers import Consumers
+from cagrpc.cluster.view.expected import Expected
+from cagrpc.cluster.view.news import News
+from cagrpc.cluster.view.nodes import Nodes, NodeUse
+from cagrpc.cluster.view.objects import SeenPod, Stage
+from cagrpc.cluster.view.slack import Counted, SlackTable
+
+_TAKING = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED, Stage.DAEMON)
+"""Whose requests are taken from a node."""
+
+
+class _Waiting(NamedTuple):
+    """A pod that waits."""
+
+    ref: PodRef
+    since: float
+    """When it was seen first."""
+
+
+class _Placed(NamedTuple):
+    """A pod, as it is counted."""
+
+    of: PodClass
+    stage: Stage
+    on: NodeUse | None
+    counted: Counted | None
+    """What it is to the slack."""
+
+
+class _Nominated:
+    """Pods for which the scheduler makes room, by the node where it does; that may come and go."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, str] = {}
+        self._pods: dict[str, dict[str, SeenPod]] = {}
+
+    def of(self, node: str) -> tuple[SeenPod, ...]:
+        return tuple(self._pods.get(node, {}).values())
+
+    def put(self, seen: SeenPod) -> None:
+        self.drop(seen.key)
+        if seen.nominated:
+            self._nodes[seen.key] = seen.nominated
+            self._pods.setdefault(seen.nominated, {})[seen.key] = seen
+
+    def drop(self, key: str) -> None:
+        node = self._nodes.pop(key, None)
+        if node is not None:
+            del self._pods[node][key]
+            if not self._pods[node]:
+                del self._pods[node]
+
+    def __bool__(self) -> bool:
+        return bool(self._nodes or self._pods)
+
+
+class Pending:
+    """Pods that a scheduler has still to bind, whatever they are to planning, and who has nominated them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.of: dict[str, PendingPod] = {}
+        self.ours: set[str] = set()
+        """UIDs of those that we have nominated."""
+        self.changed: Callable[[str, PendingPod | None], object] = lambda _uid, _pod: None
+        """Called with each change: a pod by its UID, None where it is pending no longer. It must be quick, and ask
+        nothing of the view."""
+
+    def put(self, key: str, pod: PendingPod | None) -> None:
+        """None: it is pending no longer."""
+        before = self.of.get(key)
+        if pod is None:
+            if before is not None:
+                del self.of[key]
+                self.ours.discard(key)
+                self.changed(key, None)
+            return
+        now = self._clock()
+        if before is None:
+            self.of[key] = replace(pod, tried_at_seconds=now)
+        else:
+            # A nomination of ours is the only change that is not the scheduler's.
+            nominated = pod.nominated_by_us and pod.nominated_node != before.nominated_node
+            tried_at = before.tried_at_seconds if nominated else now
+            cleared = before.cleared + (before.nominated_by_us and not pod.nominated_node)
+            self.of[key] = replace(pod, seen=before.seen + 1, tried_at_seconds=tried_at, cleared=cleared)
+        if pod.nominated_by_us:
+            self.ours.add(key)
+        else:
+            self.ours.discard(key)
+        self.changed(key, self.of[key])
+
+
+class Pods:
+    """The table of pods, by UID."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        clock: Callable[[], float],
+        classes: Classes,
+        news: News,
+        slack: SlackTable | None = None,
+        expected: Expected | None = None,
+    ) -> None:
+        """`classes`, `slack` and `expected` are kept up to date, too. `news` is told of pods that wait and were not
+        expected."""
+        self._news = news
+        self._slack = slack
+        self._expected = expected
+        self.classes = classes
+        self.waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        """In the order in which they were seen first."""
+        self.pending = Pending(clock)
+        self.consumers = Consumers()
+        self.warnings: dict[str, str] = {}
+        self._nodes = nodes
+        self._clock = clock
+        self._pods: dict[str, _Placed] = {}
+        self._nominated = _Nominated()
+        nodes.came_or_went = self._place_nominated
+
+    def keys(self) -> Iterable[str]:
+        of_slack = self._slack.known_pods() if self._slack is not None else {}
+        return (
+            self._pods.keys()
+            | self.warnings.keys()
+            | self.pending.of.keys()
+            | self.consumers.known().keys()
+            | of_slack.keys()
+            | (self._expected.known_pods() if self._expected is not None else set())
+        )
+
+    def nodes_of(self, uids: Iterable[str]) -> dict[str, str]:
+        """Where those of these pods are that take from a node."""
+        found = ((uid, self._pods.get(uid)) for uid in uids)
+        return {uid: placed.on.name for uid, placed in found if placed is not None and placed.on is not None}
+
+    def put(self, seen: SeenPod) -> None:
+        key = seen.key
+        if seen.warning:
+            self.warnings[key] = seen.warning
+        else:
+            self.warnings.pop(key, None)
+        self._nominated.put(seen)
+        self.pending.put(key, seen.pending)
+        self.consumers.put(seen)
+        if self._slack is not None:
+            self._slack.put_pod(seen)
+        was_expected = self._expected is not None and self._expected.put_pod(seen)
+        stage, node = self._place(seen)
+        if stage is None or (stage is Stage.SUCCEEDED and seen.pod.gang is None):
+            self._forget(key)
+            return
+        before = self._pods.get(key)
+        on = self._nodes.use(node) if node and stage in _TAKING else None
+        of = self.classes.of(seen)
+        counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
+        now = _Placed(of, stage, on, counted)
+        if stage is Stage.WAITING and key not in self.waiting and not was_expected:
+            self._news.of(seen.ref.namespace)
+        self._set_waiting(key, seen.ref if stage is Stage.WAITING else None)
+        if now == before:
+            if stage is Stage.WAITING and now.of.waiting[key] != seen.ref:
+                now.of.set_waiting(key, seen.ref)
+            return
+        same = before is not None and (before.of, before.stage) == (now.of, stage)
+        if not same:
+            self.classes.enter(now.of, stage, key, seen.ref)
+        if on:
+            on.add(now.of, stage, 1)
+        self._count(counted, 1)
+        self._pods[key] = now
+        if before:
+            self._leave(key, before, of_class=not same)
+
+    def drop(self, key: str) -> None:
+        self.warnings.pop(key, None)
+        self._nominated.drop(key)
+        self.pending.put(key, None)
+        self.consumers.drop(key)
+        if self._slack is not None:
+            self._slack.drop_pod(key)
+        if self._expected is not None:
+            self._expected.drop_pod(key)
+        self._forget(key)
+
+    def _place(self, seen: SeenPod) -> tuple[Stage | None, str]:
+        if seen.nominated and self._nodes.there(seen.nominated):
+            return Stage.NOMINATED, seen.nominated
+        return seen.stage, seen.node
+
+    def _place_nominated(self, node: str) -> None:
+        for seen in self._nominated.of(node):
+            self.put(seen)
+
+    def _forget(self, key: str) -> None:
+        before = self._pods.pop(key, None)
+        if before:
+            self._set_waiting(key, None)
+            self._leave(key, before)
+
+    def _leave(self, key: str, before: _Placed, *, of_class: bool = True) -> None:
+        if before.on:
+            before.on.add(before.of, before.stage, -1)
+            self._nodes.forget(before.on)
+        self._count(before.counted, -1)
+        if of_class:
+            self.classes.leave(before.of, before.stage, key)
+
+    def _count(self, counted: Counted | None, pods: int) -> None:
+        if self._slack is not None and counted is not None:
+            self._slack.count(counted, pods)
+
+    def _set_waiting(self, key: str, ref: PodRef | None) -> None:
+        if ref is None:
+            self.waiting.pop(key, None)
+        else:
+            known = self.waiting.get(key)
+            self.waiting[key] = _Waiting(ref, known.since if known else self._clock())

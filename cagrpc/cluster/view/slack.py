@@ -1,0 +1,185 @@
+"""What the resource slack reads of a cluster: how many pods of which size there are, which workloads are mirrored or
+excluded, and where pause pods are. What is made of it is `slack.loop`'s. Nothing here is for several threads."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from cagrpc.api.core.observed_labels import Seen
+from cagrpc.api.core.pods import Pod, is_nowhere
+from cagrpc.api.core.slack import Mark
+from cagrpc.cluster.exclusion import Exclusion
+from cagrpc.cluster.state import Mirror, SlackSeen
+from cagrpc.cluster.view.classes import PodClass, Shape
+from cagrpc.cluster.view.objects import SeenPod, Stage
+from cagrpc.cluster.view.workloads import Workload
+from solver.model import PodSpec
+from solver.slack.model import Placement, PodCount
+
+_COUNTED = (Stage.WAITING, Stage.NOMINATED, Stage.MOVABLE)
+
+
+class Counted(NamedTuple):
+    """What one pod is counted as."""
+
+    shape: Shape
+    namespace: str
+    owner: str
+    excluded: bool
+    """By itself or by the configuration; its workload may say so too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A pod or workload that says something of the slack."""
+
+    name: str
+    owner: str
+    """Of a pod: its workload."""
+    mark: Mark
+    pod: Pod | None
+
+    @property
+    def whole(self) -> PodSpec | None:
+        """The spec with its namespace and all labels; None where nothing is mirrored."""
+        if self.pod is None or not self.mark.mirrors or is_nowhere(self.pod.spec):
+            return None
+        identity = self.pod.identity
+        return replace(self.pod.spec, namespace=identity.namespace, labels=tuple(sorted(identity.labels.items())))
+
+
+class SlackTable:
+    def __init__(self, exclusion: Exclusion) -> None:
+        self._exclusion = exclusion
+        self._counts: Counter[Counted] = Counter()
+        self._pods: tuple[PodCount, ...] | None = ()
+        """None: to be made anew; the same below."""
+        self._parents: dict[str, str] = {}
+        self._workloads: dict[str, _Source] = {}
+        self._of_pods: dict[str, _Source] = {}
+        self._mirrored: tuple[_Source, ...] | None = ()
+        self._pause: dict[str, tuple[str, str]] = {}
+
+    def counted(self, seen: SeenPod, of: PodClass, stage: Stage) -> Counted | None:
+        """What a pod of this class is to be counted as, if at all."""
+        if stage not in _COUNTED:
+            return None
+        key = of.key
+        excluded = bool(seen.mark and seen.mark.excluded) or self._exclusion.covers(key.namespace, seen.pod.labels)
+        return Counted(key.shape, key.namespace, seen.owner, excluded)
+
+    def count(self, counted: Counted, pods: int) -> None:
+        """So many more of them, or fewer."""
+        self._pods = None
+        self._counts[counted] += pods
+        if not self._counts[counted]:
+            del self._counts[counted]
+
+    def put_pod(self, seen: SeenPod) -> None:
+        """What it says of the slack, and where it is if it is a pause pod."""
+        self.drop_pod(seen.key)
+        if seen.mark is not None:
+            self._mirrored = None
+            name = f"pod/{seen.ref.namespace}/{seen.ref.name}"
+            self._of_pods[seen.key] = _Source(name, seen.owner, seen.mark, seen.pod)
+        if seen.pause_shape is not None and seen.node:
+            self._pause[seen.key] = seen.pause_shape, seen.node
+
+    def drop_pod(self, key: str) -> None:
+        if self._of_pods.pop(key, None) is not None:
+            self._mirrored = None
+        self._pause.pop(key, None)
+
+    def known_pods(self) -> Mapping[str, object]:
+        """By UID."""
+        return {**self._of_pods, **self._pause}
+
+    def put_workload(self, before: Workload | None, after: Workload | None) -> None:
+        if before is not None:
+            self._parents.pop(before.key, None)
+            self._say(before.key, None)
+        if after is not None:
+            of_deployment = after.parent.startswith("Deployment/")
+            if of_deployment:
+                self._parents[after.key] = after.parent
+            # The Deployment controller copies annotations to ReplicaSets: they are the Deployment's to say.
+            source = _Source(_name(after.key), "", after.mark, after.pod) if after.mark else None
+            self._say(after.key, None if of_deployment else source)
+        if (before.parent if before else "") != (after.parent if after else ""):
+            self._mirrored = self._pods = None
+
+    def expected(self) -> frozenset[PodSpec]:
+        """Of mirrored pods, with their namespaces and labels."""
+        return frozenset(whole for each in self._mirrors() if (whole := each.whole))
+
+    def shown(self, seen: Seen) -> SlackSeen:
+        said = (*self._workloads.values(), *self._of_pods.values())
+        return SlackSeen(
+            pods=self._all_pods(),
+            mirrors=tuple(_mirror(each, each.pod, seen) for each in self._mirrors() if each.pod is not None),
+            pause_pods=self.pause_pods(),
+            warnings=tuple(sorted(f"{each.name}: {each.mark.warning}" for each in said if each.mark.warning)),
+        )
+
+    def _say(self, key: str, source: _Source | None) -> None:
+        """What a workload says from now on."""
+        before = self._workloads.pop(key, None)
+        if source is not None:
+            self._workloads[key] = source
+        if before is not None or source is not None:
+            self._mirrored = self._pods = None
+
+    def _root(self, owner: str) -> str:
+        """The workload that people know: the Deployment of a ReplicaSet, or the workload itself."""
+        return self._parents.get(owner, owner)
+
+    def _all_pods(self) -> tuple[PodCount, ...]:
+        if self._pods is None:
+            excluding = {key for key, each in self._workloads.items() if each.mark.excluded}
+            found: Counter[tuple[Shape, str, bool]] = Counter()
+            for each, count in self._counts.items():
+                found[each.shape, each.namespace, each.excluded or self._root(each.owner) in excluding] += count
+            self._pods = tuple(
+                PodCount(shape.spec, count, namespace, excluded)
+                for (shape, namespace, excluded), count in sorted(found.items(), key=_order)
+            )
+        return self._pods
+
+    def _mirrors(self) -> tuple[_Source, ...]:
+        """By name. A workload's own word comes before its pods', of which one speaks for all."""
+        if self._mirrored is None:
+            workloads = {key: each for key, each in self._workloads.items() if each.whole}
+            found = [*workloads.values()]
+            of_pods: defaultdict[str, list[_Source]] = defaultdict(list)
+            for each in self._of_pods.values():
+                if each.whole:
+                    of_pods[self._root(each.owner) or each.name].append(each)
+            for root, pods in of_pods.items():
+                if root not in workloads:
+                    found.append(replace(min(pods, key=lambda each: each.name), name=_name(root)))
+            self._mirrored = tuple(sorted(found, key=lambda each: each.name))
+        return self._mirrored
+
+    def pause_pods(self) -> Placement:
+        found: dict[str, Counter[str]] = {}
+        for shape, node in self._pause.values():
+            found.setdefault(shape, Counter())[node] += 1
+        return {shape: dict(sorted(there.items())) for shape, there in sorted(found.items())}
+
+
+def _mirror(source: _Source, pod: Pod, seen: Seen) -> Mirror:
+    return Mirror(source.name, pod.identity.namespace, seen.planned(pod.spec, pod.identity), source.mark.mirrors)
+
+
+def _name(key: str) -> str:
+    """`deployment/namespace/name`, for `Deployment/namespace/name`."""
+    kind, _, name = key.partition("/")
+    return f"{kind.lower()}/{name}"
+
+
+def _order(entry: tuple[tuple[Shape, str, bool], int]) -> tuple[str, bool, tuple[tuple[str, int], ...]]:
+    (shape, namespace, excluded), _ = entry
+    return namespace, excluded, shape.spec.requests

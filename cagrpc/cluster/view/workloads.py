@@ -1,0 +1,351 @@
+"""Workloads, priority classes, DaemonSets and PodGroups: the little that planning reads of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from cagrpc.api.core.constraints import Surroundings
+from cagrpc.api.core.gangs import GangKind, gang_name, pod_group
+from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, daemon, is_nowhere, pod_spec
+from cagrpc.api.core.resources import Problems, amounts, mapping, members, whole
+from cagrpc.api.core.selectors import Identity
+from cagrpc.api.core.slack import PLACEHOLDER, Mark, mark
+from cagrpc.api.encoding.messages import packed_known, parse, plain
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.api.provisioning.objects import conditions
+from cagrpc.cluster.view.objects import Named, PodReader, SeenPod, Stage, workload_of
+from cagrpc.errors import InvalidInput
+from cagrpc.kube.client.envelopes import Identity as ObjectIdentity
+from solver.model import PODS, PodSpec
+
+V = TypeVar("V")
+
+_Any = kubernetes_pb2.Deployment | kubernetes_pb2.ReplicaSet | kubernetes_pb2.StatefulSet | kubernetes_pb2.Job
+
+_NO_MORE_PODS = (
+    "Complete",
+    "Completed",
+    "Failed",
+    "Suspended",
+    "FailureTarget",
+    "SuccessCriteriaMet",
+    "ReplicaFailure",
+)
+"""Conditions with which a JobSet, a Job or a ReplicaSet makes no pods, whatever it wants."""
+_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+_LARGEST_COUNT = 2**31 - 1
+_KUEUE = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed")
+"""Labels of pods that Kueue holds back until it admits them."""
+
+
+class Values(Generic[V]):
+    """A table of named values."""
+
+    def __init__(self, changed: Callable[[V | None, V | None], None] | None = None) -> None:
+        """`changed` is told of each change: what was, and what is."""
+        self.of: dict[str, V] = {}
+        self._changed = changed
+
+    def keys(self) -> Iterable[str]:
+        return list(self.of)
+
+    def put(self, named: Named[V]) -> None:
+        before = self.of.get(named.key)
+        self.of[named.key] = named.value
+        if self._changed:
+            self._changed(before, named.value)
+
+    def drop(self, key: str) -> None:
+        before = self.of.pop(key, None)
+        if self._changed:
+            self._changed(before, None)
+
+
+def _name(metadata: kubernetes_pb2.ObjectMeta) -> str:
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def _object_meta(metadata: Mapping[str, Any]) -> kubernetes_pb2.ObjectMeta:
+    """Namespace and name of an object in JSON shape. Raises InvalidInput where these are no texts."""
+    return packed_known(kubernetes_pb2.ObjectMeta, {each: metadata.get(each) for each in ("namespace", "name")})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Pods that a workload has other workloads create: a Deployment its ReplicaSets, a JobSet the Jobs of one
+    replicatedJob."""
+
+    name: str
+    """Empty for a Deployment."""
+    pods: int
+    """That all of them together are to have."""
+    template: SeenPod | None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What makes pods."""
+
+    key: str
+    """`kind/namespace/name`."""
+    wants: int = 0
+    """How many pods it makes sure there are, by itself."""
+    parent: str = ""
+    """The workload that has made it, `kind/namespace/name`."""
+    part: str = ""
+    """Which of the parent's parts it belongs to,"""
+    share: int = 0
+    """and how many pods of it are its to create, now or later."""
+    parts: tuple[Part, ...] = ()
+    template: SeenPod | None = None
+    """One of its pods, as long as there are some to be created."""
+    mark: Mark | None = None
+    """What it says of the slack, as long as it makes pods."""
+    pod: Pod | None = None
+    """One of its pods, where these are mirrored."""
+
+
+class WorkloadReader:
+    """Protobuf bytes, or JSON of a JobSet, to workloads. Not for several threads."""
+
+    def __init__(self, pods: PodReader) -> None:
+        self._pods = pods
+
+    def replica_set(self, data: bytes) -> Named[Workload]:
+        found = parse(kubernetes_pb2.ReplicaSet, data)
+        wants, there = found.spec.replicas, found.status.replicas
+        return self._workload("ReplicaSet", found, wants, creates=there < wants, share=wants)
+
+    def deployment(self, data: bytes) -> Named[Workload]:
+        """Its pods are its ReplicaSets' to create, and there are none for a while after its own creation."""
+        found = parse(kubernetes_pb2.Deployment, data)
+        parts: tuple[Part, ...] = ()
+        # `Recreate` makes no pods before all of the last revision are gone; what a paused one makes next nobody knows.
+        if not (_makes_none(found) or found.spec.paused or found.spec.strategy.type == "Recreate"):
+            creates = found.status.replicas < found.spec.replicas
+            template = self._template(found.metadata, found.spec.template) if creates else None
+            parts = (Part("", found.spec.replicas, template),)
+        return self._workload("Deployment", found, 0, parts=parts)
+
+    def stateful_set(self, data: bytes) -> Named[Workload]:
+        found = parse(kubernetes_pb2.StatefulSet, data)
+        wants, there = found.spec.replicas, found.status.replicas
+        if found.spec.podManagementPolicy != "Parallel":  # one after the other, once all before are ready
+            wants = min(wants, there + (found.status.readyReplicas == there))
+        return self._workload("StatefulSet", found, wants, creates=there < wants)
+
+    def job(self, data: bytes) -> Named[Workload]:
+        found = parse(kubernetes_pb2.Job, data)
+        spec, status = found.spec, found.status
+        share = min(spec.parallelism, spec.completions) if spec.HasField("completions") else spec.parallelism
+        wants = spec.parallelism
+        if spec.HasField("completions"):
+            wants = min(wants, spec.completions - status.succeeded)
+        elif status.succeeded:
+            wants = 0  # a work queue: one success ends it
+        # With failures it waits from 10 s to 6 min before it tries again, and does not say how long.
+        waits = spec.suspend or status.failed or _makes_none(found)
+        return self._workload("Job", found, 0 if waits else wants, creates=status.active < wants, share=share)
+
+    def job_set(self, document: dict[str, Any]) -> Named[Workload]:
+        """Raises InvalidInput for one that cannot be meant."""
+        problems: Problems = []
+        said, spec = mapping(document, "metadata", "", problems), mapping(document, "spec", "", problems)
+        metadata = _object_meta(said)
+        in_order = mapping(spec, "startupPolicy", "spec", problems).get("startupPolicyOrder") == "InOrder"
+        ends = said.get("deletionTimestamp") or any(
+            each.status and each.type in _NO_MORE_PODS for each in conditions(mapping(document, "status", "", problems))
+        )
+        parts: list[Part] = []
+        for each, path in members(spec, "replicatedJobs", "spec", problems):
+            if ends or spec.get("suspend") or each.get("dependsOn") or (parts and in_order):
+                continue  # some wait for those before them
+            parts.append(self._part(metadata, each, path, problems))
+        if problems:
+            raise InvalidInput(f"JobSet {_name(metadata)}: {'; '.join(problems)}")
+        return Named(_name(metadata), Workload(f"JobSet/{metadata.namespace}/{metadata.name}", parts=tuple(parts)))
+
+    def _part(
+        self, metadata: kubernetes_pb2.ObjectMeta, replicated: Mapping[str, Any], path: str, problems: Problems
+    ) -> Part:
+        path = f"{path}.template.spec"
+        of_jobs = mapping(mapping(replicated, "template", path, problems), "spec", path, problems)
+        pods = whole(of_jobs, "parallelism", path, problems, 0, _LARGEST_COUNT, default=1)
+        pods = min(pods, whole(of_jobs, "completions", path, problems, 0, _LARGEST_COUNT, default=pods))
+        replicas = whole(replicated, "replicas", path, problems, 0, _LARGEST_COUNT, default=1)
+        template = packed_known(kubernetes_pb2.PodTemplateSpec, mapping(of_jobs, "template", path, problems))
+        seen = self._template(metadata, template.SerializeToString())
+        return Part(str(replicated.get("name") or ""), replicas * pods, seen)
+
+    def _workload(
+        self, kind: str, found: _Any, wants: int, *, creates: bool = False, share: int = 0, parts: tuple[Part, ...] = ()
+    ) -> Named[Workload]:
+        metadata = found.metadata
+        key = f"{kind}/{metadata.namespace}/{metadata.name}"
+        none = _makes_none(found)
+        goes = metadata.HasField("deletionTimestamp") or (kind == "Job" and none)
+        said, pod = None if goes else mark(metadata.annotations), None
+        if said is not None and said.mirrors:
+            try:
+                pod = PodDecoder().read(_first_pod(metadata, found.spec.template))
+            except InvalidInput as error:
+                said = replace(said, mirrors=0, warning=f"its pods cannot be mirrored: {error}")
+        template = self._template(metadata, found.spec.template) if creates and not none else None
+        value = Workload(
+            key,
+            0 if none else max(0, wants),
+            workload_of(metadata),
+            metadata.labels.get(_REPLICATED_JOB, ""),
+            share,
+            parts,
+            template,
+            said,
+            pod,
+        )
+        return Named(_name(metadata), value)
+
+    def _template(self, metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> SeenPod | None:
+        """A pod as the API server's admission would leave it; None where it is not to be planned before it is there:
+        members of gangs, pods with gates or of Kueue, consumers of ProvisioningRequests, pods of other schedulers."""
+        pod = _first_pod(metadata, template)
+        if any(label in pod.metadata.labels for label in _KUEUE):
+            return None
+        if pod.metadata.namespace == self._pods.namespace and PLACEHOLDER in pod.metadata.labels:  # the slack's own
+            return None
+        for key in ADDED_BY_ADMISSION:
+            if not any(each.key == key or not each.key for each in pod.spec.tolerations):
+                pod.spec.tolerations.add(key=key, operator="Exists", effect="NoExecute")
+        class_name = pod.spec.priorityClassName
+        pod.spec.ClearField("priority")  # whatever it says: that is for admission to set
+        seen = replace(self._pods.read(pod.SerializeToString()), priority_class=class_name, admitted=False)
+        return seen if expectable(seen) and seen.stage is Stage.WAITING else None
+
+
+def expectable(seen: SeenPod) -> bool:
+    """Whether others like this pod may be planned before they are there."""
+    held_back = seen.stage in (None, Stage.HELD_BACK)
+    return not (held_back or seen.pod.gang or seen.pod.consumer or is_nowhere(seen.pod.spec))
+
+
+def _first_pod(metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> kubernetes_pb2.Pod:
+    """As the template has it, with the name of its workload."""
+    found = parse(kubernetes_pb2.PodTemplateSpec, template)
+    pod = kubernetes_pb2.Pod(metadata=found.metadata, spec=found.spec)
+    pod.metadata.namespace, pod.metadata.name = metadata.namespace, metadata.name
+    return pod
+
+
+def _makes_none(workload: _Any) -> bool:
+    if workload.metadata.HasField("deletionTimestamp"):
+        return True
+    if isinstance(workload, kubernetes_pb2.StatefulSet | kubernetes_pb2.Deployment):
+        return False
+    return any(each.type in _NO_MORE_PODS and each.status == "True" for each in workload.status.conditions)
+
+
+def ending(data: bytes) -> Named[str]:
+    """Of a Namespace: its name while it is being deleted, when no pods can be created there; else nothing."""
+    metadata = parse(kubernetes_pb2.Namespace, data).metadata
+    return Named(metadata.name, metadata.name if metadata.HasField("deletionTimestamp") else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota: what pods that are still to be created may request."""
+
+    namespace: str
+    name: str
+    left: Mapping[str, int]
+    """By resource, in the planner's units; `pods` among them."""
+
+
+def quota(document: dict[str, Any]) -> Named[Quota]:
+    """Scopes are not looked at: pods that a quota does not count are planned when they are there. Raises InvalidInput
+    for one that cannot be meant."""
+    problems: Problems = []
+    metadata, status = (
+        _object_meta(mapping(document, "metadata", "", problems)),
+        mapping(document, "status", "", problems),
+    )
+    hard, used = mapping(status, "hard", "status", problems), mapping(status, "used", "status", problems)
+    left: dict[str, int] = {}
+    for name, most in hard.items():
+        resource = _resource(name)
+        if resource:  # `cpu` and `requests.cpu` are the same, and both hold
+            offered = amounts({name: {resource: most}}, name, "status.hard", problems, round_up=False)
+            taken = amounts({name: {resource: used.get(name, 0)}}, name, "status.used", problems)
+            more = offered.get(resource, 0) - taken.get(resource, 0)
+            left[resource] = min(left.get(resource, more), more)
+    if problems:
+        raise InvalidInput(f"ResourceQuota {_name(metadata)}: {'; '.join(problems)}")
+    return Named(_name(metadata), Quota(metadata.namespace, metadata.name, left))
+
+
+def _resource(name: str) -> str:
+    """Of what pods request, by its name in a quota; empty for anything else."""
+    if name in ("count/pods", PODS):
+        return PODS
+    if name in ("cpu", "memory"):
+        return name
+    return name.removeprefix("requests.") if name.startswith("requests.") else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    value: int
+    default: bool = False
+    """Whether pods have it that name no class."""
+
+
+class Priorities(Values[PriorityClass]):
+    """The cluster's PriorityClasses."""
+
+    def of_template(self, name: str) -> int | None:
+        """The priority of pods whose template names this class, or none (""), as the API server's admission would set
+        it. None for a class that is not there: admission would refuse the pods."""
+        if name:
+            found = self.of.get(name)
+            return found.value if found else None
+        # Without a default 0, and the least of several.
+        return min((each.value for each in self.of.values() if each.default), default=0)
+
+
+def priority_class(data: bytes) -> Named[PriorityClass]:
+    found = parse(kubernetes_pb2.PriorityClass, data)
+    return Named(found.metadata.name, PriorityClass(found.value, found.globalDefault))
+
+
+def daemon_set(data: bytes) -> Named[PodSpec]:
+    """What one of its pods is on a new node. Raises InvalidInput for one that cannot be meant."""
+    found = parse(kubernetes_pb2.DaemonSet, data)
+    template, name = found.spec.template, _name(found.metadata)
+    problems: Problems = []
+    labels = template.metadata.labels
+    identity = Identity(found.metadata.namespace, {key: labels[key] for key in labels})
+    converted = pod_spec(plain(template.spec), "spec.template.spec", problems, Surroundings(identity))
+    if problems:
+        raise InvalidInput(f"DaemonSet {name}: {'; '.join(problems)}")
+    return Named(name, daemon(converted))
+
+
+def pod_group_key(api_version: str) -> Callable[[ObjectIdentity], str]:
+    """What the PodGroups of one API group and version are known by: the gang's name."""
+    kind = GangKind(f"podgroup.{api_version.partition('/')[0]}")
+    return lambda of: gang_name(kind, of.namespace, of.name)
+
+
+def pod_group_of(api_version: str) -> Callable[[dict[str, Any]], Named[int | None]]:
+    """A reader of the PodGroups of one API group and version: the gang's name, and the minimum count where it is
+    said."""
+
+    def read(document: dict[str, Any]) -> Named[int | None]:
+        problems: Problems = []
+        # objects in a list do not say what they are
+        found = pod_group({**document, "apiVersion": api_version, "kind": "PodGroup"}, problems)
+        if found is None or problems:
+            raise InvalidInput(f"PodGroup of {api_version}: {'; '.join(problems) or 'not known to planning'}")
+        return Named(found.name, found.min_count)
+
+    return read

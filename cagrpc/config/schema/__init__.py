@@ -1,0 +1,1 @@
+"""The configuration file as it is written, section by section."""

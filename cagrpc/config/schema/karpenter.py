@@ -1,0 +1,184 @@
+"""Karpenter documents as provisioners: karpenter.sh/v1 (and v1beta1) NodePool, karpenter.sh/v1alpha5 Provisioner.
+
+Weight, requirements, labels, taints and limits are read. Fields that say how Karpenter itself runs (disruption and
+expiry, node classes, kubelet settings) are passed over in silence; any other field is an error, since a misspelt
+requirement would open every instance type. Weights after the provisioner-priority design: 1 to 100, none is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+
+from cagrpc.config.schema.kubernetes import (
+    Form,
+    Labels,
+    Limits,
+    ObjectName,
+    RequirementForm,
+    Requirements,
+    Taints,
+    Weight,
+    amounts,
+)
+from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL, Provisioner
+
+V1, V1BETA1, V1ALPHA5 = "karpenter.sh/v1", "karpenter.sh/v1beta1", "karpenter.sh/v1alpha5"
+SUPPORTED = f'"{V1}" or "{V1BETA1}" with kind "NodePool", or "{V1ALPHA5}" with kind "Provisioner"'
+UNREAD_KINDS = ("EC2NodeClass", "AWSNodeTemplate", "NodeClass", "NodeOverlay", "NodeClaim", "Machine")
+"""Kinds that stand beside provisioners in Karpenter's own files and say nothing here."""
+
+Ignored = Annotated[Any, Field(exclude=True)]
+"""A field that only Karpenter reads."""
+
+OptionalLabels = Annotated[Labels, BeforeValidator(lambda value: {} if value is None else value)]
+OptionalLimits = Annotated[Limits, BeforeValidator(lambda value: {} if value is None else value)]
+
+
+class Document(Form):
+    """Fields are written as in Kubernetes: `startupTaints`."""
+
+    model_config = ConfigDict(alias_generator=AliasGenerator(alias=to_camel))
+
+
+class Metadata(BaseModel):
+    """ObjectMeta; only the name matters."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    name: ObjectName
+
+
+class KarpenterRequirement(RequirementForm):
+    min_values: Annotated[int | None, Field(alias="minValues")] = None
+
+
+KarpenterRequirements = Annotated[
+    list[KarpenterRequirement], BeforeValidator(lambda value: [] if value is None else value)
+]
+
+
+class TemplateMetadata(Document):
+    labels: OptionalLabels = Field(default_factory=dict)
+    annotations: Ignored = None
+
+
+class TemplateSpec(Document):
+    requirements: KarpenterRequirements = Field(default_factory=list)
+    taints: Taints = Field(default_factory=list)
+    startup_taints: Taints = Field(default_factory=list)
+    node_class_ref: Ignored = None
+    expire_after: Ignored = None
+    termination_grace_period: Ignored = None
+    kubelet: Ignored = None
+    resources: Ignored = None
+
+
+class Template(Document):
+    metadata: TemplateMetadata = TemplateMetadata()
+    spec: TemplateSpec
+
+
+class NodePoolSpec(Document):
+    template: Template
+    weight: Weight | None = None
+    limits: OptionalLimits = Field(default_factory=dict)
+    disruption: Ignored = None
+    replicas: Any = None
+
+    @field_validator("replicas")
+    @classmethod
+    def _not_static(cls, value: Any) -> Any:
+        if value is not None:
+            raise ValueError(
+                f"found {value}: a static NodePool (replicas) is not served; give a provisioner in cagrpc's own form "
+                "with node_groups whose min_size is that number"
+            )
+        return value
+
+
+class NodePool(Document):
+    """karpenter.sh/v1 and v1beta1 NodePool."""
+
+    api_version: Literal["karpenter.sh/v1", "karpenter.sh/v1beta1"]
+    kind: Literal["NodePool"]
+    metadata: Metadata
+    spec: NodePoolSpec
+    status: Ignored = None
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    def provisioner(self) -> Provisioner:
+        template = self.spec.template
+        return Provisioner(
+            name=self.metadata.name,
+            weight=self.spec.weight or 0,
+            requirements=tuple(form.requirement() for form in template.spec.requirements),
+            labels=dict(template.metadata.labels),
+            taints=tuple(form.taint() for form in template.spec.taints),
+            startup_taints=tuple(form.taint() for form in template.spec.startup_taints),
+            limits=amounts(self.spec.limits),
+            name_label=NODEPOOL_LABEL,
+        )
+
+    def warnings(self) -> Sequence[str]:
+        """Each begins with its path in the document."""
+        return [
+            f"spec.template.spec.requirements[{i}].minValues: is not kept; each increment is planned by cost alone"
+            for i, form in enumerate(self.spec.template.spec.requirements)
+            if form.min_values is not None
+        ]
+
+
+class V1Alpha5Limits(Document):
+    resources: OptionalLimits = Field(default_factory=dict)
+
+
+class ProvisionerSpec(Document):
+    requirements: Requirements = Field(default_factory=list)
+    labels: OptionalLabels = Field(default_factory=dict)
+    taints: Taints = Field(default_factory=list)
+    startup_taints: Taints = Field(default_factory=list)
+    weight: Weight | None = None
+    limits: V1Alpha5Limits | None = None
+    annotations: Ignored = None
+    kubelet_configuration: Ignored = None
+    provider: Ignored = None
+    provider_ref: Ignored = None
+    ttl_seconds_after_empty: Ignored = None
+    ttl_seconds_until_expired: Ignored = None
+    consolidation: Ignored = None
+
+
+class ProvisionerV1Alpha5(Document):
+    """karpenter.sh/v1alpha5 Provisioner."""
+
+    api_version: Literal["karpenter.sh/v1alpha5"]
+    kind: Literal["Provisioner"]
+    metadata: Metadata
+    spec: ProvisionerSpec
+    status: Ignored = None
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    def provisioner(self) -> Provisioner:
+        spec = self.spec
+        return Provisioner(
+            name=self.metadata.name,
+            weight=spec.weight or 0,
+            requirements=tuple(form.requirement() for form in spec.requirements),
+            labels=dict(spec.labels),
+            taints=tuple(form.taint() for form in spec.taints),
+            startup_taints=tuple(form.taint() for form in spec.startup_taints),
+            limits=amounts(spec.limits.resources if spec.limits else None),
+            name_label=PROVISIONER_NAME_LABEL,
+        )
+
+    def warnings(self) -> Sequence[str]:
+        return ()

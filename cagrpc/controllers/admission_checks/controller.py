@@ -1,0 +1,240 @@
+"""The admission check controller at work: follows the cluster, looks at one Workload or check after the other, and
+writes what `reconcile` and `checks` say. Nothing is kept but in the cluster, so any other process can go on with it.
+
+What was decided on an object that has changed since is not written: statuses carry its resource version, deletions its
+UID, and what is created has a name of its own, so that it is made once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any
+
+from cagrpc.api.kueue import GROUP, VERSIONS, Check, RequestConfig
+from cagrpc.controllers.admission_checks.checks import KUEUES_NAME, Claim, activity, claim, config_of, differs
+from cagrpc.controllers.admission_checks.reconcile import reconcile
+from cagrpc.controllers.admission_checks.store import Look, Store
+from cagrpc.controllers.admission_checks.writer import Writer
+from cagrpc.controllers.events import Note, ObjectRef
+from cagrpc.controllers.settings import KueueSettings
+from cagrpc.errors import CagrpcError, Conflict, NotFound
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.informer.informers import Informer, still_to_come
+from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
+from cagrpc.runtime.work_queue import WorkQueue
+
+STEP_SECONDS = 1.0
+"""How often to step."""
+
+_WORKERS = 3
+_LOOK_FOR_KUEUE_SECONDS = 60.0
+_NOT_FOUND_OUT_SECONDS = 2.0
+"""Until it has been answered once: the server is not ready before."""
+_LOOK_AT_ALL_SECONDS = 120.0
+_NOT_LISTED_SECONDS = 0.5
+_CONFLICT_SECONDS = 1.0
+_WORKLOAD, _CHECK = "workload", "check"
+
+_log = logging.getLogger(__name__)
+
+
+class KueueChecks:
+    """Works between `start` and `stop`; `step` is for one thread, about once a second, and raises nothing."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: KueueSettings,
+        *,
+        say: Callable[[Note], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`say` takes what is to be told on Workloads and AdmissionChecks. `clock` gives seconds since the epoch,
+        `timer` measures pauses."""
+        self._client = client
+        self._settings = settings
+        self._say = say
+        self._clock = clock
+        self._timer = timer
+        self._counts: Counter[str] = Counter()
+        self._lock = Lock()
+        self._writer = Writer(client, self._count, say, clock)
+        self._store: Store | None = None
+        self._looked_for = False
+        """Whether it is known if there is Kueue."""
+        self._problem: str | None = None
+        self._next_discovery = self._next_full_look = timer()
+        self._first_seen: dict[str, float] = {}
+        self._refusals: dict[str, str] = {}
+        """By check."""
+        self._seen: dict[str, str] = {}
+        """By Workload, the resource version after which something newer has been written by us."""
+        self.queue: WorkQueue[tuple[str, str]] = WorkQueue(
+            "Kueue's admission checks", self._tend, workers=_WORKERS, clock=timer
+        )
+
+    def start(self) -> None:
+        self.queue.start()
+
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """The cluster stays as it is. Waits at most so long for the writes under way. May be repeated."""
+        store = self._store
+        stop_all((self.queue.stop, *((store.stop,) if store is not None else ())), wait_seconds)
+
+    @property
+    def informers(self) -> tuple[Informer, ...]:
+        """None where there is no Kueue."""
+        return self._store.informers if self._store is not None else ()
+
+    @property
+    def still_to_come(self) -> str:
+        """Why what checks are answered from is not known yet; empty where it is, or there is no Kueue."""
+        if not self._looked_for:
+            return self._problem or "whether there is Kueue is still to be found out"
+        return still_to_come(self.informers)
+
+    @property
+    def problem(self) -> str | None:
+        """Why checks are not answered now."""
+        followed = self._store.problem if self._store is not None else None
+        return self._problem or followed or self.queue.problem
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What was done since the start, for metrics: requests made, replaced and deleted, checks by the state that
+        they were given, Workloads that were written by others first."""
+        with self._lock:
+            return dict(self._counts)
+
+    def about(self) -> Mapping[str, Any]:
+        """For `/status`."""
+        store = self._store
+        refused = {"refused": "; ".join(sorted(self._refusals.values()))} if self._refusals else {}
+        return {
+            "kueue": self.problem or (f"serves {GROUP}/{store.version}" if store else "there is no Kueue"),
+            "requests": len(store.requests()) if store is not None else 0,
+            **refused,
+        }
+
+    def step(self) -> None:
+        """Finds out which of Kueue's APIs there is, and looks at everything again now and then."""
+        now = self._timer()
+        if now >= self._next_discovery:
+            self._discover()
+            self._next_discovery = now + (_LOOK_FOR_KUEUE_SECONDS if self._looked_for else _NOT_FOUND_OUT_SECONDS)
+        if self._store is not None and now >= self._next_full_look:
+            self._next_full_look = now + _LOOK_AT_ALL_SECONDS
+            for check in self._store.all_checks():
+                self._check_changed(check.name)
+            for key in self._store.workload_keys():
+                self._workload_changed(key)
+
+    def _discover(self) -> None:
+        try:
+            served = self._client.get(f"/apis/{GROUP}").get("versions") or ()
+            problem = None
+        except NotFound:
+            self._looked_for = True
+            return  # what was followed is empty then, and may come back
+        except CagrpcError as error:
+            served, problem = (), str(error)
+        if problem is not None and problem != self._problem:
+            _log.warning("whether there is Kueue cannot be told: %s", problem)
+        self._problem = problem
+        there = {str(each.get("version")) for each in served}
+        version = next((each for each in VERSIONS if each in there), None)
+        if version is None or (self._store is not None and self._store.version == version):
+            self._looked_for = self._looked_for or problem is None
+            return
+        if self._store is not None:
+            self._store.stop(0.0)
+        _log.info("Kueue is there: %s/%s is followed", GROUP, version)
+        self._store = Store(
+            self._client, version, workload_changed=self._workload_changed, check_changed=self._check_changed
+        )
+        self._store.start()
+        self._looked_for = True
+
+    def _workload_changed(self, key: str) -> None:
+        self.queue.add((_WORKLOAD, key))
+
+    def _check_changed(self, name: str) -> None:
+        self.queue.add((_CHECK, name))
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self._counts[what] += 1
+
+    def _tend(self, key: tuple[str, str]) -> float | None:
+        store = self._store
+        kind, which = key
+        if store is None:
+            return None
+        if not store.synced:
+            return _NOT_LISTED_SECONDS  # what seems to be missing may only not have been listed
+        try:
+            return self._tend_check(store, which) if kind == _CHECK else self._tend_workload(store, which)
+        except Conflict:  # others were first, and what they have written is about to be seen
+            self._count("conflicts")
+            return _CONFLICT_SECONDS
+
+    # ---- checks
+
+    def _tend_check(self, store: Store, name: str) -> float | None:
+        check = store.check(name)
+        if check is None:
+            self._refusals.pop(name, None)
+            return None
+        found = self._claim(store, check)
+        if found.refusal and name not in self._refusals:
+            _log.warning("%s", found.refusal)
+            about = ObjectRef(f"{GROUP}/{store.version}", "AdmissionCheck", "", name, check.uid)
+            self._say(Note(about, "Refused", found.refusal, warning=True))
+        if found.refusal:
+            self._refusals[name] = found.refusal
+        else:
+            self._refusals.pop(name, None)
+        wanted = activity(config_of(check, store.configs()))
+        if found.ours and differs(check, wanted):
+            self._writer.write_active(store.version, check, wanted)
+        return found.again_seconds
+
+    def _claim(self, store: Store, check: Check) -> Claim:
+        now = self._timer()
+        known = now - self._first_seen.setdefault(check.uid, now)
+        writes = self._settings.controller_name == KUEUES_NAME and store.kueue_writes()
+        return claim(check, self._settings, kueue_writes=writes, known_seconds=known)
+
+    # ---- Workloads
+
+    def _tend_workload(self, store: Store, key: str) -> float | None:
+        look = store.look(key)
+        if look is None:
+            self._seen.pop(key, None)
+            return None
+        workload = look.workload
+        if self._seen.get(key) == workload.resource_version:
+            return None  # we have written to it since, and shall see it as it is now
+        writes = reconcile(
+            workload,
+            self._configs(store, look),
+            look.requests,
+            look.templates,
+            look.flavors,
+            self._settings,
+            self._clock(),
+        )
+        if self._writer.write(workload, writes):
+            self._seen[key] = workload.resource_version
+        return writes.again_seconds
+
+    def _configs(self, store: Store, look: Look) -> Mapping[str, RequestConfig | str]:
+        """Of the Workload's checks that are ours."""
+        names = {str(each.get("name")) for each in look.workload.checks}
+        found = (look.checks[name] for name in sorted(names) if name in look.checks)
+        return {check.name: config_of(check, look.configs) for check in found if self._claim(store, check).ours}

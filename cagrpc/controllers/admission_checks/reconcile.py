@@ -1,0 +1,263 @@
+"""What is to be written for one Workload, from all that is known of it: requests to make and to delete, and what its
+checks are to say. Pure: `loop` reads, writes, and asks again.
+
+Source: Kueue's KEP-1136 in both of its forms, and for what they leave open Kueue's own controller. What differs: the
+requests of a Workload that has lost its quota go at once; so does one that was made for a quota of before; one that is
+Ready stays though its configuration changes, and so does an admitted Workload whose configuration is gone; the pod
+sets that were merged into one all get their updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY, CheckUpdate, Flavor, RequestConfig, Workload
+from cagrpc.controllers.admission_checks.bodies import pod_set_updates, request_body, template_body
+from cagrpc.controllers.admission_checks.messages import asked, explained, refused
+from cagrpc.controllers.admission_checks.model import (
+    Creation,
+    OwnRequest,
+    OwnTemplate,
+    Purpose,
+    Removal,
+    Writes,
+    request_name,
+    template_name,
+)
+from cagrpc.controllers.admission_checks.pod_sets import RequestedPods, requested_pods
+from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest
+from cagrpc.controllers.settings import KueueSettings, RetryMode
+
+
+def over(workload: Workload) -> bool:
+    """Whether nothing is to be provisioned for it now: it has no quota, or is about to lose it."""
+    return not workload.reserved_at or workload.evicted or workload.finished or workload.deleting or not workload.active
+
+
+def reconcile(
+    workload: Workload,
+    configs: Mapping[str, RequestConfig | str],
+    requests: Sequence[OwnRequest],
+    templates: Sequence[OwnTemplate],
+    flavors: Mapping[str, Flavor],
+    settings: KueueSettings,
+    now_seconds: float,
+) -> Writes:
+    """`configs` are those of the checks that are ours, by the check's name, or why there is none. `requests` and
+    `templates` are those of this Workload. Times since the epoch."""
+    decisions = [] if over(workload) else [
+        _Check(workload, written, configs[name], requests, flavors, settings, now_seconds).decided()
+        for written in workload.checks
+        if (name := str(written.get("name"))) in configs
+    ]  # fmt: skip
+    creations = tuple(each.creation for each in decisions if each.creation is not None)
+    kept = {each.kept.request.name for each in decisions if each.kept is not None}
+    made = {each.name for each in creations}
+    gone = [each for each in requests if each.request.name not in kept]
+    unused = [each for each in templates if each.request not in kept]
+    updates = {
+        each.check: each.update
+        for each in decisions
+        if each.update is not None and each.update.differs(_written(workload, each.check))
+    }
+    return Writes(
+        in_the_way=(
+            *(_removal(each) for each in gone if each.request.name in made),
+            *(_removal(each) for each in unused if each.request in made and not _fits(each, creations)),
+        ),
+        creations=creations,
+        updates=updates,
+        removals=(
+            *(_removal(each) for each in gone if each.request.name not in made),
+            *(_removal(each) for each in unused if each.request not in made),
+        ),
+        again_seconds=min((each.again_seconds for each in decisions if each.again_seconds is not None), default=None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """Of one check."""
+
+    check: str
+    update: CheckUpdate | None = None
+    """What it is to say; None leaves it as it is."""
+    kept: OwnRequest | None = None
+    """Its other requests go."""
+    creation: Creation | None = None
+    again_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One check of the Workload and what is known about it."""
+
+    workload: Workload
+    written: Mapping[str, Any]
+    config: RequestConfig | str
+    requests: Sequence[OwnRequest]
+    flavors: Mapping[str, Flavor]
+    settings: KueueSettings
+    now_seconds: float
+
+    @property
+    def name(self) -> str:
+        return str(self.written.get("name"))
+
+    @property
+    def state(self) -> str:
+        return str(self.written.get("state") or PENDING)
+
+    @property
+    def first_attempt(self) -> int:
+        """Kueue counts how often the check was `Retry`; the requests of those times are gone."""
+        count = self.written.get("retryCount")
+        return 1 + (count if isinstance(count, int) else 0)
+
+    def decided(self) -> _Decision:
+        current = self._current()
+        if isinstance(self.config, str):
+            return self._inactive(self.config, current)
+        if self.state in (RETRY, REJECTED) or (self.state == READY and current is None):
+            return _Decision(self.name, kept=current)  # for the first two Kueue takes the quota away next
+        pods = requested_pods(self.workload, self.config, self.flavors)
+        if isinstance(pods, str) or not pods:
+            return self._without(pods if isinstance(pods, str) else "", current)
+        if current is None or (self.state != READY and not self._in_step(self.config, pods, current)):
+            return self._asked(self.config, pods, self.first_attempt, replaces=current is not None)
+        return self._answered(self.config, pods, current)
+
+    def _inactive(self, why: str, current: OwnRequest | None) -> _Decision:
+        if self.workload.admitted:
+            return _Decision(self.name, kept=current)  # what runs is not ended because a configuration is gone
+        return _Decision(self.name, CheckUpdate(PENDING, f"the check is not active: {why}"))
+
+    def _without(self, why: str, current: OwnRequest | None) -> _Decision:
+        """There are no pods to ask for; or which, cannot be said, and why."""
+        if self.state == READY:
+            return _Decision(self.name, kept=current)
+        if why:
+            return _Decision(self.name, CheckUpdate(PENDING, why), kept=current)
+        return _Decision(self.name, CheckUpdate(READY, "no pod set asks for what would have to be provisioned"))
+
+    def _current(self) -> OwnRequest | None:
+        """The latest request for the quota that is reserved now."""
+        found = [
+            each
+            for each in self.requests
+            if (each.purpose.check, each.purpose.reserved_at) == (self.name, self.workload.reserved_at)
+            and not each.request.deleting
+        ]
+        return max(found, key=lambda each: each.purpose.attempt, default=None)
+
+    def _in_step(self, config: RequestConfig, pods: Sequence[RequestedPods], own: OwnRequest) -> bool:
+        """Whether the request asks for what would be asked for now."""
+        request = own.request
+        wanted = [(template_name(request.name, each.pod_sets[0]), each.count) for each in pods]
+        return (
+            request.class_name == config.class_name
+            and dict(request.parameters) == _parameters(config, self.workload)
+            and [(each.template, each.count) for each in request.pod_sets] == wanted
+        )
+
+    def _asked(
+        self, config: RequestConfig, pods: Sequence[RequestedPods], attempt: int, *, replaces: bool = False
+    ) -> _Decision:
+        """Requests of before go once this one is there; before it, where it needs their name."""
+        name = request_name(self.workload.name, self.name, attempt)
+        purpose = Purpose(self.workload.uid, self.name, attempt, self.workload.reserved_at)
+        creation = Creation(
+            self.name,
+            self.workload.namespace,
+            name,
+            attempt,
+            tuple(template_body(self.workload, purpose, name, each) for each in pods),
+            request_body(self.workload, purpose, name, config.class_name, _parameters(config, self.workload), pods),
+            replaces,
+        )
+        update = CheckUpdate(PENDING, asked(name, attempt, config.retries))
+        return _Decision(self.name, update, creation=creation)
+
+    def _answered(self, config: RequestConfig, pods: Sequence[RequestedPods], own: OwnRequest) -> _Decision:
+        """By what the request says."""
+        request, workload = own.request, self.workload
+        revoked = _true(request, ConditionType.CAPACITY_REVOKED)
+        served = _true(request, ConditionType.PROVISIONED) or _true(request, ConditionType.CAPACITY_AVAILABLE)
+        failed = _true(request, ConditionType.FAILED) or (None if served else _unavailable(request))
+        expired = _true(request, ConditionType.BOOKING_EXPIRED)
+        if revoked is not None:
+            # Its nodes are gone, and what of it still runs cannot be completed.
+            return _Decision(self.name, CheckUpdate(REJECTED, explained(request, revoked)), own)
+        if workload.admitted:
+            return _Decision(self.name, kept=own)
+        if failed is not None or expired is not None:
+            return self._failed(config, pods, own, failed or expired)
+        if served is not None:
+            if self.state == READY:
+                return _Decision(self.name, kept=own)
+            updates = pod_set_updates(pods, request, config.selectors)
+            return _Decision(self.name, CheckUpdate(READY, explained(request, served), updates), own)
+        return _Decision(self.name, CheckUpdate(PENDING, _progress(own, config)), own)
+
+    def _failed(
+        self, config: RequestConfig, pods: Sequence[RequestedPods], own: OwnRequest, why: Condition | None
+    ) -> _Decision:
+        assert why is not None
+        attempt, retries = own.purpose.attempt, config.retries
+        told = refused(explained(own.request, why), attempt, retries)
+        if attempt > retries.limit:
+            return _Decision(self.name, CheckUpdate(REJECTED, told), own)
+        pause = retries.pause_seconds(attempt)
+        if self.settings.retry_mode is RetryMode.RELEASE:
+            text = f"{told}; Kueue may admit it again in {pause} s"
+            return _Decision(self.name, CheckUpdate(RETRY, text, requeue_seconds=pause), own)
+        due = why.since_seconds + pause
+        if self.now_seconds >= due:
+            return self._asked(config, pods, attempt + 1)
+        update = CheckUpdate(PENDING, f"{told}; asked for again at {timestamp(due)}")
+        return _Decision(self.name, update, own, again_seconds=due - self.now_seconds)
+
+
+def _parameters(config: RequestConfig, workload: Workload) -> dict[str, str]:
+    return {**config.parameters, **workload.parameters}
+
+
+def _true(request: ProvisioningRequest, condition: ConditionType) -> Condition | None:
+    found = request.conditions.get(condition)
+    return found if found is not None and found.status else None
+
+
+def _unavailable(request: ProvisioningRequest) -> Condition | None:
+    """A check of capacity that found none."""
+    found = request.conditions.get(ConditionType.CAPACITY_AVAILABLE)
+    return found if found is not None and not found.status else None
+
+
+def _progress(own: OwnRequest, config: RequestConfig) -> str:
+    """Of a request that is neither served nor given up: what it says of itself, the estimate among it."""
+    found = own.request.conditions.get(ConditionType.PROVISIONED) or _true(own.request, ConditionType.ACCEPTED)
+    if found is None:
+        return asked(own.request.name, own.purpose.attempt, config.retries)
+    return explained(own.request, found)
+
+
+def _written(workload: Workload, check: str) -> Mapping[str, Any]:
+    return next(each for each in workload.checks if str(each.get("name")) == check)
+
+
+def _fits(template: OwnTemplate, creations: Collection[Creation]) -> bool:
+    """Whether a template that was left behind is one that would be made now."""
+    return any(
+        body["metadata"]["name"] == template.name and body["metadata"]["annotations"] == dict(template.annotations)
+        for creation in creations
+        for body in creation.templates
+    )
+
+
+def _removal(of: OwnRequest | OwnTemplate) -> Removal:
+    if isinstance(of, OwnTemplate):
+        return Removal("podtemplates", of.namespace, of.name, of.uid)
+    return Removal("provisioningrequests", of.request.namespace, of.request.name, of.request.uid)

@@ -1,0 +1,242 @@
+"""The objects that checks are answered from, as the API server has them now: Kueue's, and the requests and PodTemplates
+that were made for its Workloads. Nothing is decided here, and nothing written."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+from cagrpc.api import kueue as wire
+from cagrpc.api.core.resources import mapping
+from cagrpc.api.kueue import Check, Flavor, RequestConfig, Workload
+from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
+from cagrpc.cluster.view.model import Followed, TableSink
+from cagrpc.cluster.view.objects import Named
+from cagrpc.cluster.view.workloads import Values
+from cagrpc.controllers.admission_checks.checks import KUEUES_NAME
+from cagrpc.controllers.admission_checks.model import (
+    OWNED,
+    WORKLOAD_UID,
+    OwnRequest,
+    OwnTemplate,
+    own_request,
+    own_template,
+)
+from cagrpc.errors import InvalidInput
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.envelopes import Encoding
+from cagrpc.kube.informer.informers import still_to_come
+from cagrpc.kube.informer.reflector import Resource
+from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
+
+V = TypeVar("V")
+
+_OURS = {"labelSelector": f"{OWNED}=true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known about one Workload."""
+
+    workload: Workload
+    checks: Mapping[str, Check]
+    """All that there are, by name."""
+    configs: Mapping[str, RequestConfig | str]
+    """All that there are, by name; or why one cannot be read."""
+    flavors: Mapping[str, Flavor]
+    requests: tuple[OwnRequest, ...]
+    """Of this Workload, as the templates."""
+    templates: tuple[OwnTemplate, ...]
+
+
+class Objects:
+    """All of them, object by object; no I/O. Thread-safe."""
+
+    def __init__(
+        self,
+        version: str,
+        *,
+        workload_changed: Callable[[str], None] = lambda _: None,
+        check_changed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`version` is that of Kueue's API. Both are told the key or name of what is to be looked at again, under a
+        lock: they may call nothing here."""
+        self._lock = Lock()
+        self._workload_changed = workload_changed
+        self._check_changed = check_changed
+        self._keys: dict[str, str] = {}
+        self._requests_of: _Index[OwnRequest] = _Index(lambda each: each.purpose.workload_uid)
+        self._templates_of: _Index[OwnTemplate] = _Index(lambda each: each.annotations.get(WORKLOAD_UID, ""))
+        self._workloads: Values[Workload] = Values(self._on_workload)
+        self._checks: Values[Check] = Values(self._on_check)
+        self._configs: Values[RequestConfig | str] = Values(self._on_config)
+        self._flavors: Values[Flavor] = Values(lambda *_: self._all_workloads())
+        self._requests: Values[OwnRequest] = Values(self._on_request)
+        self._templates: Values[OwnTemplate] = Values(self._templates_of.changed)
+        self.followed: tuple[Followed[Any], ...] = (
+            self._follow(wire.collection(version, "workloads"), wire.workload, self._workloads),
+            self._follow(wire.collection(version, "admissionchecks"), wire.check, self._checks),
+            self._follow(wire.collection(version, "provisioningrequestconfigs"), _config, self._configs),
+            self._follow(wire.collection(version, "resourceflavors"), wire.flavor, self._flavors),
+            self._follow(REQUESTS, own_request, self._requests, _OURS),
+            self._follow(POD_TEMPLATES, own_template, self._templates, _OURS),
+        )
+
+    def look(self, key: str) -> Look | None:
+        """None where there is no such Workload."""
+        with self._lock:
+            found = self._workloads.of.get(key)
+            if found is None:
+                return None
+            return Look(
+                found,
+                dict(self._checks.of),
+                dict(self._configs.of),
+                dict(self._flavors.of),
+                self._requests_of.of(found.uid),
+                self._templates_of.of(found.uid),
+            )
+
+    def check(self, name: str) -> Check | None:
+        with self._lock:
+            return self._checks.of.get(name)
+
+    def configs(self) -> Mapping[str, RequestConfig | str]:
+        with self._lock:
+            return dict(self._configs.of)
+
+    def all_checks(self) -> tuple[Check, ...]:
+        with self._lock:
+            return tuple(self._checks.of.values())
+
+    def workload_keys(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(self._workloads.of)
+
+    def kueue_writes(self) -> bool:
+        """Whether Kueue's own controller has been seen to write to a Workload."""
+        with self._lock:
+            return any(KUEUES_NAME in each.writers for each in self._workloads.of.values())
+
+    def requests(self) -> tuple[OwnRequest, ...]:
+        """Of all Workloads."""
+        with self._lock:
+            return tuple(self._requests.of.values())
+
+    def _follow(
+        self,
+        path: str,
+        read: Callable[[dict[str, Any]], V],
+        table: Values[V],
+        query: Mapping[str, str] | None = None,
+    ) -> Followed[Named[V]]:
+        resource = Resource(
+            path, lambda document: _named(document, read), Encoding.JSON, query or {}, optional=path != POD_TEMPLATES
+        )
+        return Followed(resource, TableSink(table, self._lock, resource.name))
+
+    def _on_workload(self, before: Workload | None, after: Workload | None) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._keys.pop(before.uid, None)
+        if after is not None:
+            self._keys[after.uid] = after.key
+            self._workload_changed(after.key)
+
+    def _on_check(self, before: Check | None, after: Check | None) -> None:
+        found = after or before
+        if found is not None:
+            self._check_changed(found.name)
+            self._workloads_with({found.name})
+
+    def _on_config(self, before: RequestConfig | str | None, after: RequestConfig | str | None) -> None:
+        if before == after:
+            return
+        for name in self._checks.of:
+            self._check_changed(name)
+        self._all_workloads()
+
+    def _on_request(self, before: OwnRequest | None, after: OwnRequest | None) -> None:
+        self._requests_of.changed(before, after)
+        for each in (before, after):
+            key = self._keys.get(each.purpose.workload_uid) if each is not None else None
+            if key is not None:
+                self._workload_changed(key)
+
+    def _workloads_with(self, checks: set[str]) -> None:
+        for workload in self._workloads.of.values():
+            if any(str(each.get("name")) in checks for each in workload.checks):
+                self._workload_changed(workload.key)
+
+    def _all_workloads(self) -> None:
+        for key in self._workloads.of:
+            self._workload_changed(key)
+
+
+class Store(Objects):
+    """Thread-safe. It follows the cluster from `start` to `stop`."""
+
+    def __init__(
+        self,
+        client: Client,
+        version: str,
+        *,
+        workload_changed: Callable[[str], None],
+        check_changed: Callable[[str], None],
+    ) -> None:
+        super().__init__(version, workload_changed=workload_changed, check_changed=check_changed)
+        self.version = version
+        self.informers = tuple(each.informer(client) for each in self.followed)
+
+    def start(self) -> None:
+        for each in self.informers:
+            each.reflector.start()
+
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Waits at most so long. May be repeated."""
+        stop_all([each.reflector.stop for each in self.informers], wait_seconds)
+
+    @property
+    def synced(self) -> bool:
+        """Whether all has been listed once."""
+        return not still_to_come(self.informers)
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not known how things are now; None where all is well."""
+        return next((each.reflector.problem for each in self.informers if each.reflector.problem), None)
+
+
+class _Index(Generic[V]):
+    """Values by the Workload that they were made for."""
+
+    def __init__(self, uid: Callable[[V], str]) -> None:
+        self._uid = uid
+        self._of: defaultdict[str, list[V]] = defaultdict(list)
+
+    def of(self, uid: str) -> tuple[V, ...]:
+        return tuple(self._of.get(uid, ()))
+
+    def changed(self, before: V | None, after: V | None) -> None:
+        if before is not None:
+            found = self._of[self._uid(before)]
+            found.remove(before)
+            if not found:
+                del self._of[self._uid(before)]
+        if after is not None:
+            self._of[self._uid(after)].append(after)
+
+
+def _config(document: dict[str, Any]) -> RequestConfig | str:
+    try:
+        return wire.request_config(document)
+    except InvalidInput as error:
+        return str(error)
+
+
+def _named(document: dict[str, Any], read: Callable[[dict[str, Any]], V]) -> Named[V]:
+    metadata = mapping(document, "metadata", "", [])
+    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    return Named(f"{namespace}/{name}" if namespace else name, read(document))

@@ -1,0 +1,127 @@
+"""What `reconcile` says, written: in its order, each thing at most once, and told on the Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from cagrpc.api.kueue import GROUP, PENDING, Check, CheckUpdate, Workload, active_patch, checks_patch, collection
+from cagrpc.api.provisioning.objects import API_VERSION
+from cagrpc.controllers.admission_checks.bodies import owned_by
+from cagrpc.controllers.admission_checks.checks import Activity
+from cagrpc.controllers.admission_checks.model import Creation, Removal, Writes
+from cagrpc.controllers.events import Note, ObjectRef
+from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInput, NotFound
+
+
+class Client(Protocol):
+    """What of `cagrpc.kube.client.Client` is needed."""
+
+    def get(self, path: str) -> dict[str, Any]: ...
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def delete(self, path: str, *, uid: str = ...) -> None: ...
+
+
+class Writer:
+    """Raises what the client raises: the rest is done another time, after another look."""
+
+    def __init__(
+        self,
+        client: Client,
+        count: Callable[[str], None],
+        say: Callable[[Note], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`count` is told what was done, `clock` gives seconds since the epoch."""
+        self._client = client
+        self._count = count
+        self._say = say
+        self._clock = clock
+
+    def write(self, workload: Workload, writes: Writes) -> bool:
+        """Whether the Workload itself was written to, so that it is not any more as it was seen."""
+        for removal in writes.in_the_way:
+            self._remove(removal)
+        updates = dict(writes.updates)
+        refused: CagrpcError | None = None
+        for creation in writes.creations:
+            try:
+                self._make(workload, creation)
+            except (InvalidInput, NotFound, FailedPrecondition) as error:
+                # It is told where people look, and tried again; the other checks go on.
+                refused = error
+                text = f"ProvisioningRequest {creation.name} cannot be made: {error}"
+                updates[creation.check] = CheckUpdate(PENDING, text)
+                self._say(Note(_about(workload), "FailedCreate", text, warning=True))
+        written = self._answer(workload, updates)
+        if refused is not None:
+            raise refused
+        for removal in writes.removals:
+            self._remove(removal)
+        return written
+
+    def write_active(self, version: str, check: Check, wanted: Activity) -> None:
+        """Sets the condition `Active` of an AdmissionCheck."""
+        path = f"{collection(version, 'admissionchecks')}/{check.name}/status"
+        self._client.patch(path, active_patch(check, wanted.active, wanted.reason, wanted.message, self._clock()))
+        self._count("checks_active" if wanted.active else "checks_inactive")
+
+    def _answer(self, workload: Workload, updates: Mapping[str, CheckUpdate]) -> bool:
+        before = {str(each.get("name")): each for each in workload.checks}
+        changed = {name: each for name, each in updates.items() if each.differs(before[name])}
+        if not changed:
+            return False
+        path = f"/apis/{GROUP}/{workload.version}/namespaces/{workload.namespace}/workloads/{workload.name}/status"
+        try:
+            answer = self._client.patch(path, checks_patch(workload, changed, self._clock()))
+        except NotFound:
+            return False  # deleted just now, and all that it owned goes with it
+        for name, update in changed.items():
+            was = before[name].get("state")
+            if was != update.state:
+                self._count(f"checks_{update.state.lower()}")
+                text = f"AdmissionCheck {name}: {was} -> {update.state}: {update.message}"
+                self._say(Note(_about(workload), "AdmissionCheckUpdated", text))
+        return str(answer["metadata"].get("resourceVersion")) != workload.resource_version
+
+    def _make(self, workload: Workload, creation: Creation) -> None:
+        namespace = creation.namespace
+        templates = [
+            self._ensure(f"/api/v1/namespaces/{namespace}/podtemplates", each, "PodTemplate")[0]
+            for each in creation.templates
+        ]
+        path = f"/apis/{API_VERSION}/namespaces/{namespace}/provisioningrequests"
+        _, made = self._ensure(path, owned_by(creation.request, templates[0]), "ProvisioningRequest")
+        if made:
+            self._count("requests_replaced" if creation.replaces else "requests_made")
+            self._say(
+                Note(_about(workload), "ProvisioningRequestCreated", f"ProvisioningRequest {creation.name} is made")
+            )
+
+    def _ensure(self, path: str, body: Mapping[str, Any], kind: str) -> tuple[dict[str, Any], bool]:
+        """The object, and whether it was made now. One that is there already is ours where it says all that we would
+        have written about its purpose."""
+        try:
+            return self._client.create(path, body), True
+        except Conflict:
+            name = body["metadata"]["name"]
+            found = self._client.get(f"{path}/{name}")
+        metadata, wanted = found["metadata"], body["metadata"]["annotations"]
+        said = metadata.get("annotations") or {}
+        if all(said.get(key) == value for key, value in wanted.items()) and not metadata.get("deletionTimestamp"):
+            return found, False
+        raise FailedPrecondition(f"there is another {kind} of that name, which has to go first")
+
+    def _remove(self, removal: Removal) -> None:
+        api = "api/v1" if removal.resource == "podtemplates" else f"apis/{API_VERSION}"
+        self._client.delete(f"/{api}/namespaces/{removal.namespace}/{removal.resource}/{removal.name}", uid=removal.uid)
+        if removal.resource != "podtemplates":
+            self._count("requests_deleted")
+
+
+def _about(workload: Workload) -> ObjectRef:
+    return ObjectRef(f"{GROUP}/{workload.version}", "Workload", workload.namespace, workload.name, workload.uid)

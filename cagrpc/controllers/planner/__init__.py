@@ -1,7 +1,0 @@
-"""The planner loop (`drive: plan`) and its parts: when to plan, what, with which offerings, as which increments, and
-what is told of it. The one way in is `PlannerLoop`."""
-
-from cagrpc.controllers.planner.loop import PlannerLoop
-from cagrpc.controllers.planner.plans import PlanRecord
-
-__all__ = ["PlanRecord", "PlannerLoop"]

@@ -1,0 +1,401 @@
+"""The planner loop (`drive: plan`): looks whether a round is due, plans it, and applies whole increments. What it goes
+by is decided in its sibling modules; here are the order of things and what goes wrong with them. Nothing is awaited.
+
+A round: the fleet's snapshot, then the cluster's state; what nothing serves yet is planned; before anything is asked of
+the fleet, what has changed in the meantime is left to the next round. See docs/planner-loop.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from cagrpc import errors
+from cagrpc.cluster.drop_invalid import sound
+from cagrpc.cluster.reservations import Kept, nothing_kept, together
+from cagrpc.cluster.shortages import Shortages, offering
+from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, is_expected
+from cagrpc.controllers.events import Note
+from cagrpc.controllers.placement.places import Places, successors
+from cagrpc.controllers.placement.room import Room, groups_as_planned
+from cagrpc.controllers.planning import batching, reasons
+from cagrpc.controllers.planning.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
+from cagrpc.controllers.planning.problem import question
+from cagrpc.controllers.planning.records import LeftOut, Ordered, PlanRecord, Rounds
+from cagrpc.controllers.settings import PlannerSettings
+from cagrpc.controllers.slack.model import SlackState, no_slack
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import FleetSnapshot, Increment
+from cagrpc.runtime.back_off import BackOff
+from solver import explain, solve
+from solver.model import Budget, NodeGroup, Plan, Problem
+from solver.model.errors import ProblemError
+
+log = logging.getLogger(__name__)
+
+EXPLAIN_SECONDS = 2.0
+_FIRST_PAUSE_SECONDS = 1.0
+
+
+class Cluster(Protocol):
+    """What of `cagrpc.cluster.view.view.ClusterView` is needed."""
+
+    @property
+    def problem(self) -> str | None: ...
+
+    def arrivals(self) -> Arrivals: ...
+
+    def state(self, *, without: AbstractSet[str] = ...) -> ClusterState: ...
+
+    def pod_of(self, uid: str) -> PodRef | None: ...
+
+    def nominated_by_us(self) -> Mapping[str, PendingPod]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one step knows of the fleet."""
+
+    snapshot: FleetSnapshot
+    short: frozenset[str]
+    slack: SlackState
+
+    @property
+    def world(self) -> Hashable:
+        """All that a round depends on beside pods and Nodes."""
+        sizes = tuple((name, each.target_size, each.group.max_size) for name, each in self.snapshot.groups.items())
+        in_flight = frozenset(each.id for each in self.snapshot.increments if each.nodes)
+        return sizes, in_flight, self.short, tuple(sorted(self.slack.left_over.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unexplained:
+    """What a round did not place, before it is told."""
+
+    record_id: str
+    problem: Problem
+    plan: Plan
+    handed: HandedOut
+    unplaced: dict[int, LeftOut]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What came of asking the fleet."""
+
+    ordered: tuple[Ordered, ...]
+    onto_nodes: Mapping[str, str] = field(default_factory=dict)
+    """Pods (by UID) that are to go to nodes that stand or are coming."""
+    unreached: errors.Unavailable | None = None
+    """Why the rest could not be asked for."""
+
+
+class PlannerLoop:
+    """`step` is for one thread, about every 0.25 s; `plans`, `waits_for` and `stop` are for any."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        cluster: Cluster,
+        settings: PlannerSettings,
+        *,
+        say: Callable[[Note], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+        budget: Budget | None = None,
+        held: Callable[[ClusterState], Kept] = nothing_kept,
+        turn: threading.Lock | None = None,
+        slack: Callable[[], SlackState] = no_slack,
+        places: Places | None = None,
+        lost: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`say` takes what is to be told on pods (`Events.say`). `clock` gives seconds that only grow, the same as
+        `Arrivals` has; `now` those since the epoch, as the fleet's does. `budget` is of one round, the settings' by
+        default. `held` is the room that is kept for ProvisioningRequests; `turn` is held by whoever plans. `slack` is
+        what is held in reserve: placeholders are planned beside pods, and rounds begin for those left over, too.
+        `places` learns where pods are planned that no increment is for; `lost` counts pods that have lost theirs."""
+        self._fleet = fleet
+        self._cluster = cluster
+        self._settings = settings
+        self._say = say
+        self._clock, self._now = clock, now
+        self._budget = budget or Budget(settings.budget_seconds)
+        self._places = places or Places()
+        self._lost = lost
+        self._lost_known = 0
+        self._held = held
+        self._slack = slack
+        self._turn = turn or threading.Lock()
+        self._shortages = Shortages(settings.shortage_seconds, now)
+        self._memory = batching.Memory()
+        self._previous: Plan | None = None
+        self._unexplained: _Unexplained | None = None
+        self._explained: tuple[dict[int, LeftOut], dict[int, LeftOut]] = ({}, {})
+        """What was explained last, and how."""
+        self._rounds = Rounds()
+        self._waits_for = "starting"
+        self._back_off = BackOff(self._clock, _FIRST_PAUSE_SECONDS)
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """No more is ordered; a plan under way is finished and thrown away."""
+        self._stopping.set()
+
+    @property
+    def waits_for(self) -> str:
+        """Why no round is under way."""
+        return self._waits_for
+
+    def plans(self) -> tuple[PlanRecord, ...]:
+        """The latest rounds, oldest first."""
+        return self._rounds.latest()
+
+    def step(self) -> bool:
+        """Plans and applies a round where one is due; False where that failed. Raises nothing: what goes wrong is told,
+        and tried again after a while, at most half a minute."""
+        if not self._back_off.over:
+            return True
+        try:
+            self._step()
+        except errors.CagrpcError as error:
+            return self._fail(str(error))
+        except Exception as error:
+            log.exception("a planning round failed unexpectedly")
+            return self._fail(f"a planning round failed unexpectedly: {error!r:.200}")
+        return True
+
+    def _fail(self, problem: str) -> bool:
+        if problem != self._waits_for:  # once, not at every try
+            log.warning("the planner waits: %s", problem)
+        self._waits_for = problem
+        self._back_off.failed()
+        # Whatever the round was about is still to be done.
+        self._memory = batching.Memory()
+        return False
+
+    def _step(self) -> None:
+        problem = self._hindrance()
+        if problem is not None:
+            self._waits_for = problem
+            return
+        look, arrivals, now = self._look(), self._cluster.arrivals(), self._clock()
+        arrivals = replace(arrivals, placeholders=sum(look.slack.left_over.values()))
+        self._rounds.learn(look.snapshot)
+        self._memory = batching.notice(self._memory, arrivals, look.world, now)
+        verdict = batching.verdict(self._memory, arrivals, now, self._settings)
+        lost = self._lost()
+        if lost != self._lost_known and arrivals.any:  # they are few, and others wait for nothing
+            verdict = batching.Verdict(due=True, why=f"{lost - self._lost_known} pods have lost their places")
+        self._waits_for = verdict.why
+        if verdict.due:
+            self._tell_unplaced()
+            self._lost_known = lost
+            with self._turn:
+                look = self._look()  # others may have asked for something in their turn
+                self._memory = batching.planned(arrivals, look.world, now)
+                self._round(look, verdict.why)
+            self._back_off.worked()
+        elif self._unexplained is not None:
+            self._explain(self._unexplained)
+            self._tell_unplaced()
+
+    def _hindrance(self) -> str | None:
+        return self._cluster.problem or self._fleet.problem
+
+    def _look(self) -> _Look:
+        snapshot = self._fleet.snapshot
+        self._shortages.learn(snapshot)
+        short = frozenset(each.offering for each in self._shortages.active())
+        return _Look(snapshot, short, self._slack())
+
+    def _round(self, look: _Look, why: str) -> None:
+        at, state = self._now(), self._cluster.state()
+        kept, groups, placeholders = self._held(state), groups_as_planned(look.snapshot), look.slack.pod_sets()
+        wanted = self._places.wanted(look.snapshot, self._cluster.nominated_by_us(), state)
+        room = Room(state, look.snapshot, groups, wanted, kept)
+        whole = state
+        # Those that have just lost their places are the placement controller's to look after first.
+        served = room.served | room.lost
+        if served:  # asked for again, since what is left of a gang is the view's to say
+            state = self._cluster.state(without=served)
+        if not state.waiting and placeholders:  # those that are held stay where they are
+            placeholders = look.slack.left_over_sets()
+            room = Room(whole, look.snapshot, groups, wanted, together(kept, look.slack.kept()))
+        asked = question(state, look.snapshot, room, look.short, self._previous, placeholders)
+        self._tell(reasons.waiting_for_gangs(state.incomplete_gangs))
+        incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
+        record_id = secrets.token_hex(4)
+        if not asked.problem.pod_sets:
+            if incomplete != self._rounds.incomplete_gangs():  # once, not at every try
+                record = PlanRecord(record_id, at, why, incomplete_gangs=incomplete, warnings=state.warnings)
+                self._rounds.add(record)
+            return
+        pods = sum(map(len, asked.pods.values()))
+        more = sum(each.count for each in placeholders)
+        log.info("round %s: planning %d pods and %d placeholders: %s", record_id, pods, more, why)
+        problem, plan = self._solve(asked.problem)
+        self._previous, certificate = plan, plan.certificate
+        handed = hand_out(plan, asked)
+        shortages = self._shortages.active()
+        unplaced = reasons.left_out(plan, asked, shortages)
+        outcome = self._apply(handed, look, record_id, certificate.gap)
+        self._assume(outcome.onto_nodes, kept)
+        self._tell(reasons.has_room(handed, asked.coming))
+        self._rounds.add(
+            PlanRecord(
+                id=record_id,
+                at_seconds=at,
+                why=why,
+                pods=pods,
+                classes=len(plan.pod_classes),
+                status=certificate.status.value,
+                planned_cost_per_hour=certificate.cost_usd_per_hour,
+                lower_bound_per_hour=certificate.lower_bound_usd_per_hour,
+                gap=certificate.gap,
+                price_of_priority_per_hour=certificate.price_of_priority_usd_per_hour,
+                elapsed_seconds=plan.elapsed_seconds,
+                nodes=len(handed.new),
+                on_existing=sum(map(len, handed.existing.values())),
+                increments=outcome.ordered,
+                unplaced=tuple(unplaced.values()),
+                shortages=shortages,
+                placeholders=more,
+                unplaced_placeholders=tuple(reasons.left_out(plan, asked, shortages, placeholders=True).values()),
+                incomplete_gangs=incomplete,
+                warnings=state.warnings,
+            )
+        )
+        if unplaced:
+            self._unexplained = _Unexplained(record_id, problem, plan, handed, unplaced)
+        if outcome.unreached is not None:
+            raise outcome.unreached
+
+    def _solve(self, problem: Problem) -> tuple[Problem, Plan]:
+        """The plan, and the problem as it was planned: pods and Nodes that cannot be meant are left out rather than in
+        everybody's way."""
+        try:
+            return problem, solve(problem, self._budget)
+        except ProblemError as error:
+            log.warning("planning without what cannot be meant: %s", "; ".join(error.problems)[:2000])
+        left = sound(problem)
+        return left, solve(left, self._budget)
+
+    def _apply(self, handed: HandedOut, planned: _Look, record_id: str, gap: float) -> _Outcome:
+        """Asks the fleet for each part, but for what has changed while planning: that is news for the next round."""
+        problem = "stopping" if self._stopping.is_set() else self._hindrance()
+        if problem is not None:
+            return _Outcome((), unreached=errors.Unavailable(f"a plan was not carried out: {problem}"))
+        now = self._look()
+        handed = self._with_those_that_came(handed, now.snapshot)
+        groups = {name: state.group for name, state in now.snapshot.groups.items()}
+        news, unreached, ordered = now.world != planned.world, None, []
+        torn = {name for node in handed.new for name in node.gangs}
+        for part in parts(handed.new):
+            wanted = still_wanted(part, self._still_waits)
+            if wanted is None or not all(_to_be_had(node, groups, now.short) for node in part):
+                news = True
+                continue
+            if not wanted:
+                continue
+            asked = increment(wanted, groups, record_id, gap)
+            try:
+                ordered.append(self._order(asked, wanted))
+                torn.difference_update(name for node in part for name in node.gangs)
+            except errors.Unavailable as error:
+                unreached = error
+                break
+            except errors.OutOfCapacity as error:
+                short = [groups[name] for name in error.node_groups or asked.deltas if name in groups]
+                self._shortages.note(short, str(error), at=self._now(), asked_at=self._now())
+                ordered.append(self._refused(asked, wanted, error))
+                news = True
+            except errors.CagrpcError as error:  # sizes or limits: where these changed, that is news already
+                ordered.append(self._refused(asked, wanted, error))
+        self._memory = replace(self._memory, world=self._look().world)
+        if news:
+            at = self._clock()
+            self._memory = batching.with_news(self._memory, at, at)
+        return _Outcome(tuple(ordered), self._onto_nodes(handed, torn), unreached)
+
+    def _with_those_that_came(self, handed: HandedOut, snapshot: FleetSnapshot) -> HandedOut:
+        """Pods that came while they were planned, in the stead of those that were expected."""
+        keys = [pod.uid for pod in handed.pods() if is_expected(pod.uid)]
+        if not keys:
+            return handed
+        state = self._cluster.state()
+        placed = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state).pods.keys()
+        return handed.replacing(successors(keys, placed | {pod.uid for pod in handed.pods()}, state))
+
+    def _onto_nodes(self, handed: HandedOut, torn: AbstractSet[str]) -> dict[str, str]:
+        """Pods (by UID) that are to go to nodes that stand or are coming. What has room there of a gang that is `torn`
+        is not to be bound before the rest of it is on its way."""
+        left = {pod for name in torn for pod in handed.gangs_on_existing.get(name, ())}
+        return {
+            pod.uid: node
+            for node, pods in handed.existing.items()
+            for pod in pods
+            if pod not in left and self._still_waits(pod)
+        }
+
+    def _assume(self, pods: Mapping[str, str], kept: Kept) -> None:
+        """These pods (by UID) go to these nodes, where there is room for them still; for the others there is another
+        round."""
+        if not pods:
+            return
+        snapshot, state = self._fleet.snapshot, self._cluster.state()
+        wanted = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state)
+        room = Room(state, snapshot, groups_as_planned(snapshot), wanted, kept)
+        specs = {pod.uid: each.pod_set.spec for each in state.waiting for pod in each.pods}
+        fit = {uid: node for uid, node in pods.items() if uid in specs and room.take(uid, specs[uid], node)}
+        self._places.assume(fit)
+        if len(fit) < len(pods):
+            at = self._clock()
+            self._memory = batching.with_news(self._memory, at, at)
+
+    def _still_waits(self, pod: PodRef) -> bool:
+        """It may have been bound meanwhile, be gone, or have been given the place of another."""
+        return self._cluster.pod_of(pod.uid) is not None and not self._places.assumed(pod.uid)
+
+    def _order(self, asked: Increment, nodes: Sequence[NewNode]) -> Ordered:
+        status = self._fleet.apply(asked)
+        self._tell(reasons.planned(status, (pod for node in nodes for pod in node.pods)))
+        return Ordered(
+            asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, status.id, status.phase.value, status.message
+        )
+
+    def _refused(self, asked: Increment, nodes: Sequence[NewNode], error: errors.CagrpcError) -> Ordered:
+        log.warning("not taken: %s: %s", told(asked.deltas), error)
+        self._tell(reasons.refused(asked, error, (pod for node in nodes for pod in node.pods)))
+        return Ordered(asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, message=str(error))
+
+    def _explain(self, waiting: _Unexplained) -> None:
+        """What would serve pods that are not placed, while there is nothing else to do."""
+        known, found = self._explained
+        if known != waiting.unplaced:
+            seconds = min(EXPLAIN_SECONDS, self._budget.seconds)
+            explanation = explain(waiting.problem, waiting.plan, replace(self._budget, seconds=seconds))
+            found = reasons.explained(waiting.unplaced, explanation)
+            self._explained = (waiting.unplaced, found)
+        self._unexplained = replace(waiting, unplaced=found)
+
+    def _tell_unplaced(self) -> None:
+        told_of, self._unexplained = self._unexplained, None
+        if told_of is not None:
+            self._rounds.explain(told_of.record_id, tuple(told_of.unplaced.values()))
+            self._tell(reasons.not_planned(told_of.unplaced, told_of.handed))
+
+    def _tell(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            if not is_expected(note.about.uid):
+                self._say(note)
+
+
+def _to_be_had(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:
+    """Whether its group is still there, and not found short while it was planned."""
+    return node.node_group in groups and offering(groups[node.node_group]) not in short

@@ -1,0 +1,182 @@
+"""From a plan to increments: who goes to which node, and which nodes have to come together. Pure; `loop` applies them.
+
+A gang that is served on several node groups ties its nodes together: they are one increment, whole or not at all. All
+other nodes of a group are an increment of their own, so that a shortage elsewhere does not take them down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cagrpc.cluster.connected import connected
+from cagrpc.cluster.state import PodRef
+from cagrpc.controllers.planning.problem import Question, class_key
+from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Origin, Placement
+from solver.model import NodeGroup, Plan
+
+MOST_PODS = 20_000
+"""Of one increment, where no gang wants more: in a cluster it is one object, which has room for 48,000 UIDs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """One node to open."""
+
+    node_group: str
+    pods: tuple[PodRef, ...]
+    gangs: Mapping[str, tuple[PodRef, ...]] = field(default_factory=dict)
+    """Those of the pods that belong to gangs."""
+    placeholders: int = 0
+    """Of the slack, that it has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """Every pod of a question in its place."""
+
+    new: tuple[NewNode, ...]
+    existing: Mapping[str, tuple[PodRef, ...]]
+    """By node that stands or is coming."""
+    unplaced: Mapping[int, tuple[PodRef, ...]]
+    """By class of the plan."""
+    gangs_on_existing: Mapping[str, tuple[PodRef, ...]] = field(default_factory=dict)
+    """Those of `existing` that belong to gangs."""
+
+    def pods(self) -> Iterator[PodRef]:
+        """Those with a place."""
+        for node in self.new:
+            yield from node.pods
+        for pods in self.existing.values():
+            yield from pods
+
+    def replacing(self, others: Mapping[str, PodRef]) -> HandedOut:
+        """The same with other pods in the places of these, by key. They are of no gang."""
+        if not others:
+            return self
+
+        def replaced(pods: tuple[PodRef, ...]) -> tuple[PodRef, ...]:
+            return tuple(others.get(pod.uid, pod) for pod in pods)
+
+        return replace(
+            self,
+            new=tuple(replace(node, pods=replaced(node.pods)) for node in self.new),
+            existing={name: replaced(pods) for name, pods in self.existing.items()},
+        )
+
+
+def hand_out(plan: Plan, asked: Question) -> HandedOut:
+    """Each class's pods, oldest first: to nodes that stand, to those that are coming, to new ones; the youngest
+    wait."""
+    queues = {each.index: _Queue(asked.pods.get(class_key(each), ())) for each in plan.pod_classes}
+    standing_first = sorted(plan.existing, key=lambda each: each.node in asked.coming)
+    gangs = {each.index: each.gang for each in plan.pod_classes if each.gang is not None}
+    existing: dict[str, tuple[PodRef, ...]] = {}
+    on_existing: defaultdict[str, tuple[PodRef, ...]] = defaultdict(tuple)
+    for placed in standing_first:
+        taken = _take(queues, placed.pods)
+        existing[placed.node] = _all(taken)
+        for name, mine in _tied(taken, gangs).items():
+            on_existing[name] += mine
+    slack = {each.index for each in plan.pod_classes if each.placeholder}
+    new = []
+    for nodes in plan.nodes:
+        placeholders = sum(count for index, count in nodes.pods.items() if index in slack)
+        for _ in range(nodes.count):
+            taken = _take(queues, nodes.pods)
+            new.append(NewNode(nodes.node_group, _all(taken), _tied(taken, gangs), placeholders))
+    unplaced = {index: queue.waiting for index, queue in queues.items() if queue.waiting}
+    return HandedOut(tuple(new), existing, unplaced, on_existing)
+
+
+def _tied(taken: Mapping[int, tuple[PodRef, ...]], gangs: Mapping[int, str]) -> dict[str, tuple[PodRef, ...]]:
+    """Those of the pods that belong to gangs, by gang."""
+    tied: defaultdict[str, tuple[PodRef, ...]] = defaultdict(tuple)
+    for index, mine in taken.items():
+        if mine and index in gangs:
+            tied[gangs[index]] += mine
+    return dict(tied)
+
+
+class _Queue:
+    """The pods of a class that have no place yet, oldest first."""
+
+    def __init__(self, pods: tuple[PodRef, ...]) -> None:
+        self._pods = pods
+        self._next = 0
+
+    @property
+    def waiting(self) -> tuple[PodRef, ...]:
+        return self._pods[self._next :]
+
+    def take(self, count: int) -> tuple[PodRef, ...]:
+        taken = self._pods[self._next : self._next + count]
+        self._next += count
+        return taken
+
+
+def _take(queues: Mapping[int, _Queue], pods: Mapping[int, int]) -> dict[int, tuple[PodRef, ...]]:
+    return {index: queues[index].take(count) for index, count in sorted(pods.items())}
+
+
+def _all(taken: Mapping[int, tuple[PodRef, ...]]) -> tuple[PodRef, ...]:
+    return tuple(pod for pods in taken.values() for pod in pods)
+
+
+def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
+    """The smallest sets of nodes that must come whole: those tied together by gangs over several groups, and per group
+    all others, in parts of at most `LARGEST_INCREMENT` nodes and `MOST_PODS` pods that tear no gang apart."""
+    alone: defaultdict[str, list[NewNode]] = defaultdict(list)
+    pods: Counter[str] = Counter()
+    every = list(nodes)
+    for positions in connected([node.gangs for node in every]):
+        tied = [every[position] for position in positions]
+        groups = {node.node_group for node in tied}
+        if len(groups) > 1:
+            yield tuple(tied)
+            continue
+        (group_id,) = groups
+        more = sum(len(node.pods) for node in tied)
+        full = len(alone[group_id]) + len(tied) > LARGEST_INCREMENT or pods[group_id] + more > MOST_PODS
+        if alone[group_id] and full:
+            yield tuple(alone.pop(group_id))
+            pods[group_id] = 0
+        alone[group_id].extend(tied)
+        pods[group_id] += more
+    yield from map(tuple, alone.values())
+
+
+def still_wanted(part: tuple[NewNode, ...], waits: Callable[[PodRef], bool]) -> tuple[NewNode, ...] | None:
+    """The part without nodes whose pods have all gone or been bound since it was planned, and that are for no
+    placeholders either. None where a gang has lost some of its pods: it has to be planned anew."""
+    if any(not waits(pod) for node in part for pods in node.gangs.values() for pod in pods):
+        return None
+    return tuple(node for node in part if node.placeholders or any(map(waits, node.pods)))
+
+
+def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id: str, gap: float) -> Increment:
+    """What is asked of the fleet for one part."""
+    deltas = Counter(node.node_group for node in part)
+    pods = [pod for node in part for pod in node.pods]
+    return Increment(
+        deltas=dict(deltas),
+        origin=Origin.CAGRPC,
+        pods=frozenset(pod.uid for pod in pods),
+        reason=_reason(pods, sum(node.placeholders for node in part)),
+        plan=plan_id,
+        placements=tuple(Placement(node.node_group, tuple(pod.uid for pod in node.pods)) for node in part),
+        cost_usd_per_hour=round(sum(groups[name].price_usd_per_hour * count for name, count in deltas.items()), 9),
+        gap=gap,
+    )
+
+
+def _reason(pods: Sequence[PodRef], placeholders: int) -> str:
+    told = [f"{len(pods)} pods, {pods[0].namespace}/{pods[0].name} among them"] if pods else []
+    told += [f"{placeholders} placeholders of the slack"] if placeholders else []
+    return "; ".join(told)
+
+
+def told(deltas: Mapping[str, int]) -> str:
+    """Nodes per group, for people."""
+    return ", ".join(f"{count} x {group_id}" for group_id, count in sorted(deltas.items()))

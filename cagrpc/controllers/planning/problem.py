@@ -1,0 +1,75 @@
+"""From the cluster and the fleet to the planner's question: pods that nothing serves yet, what is free for them, and
+what may be opened. Pure. What is served already is `placement`'s, what is done with the plan `increments`'.
+
+Free is the room on Nodes that are Ready, and on those that are coming (`room`), less what is kept for pods that are
+served: those that still are there. A pod that is gone leaves its room to others, its own replacement among them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from cagrpc.cluster.shortages import offering
+from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
+from cagrpc.controllers.placement.room import Room, groups_as_planned
+from cagrpc.fleet.model import FleetSnapshot
+from solver.model import NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem
+
+ClassKey = tuple[PodSpec, int, str | None, bool]
+"""What makes pods one class of a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A problem, and who its pods are."""
+
+    problem: Problem
+    pods: Mapping[ClassKey, tuple[PodRef, ...]]
+    """Oldest first. Nobody is a placeholder."""
+    coming: frozenset[str]
+    """Nodes of the problem that the scheduler does not see yet."""
+    short: tuple[NodeGroup, ...]
+    """Node groups that are left out after a shortage."""
+
+
+def class_key(pods: PodSet | PodClass) -> ClassKey:
+    return pods.spec, pods.priority, pods.gang, pods.placeholder
+
+
+def question(
+    state: ClusterState,
+    snapshot: FleetSnapshot,
+    room: Room,
+    short: AbstractSet[str] = frozenset(),
+    previous: Plan | None = None,
+    placeholders: Sequence[PodSet] = (),
+) -> Question:
+    """`state` is without the pods that are served; `short` are offerings to leave out; `previous` is the plan of the
+    last round, wherever it got to; `placeholders` are planned beside the pods."""
+    pods: defaultdict[ClassKey, list[PodRef]] = defaultdict(list)
+    for each in state.waiting:
+        pods[class_key(each.pod_set)].extend(each.pods)
+    groups = groups_as_planned(snapshot)
+    problem = Problem(
+        pod_sets=(*(each.pod_set for each in state.waiting), *placeholders),
+        node_groups=tuple(group for group in groups if offering(group) not in short),
+        nodes=room.nodes,
+        limits=snapshot.limits,
+        daemon_sets=state.daemon_sets,
+        previous=None if previous is None else _not_to_come(previous),
+    )
+    return Question(
+        problem,
+        {key: tuple(sorted(refs, key=oldest_first)) for key, refs in pods.items()},
+        room.coming,
+        tuple(group for group in groups if offering(group) in short),
+    )
+
+
+def _not_to_come(plan: Plan) -> Plan:
+    """A plan as a source of good nodes. Its own are ordered, or were refused: they are not to come any more, so that no
+    change counts from them."""
+    return replace(plan, increments=())

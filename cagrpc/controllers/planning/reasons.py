@@ -1,0 +1,127 @@
+"""Why pods are not served, and what serves others, as notes for people: from the plan, from what was left out after a
+shortage, and, where there is time, from the explanations. Pure; `controllers.events` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import zip_longest
+
+from cagrpc import errors
+from cagrpc.cluster.shortages import Shortage, offering
+from cagrpc.cluster.state import IncompleteGang, PodRef
+from cagrpc.controllers.events import Note, pod_object
+from cagrpc.controllers.planning.increments import HandedOut, told
+from cagrpc.controllers.planning.problem import Question
+from cagrpc.controllers.planning.records import LeftOut
+from cagrpc.fleet.model import Increment, IncrementStatus
+from solver.explanation.kinds import advice
+from solver.explanation.model import Explanation
+from solver.model import NodeGroup, Plan, PodClass
+from solver.model.eligibility import why_not_eligible
+
+CONTROLLER, ACTION = "cagrpc.io/planner", "Planning"
+"""What Events of the planner say of who wrote them."""
+PLANNED, NOT_PLANNED = "Planned", "NotPlanned"
+"""Their reasons."""
+
+_MOST_OFFERINGS = 3
+_MOST_WAYS = 2
+
+
+def _planned(pod: PodRef, text: str) -> Note:
+    return Note(pod_object(pod), PLANNED, text)
+
+
+def _not_planned(pod: PodRef, text: str) -> Note:
+    return Note(pod_object(pod), NOT_PLANNED, text, warning=True)
+
+
+def left_out(
+    plan: Plan, asked: Question, shortages: Sequence[Shortage], *, placeholders: bool = False
+) -> dict[int, LeftOut]:
+    """By class, which pods the plan does not place, or which placeholders."""
+    classes = {each.index: each for each in plan.pod_classes}
+    found = {}
+    for each in plan.unplaced:
+        cls = classes[each.pod_class]
+        if cls.placeholder is placeholders:
+            short = _short_for(cls, asked.short, shortages)
+            found[cls.index] = LeftOut(cls.example, each.count, (*each.reasons, *short), gang=cls.gang)
+    return found
+
+
+def _short_for(cls: PodClass, groups: Iterable[NodeGroup], shortages: Iterable[Shortage]) -> tuple[str, ...]:
+    """What the pods could run on if it were not left out."""
+    until = {each.offering: each.until_seconds for each in shortages}
+    names = list(dict.fromkeys(offering(group) for group in groups if _may_hold(group, cls)))
+    names = [name for name in names if name in until]
+    more = f" and {len(names) - _MOST_OFFERINGS} more" if len(names) > _MOST_OFFERINGS else ""
+    if not names:
+        return ()
+    times = ", ".join(f"{name} until {_time(until[name])}" for name in names[:_MOST_OFFERINGS])
+    return (f"left out after a shortage: {times}{more}",)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
+
+
+def _may_hold(group: NodeGroup, cls: PodClass) -> bool:
+    fits = all(group.allocatable.get(name, 0) >= amount for name, amount in cls.spec.requests)
+    return fits and why_not_eligible(cls.spec, group.labels, group.taints) is None
+
+
+def explained(unplaced: Mapping[int, LeftOut], explanation: Explanation) -> dict[int, LeftOut]:
+    """With the smallest changes that would serve them."""
+    result = dict(unplaced)
+    for each in explanation.unserved:
+        ways = tuple(", and ".join(map(advice, way.changes)) for way in each.ways[:_MOST_WAYS])
+        for index in each.pod_classes:
+            if index in result:
+                result[index] = replace(result[index], ways=ways)
+    return result
+
+
+def not_planned(unplaced: Mapping[int, LeftOut], handed: HandedOut) -> Iterator[Note]:
+    """A pod of every class first, so that each has one whatever is lost."""
+    rows = []
+    for index, each in unplaced.items():
+        text = "; ".join(each.reasons) or "no room was found in the time for planning"
+        if each.ways:
+            text = f"{text}. What would serve it: {'; or '.join(each.ways)}"
+        rows.append([_not_planned(pod, text) for pod in handed.unplaced.get(index, ())])
+    yield from _in_turn(rows)
+
+
+def waiting_for_gangs(gangs: Iterable[IncompleteGang]) -> Iterator[Note]:
+    """A pod of every gang first."""
+    rows = []
+    for each in gangs:
+        text = f"gang {each.name} has {each.there} of {each.needed} pods"
+        rows.append([_not_planned(pod, text) for pod in each.pods])
+    return _in_turn(rows)
+
+
+def _in_turn(rows: Iterable[Sequence[Note]]) -> Iterator[Note]:
+    for row in zip_longest(*rows):
+        yield from (note for note in row if note is not None)
+
+
+def has_room(handed: HandedOut, coming: AbstractSet[str]) -> Iterator[Note]:
+    """Of pods for which nothing is opened."""
+    for node, pods in handed.existing.items():
+        where = "a node that is coming" if node in coming else "a node that stands, for the scheduler to find"
+        yield from (_planned(pod, f"there is room on {where}") for pod in pods)
+
+
+def planned(status: IncrementStatus, pods: Iterable[PodRef]) -> Iterator[Note]:
+    text = f"increment {status.id}: {told(status.increment.deltas)}"
+    return (_planned(pod, text) for pod in pods)
+
+
+def refused(asked: Increment, error: errors.CagrpcError, pods: Iterable[PodRef]) -> Iterator[Note]:
+    text = f"{told(asked.deltas)} cannot be had: {error}"
+    return (_not_planned(pod, text) for pod in pods)

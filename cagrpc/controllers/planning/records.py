@@ -1,0 +1,179 @@
+"""The record of planning rounds, for people and machines: `/plans` and `cagrpc status` show it. The shape of the JSON
+is told in docs/planner-loop.md. What became of increments is the journal's to know; here is their last known phase.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any
+
+from cagrpc.cluster.shortages import Shortage
+from cagrpc.cluster.state import IncompleteGang
+from cagrpc.fleet.model import FleetSnapshot
+from solver.model import Status
+
+KEPT_ROUNDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """An increment of a round: what was asked for, and what became of it."""
+
+    node_groups: Mapping[str, int]
+    pods: int
+    cost_per_hour: float
+    id: str = ""
+    """Empty where the fleet did not take it."""
+    phase: str = ""
+    message: str = ""
+    """Why it was not taken, or was rolled back, or what it waits for."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "phase": self.phase or "refused",
+            "node_groups": dict(self.node_groups),
+            "pods": self.pods,
+            "cost_per_hour": self.cost_per_hour,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Pods of a class that a round did not place."""
+
+    example: str
+    count: int
+    reasons: tuple[str, ...]
+    ways: tuple[str, ...] = ()
+    """Smallest changes that would serve them, each enough."""
+    gang: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "example": self.example,
+            "gang": self.gang,
+            "count": self.count,
+            "reasons": list(self.reasons),
+            "ways": list(self.ways),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """One planning round."""
+
+    id: str
+    at_seconds: float
+    """Since the epoch."""
+    why: str
+    """Why it began then."""
+    pods: int = 0
+    """That nothing served yet. Without any, and without placeholders, nothing had to be planned."""
+    classes: int = 0
+    status: str = Status.OPTIMAL.value
+    planned_cost_per_hour: float = 0.0
+    """Of new nodes."""
+    lower_bound_per_hour: float = 0.0
+    gap: float = 0.0
+    price_of_priority_per_hour: float = 0.0
+    elapsed_seconds: float = 0.0
+    nodes: int = 0
+    """New ones."""
+    on_existing: int = 0
+    """Pods planned onto nodes that stand or are coming already."""
+    increments: tuple[Ordered, ...] = ()
+    unplaced: tuple[LeftOut, ...] = ()
+    shortages: tuple[Shortage, ...] = ()
+    """Offerings that it left out."""
+    placeholders: int = 0
+    """Of the slack, planned beside the pods: all of them, or without any pods those that were left over."""
+    unplaced_placeholders: tuple[LeftOut, ...] = ()
+    incomplete_gangs: tuple[IncompleteGang, ...] = ()
+    """Without their pods, which would be many to keep."""
+    warnings: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "at_seconds": self.at_seconds,
+            "why": self.why,
+            "pods": self.pods,
+            "classes": self.classes,
+            "status": self.status,
+            "planned_cost_per_hour": self.planned_cost_per_hour,
+            "lower_bound_per_hour": self.lower_bound_per_hour,
+            "gap": self.gap,
+            "price_of_priority_per_hour": self.price_of_priority_per_hour,
+            "elapsed_seconds": self.elapsed_seconds,
+            "nodes": self.nodes,
+            "on_existing": self.on_existing,
+            "increments": [each.as_json() for each in self.increments],
+            "unplaced": [each.as_json() for each in self.unplaced],
+            "shortages": [
+                {
+                    "offering": each.offering,
+                    "failures": each.failures,
+                    "until_seconds": each.until_seconds,
+                    "cause": each.cause,
+                }
+                for each in self.shortages
+            ],
+            "incomplete_gangs": [
+                {"gang": each.name, "pods": each.there, "needed": each.needed} for each in self.incomplete_gangs
+            ],
+            "placeholders": self.placeholders,
+            "unplaced_placeholders": [each.as_json() for each in self.unplaced_placeholders],
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass
+class Rounds:
+    """The latest rounds. Thread-safe."""
+
+    kept: int = KEPT_ROUNDS
+    _ring: deque[PlanRecord] = field(init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self._ring = deque(maxlen=self.kept)
+
+    def add(self, record: PlanRecord) -> None:
+        with self._lock:
+            self._ring.append(record)
+
+    def explain(self, record_id: str, unplaced: tuple[LeftOut, ...]) -> None:
+        """What was found out about a round later."""
+        with self._lock:
+            for number, record in enumerate(self._ring):
+                if record.id == record_id:
+                    self._ring[number] = replace(record, unplaced=unplaced)
+
+    def learn(self, snapshot: FleetSnapshot) -> None:
+        """Takes over what became of increments."""
+        found = {status.id: status for status in snapshot.increments}
+        with self._lock:
+            for number, record in enumerate(self._ring):
+                increments = tuple(
+                    replace(each, phase=found[each.id].phase.value, message=found[each.id].message)
+                    if each.id in found
+                    else each
+                    for each in record.increments
+                )
+                if increments != record.increments:
+                    self._ring[number] = replace(record, increments=increments)
+
+    def incomplete_gangs(self) -> tuple[IncompleteGang, ...]:
+        """Of the latest round."""
+        with self._lock:
+            return self._ring[-1].incomplete_gangs if self._ring else ()
+
+    def latest(self) -> tuple[PlanRecord, ...]:
+        """Oldest first."""
+        with self._lock:
+            return tuple(self._ring)

@@ -1,0 +1,242 @@
+"""Room that is kept for requests: where, and how much of it their pods have taken by now. Pure.
+
+A booking is kept on the nodes that have its label, first come first served; only one without nodes of its own is kept
+wherever there is room. Room is found by first fit, the largest pods first: the same each time, as long as nothing
+changes, and quick. Where pods look at each other, the planner finds it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from cagrpc.api.core.pods import ADDED_BY_ADMISSION
+from cagrpc.cluster.connected import connected
+from cagrpc.cluster.markers import booking_label
+from cagrpc.cluster.reservations import requested
+from cagrpc.cluster.state import ClusterNode, ClusterState, Consumer, ConsumerStage
+from cagrpc.controllers.provisioning.decision.capacity import may_run_on
+from cagrpc.controllers.provisioning.model import Booking
+from solver.model import PODS, Budget, Node, PodSet, PodSpec, Problem, RunningPods, WhenUnsatisfiable
+from solver.model.eligibility import ports_collide
+from solver.planning.solve import solve
+
+_BUDGET = Budget(deterministic_seconds=0.1)
+"""For a booking whose pods look at each other."""
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Room that is kept."""
+
+    on: Mapping[str, tuple[RunningPods, ...]]
+    """By node. Pieces of room, for pods that first fit finds no place for, are like pods."""
+    short: Mapping[str, int]
+    """Of bookings (UID) that no longer find room for all their pods, how many pods find none."""
+    uids: Mapping[str, tuple[str, ...]]
+    """By node, whose the room is; sorted."""
+    places: Mapping[str, Mapping[str, Mapping[PodSpec, int]]] = field(default_factory=dict)
+    """Of each booking (UID), by node, for how many pods of which spec; without pieces of room."""
+
+
+def hold(bookings: Sequence[Booking], state: ClusterState) -> Held:
+    """`bookings` in the order in which they were made. Nodes that are not Ready for a moment keep what is kept there,
+    as long as they are in the cluster."""
+    wanted = {booking_label(booking.uid) for booking in bookings}
+    anywhere = any(booking.anywhere for booking in bookings)
+    rooms = [_Room(each) for each in state.nodes if anywhere or not wanted.isdisjoint(each.node.labels)]
+    labelled: defaultdict[str, list[_Room]] = defaultdict(list)
+    for room in rooms:
+        for label in wanted.intersection(room.node.labels):
+            labelled[label].append(room)
+    missing: dict[str, Counter[PodSpec]] = {}
+    for booking in bookings:
+        places = rooms if booking.anywhere else labelled[booking_label(booking.uid)]
+        if left := _place(booking, places):
+            missing[booking.uid] = left
+    found: defaultdict[str, dict[str, Mapping[PodSpec, int]]] = defaultdict(dict)
+    for room in rooms:
+        for uid, pods in room.by_uid.items():
+            found[uid][room.node.name] = pods.copy()
+    for uid, left in missing.items():
+        _keep_pieces(left, labelled[booking_label(uid)], uid)
+    kept = [room for room in rooms if room.kept]
+    return Held(
+        {room.node.name: tuple(RunningPods(spec, count) for spec, count in room.kept.items()) for room in kept},
+        {uid: left.total() for uid, left in missing.items()},
+        {room.node.name: tuple(sorted(room.by_uid)) for room in kept},
+        found,
+    )
+
+
+def overfull(bookings: Sequence[Booking], state: ClusterState) -> frozenset[str]:
+    """UIDs of bookings on whose nodes, and those of all that they share nodes with, less is free than is kept there.
+
+    Where there is enough in all, first fit may still not find a place for every pod that the planner had one for: what
+    is short by first fit alone is not lost."""
+    asked = {booking.uid: Counter(requested(booking.pods)) for booking in bookings if not booking.anywhere}
+    labels = {booking_label(uid): uid for uid in asked}
+    shared = [(tuple(labels[name] for name in each.node.labels if name in labels), each.node) for each in state.nodes]
+    shared = [each for each in shared if each[0]]
+    found = asked.keys() - {uid for uids, _ in shared for uid in uids}
+    for part in connected([uids for uids, _ in shared]):
+        there = {uid for position in part for uid in shared[position][0]}
+        kept = sum((asked[uid] for uid in there), Counter[str]())
+        free = [shared[position][1].free for position in part]
+        if any(sum(each.get(name, 0) for each in free) < amount for name, amount in kept.items()):
+            found |= there
+    return frozenset(found)
+
+
+class _Room:
+    """A node, and what is kept on it by now."""
+
+    def __init__(self, each: ClusterNode) -> None:
+        # What is kept on a node that may be back in a moment stays.
+        taints = tuple(taint for taint in each.node.taints if taint.key not in ADDED_BY_ADMISSION)
+        self.node = replace(each.node, taints=taints)
+        self.free = dict(each.node.free)
+        self.ports = [port for running in each.node.running for port in running.spec.host_ports]
+        self.kept: Counter[PodSpec] = Counter()
+        self.by_uid: defaultdict[str, Counter[PodSpec]] = defaultdict(Counter)
+
+    def fits(self, spec: PodSpec) -> int:
+        """How many such pods it has room for, by resources and ports."""
+        if any(ports_collide(one, other) for one in spec.host_ports for other in self.ports):
+            return 0
+        most = min(self.free.get(name, 0) // amount for name, amount in (*spec.requests, (PODS, 1)))
+        return max(0, min(most, 1) if spec.host_ports else most)
+
+    def keep(self, spec: PodSpec, count: int, uid: str) -> None:
+        for name, amount in requested([(spec, count)]).items():
+            self.free[name] = self.free.get(name, 0) - amount
+        self.ports.extend(spec.host_ports)
+        self.kept[spec] += count
+        self.by_uid[uid][spec] += count
+
+    def standing(self) -> Node:
+        """As the planner would have it."""
+        kept = tuple(RunningPods(spec, count) for spec, count in self.kept.items())
+        return replace(self.node, free=dict(self.free), running=(*self.node.running, *kept))
+
+
+def _place(booking: Booking, rooms: Sequence[_Room]) -> Counter[PodSpec]:
+    """Keeps room for the booking; those of its pods that find none."""
+    pods = [(spec, count) for spec, count in booking.pods if count > 0]
+    if any(_looks_at_others(spec) for spec, _ in pods):
+        return _planned(booking, pods, rooms)
+    missing: Counter[PodSpec] = Counter()
+    for spec, count in _largest_first(pods):
+        left = count
+        for room in rooms:
+            if not left:
+                break
+            here = min(left, room.fits(spec))
+            if here and may_run_on(spec, room.node):
+                room.keep(spec, here, booking.uid)
+                left -= here
+        if left:
+            missing[spec] += left
+    return missing
+
+
+def _keep_pieces(missing: Mapping[PodSpec, int], rooms: Sequence[_Room], uid: str) -> None:
+    """Keeps what is free on a booking's own nodes, as much as these pods ask for in all: first fit finds no place for
+    them, but the planner had one, and nobody else is to have it."""
+    by_size = {spec: count for spec, count in missing.items() if not (spec.host_ports or _looks_at_others(spec))}
+    left = requested(by_size.items())
+    left.pop(PODS, None)
+    for room in rooms:
+        piece = {name: min(amount, room.free.get(name, 0)) for name, amount in left.items()}
+        here = tuple(sorted((name, amount) for name, amount in piece.items() if amount > 0))
+        if here and any(may_run_on(spec, room.node) for spec in by_size):
+            room.keep(PodSpec(here), 1, uid)
+            for name, amount in here:
+                left[name] -= amount
+
+
+def _looks_at_others(spec: PodSpec) -> bool:
+    strict = any(each.when_unsatisfiable is not WhenUnsatisfiable.SCHEDULE_ANYWAY for each in spec.topology_spread)
+    return bool(spec.pod_affinity or spec.pod_anti_affinity or strict)
+
+
+def _planned(booking: Booking, pods: Iterable[tuple[PodSpec, int]], rooms: Sequence[_Room]) -> Counter[PodSpec]:
+    pod_sets = tuple(PodSet(booking.key, spec, count) for spec, count in pods)
+    plan = solve(Problem(pod_sets, nodes=tuple(room.standing() for room in rooms)), _BUDGET)
+    by_name = {room.node.name: room for room in rooms}
+    for placed in plan.existing:
+        for index, count in placed.pods.items():
+            by_name[placed.node].keep(plan.pod_classes[index].spec, count, booking.uid)
+    return Counter({plan.pod_classes[each.pod_class].spec: each.count for each in plan.unplaced})
+
+
+def _largest_first(pods: Sequence[tuple[PodSpec, int]]) -> list[tuple[PodSpec, int]]:
+    """By the largest share that a pod has of what all of them ask for together."""
+    total = requested(pods)
+    return sorted(pods, key=lambda each: -max(amount / total[name] for name, amount in (*each[0].requests, (PODS, 1))))
+
+
+def consumed(
+    pods: Sequence[tuple[PodSpec, int]], consumers: Iterable[Consumer], before: Mapping[int, int]
+) -> dict[int, int]:
+    """Of each of a request's pod sets (spec and count), how many pods have been there: bound, or done. None is counted
+    twice, and one that is gone again stays counted: `before` is what was counted last.
+
+    A consumer is one of the pod set that has its spec, but for tolerations that admission adds; else its requests; else
+    of any that still lacks pods.
+    """
+    now: Counter[int] = Counter()
+
+    def count(there: Counter[_Key], keys: Sequence[_Key]) -> None:
+        """Consumers with a pod set's key are its own, as many as it lacks; they are taken off."""
+        for number, (key, (_, most)) in enumerate(zip(keys, pods, strict=True)):
+            mine = min(most - now[number], there[key])
+            now[number] += mine
+            there[key] -= mine
+
+    there = Counter(each.spec for each in consumers if each.stage is not ConsumerStage.PENDING)
+    alike: Counter[PodSpec] = Counter()
+    for spec, number in there.items():
+        alike[_as_written(spec)] += number
+    count(alike, [_as_written(spec) for spec, _ in pods])
+    as_large: Counter[tuple[tuple[str, int], ...]] = Counter()
+    for spec, left in alike.items():
+        as_large[spec.requests] += left
+    count(as_large, [spec.requests for spec, _ in pods])
+    count(Counter({None: as_large.total()}), [None] * len(pods))
+    return {number: min(most, max(now[number], before.get(number, 0))) for number, (_, most) in enumerate(pods)}
+
+
+def consumer_nodes(
+    held: Held, consumers: Mapping[str, Sequence[Consumer]], nominated: Mapping[str, str]
+) -> dict[str, str]:
+    """Which pod that consumes a request is to go to which node of its booking, both by UID: as many as there is room
+    for, and each stays where it is `nominated` already, if it can. `consumers` are by the UID of their request."""
+    found: dict[str, str] = {}
+    for uid, pods in consumers.items():
+        left: defaultdict[PodSpec, Counter[str]] = defaultdict(Counter)
+        for node, places in held.places.get(uid, {}).items():
+            for spec, count in places.items():
+                left[_as_written(spec)][node] += count
+        pending = [each for each in pods if each.stage is ConsumerStage.PENDING]
+        # False comes first.
+        pending.sort(key=lambda each: not left[_as_written(each.spec)][nominated.get(each.pod.uid, "")])
+        for each in pending:
+            nodes = left[_as_written(each.spec)]
+            node = nominated.get(each.pod.uid, "")
+            if not nodes[node]:
+                node = next((name for name, count in nodes.items() if count), "")
+            if node:
+                nodes[node] -= 1
+                found[each.pod.uid] = node
+    return found
+
+
+def _as_written(spec: PodSpec) -> PodSpec:
+    """What a pod and its template have in common: not who it is, and not what admission adds."""
+    tolerations = tuple(each for each in spec.tolerations if each.key not in ADDED_BY_ADMISSION)
+    return replace(spec, tolerations=tolerations, namespace="", labels=())

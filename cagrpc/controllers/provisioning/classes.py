@@ -1,0 +1,87 @@
+"""Which requests are ours, and on what terms: provisioning classes and the parameters that they know. What is done for
+a request is `progress`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from cagrpc.api.encoding.times import duration_seconds
+from cagrpc.controllers.provisioning.model import ProvisioningRequest, Service
+from cagrpc.controllers.settings import Behaviour
+
+CHECK_CAPACITY = "check-capacity.kubernetes.io"
+ATOMIC_SCALE_UP = "atomic-scale-up.kubernetes.io"
+UPSTREAM_CHECK_CAPACITY = "check-capacity.autoscaling.x-k8s.io"
+UPSTREAM_ATOMIC_SCALE_UP = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+
+VALID_UNTIL = "ValidUntilSeconds"
+"""Parameter: how long after its creation a request is tried; seconds, or a duration as Go writes it."""
+NO_RETRY = "noRetry"
+"""Parameter: `true` fails a request at the first "not now" (upstream: check capacity alone has it)."""
+PROCESSOR = "processorInstance"
+"""Parameter: the name of the cluster-autoscaler that is to see to a request of upstream's check-capacity class."""
+
+_OURS = {
+    CHECK_CAPACITY: Service(Behaviour.CHECK, books=False),
+    ATOMIC_SCALE_UP: Service(Behaviour.ATOMIC),
+}
+_UPSTREAM = {
+    UPSTREAM_CHECK_CAPACITY: Service(Behaviour.CHECK),
+    UPSTREAM_ATOMIC_SCALE_UP: Service(Behaviour.ATOMIC),
+}
+_TRUTHS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a request's parameters say."""
+
+    valid_seconds: float | None = None
+    """Since its creation; None where it is not said."""
+    no_retry: bool = False
+
+
+def service_of(
+    request: ProvisioningRequest, left_to_us: Collection[Behaviour], presets: Callable[[str], Service | None]
+) -> Service | None:
+    """How the request is served; None for a class that is not ours. `left_to_us` are the behaviours whose upstream
+    classes the cluster-autoscaler leaves to us, `presets` what ProvisioningClasses say, by name."""
+    name = request.class_name
+    if name in _OURS:
+        return _OURS[name]
+    if name in _UPSTREAM:
+        service = _UPSTREAM[name]
+        elsewhere = service.behaviour is Behaviour.CHECK and bool(request.parameters.get(PROCESSOR))
+        return service if service.behaviour in left_to_us and not elsewhere else None
+    return presets(name)
+
+
+def is_ours(class_name: str, left_to_us: Collection[Behaviour], presets: Callable[[str], Service | None]) -> bool:
+    """Whether requests of the class are, in general."""
+    named = ProvisioningRequest(uid="", namespace="", name="", class_name=class_name, pod_sets=())
+    return service_of(named, left_to_us, presets) is not None
+
+
+def terms(request: ProvisioningRequest, service: Service) -> Terms | str:
+    """What the parameters say, or what is wrong with them, in a sentence. A request's own win over its class's."""
+    given = {**service.parameters, **request.parameters}
+    problems = [
+        f"spec.parameters: found {name!r:.80}, expected one of {VALID_UNTIL}, {NO_RETRY}"
+        for name in sorted(given)
+        if name not in (VALID_UNTIL, NO_RETRY, PROCESSOR)
+    ]
+    valid: float | None = None
+    if VALID_UNTIL in given:
+        valid = duration_seconds(given[VALID_UNTIL].strip())
+        if valid is None:
+            problems.append(
+                f"spec.parameters.{VALID_UNTIL}: found {given[VALID_UNTIL]!r:.80}, expected seconds (3600) or a"
+                " duration (1h30m), more than none"
+            )
+    no_retry = _TRUTHS.get(given.get(NO_RETRY, "false").lower())
+    if no_retry is None:
+        problems.append(f"spec.parameters.{NO_RETRY}: found {given[NO_RETRY]!r:.80}, expected true or false")
+    if problems:
+        return "; ".join(problems)
+    return Terms(valid, bool(no_retry))

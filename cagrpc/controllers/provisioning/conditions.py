@@ -1,0 +1,300 @@
+"""What is written into a request's status: conditions and `provisioningClassDetails`, both merged with what is there.
+Pure. When which of them is written, `progress` says.
+
+Conditions and reasons are upstream's (CA's API autoscaling.x-k8s.io/v1), `CapacityAvailable` is the proposal's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from cagrpc.api.encoding.times import epoch_seconds, timestamp
+from cagrpc.api.encoding.untrusted import whole_number
+from cagrpc.api.provisioning.objects import MOST_POD_SETS, MOST_PODS, cut
+from cagrpc.cluster.markers import booking_label
+from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest
+from cagrpc.controllers.settings import Behaviour
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase, request_key, request_of
+
+FIRST_PAUSE_SECONDS = 60.0
+LONGEST_PAUSE_SECONDS = 600.0
+
+FOUND = "CapacityIsFound"
+PROVISIONED = "CapacityIsProvisioned"
+NOT_FOUND = "CapacityIsNotFound"
+BAD_PODS = "FailedToCreatePods"
+NOT_CHECKED = "FailedToCheckCapacity"
+EXPIRED = "Expired"
+BOOKING_ENDED = "CapacityReservationTimeExpired"
+LOST = "CapacityIsLost"
+OVER_SHARE = "NamespaceShareIsUsed"
+
+ATTEMPTS = "attempts"
+RETRY_AT = "retryAt"
+OVERTAKEN = "overtaken"
+"""Also says that the last try failed since there was no room, not since what was ordered did not come."""
+CONSUMED = "consumed"
+INCREMENT = "increment"
+NODES = "nodes"
+
+_LATEST = 5
+"""Increments by which the next is estimated."""
+_MOST_MESSAGE = 2000
+_MOST_DETAIL = 4000
+"""Characters. Upstream's CRD takes 32,768 of either."""
+_LARGEST_NUMBER = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is new in a status."""
+
+    conditions: Mapping[ConditionType, tuple[bool, str, str]] = field(default_factory=dict)
+    """Status, reason and message."""
+    details: Mapping[str, str | None] = field(default_factory=dict)
+    """None takes one away."""
+    event: str = ""
+    """Reason of the Event that tells of it; empty for none."""
+    text: str = ""
+    warning: bool = False
+    outcome: str = ""
+    """For metrics."""
+
+
+def merged(request: ProvisioningRequest, change: Change, now: float) -> ProvisioningRequest:
+    """The request with its status changed. What others have written there stays."""
+    conditions = dict(request.conditions)
+    for kind, (status, reason, message) in change.conditions.items():
+        before = conditions.get(kind)
+        since = before.since_seconds if before is not None and before.status is status else now
+        conditions[kind] = Condition(kind, status, reason, cut(message, _MOST_MESSAGE), since)
+    details = {**request.details, **{name: value or "" for name, value in change.details.items()}}
+    kept = {name: cut(text, _MOST_DETAIL) for name, text in details.items() if change.details.get(name, "") is not None}
+    return replace(request, conditions=conditions, details=kept)
+
+
+def accepted(request: ProvisioningRequest, status: IncrementStatus, snapshot: FleetSnapshot, standing: int) -> Change:
+    """Its increment is in the journal. `standing` are nodes that stood before and are used too."""
+    bill = _bill(request.uid, status, snapshot)
+    ready = _ready_seconds(status, snapshot)
+    wait = f"ready in about {ready:.0f} s" if ready is not None else "how long they take is not known yet"
+    patience = status.deadline_at_seconds - status.created_at_seconds
+    text = f"{bill.told}{_beside(standing)}: {wait}; given up after {patience:.0f} s"
+    return Change(
+        {ConditionType.ACCEPTED: (True, "Accepted", text)},
+        {**_details(request, bill, standing), INCREMENT: status.id, RETRY_AT: None},
+        "Accepted",
+        text,
+    )
+
+
+def provisioned(
+    request: ProvisioningRequest, status: IncrementStatus, snapshot: FleetSnapshot, standing: int
+) -> Change:
+    """All its nodes are ready. `standing` are nodes beside those of the increment."""
+    bill = _bill(request.uid, status, snapshot)
+    text = f"all nodes are ready: {bill.told}{_beside(standing)}"
+    details = {**_details(request, bill, standing), INCREMENT: status.id, RETRY_AT: None, OVERTAKEN: None}
+    conditions = {
+        ConditionType.ACCEPTED: (True, "Accepted", f"increment {status.id} is done"),
+        ConditionType.PROVISIONED: (True, PROVISIONED, text),
+    }
+    return Change(conditions, details, "Provisioned", text, outcome="provisioned")
+
+
+def has_room(request: ProvisioningRequest, nodes: Collection[str]) -> Change:
+    """Nodes that stand have room for all of it; nothing is ordered."""
+    text = f"all its pods fit on {_counted(len(nodes), 'node')} that stand"
+    conditions = {
+        ConditionType.ACCEPTED: (True, "Accepted", "nothing has to be ordered"),
+        ConditionType.PROVISIONED: (True, FOUND, text),
+    }
+    details = {**_details(request, _Bill(), len(nodes)), RETRY_AT: None, OVERTAKEN: None}
+    return Change(conditions, details, "Provisioned", text, outcome="provisioned")
+
+
+def available(message: str) -> Change:
+    """Checked: there is room."""
+    conditions = {
+        ConditionType.ACCEPTED: (True, "Accepted", "its capacity is checked"),
+        ConditionType.CAPACITY_AVAILABLE: (True, FOUND, message),
+        ConditionType.PROVISIONED: (True, FOUND, message),
+    }
+    return Change(conditions, {RETRY_AT: None}, "Provisioned", message, outcome="provisioned")
+
+
+def not_now(
+    request: ProvisioningRequest,
+    behaviour: Behaviour,
+    why: str,
+    now: float,
+    valid_until: float,
+    *,
+    increment: str = "",
+    overtaken: int | None = None,
+) -> Change:
+    """One more try has failed; it is tried again after a while. `increment` is the one that was rolled back, or else
+    there was no room, and `overtaken` says how often others were served instead."""
+    attempts = attempts_of(request) + 1
+    pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts - 1, 10))
+    retry_at = math.ceil(min(now + pause, max(now, valid_until)))
+    text = f"{why}; attempt {attempts}, tried again at {timestamp(retry_at)}"
+    conditions = {ConditionType.PROVISIONED: (False, NOT_FOUND, text)}
+    if behaviour is Behaviour.CHECK:
+        conditions[ConditionType.CAPACITY_AVAILABLE] = (False, NOT_FOUND, why)
+    elif ConditionType.ACCEPTED in request.conditions or increment:
+        conditions[ConditionType.ACCEPTED] = (False, NOT_FOUND, "nothing is ordered for it now")
+    details = {
+        ATTEMPTS: str(attempts),
+        RETRY_AT: timestamp(retry_at),
+        OVERTAKEN: None if overtaken is None else str(overtaken),
+        **({INCREMENT: increment} if increment else {}),
+    }
+    outcome = "rolled-back" if increment else "no-room"
+    return Change(conditions, details, NOT_FOUND, text, warning=True, outcome=outcome)
+
+
+def overtaken(times: int) -> Change:
+    """Others were served while it waited for its next try."""
+    return Change(details={OVERTAKEN: str(times)})
+
+
+def over_share(why: str) -> Change:
+    """Its namespace has all that one may have. No try of it is counted."""
+    conditions = {ConditionType.PROVISIONED: (False, OVER_SHARE, why)}
+    return Change(conditions, {}, OVER_SHARE, why, warning=True)
+
+
+def failed(reason: str, message: str, *, unavailable: bool = False, increment: str = "") -> Change:
+    """For good. `unavailable` is for a check that found too little."""
+    conditions = {ConditionType.FAILED: (True, reason, message)}
+    if unavailable:
+        conditions[ConditionType.CAPACITY_AVAILABLE] = (False, NOT_FOUND, message)
+    details: dict[str, str | None] = {RETRY_AT: None, **({INCREMENT: increment} if increment else {})}
+    return Change(conditions, details, "Failed", f"{reason}: {message}", warning=True, outcome="failed")
+
+
+def booking_expired(message: str) -> Change:
+    conditions = {ConditionType.BOOKING_EXPIRED: (True, BOOKING_ENDED, message)}
+    return Change(conditions, {}, "BookingExpired", message, warning=True, outcome="booking-expired")
+
+
+def capacity_revoked(message: str) -> Change:
+    conditions = {ConditionType.CAPACITY_REVOKED: (True, LOST, message)}
+    return Change(conditions, {}, "CapacityRevoked", message, warning=True, outcome="capacity-revoked")
+
+
+def consumption(consumed: Mapping[int, int]) -> Change:
+    """How many pods of each pod set have come, at most at any time."""
+    return Change(
+        details={CONSUMED: ",".join(f"{index}={count}" for index, count in sorted(consumed.items()) if count)}
+    )
+
+
+def both(one: Change | None, other: Change) -> Change:
+    """Details of the one, and all of the other."""
+    return other if one is None else replace(other, details={**one.details, **other.details})
+
+
+def consumed_of(request: ProvisioningRequest) -> dict[int, int]:
+    """By pod set."""
+    found: dict[int, int] = {}
+    for entry in request.details.get(CONSUMED, "").split(","):
+        index, _, count = entry.partition("=")
+        number, pods = whole_number(index, MOST_POD_SETS), whole_number(count, MOST_PODS)
+        if number is not None and pods is not None:
+            found[number] = pods
+    return found
+
+
+def attempts_of(request: ProvisioningRequest) -> int:
+    return _number(request, ATTEMPTS)
+
+
+def overtaken_of(request: ProvisioningRequest) -> int:
+    return _number(request, OVERTAKEN)
+
+
+def nodes_told(request: ProvisioningRequest) -> int:
+    return _number(request, NODES)
+
+
+def nodes_of(uid: str, status: IncrementStatus) -> int:
+    """New nodes of the increment that hold pods of the request."""
+    key = request_key(uid)
+    return sum(key in each.pods for each in status.increment.placements)
+
+
+def retry_at(request: ProvisioningRequest) -> float:
+    """Since the epoch; 0 where nothing is waited for."""
+    return float(epoch_seconds(request.details.get(RETRY_AT)))
+
+
+def _number(request: ProvisioningRequest, name: str) -> int:
+    return whole_number(request.details.get(name), _LARGEST_NUMBER) or 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Bill:
+    """A request's part of an increment."""
+
+    groups: Mapping[str, int] = field(default_factory=dict)
+    """Nodes with pods of the request."""
+    cost_usd_per_hour: float = 0.0
+    """Nodes that it shares with other requests count in part."""
+    gap: float = 0.0
+
+    @property
+    def told(self) -> str:
+        return ", ".join(f"{count} x {name}" for name, count in sorted(self.groups.items()))
+
+
+def _bill(uid: str, status: IncrementStatus, snapshot: FleetSnapshot) -> _Bill:
+    key = request_key(uid)
+    groups: Counter[str] = Counter()
+    cost = 0.0
+    for each in status.increment.placements:
+        if key in each.pods:
+            groups[each.node_group] += 1
+            state = snapshot.groups.get(each.node_group)
+            sharing = sum(request_of(pod) is not None for pod in each.pods)
+            cost += state.group.price_usd_per_hour / sharing if state is not None else 0.0
+    return _Bill(dict(groups), cost, status.increment.gap or 0.0)
+
+
+def _details(request: ProvisioningRequest, bill: _Bill, standing: int) -> dict[str, str | None]:
+    return {
+        "costPerHour": _amount(bill.cost_usd_per_hour),
+        "lowerBoundPerHour": _amount(bill.cost_usd_per_hour * (1 - bill.gap)),
+        "gap": _amount(bill.gap),
+        "nodeGroups": ",".join(f"{name}={count}" for name, count in sorted(bill.groups.items())),
+        "nodeSelector": f"{booking_label(request.uid)}=true",
+        NODES: str(sum(bill.groups.values()) + standing),
+    }
+
+
+def _ready_seconds(status: IncrementStatus, snapshot: FleetSnapshot) -> float | None:
+    """How long the latest increments took: those of its groups, or else any."""
+    took = [
+        (frozenset(each.increment.deltas), each.finished_at_seconds - each.created_at_seconds)
+        for each in snapshot.increments
+        if each.finished_at_seconds is not None and each.phase is Phase.DONE
+    ]
+    alike = [seconds for groups, seconds in took if not groups.isdisjoint(status.increment.deltas)]
+    known = alike or [seconds for _, seconds in took]
+    return max(known[-_LATEST:]) if known else None
+
+
+def _beside(standing: int) -> str:
+    return f", beside {_counted(standing, 'node')} that stood" if standing else ""
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _amount(value: float) -> str:
+    return f"{value:.6f}".rstrip("0").rstrip(".")

@@ -1,0 +1,130 @@
+"""What is told to pods that consume a request, and to the request, when something is amiss between them. Pure: Events
+are written elsewhere, and the same one is told once in a while only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from cagrpc.api.provisioning.objects import API_VERSION, KIND
+from cagrpc.cluster.reservations import Kept, keeping
+from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage
+from cagrpc.controllers.events import Note, ObjectRef, pod_object
+from cagrpc.controllers.provisioning.bookings import hold
+from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
+from cagrpc.controllers.provisioning.observation import Look, Ours
+from cagrpc.controllers.provisioning.progress import Phase, Pods
+
+MISSING = "ProvisioningRequestMissing"
+OTHER_CLASS = "ProvisioningClassDiffers"
+HALF = "ConsumesByHalf"
+GONE = "CapacityGone"
+TOO_MANY = "MoreConsumersThanAskedFor"
+
+MOST_TOLD = 100
+"""Pods of one request that are told the same."""
+SETTLE_SECONDS = 20.0
+"""A pod that is younger may still be bound, or its request may still come."""
+
+
+def request_object(request: ProvisioningRequest) -> ObjectRef:
+    return ObjectRef(API_VERSION, KIND, request.namespace, request.name, request.uid)
+
+
+def notes(look: Look, kept: Kept, is_ours: Callable[[str], bool]) -> Iterator[Note]:
+    """`kept` is the room of bookings, `is_ours` says of a class whether we serve it."""
+    for pod, missing in look.state.half_consumers:
+        yield Note(pod_object(pod), HALF, missing, warning=True)
+    by_key = {request.key: request for request in look.requests.values()}
+    room = _Room(look.state, kept)
+    for key, consumers in look.consumers.items():
+        pending = [each for each in consumers if _waits(each, look.at_seconds)]
+        request = by_key.get(key)
+        if request is None:
+            yield from _missing(key, [each for each in pending if is_ours(each.class_name)])
+            continue
+        ours = look.ours.get(request.uid)
+        if ours is not None:
+            yield from _of_another_class(request, pending)
+            yield from _too_many(ours, consumers)
+            yield from _gone(ours, pending, room)
+
+
+def _waits(each: Consumer, now: float) -> bool:
+    return each.stage is ConsumerStage.PENDING and now >= each.pod.created_at_seconds + SETTLE_SECONDS
+
+
+def _each(pods: Iterable[Consumer], reason: str, text: str) -> Iterator[Note]:
+    for number, each in enumerate(pods):
+        if number < MOST_TOLD:
+            yield Note(pod_object(each.pod), reason, text, warning=True)
+
+
+def _missing(key: str, pending: Sequence[Consumer]) -> Iterator[Note]:
+    text = f"there is no ProvisioningRequest {key}, so no nodes are added for this pod; create it"
+    return _each(pending, MISSING, text)
+
+
+def _of_another_class(request: ProvisioningRequest, pending: Iterable[Consumer]) -> Iterator[Note]:
+    for each in pending:
+        if each.class_name != request.class_name:
+            text = (
+                f"ProvisioningRequest {request.key} is of class {request.class_name}, and the pod's annotation names"
+                f" {each.class_name}"
+            )
+            yield from _each([each], OTHER_CLASS, text)
+
+
+def _too_many(ours: Ours, consumers: Sequence[Consumer]) -> Iterator[Note]:
+    if not isinstance(ours.pods, Pods) or len(consumers) <= ours.pods.count:
+        return
+    asked = ours.pods.count
+    more = len(consumers) - asked
+    text = f"{len(consumers)} pods consume it, and it asks for {asked}: nothing is kept or added for {more} of them"
+    yield Note(request_object(ours.request), TOO_MANY, text, warning=True)
+    rest = consumers[asked:]
+    about = f"ProvisioningRequest {ours.request.key} asks for {asked} pods, and {asked} older ones consume it"
+    yield from _each([each for each in rest if each.stage is ConsumerStage.PENDING], TOO_MANY, about)
+
+
+def _gone(ours: Ours, pending: Sequence[Consumer], room: _Room) -> Iterator[Note]:
+    """Its capacity was there once, is kept no longer, or never was, and is not there for all that wait."""
+    kept = ours.phase is Phase.PROVISIONED and ours.service.books
+    if not pending or kept or ours.phase in (Phase.WAITING, Phase.COMING):
+        return
+    short = room.short(ours.request, pending)
+    if not short:
+        return
+    why = {
+        Phase.PROVISIONED: "its class checks capacity and keeps none",
+        Phase.EXPIRED: "its booking has expired",
+        Phase.REVOKED: "its capacity was lost",
+        Phase.FAILED: "it has failed",
+    }.get(ours.phase, "all it asked for has been consumed")
+    text = f"{short} of {len(pending)} pods that wait find no room, and no nodes are added for them: {why}"
+    yield Note(request_object(ours.request), GONE, text, warning=True)
+    about = f"no room for it, and none is made: of ProvisioningRequest {ours.request.key}, {why}"
+    yield from _each(pending, GONE, about)
+
+
+class _Room:
+    """Room beside that of bookings; the nodes are put together at the first question."""
+
+    def __init__(self, state: ClusterState, kept: Kept) -> None:
+        self._state, self._kept = state, kept
+        self._free: ClusterState | None = None
+
+    def short(self, request: ProvisioningRequest, pending: Sequence[Consumer]) -> int:
+        """How many of the pods find none."""
+        if self._free is None:
+            nodes = tuple(
+                replace(each, node=keeping(each.node, self._kept.get(each.node.name, ())))
+                for each in self._state.nodes
+                if each.ready and not each.held
+            )
+            self._free = replace(self._state, nodes=nodes)
+        pods = tuple(Counter(each.spec for each in pending).items())
+        booking = Booking(request.uid, request.key, pods, anywhere=True)
+        return hold([booking], self._free).short.get(request.uid, 0)

@@ -1,0 +1,435 @@
+"""The loop of ProvisioningRequests: looks at them, the cluster and the fleet, and does for each what comes next. What
+that is, `progress` says; what is written, `statuses`; who gets what room, `deciding`. Here are the order of things and
+what goes wrong with them.
+
+A step: what nobody asks for any more is let go; every request of ours is advanced, and what is new is written; those
+that are due are decided together, and what was decided is written. The journal comes first, then the object: a process
+that is killed between the two finds in the journal what it has to tell.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cagrpc import errors
+from cagrpc.cluster.reservations import Kept
+from cagrpc.cluster.shortages import Shortages
+from cagrpc.cluster.state import ClusterState, ConsumerStage, PendingPod
+from cagrpc.controllers.events import Note
+from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.provisioning import assume_cache, conditions, consumers
+from cagrpc.controllers.provisioning.bookings import Held, consumed, consumer_nodes, hold, overfull
+from cagrpc.controllers.provisioning.classes import is_ours
+from cagrpc.controllers.provisioning.crowded import Crowded
+from cagrpc.controllers.provisioning.deciding import Deciding
+from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
+from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_one
+from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
+from cagrpc.controllers.provisioning.observation import Look, Looking, asked_by, increment_of, lacks_nodes, take_look
+from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Phase, Pods, advance
+from cagrpc.controllers.provisioning.records import record
+from cagrpc.controllers.provisioning.sources import Cluster, Increments, Requests, Writes
+from cagrpc.controllers.provisioning.writing import Outcome, Writing
+from cagrpc.controllers.settings import Behaviour, PlannerSettings, RequestSettings
+from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.model import Phase as IncrementPhase
+from cagrpc.runtime.back_off import BackOff
+from solver.model import Budget
+
+log = logging.getLogger(__name__)
+
+STEP_SECONDS = 0.25
+"""How often to step."""
+REVOKE_SECONDS = 30.0
+"""Room that is gone for so long is gone for good; until then its node may be back."""
+LOOK_SECONDS = 1.0
+"""How often to look where nothing but time and pods can have changed,"""
+IDLE_SECONDS = 10.0
+"""and where no request of ours is open. So often pods that consume requests are told what is amiss, too."""
+LOOK_SHARE = 0.02
+"""Of a core, at most: where there are so many requests that looking takes long, it is done less often, but"""
+SELDOM_SECONDS = 5.0
+MOST_WRITTEN = 200
+"""Requests that are written at once; others wait for the next step, and whoever is due is decided between."""
+DECIDING_SECONDS = 2.0
+"""For those that are decided together;"""
+HURRIED_SHARE = 0.25
+"""so much of it while more are due than are decided together: others wait for their turn."""
+_MOST_TOLD = 20
+"""Namespaces."""
+_FIRST_PAUSE_SECONDS = 0.5
+_OPEN = frozenset({Phase.WAITING, Phase.COMING})
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the last look came to."""
+
+    look: Look
+    nexts: Mapping[str, Next]
+    bookings: tuple[Booking, ...]
+    held: Held
+
+    def over_share(self) -> Counter[str]:
+        """By namespace, requests that wait for others of it."""
+        waiting = (self.look.ours[uid] for uid, each in self.nexts.items() if each.over_share)
+        return Counter(each.request.namespace for each in waiting)
+
+
+class RequestsLoop:
+    """`step` is for one thread, about every 0.25 s; all else is for any."""
+
+    def __init__(
+        self,
+        store: Requests,
+        cluster: Cluster,
+        fleet: Increments,
+        client: Writes,
+        settings: RequestSettings,
+        *,
+        turn: threading.Lock,
+        say: Callable[[Note], None] = lambda _: None,
+        observe: Callable[[Outcome], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+        cpu: Callable[[], float] = time.thread_time,
+        budget: Budget | None = None,
+        planner: PlannerSettings | None = None,
+        wanted: Callable[[FleetSnapshot, ClusterState], Wanted] = lambda _, __: Wanted(),
+        workers: int = 8,
+    ) -> None:
+        """`turn` is held by whoever plans, the planner loop among them. `say` takes what is to be told on requests and
+        pods (`Events.say`), `observe` what became of a request. `clock` gives seconds since the epoch, as the fleet's
+        does; `cpu` gives the CPU seconds of the thread. `budget` is of one planning; of the `planner`'s settings it has
+        those of shortages. `wanted` has the places of pods that are planned already. With so many `workers` threads is
+        written."""
+        planner = planner or PlannerSettings()
+        self._store = store
+        self._cluster = cluster
+        self._fleet = fleet
+        self._settings = settings
+        self._turn = turn
+        self._say = say
+        self._clock = clock
+        self._cpu = cpu
+        self._memory = assume_cache.Requests()
+        self._labels = assume_cache.Labels(client, clock, workers)
+        self._looking = Looking(store, settings)
+        self._writing = Writing(client, self._memory, say=say, observe=observe, clock=clock, workers=workers)
+        self._stopping = threading.Event()
+        self._turns = Turns(settings.per_namespace, clock)
+        self._deciding = Deciding(
+            fleet,
+            self._labels,
+            Shortages(planner.shortage_seconds, clock),
+            budget or Budget(DECIDING_SECONDS),
+            self._turns,
+            wanted=wanted,
+            still_there=self._still_there,
+            stopping=self._stopping.is_set,
+        )
+        self._decided: dict[str, Decision] = {}
+        """Not written yet."""
+        self._short_since: dict[str, float] = {}
+        self._crowded = Crowded()
+        self._seen: _Seen | None = None
+        self._world: object = None
+        self._looked_at = self._told_at = float("-inf")
+        self._look_seconds = LOOK_SECONDS
+        self._waits_for = "starting"
+        self._back_off = BackOff(self._clock, _FIRST_PAUSE_SECONDS)
+
+    # ---- for any thread
+
+    def stop(self) -> None:
+        """Nothing more is begun."""
+        self._stopping.set()
+
+    @property
+    def waits_for(self) -> str:
+        """Why nothing is done for requests; empty where all is well."""
+        return self._waits_for
+
+    def held(self, state: ClusterState) -> Kept:
+        """Room that is kept for requests, by node name: for whoever plans. Raises Unavailable before all requests have
+        been looked at once, unless they cannot be."""
+        seen = self._seen
+        if seen is None:
+            if self._store.problem is None:
+                raise errors.Unavailable("what is booked for ProvisioningRequests is not known yet")
+            return {}
+        return hold(seen.bookings, self._labels.seen(state)).on if seen.bookings else {}
+
+    @property
+    def looked(self) -> bool:
+        """Whether all requests have been looked at once, unless they cannot be: what nobody asks for any more was
+        withdrawn then."""
+        return self._seen is not None or self._store.problem is not None
+
+    def booked_nodes(self) -> Mapping[str, str]:
+        """Names of the nodes on which room is kept, and for whom (namespace/name), for scale-down."""
+        seen = self._seen
+        if seen is None:
+            return {}
+        keys = {booking.uid: booking.key for booking in seen.bookings}
+        on_nodes = {name: keys[uids[0]] for name, uids in seen.held.uids.items()}
+        own = {name: keys[uid] for uid in keys for name in seen.look.booked.get(uid, ())}
+        return {**own, **on_nodes}
+
+    def consumer_nodes(self, nominated: Callable[[Iterable[str]], Mapping[str, PendingPod]]) -> Mapping[str, str]:
+        """Which pod that consumes a request is to be nominated to which node of its booking, both by UID. `nominated`
+        gives pods as they are."""
+        seen = self._seen
+        if seen is None or not seen.held.places:
+            return {}
+        look = seen.look
+        consumers = {
+            uid: look.consumers[ours.request.key]
+            for uid, ours in look.ours.items()
+            if uid in seen.held.places and ours.request.key in look.consumers
+        }
+        uids = [each.pod.uid for pods in consumers.values() for each in pods if each.stage is ConsumerStage.PENDING]
+        pending = nominated(uids) if uids else {}
+        found = consumer_nodes(seen.held, consumers, {uid: pod.nominated_node for uid, pod in pending.items()})
+        return {uid: node for uid, node in found.items() if uid in pending}
+
+    def bookings(self) -> int:
+        """Requests for which room is kept."""
+        return len(self._seen.bookings) if self._seen is not None else 0
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Requests by class and outcome, since the start."""
+        return self._writing.counts()
+
+    def about(self) -> Mapping[str, Any]:
+        """For `/status`."""
+        seen = self._seen
+        phases = Counter(each.phase.value for each in seen.nexts.values()) if seen is not None else {}
+        return {
+            "waits_for": self._waits_for,
+            "bookings": self.bookings(),
+            "over_share": dict(seen.over_share().most_common(_MOST_TOLD)) if seen is not None else {},
+            "nodes_with_most_labels": len(self._crowded.full),
+            **phases,
+        }
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every request of ours, oldest first, for `/provisioningrequests` and `cagrpc explain provisioningrequest`."""
+        seen = self._seen
+        if seen is None:
+            return []
+        return [
+            record(seen.look, replace(each, phase=seen.nexts[uid].phase))
+            for uid, each in seen.look.ours.items()
+            if uid in seen.nexts
+        ]
+
+    # ---- for one thread
+
+    def step(self) -> bool:
+        """Does what there is to do; False where that failed. Raises nothing: what goes wrong is told, and tried again
+        after a while, at most half a minute."""
+        if self._stopping.is_set() or not self._back_off.over:
+            return True
+        try:
+            self._step()
+        except errors.CagrpcError as error:
+            return self._fail(str(error))
+        except Exception as error:
+            log.exception("a step for ProvisioningRequests failed unexpectedly")
+            return self._fail(f"a step failed unexpectedly: {error!r:.200}")
+        return True
+
+    def _fail(self, problem: str) -> bool:
+        if problem != self._waits_for:  # once, not at every try
+            log.warning("ProvisioningRequests wait: %s", problem)
+        self._waits_for = problem
+        self._back_off.failed()
+        self._world = None
+        return False
+
+    def _step(self) -> None:
+        hindrance = self._store.problem or self._cluster.problem or self._fleet.problem
+        if hindrance is None and not self._store.synced:
+            hindrance = "the list of ProvisioningRequests is still to come"
+        if hindrance is not None:
+            self._waits_for = hindrance
+            return
+        requests = self._memory.latest(self._store.requests())
+        if not self._is_due(requests):
+            return
+        began = self._cpu()
+        look = self._look(requests)
+        self._let_go(look)
+        seen = self._advance(look)
+        self._look_seconds = min(SELDOM_SECONDS, max(LOOK_SECONDS, (self._cpu() - began) / LOOK_SHARE))
+        open_ones = self._write(seen)
+        self._tell(seen)
+        if any(seen.nexts[uid].wants for uid in open_ones):
+            self._decide(seen)
+            self._world = None
+        self._waits_for = ""
+        self._back_off.worked()
+
+    def _is_due(self, requests: Sequence[ProvisioningRequest]) -> bool:
+        now = self._clock()
+        world = self._fleet.snapshot.version, tuple((each.uid, each.resource_version) for each in requests)
+        nexts = self._seen.nexts.values() if self._seen is not None else ()
+        wait = self._look_seconds if any(each.holds or each.phase in _OPEN for each in nexts) else IDLE_SECONDS
+        if world == self._world and now < self._looked_at + wait:
+            return False
+        self._world, self._looked_at = world, now
+        return True
+
+    def _look(self, requests: Iterable[ProvisioningRequest]) -> Look:
+        snapshot = self._fleet.snapshot  # first: what it has asked for then is in the cluster's state, or is still held
+        state = self._labels.seen(self._cluster.state())
+        return take_look(self._clock(), requests, self._looking.ours, snapshot, state)
+
+    def _still_there(self, uid: str) -> bool:
+        return any(each.uid == uid and not each.deleting for each in self._store.requests())
+
+    def _let_go(self, look: Look) -> None:
+        """Increments in flight that nobody asks for any more are withdrawn, and labels of requests that are gone are
+        taken off. What was in force of a request that is gone is forgotten."""
+        failed = {uid for uid, each in look.ours.items() if each.phase is Phase.FAILED}
+        for status in look.snapshot.increments:
+            if status.phase.in_flight and status.phase is not IncrementPhase.ROLLING_BACK:
+                uids = asked_by(status)
+                if uids and not (uids & look.requests.keys()) - failed:
+                    log.info("increment %s is withdrawn: nobody asks for it any more", status.id)
+                    self._fleet.withdraw(status.id, f"{status.increment.reason}: deleted, or failed")
+        gone = {uid: names for uid, names in look.booked.items() if uid not in look.requests}
+        self._labels.drop(assume_cache.by_node(gone))
+        before = self._seen.look.ours if self._seen is not None else {}
+        for uid in before.keys() - look.requests.keys():
+            if before[uid].phase in (Phase.WAITING, Phase.COMING):
+                self._writing.note(before[uid], "cancelled")
+        self._decided = {uid: each for uid, each in self._decided.items() if uid in look.ours}
+
+    # ---- what comes next
+
+    def _advance(self, look: Look) -> _Seen:
+        """For all of them. What they hold is seen by others from now on."""
+        facts = {uid: self._facts(look, uid) for uid in look.ours}
+        nexts = {uid: self._next(look, each) for uid, each in facts.items()}
+        bookings = _bookings(look, nexts)
+        shares = Shares(bookings, self._settings.per_namespace)
+        for uid in [uid for uid, each in nexts.items() if each.wants or each.joins]:
+            if why := shares.why_not(look.ours[uid]):
+                nexts[uid] = self._next(look, replace(facts[uid], over_share=why))
+        held = hold(bookings, look.state) if bookings else Held({}, {}, {})
+        for uid, why in self._lost(look, nexts, bookings, held).items():
+            nexts[uid] = self._next(look, replace(facts[uid], lost=why))
+        seen = self._seen = _Seen(look, nexts, bookings, held)
+        return seen
+
+    def _next(self, look: Look, facts: Facts) -> Next:
+        return advance(facts, Moment(look.snapshot, self._settings, look.at_seconds))
+
+    def _facts(self, look: Look, uid: str) -> Facts:
+        each = look.ours[uid]
+        came = conditions.consumed_of(each.request)
+        pods = look.consumers.get(each.request.key, ())
+        if pods and isinstance(each.pods, Pods) and each.phase in (Phase.COMING, Phase.PROVISIONED):
+            came = consumed(each.pods.sets, pods, came)
+        return Facts(
+            each.request,
+            each.service,
+            each.terms,
+            each.pods,
+            increment_of(look, uid, self._fleet),
+            len(look.booked.get(uid, ())),
+            came,
+            decision=self._decided.get(uid),
+        )
+
+    def _lost(self, look: Look, nexts: Mapping[str, Next], bookings: Sequence[Booking], held: Held) -> dict[str, str]:
+        """What is told of requests whose room is gone for good: with a node of theirs, or taken by others."""
+        short = {
+            uid: count
+            for uid, count in held.short.items()
+            if look.ours[uid].phase is Phase.PROVISIONED and nexts[uid].holds
+        }
+        if short:
+            taken = overfull(bookings, look.state)
+            short = {uid: count for uid, count in short.items() if uid in taken or lacks_nodes(look, uid)}
+        self._short_since = {uid: self._short_since.get(uid, look.at_seconds) for uid in short}
+        lost = {}
+        for uid, count in short.items():
+            if look.at_seconds >= self._short_since[uid] + REVOKE_SECONDS:
+                missing = sum(count for _, count in nexts[uid].holds)
+                lost[uid] = f"{count} of its {missing} pods that have not come find no room any more"
+        return lost
+
+    def _write(self, seen: _Seen) -> set[str]:
+        """Writes what is new; those for which there was nothing."""
+        nexts, ours = seen.nexts, seen.look.ours
+        dropped = {uid: seen.look.booked.get(uid, ()) for uid, each in nexts.items() if each.drops_labels}
+        self._labels.drop(assume_cache.by_node(dropped))
+        through = [uid for uid in ours if nexts[uid].phase not in _OPEN and not nexts[uid].holds]
+        self._labels.drop(self._crowded.old(seen.look.state.nodes, through))
+        self._writing.delete(ours[uid].request for uid, each in nexts.items() if each.delete)
+        changes = {uid: each.change for uid, each in nexts.items() if each.change is not None}
+        now = one_by_one(changes, lambda uid: ours[uid].request.namespace)[:MOST_WRITTEN]
+        written = self._writing.write((ours[uid], changes[uid]) for uid in now)
+        quiet = nexts.keys() - changes.keys()
+        for uid in written | quiet:
+            self._decided.pop(uid, None)
+        if written != changes.keys():
+            self._world = None  # somebody else was first, or there are too many at once
+        return set(quiet)
+
+    # ---- those that are due
+
+    def _decide(self, seen: _Seen) -> None:
+        with self._turn:
+            requests = self._memory.latest(self._store.requests())
+            look = self._look(requests)
+            shares = Shares(seen.bookings, self._settings.per_namespace)
+            atomic = due(look, seen.nexts, Behaviour.ATOMIC, self._turns, shares)
+            checks = due(look, seen.nexts, Behaviour.CHECK, self._turns, shares)
+            kept = hold(seen.bookings, look.state).on if seen.bookings else {}
+            try:
+                if atomic:
+                    world = self._deciding.world(look.state, kept)
+                    share = HURRIED_SHARE if len(atomic) == MOST_AT_ONCE else 1.0
+                    self._decided.update(self._deciding.atomic(atomic, world, look.booked, share=share))
+                if checks:
+                    if atomic:
+                        look = self._look(requests)
+                        kept = self._advance(look).held.on
+                    world = self._deciding.world(look.state, kept)
+                    self._decided.update(self._deciding.checks(checks, world, look.state))
+            finally:  # what was ordered is known to whoever plans next
+                decided = self._advance(self._look(requests))
+        self._write(decided)
+
+    # ---- pods that consume requests
+
+    def _tell(self, seen: _Seen) -> None:
+        if seen.look.at_seconds < self._told_at + IDLE_SECONDS:
+            return
+        self._told_at = seen.look.at_seconds
+        for note in consumers.notes(seen.look, seen.held.on, self._is_ours):
+            self._say(note)
+
+    def _is_ours(self, class_name: str) -> bool:
+        return is_ours(class_name, self._settings.upstream_classes, self._store.service)
+
+
+def _bookings(look: Look, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
+    """Room that is kept, the oldest request's first. One whose nodes are still coming is among them: others see its
+    labels, and plan, before it is looked at again."""
+    found = []
+    for uid, each in nexts.items():
+        ours = look.ours[uid]
+        if each.holds:
+            anywhere = ours.service.behaviour is Behaviour.CHECK
+            found.append(Booking(uid, ours.request.key, each.holds, anywhere))
+    return tuple(found)

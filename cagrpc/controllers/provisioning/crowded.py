@@ -1,0 +1,53 @@
+"""Nodes with many booking labels: what requests leave behind on a node is bounded. Labels stay as long as their
+request, since its pods may select by them; where there are too many, those of requests that are through go, the
+oldest first."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from cagrpc.cluster.state import ClusterNode
+from cagrpc.controllers.provisioning.decision.model import World
+from cagrpc.controllers.provisioning.observation import booking_labels
+from solver.model import Node
+
+log = logging.getLogger(__name__)
+
+MOST_LABELS = 250
+"""Of one node, which has no more pods as a rule. Each is a line of an object that is sent to all who watch nodes."""
+
+
+def is_full(node: Node) -> bool:
+    return len(booking_labels(node)) >= MOST_LABELS
+
+
+def to_be_labelled(world: World) -> World:
+    """Without nodes that are to get no more labels."""
+    nodes = tuple(node for node in world.nodes if not is_full(node))
+    return world if len(nodes) == len(world.nodes) else replace(world, nodes=nodes)
+
+
+class Crowded:
+    def __init__(self) -> None:
+        self.full: frozenset[str] = frozenset()
+        """Names of nodes that get no more labels, since nothing of them may go."""
+
+    def old(self, nodes: Iterable[ClusterNode], through: Collection[str]) -> dict[str, list[str]]:
+        """By node, of whom its labels are to go. `through` are requests for which nothing is kept any more, oldest
+        first."""
+        found: dict[str, list[str]] = {}
+        full: set[str] = set()
+        for each in nodes:
+            if is_full(each.node):
+                there = {*booking_labels(each.node)}
+                old = [uid for uid in through if uid in there][: MOST_LABELS // 2]
+                if old:
+                    found[each.node.name] = old
+                else:
+                    full.add(each.node.name)
+        for name in sorted(full - self.full):
+            log.warning("node %s has the labels of %d bookings or more, and gets no other", name, MOST_LABELS)
+        self.full = frozenset(full)
+        return found

@@ -1,0 +1,215 @@
+"""Requests are decided: the world is put together, `planning` says who gets what, labels are put on nodes that stand,
+and the fleet is asked for new ones. What is decided is returned, and written by the `loop`."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from cagrpc.cluster.reservations import Kept, keeping, requested
+from cagrpc.cluster.shortages import Shortages, offering
+from cagrpc.cluster.state import ClusterState, ConsumerStage
+from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.placement.room import Room, groups_as_planned
+from cagrpc.controllers.planning.increments import told
+from cagrpc.controllers.provisioning import conditions
+from cagrpc.controllers.provisioning.assume_cache import Labels, by_node
+from cagrpc.controllers.provisioning.bookings import hold
+from cagrpc.controllers.provisioning.crowded import to_be_labelled
+from cagrpc.controllers.provisioning.decision.planning import Decisions, Part, World, check, decide
+from cagrpc.controllers.provisioning.decision.selection import Purse
+from cagrpc.controllers.provisioning.fairness import Turns
+from cagrpc.controllers.provisioning.model import Booking, Candidate, namespace_of
+from cagrpc.controllers.provisioning.observation import Ours
+from cagrpc.controllers.provisioning.progress import Decision, Granted, Pods, Refused
+from cagrpc.controllers.provisioning.sources import Increments
+from cagrpc.errors import CagrpcError
+from cagrpc.fleet.model import FleetSnapshot, Increment, Origin, Placement, request_key, request_of
+from solver.model import Budget, RunningPods
+from solver.model.budget import Meter
+
+log = logging.getLogger(__name__)
+
+
+class Deciding:
+    """Not for several threads; all of it in whoever's turn it is to plan."""
+
+    def __init__(
+        self,
+        fleet: Increments,
+        labels: Labels,
+        shortages: Shortages,
+        budget: Budget,
+        turns: Turns,
+        *,
+        wanted: Callable[[FleetSnapshot, ClusterState], Wanted],
+        still_there: Callable[[str], bool],
+        stopping: Callable[[], bool],
+    ) -> None:
+        """`wanted` has the places of pods that are planned already. `still_there` is asked of a request just before
+        something is ordered for it."""
+        self._fleet = fleet
+        self._labels = labels
+        self._shortages = shortages
+        self._budget = budget
+        self._turns = turns
+        self._wanted = wanted
+        self._still_there = still_there
+        self._stopping = stopping
+
+    def world(self, state: ClusterState, kept: Kept) -> World:
+        """`kept` is the room of bookings."""
+        snapshot = self._fleet.snapshot
+        self._shortages.learn(snapshot)
+        short = {each.offering for each in self._shortages.active()}
+        groups = groups_as_planned(snapshot)
+        room = Room(state, snapshot, groups, self._wanted(snapshot, state), kept)
+        usable = {
+            each.node.name for each in state.nodes if not each.held and each.provider_id not in snapshot.held_instances
+        }
+        return World(
+            tuple(node for node in room.nodes if node.name in usable and node.name not in room.coming),
+            groups,
+            snapshot.limits,
+            state.daemon_sets,
+            frozenset(group.id for group in groups if offering(group) in short),
+            frozenset(each.node.name for each in state.nodes if each.provider_id not in snapshot.group_of_instance),
+            _returning(state, kept),
+            _coming(snapshot),
+        )
+
+    def atomic(
+        self,
+        candidates: Sequence[Ours],
+        world: World,
+        booked: Mapping[str, Collection[str]],
+        *,
+        share: float = 1.0,
+    ) -> dict[str, Decision]:
+        """Each is served whole or not at all, in this order at one priority. `booked` are nodes with their labels, from
+        a try that came to nothing: those that are not used now lose them. Those for which something was ordered are not
+        among the decisions: the fleet's snapshot has their increments. `share` of the budget is taken. Raises
+        Unavailable where the API server or the journal is out of reach; what was ordered until then is ordered."""
+        by_uid = {each.request.uid: each for each in candidates}
+        asked = [
+            replace(each.candidate, turn=turn, may_keep=self._turns.may_keep(each.request.namespace))
+            for turn, each in enumerate(candidates)
+        ]
+        decided = self._decide(asked, to_be_labelled(world), share)
+        self._turns.kept(map(namespace_of, decided.kept_for))
+        found: dict[str, Decision] = {uid: Refused(why, final=True) for uid, why in decided.hopeless.items()}
+        found.update((uid, Refused(why, overtaken=uid in decided.overtaken)) for uid, why in decided.left.items())
+        served = {uid for uid in decided.served if not self._stopping() and self._still_there(uid)}
+        used = {uid: decided.on_nodes.get(uid, ()) for uid in served}
+        self._labels.drop(by_node({uid: {*booked.get(uid, ())}.difference(names) for uid, names in used.items()}))
+        failed = self._labels.put(by_node(used))
+        for uid, names in used.items():
+            not_labelled = [name for name in names if name in failed]
+            if not_labelled:
+                served.remove(uid)
+                why = failed[not_labelled[0]]
+                if why:  # not where it is just gone
+                    found[uid] = Refused(f"node {not_labelled[0]} cannot be labelled for it: {why}")
+        ordered = {uid for part in decided.parts for uid in part.uids}
+        found.update((uid, Granted(nodes=frozenset(decided.on_nodes.get(uid, ())))) for uid in served - ordered)
+        keys = {uid: by_uid[uid].request.key for uid in served}
+        refused = self._order([part for part in decided.parts if served.issuperset(part.uids)], keys)
+        self._turns.served(by_uid[uid].request.namespace for uid in keys if uid not in refused)
+        return {**found, **refused}
+
+    def _decide(self, candidates: Sequence[Candidate], world: World, share: float) -> Decisions:
+        """One whose pods break planning is in nobody else's way."""
+        try:
+            return decide(candidates, world, self._budget.part(share))
+        except Exception as error:
+            if len(candidates) > 1:
+                log.warning("requests are decided one by one, for together they cannot be: %r", error)
+                return self._decide(candidates[:1], world, share)
+            log.exception("request %s cannot be decided", candidates[0].key)
+            return Decisions(left={candidates[0].uid: f"it cannot be decided: {error!r:.300}"})
+
+    def _order(self, parts: Sequence[Part], keys: Mapping[str, str]) -> dict[str, Decision]:
+        """Those that the fleet refuses. `keys` by UID."""
+        plan = secrets.token_hex(4)
+        asked = [_increment(part, plan, [keys[uid] for uid in part.uids]) for part in parts]
+        refused: dict[str, Decision] = {}
+        for part, answer in zip(parts, self._fleet.apply_all(asked) if asked else (), strict=True):
+            if isinstance(answer, CagrpcError):  # sizes or limits, where somebody else was first
+                log.warning("not taken: %s: %s", told(part.deltas), answer)
+                refused.update((uid, Refused(str(answer))) for uid in part.uids)
+        return refused
+
+    def checks(self, candidates: Sequence[Ours], world: World, state: ClusterState) -> dict[str, Decision]:
+        """One after the other, as many as there is time for: what one books the next does not find, what one is only
+        told of it may."""
+        found: dict[str, Decision] = {}
+        purse = Purse(Meter(self._budget))
+        nodes = {node.name: node for node in world.nodes}
+        standing = {each.node.name: each for each in state.nodes if each.node.name in nodes}
+        for each in candidates:
+            if found and purse.empty:
+                break
+            world = replace(world, nodes=tuple(nodes.values()))
+            try:
+                checked = check(each.candidate, world, self._budget)
+            except Exception as error:
+                log.exception("request %s cannot be checked", each.request.key)
+                found[each.request.uid] = Refused(
+                    f"it cannot be checked: {error!r:.300}", reason=conditions.NOT_CHECKED
+                )
+                continue
+            if not checked.fits:
+                found[each.request.uid] = Refused(checked.message)
+                continue
+            found[each.request.uid] = Granted(checked.message, frozenset(checked.nodes))
+            if each.service.books:
+                self._turns.served([each.request.namespace])
+                used = replace(
+                    state,
+                    nodes=tuple(
+                        replace(standing[name], node=nodes[name]) for name in checked.nodes if name in standing
+                    ),
+                )
+                for name, pods in hold([booking_of(each)], used).on.items():
+                    nodes[name] = keeping(nodes[name], pods)
+        return found
+
+
+def _increment(part: Part, plan: str, keys: Sequence[str]) -> Increment:
+    return Increment(
+        deltas=part.deltas,
+        origin=Origin.CAGRPC,
+        pods=frozenset(map(request_key, part.uids)),
+        reason=f"ProvisioningRequest {', '.join(keys[:5])}{' and others' if len(keys) > 5 else ''}",
+        plan=plan,
+        placements=tuple(Placement(group, tuple(map(request_key, uids))) for group, uids in part.placements),
+        cost_usd_per_hour=part.cost_usd_per_hour,
+        gap=part.gap,
+    )
+
+
+def booking_of(each: Ours) -> Booking:
+    """Of all its pods, wherever there is room."""
+    assert isinstance(each.pods, Pods)
+    return Booking(each.request.uid, each.request.key, each.pods.sets, anywhere=True)
+
+
+def _returning(state: ClusterState, kept: Kept) -> dict[str, dict[str, int]]:
+    """What requests have on nodes that will be free again."""
+    pods: dict[str, list[RunningPods]] = {name: list(running) for name, running in kept.items()}
+    on_nodes = Counter((each.node, each.spec) for each in state.consumers if each.stage is ConsumerStage.BOUND)
+    for (name, spec), count in on_nodes.items():
+        pods.setdefault(name, []).append(RunningPods(spec, count))
+    return {name: requested((each.spec, each.count) for each in running) for name, running in pods.items()}
+
+
+def _coming(snapshot: FleetSnapshot) -> Counter[str]:
+    """New nodes on their way for requests, by group."""
+    found: Counter[str] = Counter()
+    for status in snapshot.increments:
+        if status.phase.in_flight and any(map(request_of, status.increment.pods)):
+            found.update(status.increment.deltas)
+    return found

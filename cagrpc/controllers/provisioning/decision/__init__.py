@@ -1,0 +1,1 @@
+"""Which ProvisioningRequests are served, by which nodes. Pure."""

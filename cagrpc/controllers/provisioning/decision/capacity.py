@@ -1,0 +1,113 @@
+"""The world as it is, as it may be one day, and less what is kept: from a World to the planner's problem. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from cagrpc.cluster.drop_invalid import sound
+from cagrpc.cluster.reservations import requested
+from cagrpc.controllers.provisioning.decision.model import World
+from cagrpc.controllers.provisioning.model import Candidate
+from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
+from solver.model.eligibility import why_not_eligible
+
+
+def problem_of(world: World, pod_sets: Iterable[PodSet]) -> Problem:
+    """Where the pods may go now: groups that are short are left out."""
+    return Problem(
+        tuple(pod_sets),
+        tuple(group for group in world.groups if group.id not in world.short),
+        world.nodes,
+        world.limits,
+        world.daemon_sets,
+    )
+
+
+def pods_of(candidates: Iterable[Candidate], *, priority: int = 0, gang: str | None = None) -> list[PodSet]:
+    """Their pods as planning takes them: what tells requests apart is their order, not their pods."""
+    return [
+        PodSet(pods.name, pods.spec, pods.count, priority, gang=gang)
+        for candidate in candidates
+        for pods in candidate.pod_sets
+    ]
+
+
+def without_faults(world: World) -> World:
+    """Without Nodes and DaemonSets that cannot be meant."""
+    left = sound(Problem((), nodes=world.nodes, daemon_sets=world.daemon_sets))
+    return replace(world, nodes=left.nodes, daemon_sets=left.daemon_sets)
+
+
+def emptied(world: World) -> World:
+    """With all that groups could ever have, and nothing in it. What belongs to no group is there, and empty."""
+    foreign = [node for node in world.nodes if node.name in world.foreign]
+    return replace(
+        world,
+        nodes=tuple(replace(node, free=node.allocatable or node.free, running=()) for node in foreign),
+        groups=tuple(replace(group, target_size=0) for group in world.groups),
+        limits=tuple(replace(limit, used={}) for limit in world.limits),
+        short=frozenset(),
+    )
+
+
+def in_the_end(world: World) -> World:
+    """Once other requests are through."""
+    if world.returning is None:
+        return emptied(world)
+    nodes = tuple(replace(node, free=_sum(node.free, world.returning.get(node.name, {}))) for node in world.nodes)
+    groups = without(world, {}, {group_id: -count for group_id, count in world.coming.items()})
+    return replace(groups, nodes=nodes, short=frozenset())
+
+
+def may_run_on(spec: PodSpec, node: Node) -> bool:
+    """By its labels and taints."""
+    return why_not_eligible(spec, node.labels, node.taints, node.name) is None
+
+
+def without(world: World, on_nodes: Mapping[str, Resources], deltas: Mapping[str, int]) -> World:
+    """Beside what is kept on nodes that stand, and so many new nodes; below 0 for nodes that are not there."""
+    groups = {group.id: group for group in world.groups}
+    return replace(
+        world,
+        nodes=tuple(_less(node, on_nodes.get(node.name, {})) for node in world.nodes),
+        groups=tuple(_smaller(group, deltas.get(group.id, 0)) for group in world.groups),
+        limits=tuple(_more_used(limit, groups, deltas) for limit in world.limits),
+    )
+
+
+def _less(node: Node, kept: Resources) -> Node:
+    if not kept:
+        return node
+    return replace(node, free={name: max(0, amount - kept.get(name, 0)) for name, amount in node.free.items()})
+
+
+def _smaller(group: NodeGroup, delta: int) -> NodeGroup:
+    return replace(group, max_size=max(group.min_size, group.max_size - delta)) if delta else group
+
+
+def _more_used(limit: Limit, groups: Mapping[str, NodeGroup], deltas: Mapping[str, int]) -> Limit:
+    used: Resources = limit.used
+    for group_id, delta in deltas.items():
+        if group_id in groups and (limit.node_groups is None or group_id in limit.node_groups):
+            more = {name: amount * delta for name, amount in groups[group_id].counted_capacity.items()}
+            used = _sum(used, more)
+    return replace(limit, used={name: max(0, amount) for name, amount in used.items()})
+
+
+def _sum(one: Resources, other: Resources) -> Resources:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *other)}
+
+
+def held_alone(plan: Plan, who: frozenset[int]) -> tuple[dict[str, Resources], dict[str, int]]:
+    """What pods of these classes have of a plan: on nodes that stand, and of new nodes those that are theirs alone."""
+    mine = {
+        placed.node: [(plan.pod_classes[index].spec, count) for index, count in placed.pods.items() if index in who]
+        for placed in plan.existing
+    }
+    deltas: Counter[str] = Counter()
+    for nodes in plan.nodes:
+        if nodes.pods and nodes.pods.keys() <= who:
+            deltas[nodes.node_group] += nodes.count
+    return {name: requested(pods) for name, pods in mine.items() if pods}, dict(deltas)

@@ -1,0 +1,115 @@
+"""ProvisioningRequests decided: which are served whole, by which new nodes, and why others are not. Pure; the `loop`
+orders and writes. `world` has the values, `choosing` says who is served, `handing` who gets what, `reasons` why not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cagrpc.cluster.drop_invalid import faults
+from cagrpc.controllers.provisioning.decision.assignment import NewNode, together
+from cagrpc.controllers.provisioning.decision.capacity import emptied, in_the_end, pods_of, without_faults
+from cagrpc.controllers.provisioning.decision.model import Checked, Decisions, Part, World
+from cagrpc.controllers.provisioning.decision.reasons import short_of, why_left, why_never
+from cagrpc.controllers.provisioning.decision.selection import Choice, Purse, alone, choose, handed
+from cagrpc.controllers.provisioning.model import Candidate
+from solver.model import Budget, Certificate, NodeGroup, Problem
+from solver.model.budget import Meter
+from solver.reduction.objective import dollars
+
+__all__ = ["MOST_AT_ONCE", "Checked", "Decisions", "Part", "World", "check", "decide"]
+
+MOST_AT_ONCE = 64
+"""Candidates that are decided together; others wait for the next time."""
+
+log = logging.getLogger(__name__)
+
+_CHOOSING_UNTIL = 0.85
+"""Of the time; the rest is for reasons."""
+
+
+def decide(
+    candidates: Sequence[Candidate],
+    world: World,
+    budget: Budget,
+    *,
+    advised: bool = True,
+) -> Decisions:
+    """Atomic requests: each whole or not at all, the highest priority first, then by turn, then the oldest. With
+    `advised` reasons say what would help."""
+    world = without_faults(world)
+    hopeless: dict[str, str] = {}
+    ordered = []
+    for candidate in sorted(candidates, key=_rank)[:MOST_AT_ONCE]:
+        wrong = faults(Problem(tuple(pods_of([candidate]))))
+        if wrong:
+            hopeless[candidate.uid] = "; ".join(wrong)
+        else:
+            ordered.append(candidate)
+    meter = Meter(budget)
+    choice = choose(ordered, world, Purse(meter, _CHOOSING_UNTIL))
+    parts: tuple[Part, ...] = ()
+    on_nodes: dict[str, tuple[str, ...]] = {}
+    found = choice.found
+    if found is not None:
+        given = handed(choice.served, found.plan)
+        on_nodes = dict(given.on_nodes)
+        groups = {group.id: group for group in world.groups}
+        parts = tuple(_part(nodes, choice, groups, found.plan.certificate) for nodes in together(given.new))
+    left, overtaken, purse = {}, set(), Purse(meter)
+    for each in choice.left:
+        never = "" if purse.empty else _never(each.candidate, world, purse, advised=advised)
+        if never:
+            hopeless[each.candidate.uid] = never
+            continue
+        left[each.candidate.uid] = why_left(each, choice, purse, advised=advised)
+        younger = any(_rank(each.candidate) < _rank(other) for other in choice.served)
+        if younger and not purse.empty and alone(in_the_end(world), each.candidate, purse).serves_all:
+            overtaken.add(each.candidate.uid)
+    served = frozenset(candidate.uid for candidate in choice.served)
+    return Decisions(parts, on_nodes, served, left, frozenset(overtaken), hopeless, choice.kept_for)
+
+
+def _rank(candidate: Candidate) -> tuple[int, int, float, str]:
+    return -candidate.priority, candidate.turn, candidate.created_at_seconds, candidate.uid
+
+
+def _part(nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGroup], certificate: Certificate) -> Part:
+    """Whatever would be saved here would be saved of the whole, so no more than the whole may have too much."""
+    deltas = Counter(group_id for group_id, _ in nodes)
+    owners = {uid for _, uids in nodes for uid in uids}
+    cost = dollars(groups[group_id].price_usd_per_hour * count for group_id, count in deltas.items())
+    too_much = certificate.cost_usd_per_hour - certificate.lower_bound_usd_per_hour
+    bound = max(0.0, cost - too_much)
+    return Part(
+        tuple(candidate.uid for candidate in choice.served if candidate.uid in owners),
+        dict(sorted(deltas.items())),
+        tuple(nodes),
+        cost,
+        bound,
+        (cost - bound) / cost if cost else 0.0,
+    )
+
+
+def _never(candidate: Candidate, world: World, purse: Purse, *, advised: bool) -> str:
+    """Why it can never be served; empty where that is not certain."""
+    world = emptied(world)
+    found = alone(world, candidate, purse)
+    return why_never(candidate, found, purse, advised=advised) if found.proves_it_cannot else ""
+
+
+def check(candidate: Candidate, world: World, budget: Budget) -> Checked:
+    """Whether all its pods fit on nodes that stand, and where."""
+    wrong = faults(Problem(tuple(pods_of([candidate]))))
+    if wrong:
+        return Checked(fits=False, message="; ".join(wrong))
+    world = replace(without_faults(world), groups=(), limits=())
+    found = alone(world, candidate, Purse(Meter(budget)))
+    if found.serves_all:
+        pods = sum(each.count for each in candidate.pod_sets)
+        names = tuple(sorted(placed.node for placed in found.plan.existing))
+        return Checked(fits=True, message=f"{pods} of {pods} fit", nodes=names)
+    return Checked(fits=False, message=short_of(found))

@@ -1,0 +1,156 @@
+"""Why a request is not served, and what would help, for people. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from cagrpc.api.core.nodes import ZONE
+from cagrpc.cluster.reservations import requested
+from cagrpc.controllers.provisioning.decision.capacity import may_run_on, pods_of, problem_of
+from cagrpc.controllers.provisioning.decision.selection import MOST_OVERTAKEN, Attempt, Choice, Left, Purse
+from cagrpc.controllers.provisioning.model import Candidate
+from cagrpc.fleet.model import LARGEST_INCREMENT
+from solver import explain, solve
+from solver.explanation.kinds import advice
+from solver.explanation.pods import REQUEST
+from solver.explanation.question import settled
+from solver.model import PODS, Node, Plan, PodClass, Problem, Resources
+from solver.model.quantities import format_quantity
+
+_MOST_REASONS = 2
+_MOST_WAYS = 2
+_EXPLAIN_SHARE = 0.2
+"""Of the budget, for one request."""
+_FIT_SHARE = 0.05
+_MOST_EXPLAINED = 2_000
+"""Nodes and node groups together, above which only the planner's own reasons are told."""
+
+
+def why_left(left: Left, choice: Choice, purse: Purse, *, advised: bool) -> str:
+    """Why it is not served now, and what would serve it beside those that are."""
+    if left.kept_for:
+        return (
+            f"what it needs is kept for {left.kept_for}, which younger requests have overtaken {MOST_OVERTAKEN} times"
+        )
+    if left.nodes:
+        return (
+            f"it takes {left.nodes} new nodes that must come together, and one increment has at most"
+            f" {LARGEST_INCREMENT}; ask for less, or allow larger nodes"
+        )
+    if purse.empty:
+        return "; ".join(left.reasons[:_MOST_REASONS]) or "no place was found in the time for planning"
+    found, world = choice.found, problem_of(choice.world, ())
+    if found is not None:
+        world = settled(found.problem, found.plan, range(len(found.plan.pod_classes)))
+    return _told(world, left.candidate, "now", purse, advised=advised)
+
+
+def why_never(candidate: Candidate, found: Attempt, purse: Purse, *, advised: bool) -> str:
+    """`found` is the attempt to serve it with everything empty."""
+    return _told(found.problem, candidate, "with all node groups empty and no limit used", purse, advised=advised)
+
+
+def _told(world: Problem, candidate: Candidate, when: str, purse: Purse, *, advised: bool) -> str:
+    """`7 of 8 pods fit now (7 of 8 of ns/workers): node group b is at its maximum size 9. What would serve all of
+    them: raise maxSize of b from 9 to 10`."""
+    pods = sum(each.count for each in candidate.pod_sets)
+    problem = replace(world, pod_sets=tuple(pods_of([candidate])), previous=None)
+    apart = Attempt(problem, solve(problem, purse.part(_FIT_SHARE)))
+    missing = sum(each.count for each in apart.plan.unplaced)
+    if not missing:
+        return f"all {pods} pods would fit {when}, but no place was found for them in the time for planning"
+    lacking = ", ".join(_lacking(candidate, apart.plan)) if len(candidate.pod_sets) > 1 else ""
+    text = f"{pods - missing} of {pods} pods fit {when}{f' ({lacking})' if lacking else ''}"
+    text += f": {'; '.join(apart.reasons[:_MOST_REASONS])}"
+    ways = _ways(world, candidate, purse) if advised else []
+    return f"{text}. What would serve all of them: {'; or '.join(ways)}" if ways else text
+
+
+def _lacking(candidate: Candidate, plan: Plan) -> Iterator[str]:
+    """Of pod sets that are alike the last is short first."""
+    missing = Counter({plan.pod_classes[each.pod_class].spec: each.count for each in plan.unplaced})
+    found = []
+    for pods in reversed(candidate.pod_sets):
+        short = min(missing[pods.spec], pods.count)
+        missing[pods.spec] -= short
+        if short:
+            found.append(f"{pods.count - short} of {pods.count} of {pods.name}")
+    yield from reversed(found)
+
+
+def _ways(world: Problem, candidate: Candidate, purse: Purse) -> list[str]:
+    """The smallest changes that would serve it, each enough; that it asks for less only where nothing else would."""
+    if purse.empty or len(world.nodes) + len(world.node_groups) > _MOST_EXPLAINED:
+        return []
+    problem = replace(world, pod_sets=tuple(pods_of([candidate], gang=candidate.key)), previous=None)
+    plan = solve(problem, purse.part(_FIT_SHARE))
+    if not plan.unplaced:
+        return []
+    ways = [way.changes for each in explain(problem, plan, purse.part(_EXPLAIN_SHARE)).unserved for way in each.ways]
+    more = [changes for changes in ways if all(change.kind != REQUEST.name for change in changes)]
+    return [", and ".join(map(advice, changes)) for changes in (more or ways)[:_MOST_WAYS]]
+
+
+def short_of(found: Attempt) -> str:
+    """`12 of 16 fit: cpu short by 14 in zone b`: what the pods that find no room ask for, of what there is too little
+    left on nodes that they may run on."""
+    plan, problem = found.plan, found.problem
+    pods = sum(each.count for each in plan.pod_classes)
+    missing = sum(each.count for each in plan.unplaced)
+    left = _left(problem, plan)
+    short: dict[str, Counter[str]] = {}
+    others: dict[str, None] = {}
+    for each in plan.unplaced:
+        cls = plan.pod_classes[each.pod_class]
+        nodes = [node for node in problem.nodes if may_run_on(cls.spec, node)]
+        names = list(_blocking(cls, [left[node.name] for node in nodes]))
+        if names:
+            amounts = short.setdefault(_where(nodes, problem.nodes), Counter())
+            asked = {**dict(cls.spec.requests), PODS: 1}
+            amounts.update({name: asked[name] * each.count for name in names})
+        else:
+            others.update(dict.fromkeys(each.reasons[:1]))
+    told = [
+        f"{name} short by {format_quantity(name, amount)}{where}"
+        for where, amounts in short.items()
+        for name, amount in amounts.items()
+    ]
+    return f"{pods - missing} of {pods} fit: {', '.join([*told, *others])}"
+
+
+def _left(problem: Problem, plan: Plan) -> dict[str, Resources]:
+    """By node, what the plan leaves."""
+    left: dict[str, Resources] = {node.name: node.free for node in problem.nodes}
+    for placed in plan.existing:
+        used = requested((plan.pod_classes[index].spec, count) for index, count in placed.pods.items())
+        free = left[placed.node]
+        left[placed.node] = {name: amount - used.get(name, 0) for name, amount in free.items()}
+    return left
+
+
+def _blocking(cls: PodClass, left: Sequence[Resources]) -> Iterator[str]:
+    """Resources of which some of the nodes have too little, those of most nodes first, until all nodes are counted.
+    None where there are nodes with enough of everything: then it is something else."""
+    asked = (*cls.spec.requests, (PODS, 1))
+    rest = list(left)
+    found = []
+    while rest:
+        counts = {name: sum(free.get(name, 0) < amount for free in rest) for name, amount in asked}
+        name, blocked = max(counts.items(), key=lambda item: item[1])
+        if not blocked:
+            return
+        found.append(name)
+        amount = dict(asked)[name]
+        rest = [free for free in rest if free.get(name, 0) >= amount]
+    yield from found
+
+
+def _where(nodes: Sequence[Node], all_nodes: Sequence[Node]) -> str:
+    """The zones of the nodes, where they are known and not simply all."""
+    zones = {node.labels.get(ZONE, "") for node in nodes}
+    everywhere = {node.labels.get(ZONE, "") for node in all_nodes}
+    if "" in zones or (zones == everywhere and len(zones) > 1):
+        return ""
+    return f" in zone {' and '.join(sorted(zones))}"

@@ -1,0 +1,249 @@
+"""Which requests can be served together, by priority, then in turn: whoever comes first is never given up for others.
+Pure.
+
+Most often all can, so that is tried first. Where not, the plan that was tried tells who is the first that it does not
+serve: it is tried alone, and those before and after it together. Those that are served already are planned again with
+whoever is tried, so that no place that they might leave is in the way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from cagrpc.controllers.provisioning.decision.assignment import Handed, hand_out, together
+from cagrpc.controllers.provisioning.decision.capacity import held_alone, in_the_end, pods_of, problem_of, without
+from cagrpc.controllers.provisioning.decision.model import World
+from cagrpc.controllers.provisioning.model import Candidate, namespace_of
+from cagrpc.fleet.model import LARGEST_INCREMENT
+from solver import Budget, Plan, PodSet, Problem, Status, solve
+from solver.model import NODES, Limit
+from solver.model.budget import Meter
+
+MOST_OVERTAKEN = 10
+"""So often requests after it are served while one waits that is to be served in the end; then what it needs is kept,
+for one request of a namespace at a time."""
+
+FIRST_SHARE = 0.1
+"""Of the budget, for a first look at who can be served; it is often enough to prove it."""
+SECOND_SHARE = 0.3
+"""For the same of a request alone."""
+LAST_SHARE = 0.5
+"""For the plan of all who are served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """What may be spent on plans: of seconds so much each until a time, of deterministic ones so much each."""
+
+    meter: Meter
+    until: float = 1.0
+    """The share of the budget after which it is empty."""
+
+    def part(self, share: float) -> Budget:
+        budget = self.meter.budget
+        exact = budget.deterministic_seconds
+        if exact is not None:
+            return replace(budget, deterministic_seconds=exact * share)
+        return replace(budget, seconds=min(budget.seconds * share, self.meter.left_seconds(self.until)))
+
+    @property
+    def empty(self) -> bool:
+        return not self.meter.deterministic and self.meter.left_seconds(self.until) <= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A plan for some pods."""
+
+    problem: Problem
+    plan: Plan
+
+    @property
+    def serves_all(self) -> bool:
+        return not self.plan.unplaced
+
+    @property
+    def proves_it_cannot(self) -> bool:
+        """Whether no plan serves them all."""
+        return any(bound > 0 for bound in self.plan.bounds[:1]) and not self.serves_all
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why some are not placed, most telling first."""
+        return tuple(dict.fromkeys(reason for each in self.plan.unplaced for reason in each.reasons))
+
+    @property
+    def new_nodes(self) -> int:
+        return sum(increment.delta for increment in self.plan.increments)
+
+
+def attempt(world: World, pod_sets: Sequence[PodSet], budget: Budget) -> Attempt:
+    problem = problem_of(world, pod_sets)
+    return Attempt(problem, solve(problem, budget))
+
+
+def alone(world: World, candidate: Candidate, purse: Purse) -> Attempt:
+    """Whether the world has room for it: with more time where a first look leaves that open."""
+    pods = pods_of([candidate])
+    found = attempt(world, pods, purse.part(FIRST_SHARE))
+    if found.serves_all or found.proves_it_cannot or purse.empty:
+        return found
+    return attempt(world, pods, purse.part(SECOND_SHARE))
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A request that is not served now."""
+
+    candidate: Candidate
+    nodes: int = 0
+    """More than an increment may have, where that is what it would take."""
+    kept_for: str = ""
+    """The key of the request that is waited for."""
+    reasons: tuple[str, ...] = ()
+    """The planner's, most telling first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    world: World
+    """Less what is kept for requests that were overtaken too often."""
+    served: tuple[Candidate, ...]
+    """In their order."""
+    left: tuple[Left, ...]
+    found: Attempt | None
+    """The plan for all that are served."""
+    kept_for: tuple[str, ...] = ()
+    """Keys of the requests for which something is kept."""
+
+
+def choose(ordered: Sequence[Candidate], world: World, purse: Purse) -> Choice:
+    """Of candidates in their order. Those for which there is no time are in neither; at least one is decided."""
+    return _Choosing(world, purse).run(ordered)
+
+
+class _Choosing:
+    def __init__(self, world: World, purse: Purse) -> None:
+        self._all, self._world, self._purse = world, world, purse
+        self._served: list[Candidate] = []
+        self._left: list[Left] = []
+        self._kept_for: list[str] = []
+        self._found: Attempt | None = None
+
+    def run(self, ordered: Sequence[Candidate]) -> Choice:
+        blocks = deque(_blocks(ordered))
+        while blocks and not (self._purse.empty and (self._served or self._left)):
+            block = blocks.popleft()
+            if len(block) == 1:
+                self._one(block[0])
+                continue
+            found = self._take(block, FIRST_SHARE)
+            if block[0] not in self._served:
+                first = _first_unserved((*self._served, *block), found.plan) - len(self._served)
+                first = len(block) // 2 if found.serves_all else max(first, 0)  # else they are too many nodes
+                pieces = (block[:first], block[first : first + 1], block[first + 1 :])
+                blocks.extendleft(piece for piece in reversed(pieces) if piece)
+        return Choice(self._world, tuple(self._served), tuple(self._left), self._refined(), tuple(self._kept_for))
+
+    def _take(self, block: Sequence[Candidate], share: float) -> Attempt:
+        """Serves the block where there is room for all that are served already, and for it."""
+        found = attempt(self._world, pods_of((*self._served, *block)), self._purse.part(share))
+        self._accept(block, found)
+        return found
+
+    def _accept(self, block: Sequence[Candidate], found: Attempt) -> None:
+        if found.serves_all and largest_part((*self._served, *block), found) <= LARGEST_INCREMENT:
+            self._served.extend(block)
+            self._found = found
+
+    def _one(self, candidate: Candidate) -> None:
+        found = self._take([candidate], FIRST_SHARE)
+        if not (found.serves_all or found.proves_it_cannot or self._purse.empty):
+            found = self._take([candidate], SECOND_SHARE)
+        nodes = 0
+        if found.serves_all and candidate not in self._served:
+            nodes = largest_part((*self._served, candidate), found)
+            self._on_fewer_nodes(candidate)
+        if candidate not in self._served:
+            kept_for = "" if nodes else self._waited_for(candidate)
+            self._leave(Left(candidate, nodes, kept_for, found.reasons))
+
+    def _on_fewer_nodes(self, candidate: Candidate) -> None:
+        """The nodes that cost least are too many for one increment: larger ones."""
+        limits = (*self._world.limits, Limit("nodes of an increment", {NODES: LARGEST_INCREMENT}))
+        pods = pods_of((*self._served, candidate))
+        self._accept([candidate], attempt(replace(self._world, limits=limits), pods, self._purse.part(LAST_SHARE)))
+
+    def _leave(self, left: Left) -> None:
+        self._left.append(left)
+        candidate = left.candidate
+        late = candidate.overtaken >= MOST_OVERTAKEN and candidate.may_keep and not left.nodes
+        if late and namespace_of(candidate.key) in map(namespace_of, self._kept_for):
+            late = False  # one at a time
+        if late and alone(in_the_end(self._all), candidate, self._purse).serves_all:
+            self._keep_for(candidate)
+
+    def _waited_for(self, candidate: Candidate) -> str:
+        if not self._kept_for:
+            return ""
+        found = attempt(self._all, pods_of((*self._served, candidate)), self._purse.part(FIRST_SHARE))
+        return self._kept_for[0] if found.serves_all else ""
+
+    def _keep_for(self, candidate: Candidate) -> None:
+        """What it can have of its needs by now is not for those after it; what others leave comes to it in time."""
+        pod_sets = (*pods_of(self._served, priority=1), *pods_of([candidate]))
+        plan = attempt(self._world, pod_sets, self._purse.part(SECOND_SHARE)).plan
+        mine = frozenset(each.index for each in plan.pod_classes if each.priority == 0)
+        self._world = without(self._world, *held_alone(plan, mine))
+        self._kept_for.append(candidate.key)
+
+    def _refined(self) -> Attempt | None:
+        """The same once more, where time is left and it may be had for less."""
+        found = self._found
+        if found is None or found.plan.certificate.status is Status.OPTIMAL or self._purse.empty:
+            return found
+        better = attempt(self._world, pods_of(self._served), self._purse.part(LAST_SHARE))
+        cheaper = better.plan.certificate.cost_usd_per_hour <= found.plan.certificate.cost_usd_per_hour
+        fits = better.serves_all and largest_part(self._served, better) <= LARGEST_INCREMENT
+        return better if cheaper and fits else found
+
+
+def _blocks(ordered: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
+    """Those that nothing is known of together; those that failed before alone, that they stand in nobody's way."""
+    for fresh, alike in groupby(ordered, key=lambda each: not each.attempts):
+        block = tuple(alike)
+        yield from [block] if fresh else [(each,) for each in block]
+
+
+def _first_unserved(ordered: Sequence[Candidate], plan: Plan) -> int:
+    """The first for whose pods there is no place in the plan where those before it have theirs."""
+    missing = {each.pod_class: each.count for each in plan.unplaced}
+    places = {each.spec: each.count - missing.get(each.index, 0) for each in plan.pod_classes}
+    for number, candidate in enumerate(ordered):
+        for pods in candidate.pod_sets:
+            places[pods.spec] -= pods.count
+            if places[pods.spec] < 0:
+                return number
+    return len(ordered)
+
+
+def largest_part(candidates: Sequence[Candidate], found: Attempt) -> int:
+    """The most new nodes that must come together; looked at only where there are many."""
+    if found.new_nodes <= LARGEST_INCREMENT:
+        return found.new_nodes
+    return max(map(len, together(handed(candidates, found.plan).new)))
+
+
+def handed(candidates: Sequence[Candidate], plan: Plan) -> Handed:
+    """Who gets what of a plan that serves them all."""
+    index = {each.spec: each.index for each in plan.pod_classes}
+    demands = []
+    for candidate in candidates:
+        pods: Counter[int] = Counter()
+        for each in candidate.pod_sets:
+            pods[index[each.spec]] += each.count
+        demands.append((candidate.uid, pods))
+    return hand_out(demands, plan.existing, plan.nodes)

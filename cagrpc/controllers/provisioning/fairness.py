@@ -1,0 +1,158 @@
+"""Between namespaces: whose request's turn it is, and how much one namespace may have kept at once. Whatever one of
+them asks for, the others are served beside it. Pure, but for who was served last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import TypeVar
+
+from cagrpc.controllers.provisioning import conditions
+from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
+from cagrpc.controllers.provisioning.model import Booking, namespace_of
+from cagrpc.controllers.provisioning.observation import Look, Ours
+from cagrpc.controllers.provisioning.progress import Next, Phase, Pods
+from cagrpc.controllers.settings import Behaviour, NamespaceSettings
+
+T = TypeVar("T")
+
+_MOST_NAMESPACES = 10_000
+"""Of which it is remembered when they were served last."""
+_SECTION = "provisioning_requests.per_namespace"
+
+
+def one_by_one(found: Iterable[T], namespace: Callable[[T], str]) -> list[T]:
+    """The first of each namespace, then the second of each, and so on; else in their order."""
+    before: Counter[str] = Counter()
+    turns: list[tuple[int, int, T]] = []
+    for number, each in enumerate(found):
+        turns.append((before[namespace(each)], number, each))
+        before[namespace(each)] += 1
+    return [each for *_, each in sorted(turns, key=lambda turn: turn[:2])]
+
+
+class Turns:
+    """Of requests of one priority each namespace has one served after the other: first the one that was served longest
+    ago, and of each its oldest. Not for several threads. Lost with the process, at no cost."""
+
+    def __init__(self, settings: NamespaceSettings, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._served: dict[str, int] = {}
+        self._kept_since: dict[str, float] = {}
+        self._numbers = count(1)
+
+    def in_order(self, asking: Iterable[Ours]) -> list[Ours]:
+        """Highest priority first."""
+        by_age = sorted(asking, key=_by_priority_and_age)
+        before: Counter[tuple[int, str]] = Counter()
+        turns = []
+        for number, each in enumerate(by_age):
+            priority, namespace = priority_of(each), each.request.namespace
+            if namespace not in self._served:  # it comes after those that have waited for their turn already
+                self.served([namespace])
+            turns.append((-priority, before[priority, namespace], self._served[namespace], number, each))
+            before[priority, namespace] += 1
+        return [each for *_, each in sorted(turns, key=lambda turn: turn[:4])]
+
+    def joining(self, asking: Iterable[Ours]) -> list[Ours]:
+        """Those that were overtaken most first, of each namespace one after the other."""
+        most = sorted(asking, key=lambda each: (-conditions.overtaken_of(each.request), *_by_priority_and_age(each)))
+        return one_by_one(most, lambda each: each.request.namespace)
+
+    def served(self, namespaces: Iterable[str]) -> None:
+        """Something of theirs was, just now; or they ask for the first time."""
+        for namespace in namespaces:
+            self._served.pop(namespace, None)
+            self._served[namespace] = next(self._numbers)
+            if len(self._served) > _MOST_NAMESPACES:
+                del self._served[next(iter(self._served))]
+
+    def may_keep(self, namespace: str) -> bool:
+        """Whether what an overtaken request of it needs may be kept: so long, and then not for as long."""
+        since, seconds = self._kept_since.get(namespace), self._settings.overtaken_seconds
+        if since is not None and self._clock() >= since + 2 * seconds:
+            del self._kept_since[namespace]
+            return True
+        return since is None or self._clock() < since + seconds
+
+    def kept(self, namespaces: Iterable[str]) -> None:
+        """That is done now."""
+        for namespace in namespaces:
+            self._kept_since.setdefault(namespace, self._clock())
+
+
+def due(look: Look, nexts: Mapping[str, Next], behaviour: Behaviour, turns: Turns, shares: Shares) -> list[Ours]:
+    """Those to be decided together now, in their order. Those that only join them take up to half of the places,
+    however many they are: they would be there each time, and others never."""
+    known = [
+        (each, nexts[uid])
+        for uid, each in look.ours.items()
+        if isinstance(each.pods, Pods)
+        and each.phase is Phase.WAITING
+        and each.service.behaviour is behaviour
+        and uid in nexts
+    ]
+    wanting = shares.taken(turns.in_order(each for each, comes in known if comes.wants), MOST_AT_ONCE)
+    if not wanting:
+        return []
+    places = max(MOST_AT_ONCE // 2, MOST_AT_ONCE - len(wanting))
+    joining = shares.taken(turns.joining(each for each, comes in known if comes.joins), places)
+    return turns.in_order(wanting[: MOST_AT_ONCE - len(joining)] + joining)
+
+
+class Shares:
+    """What namespaces have kept, and what may come to it."""
+
+    def __init__(self, bookings: Iterable[Booking], most: NamespaceSettings) -> None:
+        self._most = most
+        self._requests: Counter[str] = Counter()
+        self._pods: Counter[str] = Counter()
+        for each in bookings:
+            self._add(namespace_of(each.key), sum(pods for _, pods in each.pods))
+
+    def why_not(self, each: Ours) -> str:
+        """Why the request has to wait until others of its namespace are through; empty where it has not. The same for
+        as long as it waits."""
+        if not each.service.books or not isinstance(each.pods, Pods):
+            return ""
+        namespace, pods, most = each.request.namespace, each.pods.count, self._most
+        if pods > most.pods:
+            return f"it asks for {pods} pods, and a namespace may have {most.pods} kept room for ({_SECTION}.pods)"
+        if self._requests[namespace] >= most.requests:
+            return (
+                f"room is kept for {most.requests} of the requests of namespace {namespace}, and for no more at once"
+                f" ({_SECTION}.requests); its turn comes when all pods of one of them have come, or it is deleted"
+            )
+        if self._pods[namespace] + pods > most.pods:
+            return (
+                f"with its {pods} pods, room would be kept for more than {most.pods} of namespace {namespace}"
+                f" ({_SECTION}.pods); its turn comes when enough of those have come, or their requests are deleted"
+            )
+        return ""
+
+    def taken(self, ordered: Iterable[Ours], most: int) -> list[Ours]:
+        """The first that may be served, so many of them; they are counted with the others from now on."""
+        found: list[Ours] = []
+        for each in ordered:
+            if len(found) == most:
+                break
+            if not self.why_not(each):
+                found.append(each)
+                if each.service.books and isinstance(each.pods, Pods):
+                    self._add(each.request.namespace, each.pods.count)
+        return found
+
+    def _add(self, namespace: str, pods: int) -> None:
+        self._requests[namespace] += 1
+        self._pods[namespace] += pods
+
+
+def priority_of(each: Ours) -> int:
+    return each.pods.priority if isinstance(each.pods, Pods) else 0
+
+
+def _by_priority_and_age(each: Ours) -> tuple[int, float, str]:
+    return -priority_of(each), each.request.created_at_seconds, each.request.uid

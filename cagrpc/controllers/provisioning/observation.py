@@ -1,0 +1,197 @@
+"""One look at everything: the requests that are ours, what they ask for, their increments, their nodes and their pods.
+What follows from it is `progress`'s."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cagrpc.cluster.markers import BOOKING_LABELS
+from cagrpc.cluster.state import ClusterState, Consumer
+from cagrpc.controllers.provisioning import conditions
+from cagrpc.controllers.provisioning.classes import Terms, service_of, terms
+from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, Service
+from cagrpc.controllers.provisioning.progress import Phase, Pods, Unreadable, phase_of
+from cagrpc.controllers.provisioning.sources import Increments, Requests
+from cagrpc.controllers.settings import RequestSettings
+from cagrpc.errors import NotFound
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, request_of
+from solver.model import Node, PodSet, PodSpec
+
+TEMPLATE_SECONDS = 30.0
+"""A PodTemplate may come so long after its request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A request of ours."""
+
+    request: ProvisioningRequest
+    service: Service
+    terms: Terms
+    pods: Pods | Unreadable
+    phase: Phase
+
+    @property
+    def candidate(self) -> Candidate:
+        """To be decided. What failed for want of room is no worse than new ones; what was ordered and did not come
+        is planned alone."""
+        request = self.request
+        assert isinstance(self.pods, Pods)
+        return Candidate(
+            request.uid,
+            request.key,
+            tuple(
+                PodSet(f"{request.namespace}/{asked.template}", spec, count)
+                for asked, (spec, count) in zip(request.pod_sets, self.pods.sets, strict=True)
+            ),
+            self.pods.priority,
+            request.created_at_seconds,
+            0 if conditions.OVERTAKEN in request.details else conditions.attempts_of(request),
+            conditions.overtaken_of(request),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    at_seconds: float
+    """Since the epoch."""
+    requests: Mapping[str, ProvisioningRequest]
+    """All that there are, of any class, by UID; without those that are being deleted."""
+    ours: Mapping[str, Ours]
+    """Oldest first."""
+    snapshot: FleetSnapshot
+    increments: Mapping[str, IncrementStatus]
+    """Of each request the latest."""
+    state: ClusterState
+    booked: Mapping[str, frozenset[str]]
+    """Nodes with the label of a request."""
+    consumers: Mapping[str, tuple[Consumer, ...]] = field(default_factory=dict)
+    """By the key of the request that they name."""
+
+
+class Looking:
+    """Remembers what requests of ours asked for when they were decided: their PodTemplates may change, or go."""
+
+    def __init__(self, store: Requests, settings: RequestSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._read: dict[str, Pods] = {}
+
+    def ours(self, requests: Iterable[ProvisioningRequest]) -> dict[str, Ours]:
+        found: dict[str, Ours] = {}
+        for request in requests:
+            service = service_of(request, self._settings.upstream_classes, self._store.service)
+            if service is None:
+                continue
+            phase, agreed = phase_of(request, service), terms(request, service)
+            pods = self._pods(request, phase, agreed)
+            found[request.uid] = Ours(request, service, agreed if isinstance(agreed, Terms) else Terms(), pods, phase)
+        self._read = {uid: pods for uid, pods in self._read.items() if uid in found}
+        return found
+
+    def _pods(self, request: ProvisioningRequest, phase: Phase, agreed: Terms | str) -> Pods | Unreadable:
+        if request.uid in self._read and phase is not Phase.WAITING:
+            return self._read[request.uid]
+        found = self._read_now(request, agreed)
+        if isinstance(found, Pods):
+            self._read[request.uid] = found
+        return found
+
+    def _read_now(self, request: ProvisioningRequest, agreed: Terms | str) -> Pods | Unreadable:
+        if request.problems:
+            return Unreadable(conditions.BAD_PODS, "; ".join(request.problems))
+        if isinstance(agreed, str):
+            return Unreadable(conditions.NOT_CHECKED, agreed)
+        sets: list[tuple[PodSpec, int]] = []
+        priorities: list[int] = []
+        problems: list[str] = []
+        for index, asked in enumerate(request.pod_sets):
+            template = self._store.template(request.namespace, asked.template)
+            if isinstance(template, str):
+                problems.append(f"spec.podSets[{index}]: {template}")
+            else:
+                sets.append((template.spec, asked.count))
+                priorities.append(template.priority)
+        if problems:
+            until = request.created_at_seconds + TEMPLATE_SECONDS
+            return Unreadable(conditions.BAD_PODS, "; ".join(problems), until)
+        return Pods(tuple(sets), max(priorities, default=0))
+
+
+def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:
+    """Of each request that one was asked for, by UID."""
+    found: dict[str, IncrementStatus] = {}
+    for status in snapshot.increments:
+        for uid in asked_by(status):
+            before = found.get(uid)
+            if before is None or before.created_at_seconds <= status.created_at_seconds:
+                found[uid] = status
+    return found
+
+
+def asked_by(status: IncrementStatus) -> frozenset[str]:
+    """UIDs of the requests that an increment is for. One for pods has none of them, and may have many pods."""
+    keys = status.increment.pods
+    if request_of(next(iter(keys), "")) is None:
+        return frozenset()
+    return frozenset(uid for key in keys if (uid := request_of(key)) is not None)
+
+
+def increment_of(look: Look, uid: str, fleet: Increments) -> IncrementStatus | None:
+    """The latest of a request. The snapshot leaves out what ended some time ago; the fleet may know it still."""
+    found = look.increments.get(uid)
+    told = look.ours[uid].request.details.get(conditions.INCREMENT)
+    if found is not None or not told or look.ours[uid].phase is not Phase.COMING:
+        return found
+    try:
+        return fleet.increment(told)
+    except NotFound:
+        return None
+
+
+def lacks_nodes(look: Look, uid: str) -> bool:
+    """Whether fewer nodes have its label than it tells of; also where its room is on no nodes of its own."""
+    return len(look.booked.get(uid, ())) < max(1, conditions.nodes_told(look.ours[uid].request))
+
+
+def booking_labels(node: Node) -> list[str]:
+    """UIDs of the requests that a node has labels of."""
+    return [label.removeprefix(BOOKING_LABELS) for label in node.labels if label.startswith(BOOKING_LABELS)]
+
+
+def nodes_by_request(state: ClusterState) -> dict[str, frozenset[str]]:
+    """Nodes with booking labels, by the UIDs that these name."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for each in state.nodes:
+        for uid in booking_labels(each.node):
+            found[uid].add(each.node.name)
+    return {uid: frozenset(names) for uid, names in found.items()}
+
+
+def consumers_by_request(state: ClusterState) -> dict[str, tuple[Consumer, ...]]:
+    found: defaultdict[str, list[Consumer]] = defaultdict(list)
+    for each in state.consumers:
+        found[f"{each.pod.namespace}/{each.request}"].append(each)
+    return {key: tuple(consumers) for key, consumers in found.items()}
+
+
+def take_look(
+    now: float,
+    requests: Iterable[ProvisioningRequest],
+    ours: Callable[[Iterable[ProvisioningRequest]], dict[str, Ours]],
+    snapshot: FleetSnapshot,
+    state: ClusterState,
+) -> Look:
+    there = [request for request in requests if not request.deleting]
+    return Look(
+        now,
+        {request.uid: request for request in there},
+        ours(there),
+        snapshot,
+        latest_increments(snapshot),
+        state,
+        nodes_by_request(state),
+        consumers_by_request(state),
+    )

@@ -1,0 +1,326 @@
+"""What comes next for a request: the state machine. Pure: from what is seen of a request, its increment, its nodes and
+its pods to what is to be written, held, let go or decided.
+
+    waiting -> coming -> provisioned -> consumed | booking expired | capacity revoked
+       ^--------'                                    (any of them, and failed, deleted after a time)
+       '--> failed
+
+Nothing is remembered but in the object and in the journal: whoever starts anew comes to the same answers. An increment
+is journalled before the request tells of it, so one that the request does not tell of yet is told of now, in whatever
+phase it is found; `increment` among the details says which was told of last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cagrpc.api.encoding.times import timestamp
+from cagrpc.controllers.provisioning import conditions
+from cagrpc.controllers.provisioning.classes import Terms
+from cagrpc.controllers.provisioning.conditions import Change
+from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest, Service
+from cagrpc.controllers.settings import Behaviour, RequestSettings
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
+from cagrpc.fleet.model import Phase as IncrementPhase
+from solver.model import PodSpec
+
+
+class Phase(StrEnum):
+    WAITING = "waiting"
+    """To be decided, now or when its next try is due."""
+    COMING = "coming"
+    """Its increment is under way."""
+    PROVISIONED = "provisioned"
+    """There is room, kept for its pods where its class books."""
+    CONSUMED = "consumed"
+    """All its pods have come."""
+    EXPIRED = "booking-expired"
+    REVOKED = "capacity-revoked"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """What a request asks for, read."""
+
+    sets: tuple[tuple[PodSpec, int], ...]
+    """Of each pod set its spec and its count."""
+    priority: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum(count for _, count in self.sets)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Why a request cannot be served as it is."""
+
+    reason: str
+    message: str
+    until_seconds: float = 0.0
+    """It may become readable until then, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Decided: there is room on nodes that stand."""
+
+    message: str = ""
+    """What the check says."""
+    nodes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Decided: not now, or never."""
+
+    why: str
+    final: bool = False
+    reason: str = conditions.NOT_FOUND
+    overtaken: bool = False
+    """Younger ones of no higher priority were served instead."""
+
+
+Decision = Granted | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that is known of a request at one time."""
+
+    request: ProvisioningRequest
+    service: Service
+    terms: Terms
+    pods: Pods | Unreadable
+    increment: IncrementStatus | None = None
+    """The latest that was asked for it."""
+    labelled: int = 0
+    """Nodes with its label."""
+    consumed: Mapping[int, int] = field(default_factory=dict)
+    """Pods that have come, by pod set."""
+    lost: str = ""
+    """What of its room is gone for good, in a sentence."""
+    decision: Decision | None = None
+    """Made, and not written yet."""
+    over_share: str = ""
+    """Why it waits for others of its namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What is the same for all requests of one look."""
+
+    snapshot: FleetSnapshot
+    settings: RequestSettings
+    now: float
+    """Since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    phase: Phase
+    change: Change | None = None
+    """To be written."""
+    wants: bool = False
+    """To be decided now."""
+    joins: bool = False
+    """Its next try is not due; to be decided together with others that are, lest they overtake it for ever."""
+    holds: tuple[tuple[PodSpec, int], ...] = ()
+    """Pods for which room is kept."""
+    drops_labels: bool = False
+    """None of its nodes are its own any more."""
+    delete: bool = False
+    """It is over for long enough."""
+    over_share: bool = False
+    """It is due, and waits for others of its namespace."""
+
+
+def phase_of(request: ProvisioningRequest, service: Service) -> Phase:
+    """As its object tells; CONSUMED is for `advance` to find."""
+    if request.holds(ConditionType.FAILED):
+        return Phase.FAILED
+    if request.holds(ConditionType.CAPACITY_REVOKED):
+        return Phase.REVOKED
+    if request.holds(ConditionType.BOOKING_EXPIRED):
+        return Phase.EXPIRED
+    if request.holds(ConditionType.PROVISIONED):
+        return Phase.PROVISIONED
+    if service.behaviour is Behaviour.ATOMIC and request.holds(ConditionType.ACCEPTED):
+        return Phase.COMING
+    return Phase.WAITING
+
+
+def advance(facts: Facts, at: Moment) -> Next:
+    phase = phase_of(facts.request, facts.service)
+    if phase is Phase.WAITING:
+        return _waiting(facts, at)
+    if phase is Phase.COMING:
+        return _coming(facts, at)
+    if at.now >= _decided_at(facts.request) + at.settings.keep_seconds:
+        return Next(phase, delete=True, drops_labels=True)
+    if phase is Phase.PROVISIONED:
+        return _provisioned(facts, at)
+    return Next(phase, drops_labels=phase is Phase.FAILED)
+
+
+def valid_until(facts: Facts, at: Moment) -> float:
+    """Since the epoch. Without a word of it a request that is not decided is given up when one that is would go."""
+    seconds = facts.terms.valid_seconds
+    return facts.request.created_at_seconds + (at.settings.keep_seconds if seconds is None else seconds)
+
+
+def _decided_at(request: ProvisioningRequest) -> float:
+    found = (request.conditions.get(kind) for kind in (ConditionType.FAILED, ConditionType.PROVISIONED))
+    return max((each.since_seconds for each in found if each is not None and each.status), default=float("inf"))
+
+
+# ---- waiting
+
+
+def _waiting(facts: Facts, at: Moment) -> Next:
+    increment, pods = facts.increment, facts.pods
+    if increment is not None and increment.id != facts.request.details.get(conditions.INCREMENT):
+        return _untold(facts, increment, at)
+    if isinstance(pods, Unreadable):
+        if at.now < pods.until_seconds:
+            return Next(Phase.WAITING)
+        return Next(Phase.WAITING, conditions.failed(pods.reason, pods.message), drops_labels=True)
+    if isinstance(facts.decision, Granted):
+        return _granted(facts, facts.decision, pods)
+    return _not_served(facts, facts.decision, at)
+
+
+def _not_served(facts: Facts, refused: Refused | None, at: Moment) -> Next:
+    due = at.now >= conditions.retry_at(facts.request)
+    if refused is not None:
+        return Next(Phase.WAITING, _refused(facts, refused, at, due=due), drops_labels=True)
+    if at.now >= valid_until(facts, at) and not _is_one_off(facts.service):
+        return Next(Phase.WAITING, _expired(facts, at), drops_labels=True)
+    if facts.over_share:
+        told = facts.request.conditions.get(ConditionType.PROVISIONED)
+        change = (
+            None if told is not None and told.message == facts.over_share else conditions.over_share(facts.over_share)
+        )
+        return Next(Phase.WAITING, change, drops_labels=True, over_share=True)
+    waits_for_room = conditions.OVERTAKEN in facts.request.details and facts.service.behaviour is Behaviour.ATOMIC
+    return Next(Phase.WAITING, wants=due, joins=not due and waits_for_room, drops_labels=not due)
+
+
+def _is_one_off(service: Service) -> bool:
+    return service.behaviour is Behaviour.CHECK and not service.books
+
+
+def _untold(facts: Facts, increment: IncrementStatus, at: Moment) -> Next:
+    """An increment of which the request does not tell yet."""
+    match increment.phase:
+        case IncrementPhase.ROLLED_BACK:
+            change = _rolled_back(facts, increment.message, increment.id, at)
+            return Next(Phase.WAITING, change, drops_labels=True)
+        case IncrementPhase.ROLLING_BACK:
+            return Next(Phase.WAITING)
+        case IncrementPhase.DONE:
+            change = conditions.provisioned(facts.request, increment, at.snapshot, _standing(facts, increment))
+        case _:
+            change = conditions.accepted(facts.request, increment, at.snapshot, _standing(facts, increment))
+    return Next(Phase.COMING, change, holds=_held(facts))
+
+
+def _granted(facts: Facts, decision: Granted, pods: Pods) -> Next:
+    if facts.service.behaviour is Behaviour.ATOMIC:
+        change = conditions.has_room(facts.request, decision.nodes)
+    else:
+        change = conditions.available(decision.message)
+    return Next(Phase.WAITING, change, holds=pods.sets if facts.service.books else ())
+
+
+def _refused(facts: Facts, decision: Refused, at: Moment, *, due: bool) -> Change | None:
+    check = facts.service.behaviour is Behaviour.CHECK
+    if decision.final or facts.terms.no_retry or _is_one_off(facts.service):
+        return conditions.failed(decision.reason, decision.why, unavailable=check)
+    times = conditions.overtaken_of(facts.request) + decision.overtaken
+    if not due:
+        return conditions.overtaken(times) if decision.overtaken else None
+    until = valid_until(facts, at)
+    return conditions.not_now(facts.request, facts.service.behaviour, decision.why, at.now, until, overtaken=times)
+
+
+def _expired(facts: Facts, at: Moment) -> Change:
+    last = facts.request.conditions.get(ConditionType.PROVISIONED)
+    why = last.message if last is not None else "it was not decided in time"
+    until = timestamp(valid_until(facts, at))
+    return conditions.failed(conditions.EXPIRED, f"not provisioned by {until}, the end of its validity: {why}")
+
+
+# ---- coming
+
+
+def _coming(facts: Facts, at: Moment) -> Next:
+    increment = facts.increment
+    if increment is None:
+        told = facts.request.details.get(conditions.INCREMENT, "")
+        why = f"its increment {told or '(no name)'} is not known any more"
+        return Next(Phase.COMING, _rolled_back(facts, why, told, at), drops_labels=True)
+    match increment.phase:
+        case IncrementPhase.DONE:
+            change = conditions.provisioned(facts.request, increment, at.snapshot, _standing(facts, increment))
+            return Next(Phase.COMING, change, holds=_held(facts))
+        case IncrementPhase.ROLLED_BACK:
+            change = _rolled_back(facts, increment.message, increment.id, at)
+            return Next(Phase.COMING, change, drops_labels=True)
+        case IncrementPhase.ROLLING_BACK:
+            return Next(Phase.COMING)
+    return Next(Phase.COMING, holds=_held(facts))
+
+
+def _rolled_back(facts: Facts, why: str, increment: str, at: Moment) -> Change:
+    if facts.terms.no_retry:
+        return conditions.failed(conditions.NOT_FOUND, why, increment=increment)
+    until = valid_until(facts, at)
+    return conditions.not_now(facts.request, facts.service.behaviour, why, at.now, until, increment=increment)
+
+
+def _standing(facts: Facts, increment: IncrementStatus) -> int:
+    """Of its nodes, those that stood before its increment. A new one has its label as soon as it is let go."""
+    new = conditions.nodes_of(facts.request.uid, increment)
+    if facts.request.details.get(conditions.INCREMENT) == increment.id:
+        return max(0, conditions.nodes_told(facts.request) - new)
+    begun = increment.phase in (IncrementPhase.PLANNED, IncrementPhase.CREATING)
+    return facts.labelled if begun else max(0, facts.labelled - new)
+
+
+# ---- provisioned
+
+
+def _provisioned(facts: Facts, at: Moment) -> Next:
+    if not facts.service.books:
+        return Next(Phase.PROVISIONED)
+    request, pods, seconds = facts.request, facts.pods, at.settings.booking_seconds
+    came = {index: count for index, count in facts.consumed.items() if count}
+    counted = conditions.consumption(came) if came != conditions.consumed_of(request) else None
+    missing = _missing(facts)
+    if isinstance(pods, Pods) and not missing:
+        return Next(Phase.CONSUMED, counted)
+    if facts.lost:
+        return Next(Phase.PROVISIONED, conditions.both(counted, conditions.capacity_revoked(facts.lost)))
+    if at.now >= request.conditions[ConditionType.PROVISIONED].since_seconds + seconds:
+        many = f"{sum(came.values())} of {pods.count}" if isinstance(pods, Pods) else "not all"
+        text = f"{many} of its pods have come within {seconds:.0f} s; nothing is kept for it any more"
+        return Next(Phase.PROVISIONED, conditions.both(counted, conditions.booking_expired(text)))
+    return Next(Phase.PROVISIONED, counted, holds=missing)
+
+
+def _held(facts: Facts) -> tuple[tuple[PodSpec, int], ...]:
+    return _missing(facts) if facts.service.books else ()
+
+
+def _missing(facts: Facts) -> tuple[tuple[PodSpec, int], ...]:
+    """Its pods that have not come, of each pod set; () where all have."""
+    if isinstance(facts.pods, Unreadable):
+        return ()
+    left = tuple(
+        (spec, max(0, count - facts.consumed.get(index, 0))) for index, (spec, count) in enumerate(facts.pods.sets)
+    )
+    return left if any(count for _, count in left) else ()

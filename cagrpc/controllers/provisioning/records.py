@@ -1,0 +1,76 @@
+"""Requests as people are told of them: `/provisioningrequests` and `cagrpc explain provisioningrequest`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cagrpc.api.encoding.times import timestamp
+from cagrpc.controllers.provisioning import conditions
+from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest
+from cagrpc.controllers.provisioning.observation import Look, Ours
+from cagrpc.controllers.provisioning.progress import Pods
+
+_TOLD_BY = (
+    ConditionType.FAILED,
+    ConditionType.CAPACITY_REVOKED,
+    ConditionType.BOOKING_EXPIRED,
+    ConditionType.PROVISIONED,
+    ConditionType.ACCEPTED,
+)
+"""The condition that says most comes first."""
+
+
+def record(look: Look, each: Ours) -> dict[str, Any]:
+    """One request of ours, for JSON."""
+    request, details, pods = each.request, each.request.details, each.pods
+    increment = look.increments.get(request.uid)
+    consumed = conditions.consumed_of(request)
+    return {
+        "namespace": request.namespace,
+        "name": request.name,
+        "uid": request.uid,
+        "class": request.class_name,
+        "behaviour": each.service.behaviour.value,
+        "phase": each.phase.value,
+        "explanation": explanation(each),
+        "created": timestamp(request.created_at_seconds),
+        "priority": pods.priority if isinstance(pods, Pods) else None,
+        "pods": pods.count if isinstance(pods, Pods) else None,
+        "pod_sets": [
+            {"template": asked.template, "count": asked.count, "consumed": consumed.get(index, 0)}
+            for index, asked in enumerate(request.pod_sets)
+        ],
+        "attempts": conditions.attempts_of(request),
+        "retry_at": details.get(conditions.RETRY_AT, ""),
+        "overtaken": conditions.overtaken_of(request),
+        "increment": None
+        if increment is None
+        else {"id": increment.id, "phase": increment.phase.value, "message": increment.message},
+        "cost_per_hour": details.get("costPerHour", ""),
+        "lower_bound_per_hour": details.get("lowerBoundPerHour", ""),
+        "gap": details.get("gap", ""),
+        "node_groups": details.get("nodeGroups", ""),
+        "node_selector": details.get("nodeSelector", ""),
+        "nodes": sorted(look.booked.get(request.uid, ())),
+        "consumers": len(look.consumers.get(request.key, ())),
+        "conditions": {
+            kind: {"status": found.status, "reason": found.reason, "message": found.message}
+            for kind, found in sorted(request.conditions.items())
+        },
+    }
+
+
+def explanation(each: Ours) -> str:
+    """Why it is where it is, in a sentence."""
+    told = _told(each.request)
+    if told:
+        return told
+    return "waits to be decided" if isinstance(each.pods, Pods) else f"waits: {each.pods.message}"
+
+
+def _told(request: ProvisioningRequest) -> str:
+    for kind in _TOLD_BY:
+        found = request.conditions.get(kind)
+        if found is not None and (found.status or kind is ConditionType.PROVISIONED) and found.message:
+            return found.message
+    return ""

@@ -1,0 +1,78 @@
+"""What the loop of ProvisioningRequests needs of others: where requests, the cluster and the fleet are seen, and where
+it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Protocol
+
+from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.provisioning.model import ProvisioningRequest, Service
+from cagrpc.errors import CagrpcError
+from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus
+from cagrpc.kube.client.client import PatchKind
+from solver.model import PodSpec
+
+
+class Template(Protocol):
+    """A PodTemplate, read."""
+
+    @property
+    def spec(self) -> PodSpec: ...
+
+    @property
+    def priority(self) -> int: ...
+
+
+class Requests(Protocol):
+    """What `store.Store` offers."""
+
+    @property
+    def synced(self) -> bool: ...
+
+    @property
+    def problem(self) -> str | None: ...
+
+    def requests(self) -> tuple[ProvisioningRequest, ...]: ...
+
+    def template(self, namespace: str, name: str) -> Template | str:
+        """Or why there is none."""
+        ...
+
+    def service(self, class_name: str) -> Service | None:
+        """Of a ProvisioningClass."""
+        ...
+
+
+class Cluster(Protocol):
+    """What of `cagrpc.cluster.view.view.ClusterView` is needed."""
+
+    @property
+    def problem(self) -> str | None: ...
+
+    def state(self, *, without: AbstractSet[str] = ...) -> ClusterState: ...
+
+
+class Increments(Protocol):
+    """What of `cagrpc.fleet.fleet.Fleet` is needed."""
+
+    @property
+    def problem(self) -> str | None: ...
+
+    @property
+    def snapshot(self) -> FleetSnapshot: ...
+
+    def apply_all(self, asked: Sequence[Increment]) -> Sequence[IncrementStatus | CagrpcError]: ...
+
+    def increment(self, increment_id: str) -> IncrementStatus: ...
+
+    def withdraw(self, increment_id: str, message: str) -> None: ...
+
+
+class Writes(Protocol):
+    """What of `cagrpc.kube.client.Client` is needed."""
+
+    def patch(self, path: str, body: Mapping[str, Any], kind: PatchKind = ...) -> dict[str, Any]: ...
+
+    def delete(self, path: str, *, uid: str = ...) -> None: ...

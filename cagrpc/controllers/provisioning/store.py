@@ -1,0 +1,203 @@
+"""The objects that ProvisioningRequests are made of, as the API server has them now: requests, PodTemplates, classes of
+provisioning and of priority. Nothing is decided here, and nothing written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, TypeVar
+
+from cagrpc.api.core.resources import Problems, mapping, members, strings, whole
+from cagrpc.api.encoding.times import epoch_seconds
+from cagrpc.api.encoding.untrusted import LARGEST
+from cagrpc.api.provisioning import objects as wire
+from cagrpc.cluster.view.model import PRIORITY_CLASSES, Followed, TableSink
+from cagrpc.cluster.view.objects import Named
+from cagrpc.cluster.view.workloads import Priorities, Values, priority_class
+from cagrpc.controllers.provisioning.model import (
+    OURS,
+    Condition,
+    ConditionType,
+    ProvisioningRequest,
+    RequestedPods,
+    Service,
+)
+from cagrpc.controllers.settings import Behaviour
+from cagrpc.errors import InvalidInput
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.envelopes import Encoding
+from cagrpc.kube.informer.informers import still_to_come
+from cagrpc.kube.informer.reflector import Resource
+from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
+from solver.model import PodSpec
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A PodTemplate, as planning has pods that are made from it."""
+
+    spec: PodSpec
+    """With namespace and all labels: as pods that select each other see them."""
+    priority: int = 0
+
+
+class Objects:
+    """All of them, object by object; no I/O. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._requests: Values[ProvisioningRequest] = Values(self._changed)
+        self._templates: Values[wire.TemplatePod | str] = Values(self._template_changed)
+        self._classes: Values[Service] = Values()
+        self._priorities = Priorities(self._template_changed)
+        self._read: dict[str, Template] = {}
+        """Templates that were asked for since one of them changed: many requests name the same one."""
+        self._in_order: tuple[ProvisioningRequest, ...] | None = ()
+        self._expected: frozenset[PodSpec] | None = frozenset()
+        self.followed: tuple[Followed[Any], ...] = (
+            self._fed(Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True), self._requests),
+            self._fed(Resource(wire.POD_TEMPLATES, _template, Encoding.JSON), self._templates),
+            self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
+            self._fed(Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True), self._classes),
+        )
+        """All that is to be followed; a cluster may not know what is optional."""
+
+    def requests(self) -> tuple[ProvisioningRequest, ...]:
+        """Oldest first."""
+        with self._lock:
+            if self._in_order is None:
+                found = self._requests.of.values()
+                self._in_order = tuple(sorted(found, key=lambda each: (each.created_at_seconds, each.key)))
+            return self._in_order
+
+    def template(self, namespace: str, name: str) -> Template | str:
+        """Or why there is none, in a sentence."""
+        key = f"{namespace}/{name}"
+        with self._lock:
+            if key in self._read:
+                return self._read[key]
+            found = self._templates.of.get(key)
+            if found is None:
+                return f"there is no PodTemplate {key}"
+            if isinstance(found, str):
+                return f"PodTemplate {key} cannot be meant: {found}"
+            priority = self._priorities.of_template(found.priority_class)
+            if priority is None:
+                return f"PodTemplate {key}: there is no PriorityClass {found.priority_class}"
+            self._read[key] = Template(_identified(found), priority)
+            return self._read[key]
+
+    def service(self, class_name: str) -> Service | None:
+        """What the ProvisioningClass of that name says; None where there is none."""
+        with self._lock:
+            return self._classes.of.get(class_name)
+
+    def expected(self) -> frozenset[PodSpec]:
+        """The specs of all templates that requests refer to, but for those that have failed; for `ClusterView.expect`.
+        The same object until one of them changes."""
+        with self._lock:
+            if self._expected is None:
+                asked = {
+                    f"{request.namespace}/{pods.template}"
+                    for request in self._requests.of.values()
+                    if not request.holds(ConditionType.FAILED)
+                    for pods in request.pod_sets
+                }
+                found = (self._templates.of.get(name) for name in asked)
+                self._expected = frozenset(_identified(each) for each in found if isinstance(each, wire.TemplatePod))
+            return self._expected
+
+    def _fed(self, resource: Resource[Named[V]], table: Values[V]) -> Followed[Named[V]]:
+        return Followed(resource, TableSink(table, self._lock, resource.name))
+
+    def _changed(self, _before: object, _after: object) -> None:
+        self._in_order = self._expected = None
+
+    def _template_changed(self, _before: object, _after: object) -> None:
+        self._expected = None
+        self._read.clear()
+
+
+class Store(Objects):
+    """Thread-safe. It follows the cluster from `start` to `stop`."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self.informers = tuple(
+            # who may not see ProvisioningClasses does without them
+            each.informer(client, needed=each.resource.path != wire.CLASSES)
+            for each in self.followed
+        )
+
+    def start(self) -> None:
+        for each in self.informers:
+            each.reflector.start()
+
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Waits at most so long. May be repeated."""
+        stop_all([each.reflector.stop for each in self.informers], wait_seconds)
+
+    @property
+    def synced(self) -> bool:
+        """Whether all has been listed once, as far as it can be."""
+        return not still_to_come(self.informers)
+
+    @property
+    def problem(self) -> str | None:
+        """Why requests are not known as they are now; None where all is well."""
+        return next((each.reflector.problem for each in self.informers if each.needed and each.reflector.problem), None)
+
+
+def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
+    """Whatever it says: what of it cannot be meant is in its `problems`."""
+    problems: Problems = []
+    metadata = mapping(document, "metadata", "", problems)
+    spec = mapping(document, "spec", "", problems)
+    pod_sets = wire.pod_sets(spec, problems)
+    parameters = strings(spec, "parameters", "spec", problems)
+    status = mapping(document, "status", "", [])  # what cannot be read there is no mistake of who asks
+    conditions = members(status, "conditions", "status", [])
+    found = ProvisioningRequest(
+        uid=str(metadata.get("uid") or ""),
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata.get("name") or ""),
+        class_name=str(spec.get("provisioningClassName") or ""),
+        pod_sets=tuple(RequestedPods(name, count) for name, count in pod_sets),
+        parameters=parameters,
+        created_at_seconds=float(epoch_seconds(metadata.get("creationTimestamp"))),
+        resource_version=str(metadata.get("resourceVersion") or ""),
+        generation=whole(metadata, "generation", "metadata", [], 1, LARGEST, default=1),
+        conditions={each.type: Condition(*each) for each in wire.conditions(status)},
+        others=tuple(each for each, _ in conditions if str(each.get("type")) not in OURS),
+        details=strings(status, "provisioningClassDetails", "status", []),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        problems=tuple(problems),
+    )
+    return Named(found.key, found)
+
+
+def _template(document: dict[str, Any]) -> Named[wire.TemplatePod | str]:
+    name = _name(document)
+    try:
+        return Named(name, wire.template_pod(document))
+    except InvalidInput as error:
+        return Named(name, str(error))
+
+
+def _provisioning_class(document: dict[str, Any]) -> Named[Service]:
+    behaviour, parameters = wire.provisioning_class(document)
+    atomic = Behaviour(behaviour) is Behaviour.ATOMIC
+    # It is as the proposal's class of that behaviour is: checking reserves nothing.
+    return Named(_name(document), Service(Behaviour(behaviour), atomic, parameters))
+
+
+def _identified(template: wire.TemplatePod) -> PodSpec:
+    return replace(template.spec, namespace=template.namespace, labels=template.labels)
+
+
+def _name(document: dict[str, Any]) -> str:
+    metadata = mapping(document, "metadata", "", [])
+    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    return f"{namespace}/{name}" if namespace else name

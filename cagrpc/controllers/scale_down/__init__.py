@@ -1,0 +1,1 @@
+"""Which nodes the autoscaler may scale down, told by annotations."""

@@ -1,0 +1,309 @@
+"""Which nodes the autoscaler may take away, so that the order of weights is kept and nothing comes up again for what it
+took: those whose pods all have room elsewhere on nodes of the same or a higher weight, and find some wherever the
+scheduler puts them. Pure. Nodes are told by `scale_down`; room is `scale_down_room`'s and `scale_down_crowd`'s.
+
+CA may remove several nodes at once, so those that may go may go together: each one's pods are put onto what is left,
+and count there when the next one is looked at. Lowest weights go first, then what costs most for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+
+from cagrpc.cluster.reservations import Kept, keeping, together
+from cagrpc.cluster.state import ClusterNode, ClusterState
+from cagrpc.controllers.scale_down.crowd import Crowd
+from cagrpc.controllers.scale_down.room import Pods, Room, looks_at_others, required
+from cagrpc.fleet.model import FleetSnapshot, InstanceState
+from solver.model import CPU, MEMORY, Budget, Node, NodeGroup, PodSet, PodSpec
+
+TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+"""CA's taint on a node that it drains (upstream: utils/taints)."""
+
+IN_USE = "in use: more than the share at which scale-down looks at a node"
+IN_FLIGHT = "an increment in flight counts on it"
+AT_MINIMUM = "its node group would be below its minimum size"
+NOT_YET = "not looked at yet"
+ENOUGH = "enough other nodes may go first"
+BOOKED = "booked for ProvisioningRequest"
+
+
+def no_room(weight: int) -> str:
+    return f"its pods, or pods that wait, are not sure to find room elsewhere on nodes of weight {weight} or above"
+
+
+def no_room_with_slack(weight: int) -> str:
+    return f"its pods, or the slack on it, are not sure to find room elsewhere on nodes of weight {weight} or above"
+
+
+def booked_for(request: str) -> str:
+    return f"{BOOKED} {request}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bookings:
+    """What nodes are for beside the pods that run there."""
+
+    room: Kept = field(default_factory=dict)
+    """What is kept on nodes for pods of ProvisioningRequests that are still to come. It cannot be moved."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Those that stay, and for which ProvisioningRequest: namespace/name."""
+    slack: Kept = field(default_factory=dict)
+    """Placeholders that are held on nodes. They may go elsewhere, as pods may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How much is looked at. Times in seconds."""
+
+    utilisation: float = 0.5
+    """CA's own --scale-down-utilization-threshold: nodes at or above it are not looked at."""
+    most: int = 30
+    """Nodes with pods that may go at a time. CA drains fewer at once."""
+    looks: int = 50
+    """Nodes that are looked at in one round beside those that may go already."""
+    look_seconds: float = 1.0
+    """So long one round looks."""
+    place_seconds: float = 0.1
+    """The planner's budget for the pods of one node,"""
+    waiting_seconds: float = 1.0
+    """and for all that wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """About all nodes of the fleet that may be told something, by name."""
+
+    stay: Mapping[str, str]
+    """Why."""
+    go: tuple[str, ...]
+    low: frozenset[str]
+    """Those that CA may find too little used, whatever is said of them here."""
+    refused: frozenset[str]
+    """Those that were looked at, now or lately, and have to stay."""
+    swept: bool
+    """Whether all that can be looked at have been, now or lately."""
+
+
+@dataclass(frozen=True)
+class _Ours:
+    """A node of the fleet."""
+
+    node: ClusterNode
+    group: NodeGroup
+
+    @property
+    def name(self) -> str:
+        return self.node.node.name
+
+    @cached_property
+    def used(self) -> float:
+        """CA's utilisation: of the GPUs where there are any, else the larger of cpu and memory."""
+        allocatable = self.group.allocatable
+        gpus = [name for name, amount in allocatable.items() if name.endswith("/gpu") and amount]
+        resources = gpus or (CPU, MEMORY)
+        free = self.node.node.free
+        return max((1 - free.get(r, 0) / allocatable[r] for r in resources if allocatable.get(r)), default=0.0)
+
+
+def choose(
+    cluster: ClusterState,
+    fleet: FleetSnapshot,
+    before: AbstractSet[str],
+    lately: AbstractSet[str],
+    rules: Rules,
+    clock: Callable[[], float],
+    bookings: Bookings | None = None,
+) -> Verdicts:
+    """`cluster` without the pods of increments in flight. `before` are the nodes that may go until now: of equal ones
+    they go first, so that CA, which waits 10 minutes, is not told another story each time. `lately` were looked at in
+    this sweep and refused. `clock` gives seconds that only grow."""
+    return _Round(cluster, fleet, rules, bookings or Bookings()).verdicts(before, lately, clock)
+
+
+class _Round:
+    def __init__(self, cluster: ClusterState, fleet: FleetSnapshot, rules: Rules, bookings: Bookings) -> None:
+        self._rules = rules
+        self._booked, self._slack = bookings.nodes, bookings.slack
+        kept = together(bookings.room, bookings.slack)
+        self._ours = _ours(cluster.nodes, fleet)
+        going = {i.id for g in fleet.groups.values() for i in g.instances if i.state is InstanceState.DELETING}
+        self._leaving = {each.node.name for each in cluster.nodes if _leaves(each, going)}
+        self._held = {
+            each.node.name for each in cluster.nodes if each.held or each.provider_id in fleet.held_instances
+        } - self._leaving
+        away = self._leaving | self._held
+        self._room = Room(
+            keeping(node, kept.get(node.name, ()))
+            for node in _as_pods_see_them(cluster, bookings.slack)
+            if node.name not in away
+        )
+        self._crowd = Crowd(self._room.nodes)
+        self._spare = _spare(fleet)
+        for name in self._leaving & self._ours.keys():
+            if self._ours[name].node.provider_id not in going:
+                self._spare[self._ours[name].group.id] -= 1
+        self._reserve(cluster)
+        self._low = {
+            name for name, each in self._ours.items() if name not in self._leaving and each.used < rules.utilisation
+        }
+        foreign = {name for name, each in self._ours.items() if _foreign(each.node)}
+        self._candidates = self._low - self._held - self._booked.keys() - foreign
+        self._onto = self._preferred_targets(cluster.nodes)
+
+    def _reserve(self, cluster: ClusterState) -> None:
+        """Room for pods that wait, and for those of nodes that are on their way out. Whether they are gangs does not
+        matter here: what stands may be a part of what they get."""
+        sets = [replace(each.pod_set, gang=None) for each in cluster.waiting]
+        homeless: Counter[PodSpec] = Counter()
+        for each in cluster.nodes:
+            if each.node.name in self._leaving:
+                homeless.update(_pods(each))
+        sets += [
+            PodSet(f"of nodes that leave, {n}", required(s), count) for n, (s, count) in enumerate(homeless.items())
+        ]
+        if sets:
+            names = [each.node.name for each in cluster.nodes]
+            placed = self._room.place_sets(tuple(sets), names, Budget(self._rules.waiting_seconds))
+            self._room.put(placed)
+            for pods in placed.pods.values():
+                self._crowd.add(pods)
+
+    def _preferred_targets(self, nodes: Sequence[ClusterNode]) -> tuple[tuple[str, float], ...]:
+        """Nodes with their weight: first those that stay anyway, each part with the most free first. Nodes that are not
+        of the fleet are of no tier."""
+
+        def key(each: ClusterNode) -> tuple[bool, int, str]:
+            return each.node.name in self._candidates, -each.node.free.get(CPU, 0), each.node.name
+
+        return tuple(
+            (each.node.name, self._ours[each.node.name].group.weight if each.node.name in self._ours else inf)
+            for each in sorted(nodes, key=key)
+        )
+
+    def verdicts(self, before: AbstractSet[str], lately: AbstractSet[str], clock: Callable[[], float]) -> Verdicts:
+        others = sorted(self._ours.keys() - self._leaving - self._candidates)
+        stay = {name: self._why_not_looked_at(name) for name in others}
+        go: list[str] = []
+        refused: set[str] = set()
+        left, most = self._rules.looks, self._rules.most
+        until = clock() + self._rules.look_seconds
+        # What was said of a node is not taken back for want of time, unless it takes far too long.
+        until_at_most = until + 3 * self._rules.look_seconds
+        for each in sorted((self._ours[name] for name in self._candidates), key=lambda each: _order(each, before)):
+            name, known, has_pods = each.name, each.name in before, bool(self._pods_on(each))
+            if self._spare[each.group.id] < 1:
+                stay[name] = AT_MINIMUM
+            elif has_pods and name in lately and not known:
+                stay[name] = self._why_it_stays(each)
+                refused.add(name)
+            elif has_pods and not most:
+                stay[name] = ENOUGH
+            elif has_pods and ((not known and not left) or clock() >= (until_at_most if known else until)):
+                stay[name] = NOT_YET
+            else:
+                left -= has_pods and not known
+                if self._take(each):
+                    most -= has_pods
+                    go.append(name)
+                else:
+                    stay[name] = self._why_it_stays(each)
+                    refused.add(name)
+        go += sorted(self._leaving & self._ours.keys())
+        told = {name for name, each in self._ours.items() if not _foreign(each.node)}
+        return Verdicts(
+            stay={name: why for name, why in stay.items() if name in told},
+            go=tuple(name for name in go if name in told),
+            low=frozenset(self._low),
+            refused=frozenset(refused),
+            swept=NOT_YET not in stay.values(),
+        )
+
+    def _why_not_looked_at(self, name: str) -> str:
+        if name in self._held:
+            return IN_FLIGHT
+        return booked_for(self._booked[name]) if name in self._booked else IN_USE
+
+    def _why_it_stays(self, each: _Ours) -> str:
+        return (no_room_with_slack if each.name in self._slack else no_room)(each.group.weight)
+
+    def _pods_on(self, each: _Ours) -> Pods:
+        """Its own, placeholders, and those that were put there."""
+        held = Counter({pods.spec: pods.count for pods in self._slack.get(each.name, ())})
+        return Counter(_pods(each.node)) + held + Counter(self._room.moved_to(each.name))
+
+    def _take(self, each: _Ours) -> bool:
+        """Whether it can do without the node: then it is gone, and its pods have found room, which is theirs."""
+        own = _pods(each.node)
+        if not self._crowd.has_room(own, each.name) or not self._move(each):
+            return False
+        self._crowd.remove(each.name)
+        self._crowd.add(own)
+        self._room.remove(each.name)
+        self._spare[each.group.id] -= 1
+        return True
+
+    def _move(self, each: _Ours) -> bool:
+        """Their own tier is asked first: what is free above may be needed by pods that may not go anywhere else."""
+        pods = self._pods_on(each)
+        if not pods:
+            return True
+        lowest, others = each.group.weight, [(name, weight) for name, weight in self._onto if name != each.name]
+        for highest in (lowest, inf):
+            onto = [name for name, weight in others if lowest <= weight <= highest]
+            placed = self._room.place(pods, onto, Budget(self._rules.place_seconds))
+            if placed.all:
+                self._room.put(placed)
+                return True
+        return False
+
+
+def _as_pods_see_them(cluster: ClusterState, slack: Kept) -> Iterable[Node]:
+    """The nodes with what pods that move can see of those that run. `Node.running` has only what pods that wait see."""
+    specs = {pods.spec for each in cluster.nodes for pods in each.movable}
+    specs |= {pods.spec for placeholders in slack.values() for pods in placeholders}
+    if not any(each.host_ports or looks_at_others(each) for each in specs):
+        return (replace(each.node, running=()) if not cluster.waiting else each.node for each in cluster.nodes)
+    return (replace(each.node, running=each.movable) for each in cluster.nodes)
+
+
+def _ours(nodes: Iterable[ClusterNode], fleet: FleetSnapshot) -> dict[str, _Ours]:
+    found = {}
+    for node in nodes:
+        state = fleet.groups.get(fleet.group_of_instance.get(node.provider_id, ""))
+        if state is not None:
+            found[node.node.name] = _Ours(node, state.group)
+    return found
+
+
+def _leaves(node: ClusterNode, going: AbstractSet[str]) -> bool:
+    """CA or the fleet is removing it, or it is broken, which is CA's business: its pods will look for other places."""
+    taken = any(taint.key == TO_BE_DELETED for taint in node.node.taints)
+    return taken or not node.ready or node.provider_id in going
+
+
+def _foreign(node: ClusterNode) -> bool:
+    """Somebody else has said what shall happen to it."""
+    return bool(node.scale_down_disabled) and not node.scale_down_disabled_by_us
+
+
+def _spare(fleet: FleetSnapshot) -> Counter[str]:
+    """Nodes that a group may lose. Targets are without instances that are being deleted."""
+    return Counter({group_id: each.target_size - each.group.min_size for group_id, each in fleet.groups.items()})
+
+
+def _pods(node: ClusterNode) -> Pods:
+    found: Counter[PodSpec] = Counter()
+    for each in node.movable:
+        found[each.spec] += each.count
+    return found
+
+
+def _order(each: _Ours, before: AbstractSet[str]) -> tuple[int, bool, float, str]:
+    unused = each.group.price_usd_per_hour * (1 - each.used)
+    return each.group.weight, each.name not in before, -unused, each.name

@@ -1,0 +1,163 @@
+"""Scale-down keeps the order of weights: nodes of the fleet that must stay carry CA's annotation that says so, set and
+cleared here. Which ones must stay is `scale_down_choice`'s.
+
+A second annotation with the reason marks the first as ours. One that somebody else has set, to any value, is never
+touched. Without cagrpc the annotations stay as they are: fewer nodes go down, never more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import islice
+from typing import Any, Protocol
+
+from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
+from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
+from cagrpc.cluster.reservations import Kept, nothing_kept
+from cagrpc.cluster.state import ClusterNode, ClusterState
+from cagrpc.controllers.scale_down.choice import BOOKED, Bookings, Rules, Verdicts, booked_for, choose
+from cagrpc.errors import Conflict, NotFound
+from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.kube.client.client import PatchKind
+
+TICK_SECONDS = 1.0
+"""How often to tick: what is booked may be on nodes that have not been needed for long."""
+STEP_SECONDS = 20.0
+"""How often to step. A node is not needed for 10 minutes before CA removes it."""
+WRITES_A_STEP = 200
+_TRIES = 3
+
+log = logging.getLogger(__name__)
+
+
+class SeesCluster(Protocol):
+    """What `view.ClusterView` offers of it."""
+
+    def state(self, *, without: AbstractSet[str] = ...) -> ClusterState:
+        """Raises Unavailable while the cluster is not known."""
+        ...
+
+
+class HasSnapshot(Protocol):
+    @property
+    def snapshot(self) -> FleetSnapshot: ...
+
+
+class Nodes(Protocol):
+    """What `kube.client.Client` offers of it."""
+
+    def get(self, path: str) -> dict[str, Any]: ...
+
+    def patch(self, path: str, body: Any, kind: PatchKind) -> dict[str, Any]: ...
+
+
+class ScaleDown:
+    """Not for several threads."""
+
+    def __init__(
+        self,
+        cluster: SeesCluster,
+        fleet: HasSnapshot,
+        nodes: Nodes,
+        *,
+        clock: Callable[[], float],
+        rules: Rules | None = None,
+        writes_a_step: int = WRITES_A_STEP,
+        held: Callable[[ClusterState], Kept] = nothing_kept,
+        booked: Callable[[], Mapping[str, str]] = dict,
+        slack: Callable[[], Kept] = dict,
+    ) -> None:
+        """`clock` gives seconds that only grow. Of ProvisioningRequests: `held` says what room is kept for them on
+        which nodes, `booked` which nodes stay for whom (namespace/name). `slack` says where placeholders are held."""
+        self._cluster = cluster
+        self._fleet = fleet
+        self._nodes = nodes
+        self._clock = clock
+        self._rules = rules or Rules()
+        self._writes_a_step = writes_a_step
+        self._held = held
+        self._booked = booked
+        self._slack = slack
+        self._verdicts: Verdicts | None = None
+        self._lately: AbstractSet[str] = frozenset()
+        self._told: dict[str, str] = {}  # node -> the reason that was written, where that is known
+        self._next_step = float("-inf")
+
+    def about(self) -> Mapping[str, int]:
+        """For people: how many nodes may go, and how many stay for which reason, as it was seen last."""
+        if self._verdicts is None:
+            return {}
+        reasons = (BOOKED if why.startswith(BOOKED) else why for why in self._verdicts.stay.values())
+        return {"may go": len(self._verdicts.go), **Counter(reasons)}
+
+    def tick(self) -> None:
+        """A step when it is time for one; until then nodes are told that have been booked since the last. Raises as
+        `step` does."""
+        if self._clock() >= self._next_step:
+            self.step()
+            self._next_step = self._clock() + STEP_SECONDS
+            return
+        new = {name: whose for name, whose in self._booked().items() if not self._told.get(name)}
+        if new:
+            groups = self._fleet.snapshot.group_of_instance
+            ours = [each.node.name for each in self._cluster.state().nodes if each.provider_id in groups]
+            for name in islice((name for name in ours if name in new), self._writes_a_step):
+                self._tell(name, booked_for(new[name]))
+
+    def step(self) -> None:
+        """Look, and tell at most so many nodes what is new to them. Raises Unavailable where the cluster is not known
+        or out of reach; what is not told then is told later."""
+        snapshot = self._fleet.snapshot
+        state = self._cluster.state(without=snapshot.in_flight_pods)
+        # After a start those that may go are those that nobody has told otherwise.
+        before = (
+            {each.node.name for each in state.nodes if not each.scale_down_disabled}
+            if self._verdicts is None
+            else frozenset(self._verdicts.go)
+        )
+        bookings = Bookings(self._held(state), self._booked(), self._slack())
+        verdicts = self._verdicts = choose(state, snapshot, before, self._lately, self._rules, self._clock, bookings)
+        self._lately = frozenset() if verdicts.swept else verdicts.refused
+        nodes = {each.node.name: each for each in state.nodes}
+        self._told = {name: reason for name, reason in self._told.items() if name in nodes}
+        for count, (name, reason) in enumerate(_news(verdicts, nodes, self._told)):
+            if count >= self._writes_a_step:
+                break
+            self._tell(name, reason)
+
+    def _tell(self, name: str, reason: str) -> None:
+        """Set both annotations, or with an empty reason clear them. Somebody else's are seen even where the view is
+        behind: the node is read first, and written only as it was read."""
+        path = f"/api/v1/nodes/{name}"
+        for _ in range(_TRIES):
+            try:
+                metadata = self._nodes.get(path)["metadata"]
+                annotations = metadata.get("annotations") or {}
+                if annotations.get(SCALE_DOWN_DISABLED) is not None and annotations.get(OURS) is None:
+                    self._told[name] = reason  # by somebody else
+                    return
+                wanted = {SCALE_DOWN_DISABLED: "true" if reason else None, OURS: reason or None}
+                patch = {"resourceVersion": metadata["resourceVersion"], "annotations": wanted}
+                self._nodes.patch(path, {"metadata": patch}, PatchKind.MERGE)
+            except Conflict:
+                continue
+            except NotFound:
+                return
+            self._told[name] = reason
+            return
+        log.info("node %s changes too often to be annotated now; it is tried again", name)
+
+
+def _news(verdicts: Verdicts, nodes: Mapping[str, ClusterNode], told: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Node and reason (empty: it may go) where the node does not say so yet, the most urgent first: nodes that CA might
+    take, nodes that may go, others; reasons that have changed come last."""
+    unmarked = {name: why for name, why in verdicts.stay.items() if not nodes[name].scale_down_disabled_by_us}
+    yield from ((name, why) for name, why in unmarked.items() if name in verdicts.low)
+    yield from ((name, "") for name in verdicts.go if nodes[name].scale_down_disabled_by_us)
+    yield from ((name, why) for name, why in unmarked.items() if name not in verdicts.low)
+    for name, why in verdicts.stay.items():
+        if nodes[name].scale_down_disabled_by_us and told.get(name, why) != why:
+            yield name, why

@@ -1,0 +1,79 @@
+"""Pods that look for room at the same time, on nodes that the scheduler chooses. Pure.
+
+The planner shows one way to place them all. The scheduler has another, and could leave room in pieces that are too
+small for the last pod: then a node would come up again for it. So more is asked: that no order and no choice of nodes
+can shut a pod out. A node with room for a pod is shut to it only after so many others have come that too little is
+left; where all nodes together take more of these than there are others, one stays open.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cagrpc.controllers.scale_down.room import Pods
+from solver.model import PODS, Node, PodSpec
+from solver.model.eligibility import why_not_eligible
+
+
+class Crowd:
+    """The pods, and the nodes that stand for them with what is free before anybody comes."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._index = {node.name: number for number, node in enumerate(nodes)}
+        self._there = np.ones(len(nodes), dtype=bool)
+        self._pods: Counter[PodSpec] = Counter()
+        self._free_of: dict[str, NDArray[np.int64]] = {}
+        self._open_to: dict[PodSpec, NDArray[np.bool_]] = {}
+
+    def add(self, pods: Pods) -> None:
+        self._pods.update(pods)
+
+    def remove(self, name: str) -> None:
+        self._there[self._index[name]] = False
+
+    def has_room(self, pods: Pods, without: str) -> bool:
+        """Whether everybody, these pods too, is sure to find room if the node `without` goes. Constraints between pods
+        are not looked at: these are the planner's."""
+        everybody = self._pods + Counter(pods)
+        there = self._there.copy()
+        there[self._index[without]] = False
+        largest: Counter[str] = Counter({PODS: 1})
+        for spec in everybody:
+            for resource, amount in spec.requests:
+                largest[resource] = max(largest[resource], amount)
+        total = sum(everybody.values())
+        return all(self._takes_to_shut(spec, there, largest) >= total for spec in everybody)
+
+    def _takes_to_shut(self, spec: PodSpec, there: NDArray[np.bool_], largest: Counter[str]) -> int:
+        """How many pods, of the largest size in every resource, have to come before no node has room for this one."""
+        open_ = there & self._eligible(spec)
+        comers = np.full(len(self._nodes), np.iinfo(np.int64).max)
+        for resource, amount in (*spec.requests, (PODS, 1)):
+            left = self._free(resource) - amount
+            open_ &= left >= 0
+            comers = np.minimum(comers, left // largest[resource] + 1)
+        return int(comers[open_].sum())
+
+    def _free(self, resource: str) -> NDArray[np.int64]:
+        if resource not in self._free_of:
+            self._free_of[resource] = np.array([node.free.get(resource, 0) for node in self._nodes], dtype=np.int64)
+        return self._free_of[resource]
+
+    def _eligible(self, spec: PodSpec) -> NDArray[np.bool_]:
+        key = _where(spec)
+        if key not in self._open_to:
+            may = [why_not_eligible(spec, node.labels, node.taints, node.name) is None for node in self._nodes]
+            self._open_to[key] = np.array(may, dtype=bool)
+        return self._open_to[key]
+
+
+@lru_cache(maxsize=10_000)
+def _where(spec: PodSpec) -> PodSpec:
+    """What of a spec says on which nodes it may be."""
+    return PodSpec(node_selector=spec.node_selector, affinity=spec.affinity, tolerations=spec.tolerations)

@@ -1,0 +1,1 @@
+"""What carries placeholders in a cluster: nothing, CapacityBuffers, or pause pods."""

@@ -1,0 +1,160 @@
+"""Carriers that write into the cluster: they look at the objects of theirs that are there, write what is lacking, and
+look again until there is nothing more to write. Nothing is kept but in the cluster, so any other process can go on.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from cagrpc.api.core.slack import PRIORITY_CLASS
+from cagrpc.controllers.slack.carriers import buffers, pause
+from cagrpc.controllers.slack.carriers.objects import SELECTOR, Next, Object, Place, Verb, Write
+from cagrpc.controllers.slack.model import SlackState
+from cagrpc.errors import NotFound, Unavailable
+from solver.slack.model import Placement, SlackShape
+
+LOOK_SECONDS = 10.0
+"""How often is looked whether all is still as it was written, where nothing new is wanted."""
+_ROUNDS = 4
+"""Of looking and writing, in one go."""
+_PRIORITY_CLASS = f"/apis/scheduling.k8s.io/v1/priorityclasses/{PRIORITY_CLASS}"
+
+
+class Client(Protocol):
+    """What of `cagrpc.kube.client.Client` is needed."""
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]: ...
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def delete(self, path: str, *, uid: str = ...) -> None: ...
+
+
+class _Written(ABC):
+    """What the carriers have in common. For one thread."""
+
+    def __init__(self, client: Client, place: Callable[[], Place], timer: Callable[[], float] = time.monotonic) -> None:
+        """`place` may raise Unavailable; `timer` gives seconds that only grow."""
+        self._client = client
+        self._place = place
+        self._timer = timer
+        self._carried: tuple[SlackShape, ...] | None = None
+        self._look_at = 0.0
+
+    def carry(self, state: SlackState) -> bool:
+        """Write what differs from what is there. Returns whether all of it is carried now. Raises what the client
+        raises."""
+        shapes = tuple(shape for shape in state.shapes if shape.count)
+        if shapes == self._carried and self._timer() < self._look_at:
+            return True
+        self._carried = None
+        if not self._settle(shapes):
+            return False
+        self._carried, self._look_at = shapes, self._timer() + LOOK_SECONDS
+        return True
+
+    def withdraw(self) -> None:
+        """Take back all that this carrier has written, if anything. Raises what the client raises."""
+        self._carried = None
+        self._settle(())
+
+    def _settle(self, shapes: Sequence[SlackShape]) -> bool:
+        place = self._place()
+        for _ in range(_ROUNDS):
+            todo = self._next(shapes, place)
+            for write in todo.writes:
+                self._write(write)
+            if todo.done:
+                return True
+            if not todo.writes:
+                break
+        return False
+
+    @abstractmethod
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> Next: ...
+
+    def _there(self, path: str) -> dict[str, Object] | None:
+        """Ours, by name; None where the cluster does not know this kind."""
+        try:
+            found = self._client.get(path, {"labelSelector": SELECTOR})["items"]
+        except NotFound:
+            return None
+        return {str(each["metadata"]["name"]): each for each in found}
+
+    def _write(self, write: Write) -> None:
+        match write.verb:
+            case Verb.CREATE:
+                self._client.create(write.path, write.body)
+            case Verb.PATCH:
+                self._client.patch(write.path, write.body)
+            case Verb.DELETE:
+                self._client.delete(write.path, uid=write.uid)
+
+
+class Buffers(_Written):
+    """The carrier `buffer`."""
+
+    def __init__(
+        self,
+        client: Client,
+        place: Callable[[], Place],
+        *,
+        timer: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`now` gives seconds since the epoch."""
+        super().__init__(client, place, timer)
+        self._now = now
+
+    def placements(self) -> None:
+        """CA knows, and does not say: the slack's own holds."""
+
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> Next:
+        there = self._there(place.buffers())
+        if there is None and shapes:
+            raise Unavailable(
+                "the cluster has no CapacityBuffers (autoscaling.x-k8s.io/v1beta1): install their definition"
+                " (deploy/buffer-crds.yaml), or set slack.carrier to pods"
+            )
+        templates = self._there(place.templates()) or {}
+        return buffers.next_writes(shapes, templates, there or {}, place, self._now())
+
+
+class PausePods(_Written):
+    """The carrier `pods`."""
+
+    def __init__(
+        self,
+        client: Client,
+        place: Callable[[], Place],
+        seen: Callable[[], Placement],
+        *,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`seen` says where pause pods are."""
+        super().__init__(client, place, timer)
+        self._seen = seen
+        self._may_be_made = False
+
+    def placements(self) -> Placement:
+        """As the scheduler has put them."""
+        return self._seen()
+
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> Next:
+        if shapes and not self._may_be_made:
+            self._look_for_priority_class()
+        return pause.next_writes(shapes, self._there(place.replica_sets()) or {}, place)
+
+    def _look_for_priority_class(self) -> None:
+        try:
+            self._client.get(_PRIORITY_CLASS)
+        except NotFound:
+            raise Unavailable(
+                f"there is no PriorityClass {PRIORITY_CLASS}, by which pause pods give way; deploy/slack.yaml has it"
+            ) from None
+        self._may_be_made = True

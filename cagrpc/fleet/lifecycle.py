@@ -1,0 +1,291 @@
+"""The life of increments as a pure function: records, what the backend lists, and the time give the next records and
+what has to be asked of the backend.
+
+    planned -> creating -> ready -> done
+        \\________\\________\\-> rolling back -> rolled back
+
+With a cluster an increment stays ready, its nodes held, until it is let go (`released`) or taken back (`withdrawn`);
+without one, running is ready and ready is done. Nothing here stores or calls anything; `fleet` does both, and always
+stores first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cagrpc import errors
+from cagrpc.fleet.backend import BackendInstance
+from cagrpc.fleet.model import IncrementNode, InstanceError, InstanceState, Origin, Phase
+from cagrpc.fleet.observation import Sight
+from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
+
+_WAITING = (Phase.PLANNED, Phase.CREATING)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long things take at most. All in seconds."""
+
+    deadline: float = 600.0
+    """An increment whose instances have not all come by then is rolled back."""
+    failed_listing: float = 600.0
+    """How long CA has to delete the failed instances of an increment it asked for before they are given up."""
+    retention: float = 86_400.0
+    """How long finished increments and deletions are remembered, so that repeated requests for them are recognised."""
+
+
+def advance(contents: Contents, sight: Sight, groups: Collection[str], now: float, times: Times) -> Changes:
+    """The next step of every increment and deletion; empty when nothing moves. Each phase is a step of its own, so
+    the caller stores these changes and asks again until there are none."""
+    increments = []
+    for record in contents.increments.values():
+        moved = _advance_one(record, sight, groups, now, times)
+        if moved is not record:
+            increments.append(moved)
+    listed = {machine.id for machine in sight.listing}
+    deletions = tuple(
+        replace(deletion, done_at_seconds=now)
+        for deletion in contents.deletions.values()
+        if deletion.done_at_seconds is None and deletion.instance_id not in listed
+    )
+    return Changes(increments=tuple(increments), deletions=deletions)
+
+
+def taken_over(contents: Contents, now: float, times: Times) -> Changes:
+    """The times that another process has written, as this one counts them: their wall clocks may differ by any amount,
+    and nobody can tell by how much. Nothing lies ahead of now, and of a time that has not ended yet, as far as is
+    known, at least half is left, and at most all. So an increment in flight is not rolled back before this process has
+    looked on for a while, and never waits for longer than a new one."""
+    moved = ((record, _taken_over(record, now, times)) for record in contents.increments.values())
+    return Changes(
+        increments=tuple(after for before, after in moved if after != before),
+        deletions=tuple(
+            replace(deletion, done_at_seconds=now)
+            for deletion in contents.deletions.values()
+            if deletion.done_at_seconds is not None and deletion.done_at_seconds > now
+        ),
+    )
+
+
+def _taken_over(record: IncrementRecord, now: float, times: Times) -> IncrementRecord:
+    deadline, failed_at, finished_at = record.deadline_at_seconds, record.failed_at_seconds, record.finished_at_seconds
+    if record.phase in _WAITING:
+        deadline = min(max(deadline, now + times.deadline / 2), now + times.deadline)
+    if failed_at is not None and any(member.state is MemberState.FAILED for member in record.members):
+        failed_at = max(failed_at, now - times.failed_listing / 2)
+    return replace(
+        record,
+        created_at_seconds=min(record.created_at_seconds, now),
+        deadline_at_seconds=deadline,
+        failed_at_seconds=None if failed_at is None else min(failed_at, now),
+        finished_at_seconds=None if finished_at is None else min(finished_at, now),
+    )
+
+
+def _advance_one(
+    record: IncrementRecord, sight: Sight, groups: Collection[str], now: float, times: Times
+) -> IncrementRecord:
+    match record.phase:
+        case Phase.PLANNED | Phase.CREATING:
+            return _advance_waiting(_learn(record, sight), sight, groups, now)
+        case Phase.READY if not sight.asks_cluster:
+            return _done(record, "every instance runs", now)
+        case Phase.READY if not nodes(record, sight):
+            return _done(record, "all of its instances are gone", now)
+        case Phase.ROLLING_BACK if not any(member.token in sight.machines for member in record.members):
+            return replace(record, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
+    failed = [member.token for member in record.members if member.state is MemberState.FAILED]
+    if failed and record.failed_at_seconds is not None and now >= record.failed_at_seconds + times.failed_listing:
+        return record.with_members(dict.fromkeys(failed, MemberState.RELEASED))
+    return record
+
+
+def _learn(record: IncrementRecord, sight: Sight) -> IncrementRecord:
+    """A listed machine tells its id, and that its order was taken."""
+    learnt: dict[str, Member] = {}
+    for member in record.members:
+        machine = sight.machines.get(member.token)
+        if machine is not None and (member.instance_id != machine.id or member.state is MemberState.PLANNED):
+            state = MemberState.ORDERED if member.state is MemberState.PLANNED else member.state
+            learnt[member.token] = replace(member, instance_id=machine.id, state=state)
+    if not learnt:
+        return record
+    return replace(record, members=tuple(learnt.get(member.token, member) for member in record.members))
+
+
+def _advance_waiting(record: IncrementRecord, sight: Sight, groups: Collection[str], now: float) -> IncrementRecord:
+    if not record.remaining:
+        return _done(record, "all of its instances were deleted", now)
+    broken = _broken(record, sight, groups)
+    if broken:
+        return failed(record, broken[0][1], now, [member.node_group for member, _ in broken])
+    late = [member for member in record.remaining if not sight.has_come(member.token)]
+    if not late:
+        return replace(record, phase=Phase.READY)
+    if now >= record.deadline_at_seconds and not sight.deadlines_wait:
+        waited = record.deadline_at_seconds - record.created_at_seconds
+        error = InstanceError("deadline", f"not whole after {waited:g} s: {progress(record, sight)}")
+        # Of a cluster that is not known nothing can be said but what the backend runs.
+        blind = sight.asks_cluster and sight.ready is None
+        return failed(
+            record, error, now, [member.node_group for member in late if not (blind and sight.runs(member.token))]
+        )
+    return record
+
+
+def _done(record: IncrementRecord, message: str, now: float) -> IncrementRecord:
+    return replace(record, phase=Phase.DONE, finished_at_seconds=now, message=message)
+
+
+def _broken(record: IncrementRecord, sight: Sight, groups: Collection[str]) -> list[tuple[Member, InstanceError]]:
+    """Members because of which the increment cannot be whole any more, each with why."""
+    found = ((member, _fault(member, sight.machines.get(member.token), groups)) for member in record.remaining)
+    return [(member, fault) for member, fault in found if fault is not None]
+
+
+def _fault(member: Member, machine: BackendInstance | None, groups: Collection[str]) -> InstanceError | None:
+    if member.node_group not in groups:
+        return InstanceError("unknown-group", f"node group {member.node_group} is no longer configured")
+    if machine is None:
+        if member.instance_id is None:
+            return None
+        return InstanceError("vanished", f"{member.instance_id} vanished before its increment was whole")
+    if machine.error is not None:
+        return replace(machine.error, message=f"{machine.id}: {machine.error.message}")
+    if machine.state is InstanceState.DELETING:
+        return InstanceError("vanished", f"{machine.id} is being deleted by somebody else")
+    return None
+
+
+def progress(record: IncrementRecord, sight: Sight) -> str:
+    """How far an increment has come, for people."""
+    remaining = record.remaining
+    running = f"{sum(sight.runs(member.token) for member in remaining)} of {len(remaining)} instances run"
+    if not sight.asks_cluster:
+        return running
+    if sight.ready is None:
+        return f"{running}, the cluster is not known"
+    return f"{running}, {sum(sight.has_come(member.token) for member in remaining)} of their nodes are ready"
+
+
+def nodes(record: IncrementRecord, sight: Sight) -> tuple[IncrementNode, ...]:
+    """The nodes of an increment that is planned, creating or ready. Whole as it was, a ready one does not fail any
+    more; a node of it that vanished, or that CA has deleted, is let go of."""
+    if record.phase not in (*_WAITING, Phase.READY):
+        return ()
+    planned, numbers, found = record.planned(), Counter[str](), []
+    for member in record.members:
+        name = f"{record.id}/{member.node_group}/{numbers[member.node_group]}"
+        numbers[member.node_group] += 1
+        there = record.phase is not Phase.READY or sight.is_there(member.token)
+        if there and member.state is not MemberState.RELEASED:
+            machine, of = sight.machines.get(member.token), planned[member.token]
+            instance_id = machine.id if machine is not None else member.instance_id or ""
+            found.append(IncrementNode(name, member.node_group, instance_id, of.pods))
+    return tuple(found)
+
+
+def released(record: IncrementRecord, now: float) -> IncrementRecord:
+    """A ready increment is let go. Done already, it stays as it is. Raises `FailedPrecondition` for any other."""
+    if record.phase is Phase.DONE:
+        return record
+    if record.phase is not Phase.READY:
+        raise errors.FailedPrecondition(f"increment {record.id} is {record.phase}; only a ready one can be let go")
+    return _done(record, "every node was ready, and was let go", now)
+
+
+def failed(record: IncrementRecord, error: InstanceError, now: float, short_groups: Iterable[str]) -> IncrementRecord:
+    """Rolling back. What CA asked for stays listed as failed until CA has deleted it: with the target restored at
+    once, CA takes its scale-up for finished and asks the same group again. `short_groups` may repeat themselves."""
+    state = MemberState.FAILED if record.increment.origin is Origin.AUTOSCALER else MemberState.RELEASED
+    return replace(
+        record.with_members({member.token: state for member in record.remaining}),
+        phase=Phase.ROLLING_BACK,
+        message=error.message,
+        error=replace(error, out_of_resources=True),
+        failed_at_seconds=now,
+        short_groups=tuple(dict.fromkeys(short_groups)),
+    )
+
+
+def refused(record: IncrementRecord, refusal: errors.CagrpcError, now: float, *, answered: bool) -> IncrementRecord:
+    """The backend refused the order. Where the caller is told so (`answered`), nothing is left to see; otherwise it
+    is a failure like any later one. Machines of an earlier try whose answer was lost are rolled back first. Where the
+    backend does not say which groups are short, any of them may be."""
+    if record.phase not in _WAITING:
+        return record  # withdrawn, or all of it deleted, while the order was under way
+    told = refusal.node_groups if isinstance(refusal, errors.OutOfCapacity) else ()
+    deltas = record.increment.deltas
+    short_groups = [group for group in deltas if group in told] or list(deltas)
+    result = failed(record, InstanceError("out-of-capacity", str(refusal)), now, short_groups)
+    if answered:
+        result = result.with_members({member.token: MemberState.RELEASED for member in result.members})
+    if all(member.instance_id is None for member in record.members):
+        result = replace(result, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
+    return result
+
+
+def withdrawn(record: IncrementRecord, message: str, now: float) -> IncrementRecord:
+    """Taken back by whoever asked: rolled back with nothing left to see, and no group is short for it. What is finished
+    or failing already stays as it is."""
+    if record.phase not in (*_WAITING, Phase.READY):
+        return record
+    result = failed(record, InstanceError("withdrawn", message), now, ())
+    result = result.with_members({member.token: MemberState.RELEASED for member in result.members})
+    if record.phase is Phase.PLANNED:  # nothing of it was ordered
+        return replace(result, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
+    return result
+
+
+def to_order(record: IncrementRecord) -> tuple[str, ...]:
+    """Tokens to order, or to order again where the answer never came. Call it with what the backend lists learnt."""
+    if record.phase not in _WAITING:
+        return ()
+    return tuple(member.token for member in record.members if member.state is MemberState.PLANNED)
+
+
+def to_delete(contents: Contents, sight: Sight) -> Mapping[str, Sequence[str]]:
+    """Instances that must go and do not go yet, by node group: deleted ones, members of failed increments (also those
+    that turn up late) and members that CA gave back."""
+    doomed: dict[str, list[str]] = {}
+    for machine in sight.listing:
+        if machine.state is not InstanceState.DELETING and must_go(contents, machine):
+            doomed.setdefault(machine.node_group, []).append(machine.id)
+    return doomed
+
+
+def must_go(contents: Contents, machine: BackendInstance) -> bool:
+    """Whether the journal says that this machine has to be deleted."""
+    place = contents.by_token.get(machine.token)
+    return machine.id in contents.deletions or (
+        place is not None and (place.record.failing or place.member.state is MemberState.RELEASED)
+    )
+
+
+def expired(contents: Contents, sight: Sight, now: float, times: Times) -> Changes:
+    """What is finished for so long that it may be forgotten: nothing of it is listed, and no repetition is expected."""
+    before = now - times.retention
+    return Changes(
+        forgotten_increments=tuple(record.id for record in _finished_before(contents, before, sight)),
+        forgotten_deletions=tuple(
+            deletion.instance_id for deletion in contents.deletions.values() if _is_done_before(deletion, before)
+        ),
+    )
+
+
+def _finished_before(contents: Contents, before: float, sight: Sight) -> Iterator[IncrementRecord]:
+    for record in contents.increments.values():
+        if record.finished_at_seconds is None or record.finished_at_seconds >= before:
+            continue
+        still_needed = any(
+            member.state is MemberState.FAILED or (record.failing and member.token in sight.machines)
+            for member in record.members
+        )
+        if not still_needed:
+            yield record
+
+
+def _is_done_before(deletion: DeletionRecord, before: float) -> bool:
+    return deletion.done_at_seconds is not None and deletion.done_at_seconds < before

@@ -1,0 +1,217 @@
+"""What is asked of the backend: orders and deletes that the records say are due, each after the journal has taken it,
+and the callers who wait for an order's first answer. What is due is `increments`' business.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cagrpc import errors
+from cagrpc.fleet import lifecycle
+from cagrpc.fleet.backend import Order
+from cagrpc.fleet.ledger import Ledger
+from cagrpc.fleet.model import Phase
+from cagrpc.fleet.observation import Sight
+from cagrpc.fleet.records import Changes, MemberState
+from cagrpc.fleet.serial_backend import Conversation
+from solver.model import NodeGroup
+
+_log = logging.getLogger(__name__)
+
+_TOGETHER_SECONDS = 1.0
+"""Orders of so long are journalled together, and so old may the write be that precedes an order."""
+_MOST_ORDERS = 20_000
+"""Journalled together: a journal of objects of limited size has to take them (`cagrpc.kube.journal`)."""
+_MOST_DELETES = 100
+"""Asked for in one call: between two of them it is looked again whether the journal is ours. An order has no such
+parts, since it is taken whole or not at all."""
+
+
+@dataclass(slots=True)
+class Waiter:
+    """Somebody who waits for the backend's first answer."""
+
+    answered: threading.Event = field(default_factory=threading.Event)
+    refusal: errors.CagrpcError | None = None
+
+
+class Errands:
+    """`group` finds a node group by its id, `publish` is called where what is to be seen has changed."""
+
+    def __init__(
+        self,
+        backend: Conversation,
+        ledger: Ledger,
+        group: Callable[[str], NodeGroup],
+        publish: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._backend = backend
+        self._ledger = ledger
+        self._group = group
+        self._publish = publish
+        self._clock = clock
+        self._waiters: dict[str, Waiter] = {}
+        self._told: dict[str, str] = {}
+
+    def expect(self, increment_id: str) -> Waiter:
+        """One who will wait for the answer to this increment's order; call it before it can be ordered."""
+        waiter = self._waiters[increment_id] = Waiter()
+        return waiter
+
+    def wait(self, increment_id: str, waiter: Waiter, seconds: float) -> None:
+        """Waits at most so long, then for nothing more. Raises the refusal that came in time."""
+        waiter.answered.wait(seconds)
+        with self._ledger.changing():  # From here on a refusal is a failure like any later one.
+            self._waiters.pop(increment_id, None)
+        if waiter.refusal is not None:
+            raise waiter.refusal
+
+    def order_now(self, increment_id: str) -> None:
+        """What `wait` waits for. Whatever goes wrong here is tried again by the next step."""
+        try:
+            with self._backend.turn:
+                unreached = self._order([increment_id])
+            for reason in unreached.values():
+                _log.warning("increment %s: not ordered yet: %s", increment_id, reason)
+            with self._ledger.changing():
+                self._publish()
+        except errors.Unavailable as error:
+            _log.warning("increment %s: not ordered yet: %s", increment_id, error)
+        except Exception:  # noqa: BLE001 - told, and tried again
+            _log.exception("increment %s: not ordered yet, which failed unexpectedly", increment_id)
+        finally:
+            self._answer(increment_id)
+
+    def run(self, sight: Sight, unreached: dict[str, str]) -> bool:
+        """Asks for all that is due, each on its own; call it with the backend's `turn`. Whether there was anything.
+        What the backend was not reached for is put into `unreached`, with why, and what is there already is passed
+        over. Raises `Unavailable` where the journal is out of reach; then nothing more is asked."""
+        contents = self._ledger.contents
+        doomed = {f"deletes in node group {key}": ids for key, ids in lifecycle.to_delete(contents, sight).items()}
+        due = {f"order of increment {key}": key for key, r in contents.increments.items() if lifecycle.to_order(r)}
+        asked = [what for what in (*doomed, *due) if what not in unreached]
+        for what in asked:
+            if what in doomed:
+                reason = self._delete(doomed[what])
+                if reason is not None:
+                    unreached[what] = reason
+        reasons = self._order([due[what] for what in asked if what in due])
+        unreached.update((what, reasons[key]) for what, key in due.items() if key in reasons)
+        return bool(asked)
+
+    def tell(self, unreached: dict[str, str]) -> None:
+        """Logs what a step could not reach the backend for: once, not every second."""
+        for what, reason in unreached.items():
+            if self._told.get(what) != reason:
+                _log.warning("%s: asked for again, the backend was not reached: %s", what, reason)
+        self._told = unreached
+
+    def _delete(self, instance_ids: Sequence[str]) -> str | None:
+        """Why the backend was not reached, where it was not."""
+        _log.info("deleting %d instances: %s", len(instance_ids), ", ".join(instance_ids))
+        for start in range(0, len(instance_ids), _MOST_DELETES):
+            self._ledger.check()  # A journal that was lost may be another's by now.
+            try:
+                self._backend.delete(instance_ids[start : start + _MOST_DELETES])
+            except errors.Unavailable as error:
+                return str(error)
+        return None
+
+    def _order(self, increment_ids: Iterable[str]) -> dict[str, str]:
+        """Orders each of these, whole and in a call of its own. Why the backend was not reached, by increment, where it
+        was not. Whoever calls publishes: a taken order changes no target.
+
+        The journal is written for many at once: before their orders that they are being created, and afterwards the
+        answers, or meanwhile where the calls take long. So a write of a moment ago precedes every order, also a
+        repeated one: the journal may be another's by now."""
+        unreached: dict[str, str] = {}
+        left = list(increment_ids)
+        while left := [key for key in left if self._tokens(key)]:
+            asked = self._ask(self._begin(left), unreached)
+            left = [key for key in left if key not in asked]
+        return unreached
+
+    def _tokens(self, increment_id: str) -> tuple[str, ...]:
+        """To be ordered now."""
+        record = self._ledger.contents.increments.get(increment_id)
+        return () if record is None else lifecycle.to_order(record)
+
+    def _begin(self, increment_ids: Sequence[str]) -> list[str]:
+        """Journals that these are being created, as many of them as are written at once. Which ones."""
+        with self._ledger.changing():
+            begun: list[str] = []
+            orders = 0
+            for key in increment_ids:
+                orders += len(self._tokens(key))
+                if begun and orders > _MOST_ORDERS:
+                    break
+                begun.append(key)
+            records = [self._ledger.contents.increments[key] for key in begun if self._tokens(key)]
+            planned = [replace(record, phase=Phase.CREATING) for record in records if record.phase is Phase.PLANNED]
+            if planned:
+                self._ledger.commit(Changes(increments=tuple(planned)))
+            elif records:
+                self._ledger.probe()
+        return begun
+
+    def _ask(self, increment_ids: Sequence[str], unreached: dict[str, str]) -> set[str]:
+        """Orders these, and journals the answers. Those that were come to: others may be late by now."""
+        began_at = self._clock()
+        asked: set[str] = set()
+        taken: dict[str, tuple[str, ...]] = {}
+        for key in increment_ids:
+            if asked and not 0 <= self._clock() - began_at < _TOGETHER_SECONDS:
+                break
+            asked.add(key)
+            tokens = self._tokens(key)  # none where it was withdrawn while others were ordered
+            if not tokens:
+                continue
+            self._ledger.check()  # A journal that was lost may be another's by now.
+            try:
+                self._backend.order(self._orders(key, tokens))
+            except errors.Unavailable as error:
+                unreached[key] = str(error)
+            except errors.CagrpcError as refusal:
+                self._refuse(key, refusal)
+                self._answer(key)
+            else:
+                taken[key] = tokens
+        self._take(taken)
+        return asked
+
+    def _orders(self, increment_id: str, tokens: Collection[str]) -> list[Order]:
+        members = self._ledger.contents.increments[increment_id].members
+        wanted = set(tokens)
+        return [Order(member.token, self._group(member.node_group)) for member in members if member.token in wanted]
+
+    def _take(self, taken: Mapping[str, Collection[str]]) -> None:
+        """Journals that the backend has taken the orders of these tokens, by increment."""
+        with self._ledger.changing():
+            changed = []
+            for key, tokens in taken.items():
+                # CA may have deleted members, and even have closed the increment, while the order was under way.
+                record = self._ledger.contents.increments[key]
+                still_planned = {m.token for m in record.members if m.state is MemberState.PLANNED}.intersection(tokens)
+                changed.append(record.with_members(dict.fromkeys(still_planned, MemberState.ORDERED)))
+            self._ledger.commit(Changes(increments=tuple(changed)))
+        for key in taken:
+            self._answer(key)
+
+    def _refuse(self, increment_id: str, refusal: errors.CagrpcError) -> None:
+        with self._ledger.changing():
+            waiter = self._waiters.get(increment_id)
+            record = self._ledger.contents.increments[increment_id]
+            changed = lifecycle.refused(record, refusal, self._clock(), answered=waiter is not None)
+            self._ledger.commit(Changes(increments=(changed,)))
+            self._publish()
+            if waiter is not None:
+                waiter.refusal = refusal
+
+    def _answer(self, increment_id: str) -> None:
+        waiter = self._waiters.get(increment_id)
+        if waiter is not None:
+            waiter.answered.set()

@@ -1,0 +1,1 @@
+"""One request to the API server and its answer or error."""

@@ -1,0 +1,266 @@
+"""The REST client: one request, its answer or its error. Credentials are in `access`, errors in `failures`, what is
+listed and watched in `reflector`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from threading import Lock
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import urllib3
+from urllib3.response import BaseHTTPResponse
+
+from cagrpc.api.encoding.untrusted import json_value
+from cagrpc.api.gen import api_pb2
+from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable
+from cagrpc.kube.client.access import Access, Session, from_kubeconfig, in_cluster
+from cagrpc.kube.client.envelopes import Encoding
+from cagrpc.kube.client.failures import asked, failure, status_of
+from cagrpc.runtime.heartbeat import beat
+
+USER_AGENT = "cagrpc"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+Query = Mapping[str, str]
+
+_CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 30.0
+_SILENCE_SECONDS = 150.0
+"""A watch without a byte for so long may be dead: the API server sends a bookmark about every minute, unless nothing
+of that kind has ever changed since it started."""
+_PATIENCE_SECONDS = 10.0
+"""How long one call may wait in all where the server asks for it (Retry-After)."""
+_BUSY = 429
+
+
+class PatchKind(StrEnum):
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    JSON = "application/json-patch+json"
+    """A list of operations (RFC 6902), done whole or not at all: InvalidInput where one of them is a failed `test`."""
+
+
+class Stream:
+    """An answer that goes on: iterate over its bytes as they come, close it from any thread."""
+
+    def __init__(self, response: BaseHTTPResponse, name: str) -> None:
+        self._response = response
+        self._name = name
+        self._lock = Lock()
+        self._begun = False
+        self._closed = False
+        self.fell_silent = False
+        """Whether it ended because nothing came for too long: nothing may have happened, or nobody may be there."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Ends when the server ends the answer, when nothing comes for too long or `close` is called. Raises
+        Unavailable where it breaks off."""
+        with self._lock:
+            if self._closed:
+                return
+            self._begun = True
+        try:
+            yield from self._response.stream(amt=None)
+        except urllib3.exceptions.ReadTimeoutError:
+            self.fell_silent = True
+        except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
+            # the last two come of closing while it is read
+            if not self._closed:
+                raise Unavailable(f"{self._name} broke off: {error}") from error
+        finally:
+            self._response.close()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if not self._begun:
+                self._response.close()
+                return
+        try:
+            self._response.shutdown()  # wakes whoever waits for the next byte; closing alone would not
+        except (ValueError, RuntimeError, OSError):
+            return  # it has ended already
+
+
+class Client:
+    """The API server of one cluster. Thread-safe; connections are kept and shared. Every request has a timeout.
+
+    Errors: Forbidden (403, an Unavailable), NotFound (404), Conflict (409), InvalidInput (what the server says is
+    invalid), Unavailable (out of reach, overloaded). A server that asks for time (Retry-After) gets up to 10 s within
+    the call.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        wait: Callable[[float], object] = time.sleep,
+        *,
+        answer_seconds: float = _ANSWER_SECONDS,
+        patience_seconds: float = _PATIENCE_SECONDS,
+    ) -> None:
+        self._access = access
+        self._wait = wait
+        self._answer_seconds = answer_seconds
+        self._patience_seconds = patience_seconds
+
+    @classmethod
+    def connect(cls, kubeconfig: Path | None, context: str = "", *, pool_size: int = 16) -> Self:
+        """With the kubeconfig's context (the current one where empty); None: with the service account of the pod that
+        this runs in. Up to `pool_size` idle connections are kept. Nothing is asked of the server yet. Raises
+        InvalidInput for a kubeconfig that cannot be read."""
+        load = in_cluster() if kubeconfig is None else from_kubeconfig(kubeconfig, context)
+        return cls(Access(load, pool_size))
+
+    def hurried(self, answer_seconds: float) -> Client:
+        """The same, over the same connections, for requests whose answers are worth nothing later than that. A server
+        that asks for time is Unavailable at once: whoever hurries asks again at a pace of its own."""
+        return Client(self._access, self._wait, answer_seconds=answer_seconds, patience_seconds=0.0)
+
+    @property
+    def server(self) -> str:
+        return self._access.session.url
+
+    def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
+        return self._document("GET", path, query)
+
+    def read(self, path: str, query: Query | None = None, encoding: Encoding = Encoding.PROTOBUF) -> bytes:
+        """The answer's body as it is."""
+        return self._send("GET", path, query, accept=encoding).data
+
+    def stream(self, path: str, query: Query, encoding: Encoding) -> Stream:
+        """A watch's answer. The encoding of its frames is that of its objects."""
+        accept = f"{encoding};stream=watch" if encoding is Encoding.PROTOBUF else str(encoding)
+        response = self._send("GET", path, query, accept=accept, streamed=True)
+        return Stream(response, f"{self.server}: {asked('GET', path, query)}")
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """POST to a collection or a subresource."""
+        return self._document("POST", path, None, body, "application/json")
+
+    def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """PUT. Raises Conflict where the body's resourceVersion is not the present one."""
+        return self._document("PUT", path, None, body, "application/json")
+
+    def patch(
+        self,
+        path: str,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        kind: PatchKind = PatchKind.MERGE,
+        *,
+        field_manager: str = "",
+        accept: str = Encoding.JSON,
+    ) -> dict[str, Any]:
+        """`field_manager` is who has set these fields, by the object's managed fields; by default the user agent. With
+        `accept` METADATA_ONLY the answer is the object's metadata, which costs the server and us less."""
+        query = {"fieldManager": field_manager} if field_manager else None
+        return self._document("PATCH", path, query, body, kind, accept)
+
+    def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
+        """What is gone already is no error, and with `uid` neither is another object of that name, which stays."""
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        try:
+            self._document("DELETE", path, None, options, "application/json")
+        except NotFound:
+            return
+        except Conflict:
+            if not uid:
+                raise
+
+    def close(self) -> None:
+        self._access.close()
+
+    def _document(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: Any = None,
+        content_type: str = "",
+        accept: str = Encoding.JSON,
+    ) -> dict[str, Any]:
+        data = self._send(method, path, query, body, content_type, accept).data
+        try:
+            document = json_value(data)
+        except InvalidInput as error:
+            raise Unavailable(f"{self.server}{path}: expected JSON of an API server, found {data[:60]!r}") from error
+        if not isinstance(document, dict):
+            raise Unavailable(f"{self.server}{path}: expected a JSON object of an API server, found {data[:60]!r}")
+        return document
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: Any = None,
+        content_type: str = "",
+        accept: str = Encoding.JSON,
+        *,
+        streamed: bool = False,
+    ) -> BaseHTTPResponse:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"user-agent": USER_AGENT, "accept": accept}
+        if content_type:
+            headers["content-type"] = content_type
+        target = f"{path}?{urlencode(query)}" if query else path
+        request = asked(method, path, query or {})
+        waited = 0.0
+        while True:
+            beat(request)
+            session = self._access.session
+            silence = _SILENCE_SECONDS if streamed else self._answer_seconds
+            response = _exchange(session, method, target, data, headers, silence, streamed=streamed)
+            if response.status < 400:
+                return response
+            status = status_of(response.data)
+            if response.status == 401 and self._access.renew(session):
+                continue
+            pause = _asked_for_time(method, response, status)
+            if pause is None or waited + pause > self._patience_seconds:
+                raise failure(session.url, request, response.status, status)
+            self._wait(pause)
+            waited += pause
+
+
+def _exchange(
+    session: Session,
+    method: str,
+    target: str,
+    data: bytes | None,
+    headers: Mapping[str, str],
+    silence: float,
+    *,
+    streamed: bool,
+) -> BaseHTTPResponse:
+    try:
+        return session.pool.request(
+            method,
+            session.url + target,
+            body=data,
+            headers={**headers, **session.authorization()},
+            timeout=urllib3.Timeout(connect=min(_CONNECT_SECONDS, silence), read=silence),
+            retries=False,
+            redirect=False,
+            preload_content=not streamed,
+        )
+    except urllib3.exceptions.HTTPError as error:
+        raise Unavailable(f"{session.url} cannot be reached: {error}") from error
+
+
+def _asked_for_time(method: str, response: BaseHTTPResponse, status: api_pb2.Status) -> float | None:
+    """How long to wait before asking again; None where that was not asked for, or where the request may have been
+    done."""
+    if response.status != _BUSY and (response.status < 500 or method != "GET"):
+        return None
+    given = response.headers.get("retry-after") or str(status.details.retryAfterSeconds or "")
+    return max(1.0, float(given)) if given.isdecimal() else None

@@ -1,0 +1,177 @@
+"""What the API server wraps objects in, protobuf or JSON: lists, watch events and their frames. What the objects are is
+not known here: they are bytes (protobuf) or dicts (JSON)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from cagrpc.api.core.resources import mapping
+from cagrpc.api.encoding.messages import parse
+from cagrpc.api.encoding.untrusted import json_value
+from cagrpc.api.gen import api_pb2
+from cagrpc.errors import InvalidInput
+
+_MAGIC = b"k8s\x00"
+_LENGTH_BYTES = 4
+_LONGEST_FRAME = 64 * 1024 * 1024  # etcd keeps 1.5 MB; what claims more is no frame
+
+
+class Encoding(StrEnum):
+    PROTOBUF = "application/vnd.kubernetes.protobuf"
+    """Of all built-in resources; several times cheaper than JSON on both sides."""
+    JSON = "application/json"
+    """The only one of custom resources."""
+
+
+class Change(StrEnum):
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list."""
+
+    items: Iterable[Any]
+    resource_version: str
+    continue_token: str
+    """Empty on the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which object it is."""
+
+    uid: str
+    namespace: str
+    """Empty for what is in none."""
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+NOBODY = Identity("", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    change: Change
+    item: Any
+    """For ERROR the Status, as `body` of a refusal has it."""
+    resource_version: str
+    of: Identity = NOBODY
+
+
+def enveloped(data: bytes) -> bytes | None:
+    """What is in the protobuf envelope; None where `data` is none."""
+    if not data.startswith(_MAGIC):
+        return None
+    return parse(api_pb2.Unknown, data[len(_MAGIC) :]).raw
+
+
+def page(encoding: Encoding, body: bytes) -> Page:
+    """Raises InvalidInput for what is no list."""
+    if encoding is Encoding.PROTOBUF:
+        found = parse(api_pb2.List, _opened(body))
+        return Page(found.items, found.metadata.resourceVersion, found.metadata.continueToken)
+    document = _json(body)
+    metadata = mapping(document, "metadata", "", [])
+    items = document.get("items")
+    if not isinstance(items, list):
+        raise InvalidInput(f"expected a list with items, found {body[:60]!r}")
+    return Page(items, str(metadata.get("resourceVersion") or ""), str(metadata.get("continue") or ""))
+
+
+def event(encoding: Encoding, frame: bytes) -> Event:
+    """Raises InvalidInput for what is no watch event."""
+    if encoding is Encoding.PROTOBUF:
+        message = parse(api_pb2.WatchEvent, frame)
+        change = _change(message.type)
+        if change is Change.ERROR:
+            return Event(change, message.object.raw, "")
+        item = _opened(message.object.raw)
+        metadata = parse(api_pb2.Object, item).metadata
+        return Event(change, item, metadata.resourceVersion, _identity(metadata))
+    document = _json(frame)
+    change = _change(document.get("type"))
+    found = document.get("object")
+    if not isinstance(found, dict):
+        raise InvalidInput(f"a watch event without an object: {frame[:60]!r}")
+    if change is Change.ERROR:
+        return Event(change, json.dumps(found).encode(), "")
+    version = mapping(found, "metadata", "", []).get("resourceVersion")
+    return Event(change, found, str(version or ""), identity(encoding, found))
+
+
+def identity(encoding: Encoding, item: Any) -> Identity:
+    """Of an object of a list or watch, whatever else can be read of it. Raises InvalidInput where not even that can."""
+    if encoding is Encoding.PROTOBUF:
+        return _identity(parse(api_pb2.Object, item).metadata)
+    if not isinstance(item, Mapping):
+        raise InvalidInput(f"expected an object, found {item!r:.60}")
+    metadata = mapping(item, "metadata", "", [])
+    return Identity(*(str(metadata.get(each) or "") for each in ("uid", "namespace", "name")))
+
+
+def _identity(metadata: api_pb2.ObjectMeta) -> Identity:
+    return Identity(metadata.uid, metadata.namespace, metadata.name)
+
+
+def frames(encoding: Encoding, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The events in a watch's bytes, however these are cut: each with its length before it (protobuf: four bytes, big
+    end first), or one a line (JSON). What is left at the end is no event. Raises InvalidInput for anything else."""
+    cut = _prefixed if encoding is Encoding.PROTOBUF else _line
+    buffer = bytearray()
+    for chunk in chunks:
+        buffer += chunk
+        start = 0
+        while (found := cut(buffer, start)) is not None:
+            begin, end = found
+            start = end if encoding is Encoding.PROTOBUF else end + 1
+            if end > begin:
+                yield bytes(buffer[begin:end])
+        del buffer[:start]
+
+
+def _prefixed(buffer: bytearray, start: int) -> tuple[int, int] | None:
+    begin = start + _LENGTH_BYTES
+    if len(buffer) < begin:
+        return None
+    length = int.from_bytes(buffer[start:begin], "big")
+    if length > _LONGEST_FRAME:
+        raise InvalidInput(f"a frame of {length} bytes in a watch; this is no stream of watch events")
+    return (begin, begin + length) if len(buffer) >= begin + length else None
+
+
+def _line(buffer: bytearray, start: int) -> tuple[int, int] | None:
+    end = buffer.find(b"\n", start)
+    return None if end < 0 else (start, end)
+
+
+def _opened(data: bytes) -> bytes:
+    raw = enveloped(data)
+    if raw is None:
+        raise InvalidInput(f"expected protobuf of the API server, found {data[:60]!r}")
+    return raw
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    document = json_value(data)
+    if not isinstance(document, dict):
+        raise InvalidInput(f"expected a JSON object, found {data[:60]!r}")
+    return document
+
+
+def _change(found: Any) -> Change:
+    try:
+        return Change(found)
+    except ValueError as error:
+        raise InvalidInput(f"a watch event of type {found!r:.40}") from error

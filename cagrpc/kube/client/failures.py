@@ -1,0 +1,92 @@
+"""What the API server's refusals mean: HTTP status and metav1.Status to the one tree of errors, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cagrpc.api.encoding.messages import parse
+from cagrpc.api.encoding.untrusted import json_value
+from cagrpc.api.gen import api_pb2
+from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavailable
+from cagrpc.kube.client.envelopes import enveloped
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_LONGEST_TEXT = 500
+
+
+class Expired(Unavailable):
+    """The resource version, or the continuation of a list, that was asked for is not kept any more (410)."""
+
+
+class Forbidden(Unavailable):
+    """A right is missing (403)."""
+
+
+_KINDS: Mapping[int, type[CagrpcError]] = {
+    **dict.fromkeys((400, 405, 406, 413, 415, 422), InvalidInput),
+    404: NotFound,
+    409: Conflict,
+    410: Expired,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, in the words of RBAC."""
+
+    verb: str
+    resource: str
+    """With the API group and the subresource where there are such: `pods/binding`, `leases.coordination.k8s.io`."""
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{f' {self.name}' if self.name else ''}{where}"
+
+
+def asked(method: str, path: str, query: Mapping[str, str]) -> Asked:
+    """What a request to `path` (`/api/v1/namespaces/n/pods/p/binding`, `/apis/GROUP/VERSION/…`) is for."""
+    parts = path.strip("/").split("/")
+    group = parts[1] if parts[0] == "apis" and len(parts) > 2 else ""
+    rest = parts[3:] if group else parts[2:]
+    namespace = ""
+    if len(rest) > 2 and rest[0] == "namespaces":
+        namespace, rest = rest[1], rest[2:]
+    resource, name, subresource = (*rest, "", "", "")[:3]
+    verb = _VERBS.get(method) or ("watch" if query.get("watch") else "get" if name else "list")
+    kind = (f"{resource}.{group}" if group else resource) or path
+    return Asked(verb, f"{kind}/{subresource}" if subresource else kind, namespace, name)
+
+
+def status_of(body: bytes) -> api_pb2.Status:
+    """The metav1.Status in the body of a refusal, protobuf or JSON; of anything else (a proxy's page) the text."""
+    try:
+        if (raw := enveloped(body)) is not None:
+            return parse(api_pb2.Status, raw)
+        document = json_value(body)
+        details = document.get("details") or {}
+        return api_pb2.Status(
+            message=str(document.get("message") or ""),
+            reason=str(document.get("reason") or ""),
+            details=api_pb2.StatusDetails(retryAfterSeconds=int(details.get("retryAfterSeconds") or 0)),
+            code=int(document.get("code") or 0),
+        )
+    except (ValueError, TypeError, AttributeError, OverflowError, InvalidInput):
+        return api_pb2.Status(message=body.decode(errors="replace").strip())
+
+
+def failure(server: str, request: Asked, code: int, status: api_pb2.Status) -> CagrpcError:
+    """The error to raise for a refusal."""
+    message = status.message[:_LONGEST_TEXT] or status.reason or "it does not say why"
+    told = f"{server}: {request}: {message}"
+    if code == 401:
+        return Unavailable(f"{server} does not accept our credentials ({message}); renew those of the kubeconfig")
+    if code == 403:
+        return Forbidden(
+            f"{server}: the right to {request.verb} {request.resource} is missing; the roles in deploy/ give it"
+            f" ({message})"
+        )
+    kind = _KINDS.get(code)
+    return kind(told) if kind else Unavailable(f"{told} (HTTP {code})")

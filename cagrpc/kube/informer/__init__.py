@@ -1,0 +1,1 @@
+"""Resources that are listed and then watched."""

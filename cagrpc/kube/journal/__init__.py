@@ -1,0 +1,1 @@
+"""The fleet's journal as custom resources."""

@@ -1,0 +1,323 @@
+"""The journal in a cluster: custom resources behind the fleet's `Journal` protocol.
+
+One object, the root (`journal_root`), is replaced at every commit; it lists the increments in force and carries what
+the other objects may lack yet. A commit is done when the root is replaced, so it is whole or not at all although it
+changes many objects: the Increments and pages (`journal_objects`) are brought up to date right after it, or by whoever
+reads next. New Increments are written before the root; until it names them they do not count.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from cagrpc import errors
+from cagrpc.fleet.records import Changes, Contents
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.parallel import in_parallel
+from cagrpc.kube.journal import objects
+from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS, LARGEST_BYTES, ROOT, Object
+from cagrpc.kube.journal.root import Patience, Root, Superseded
+
+_log = logging.getLogger(__name__)
+
+_WHERE = "journal in the cluster"
+_NOT_INSTALLED = (
+    "the custom resource definitions of deploy/crds.yaml are not installed: kubectl apply -f deploy/crds.yaml"
+)
+_LISTED_AT_ONCE = "50"
+"""Increments, each of 1.5 MB at most."""
+_WORKERS = 8
+"""Increments are written side by side; the root, before and after them, alone."""
+_FEW = 8
+"""So many Increments are brought up to date after every commit;"""
+_CATCH_UP_SECONDS = 2.0
+"""more of them so often: what becomes of many changes again in a moment (being created, ordered, known by id)."""
+_MOST_NODES = 5_000
+"""That the root carries meanwhile, one object of limited size."""
+_TRIES = 3
+"""Of one object that is changed under our hands."""
+
+
+@dataclass(slots=True)
+class _Behind:
+    """What of the contents in force its objects lack, by key. Everything but the surplus is in the root as well."""
+
+    increments: set[str] = field(default_factory=set)
+    deletions: set[str] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    surplus: set[str] = field(default_factory=set)
+    """Increments that there are and that are not in force: the root does not name them."""
+
+    def after(self, changes: Changes) -> _Behind:
+        return _Behind(
+            self.increments.union(record.id for record in changes.increments).difference(changes.forgotten_increments),
+            self.deletions.union((r.instance_id for r in changes.deletions), changes.forgotten_deletions),
+            self.groups.union((r.group.id for r in changes.groups), changes.forgotten_groups),
+            self.surplus.union(changes.forgotten_increments),
+        )
+
+    def pending(self, contents: Contents) -> dict[str, Any]:
+        """What the root has to carry; None for what is forgotten."""
+        return {
+            "increments": {key: objects.moving(contents.increments[key]) for key in sorted(self.increments)},
+            "deletions": {key: objects.deletion_value(contents.deletions.get(key)) for key in sorted(self.deletions)},
+            "groups": {key: objects.group_value(contents.groups.get(key)) for key in sorted(self.groups)},
+        }
+
+    def pages(self) -> set[str]:
+        return {objects.page_of(key) for key in (*self.deletions, *self.groups)}
+
+    def written(self, page: str) -> None:
+        self.deletions = {key for key in self.deletions if objects.page_of(key) != page}
+        self.groups = {key for key in self.groups if objects.page_of(key) != page}
+
+
+class ClusterJournal:
+    """A `cagrpc.fleet.journal.Journal` of one cluster, which has one such journal. `read` takes it over: from then on
+    writers that came before are refused, for good. `check` raises `errors.Unavailable` where this process may not write
+    (`LeaderElection.check`); it is asked before every commit, and by every `check`.
+
+    `read` raises `errors.InvalidConfiguration` too where the custom resource definitions are not installed, and for the
+    journal of a cagrpc in another namespace. A commit
+    raises `errors.InvalidInput`, with nothing written, for a new increment that does not fit into one object.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        identity: str,
+        *,
+        namespace: str = "",
+        check: Callable[[], None] = lambda: None,
+        patience: Patience | None = None,
+    ) -> None:
+        """`identity` is for people, `namespace` that of the Lease: the cluster is refused to writers under another's,
+        which would end each other in turns. Nothing is asked of the cluster yet."""
+        self._client = client
+        self._check = check
+        self._lock = threading.Lock()
+        patience = patience or Patience()
+        self._root = Root(client, identity, namespace, check, patience)
+        self._clock = patience.clock
+        self._caught_up_at = float("-inf")
+        self._read = False
+        self._closed = ""
+        self._contents = Contents()
+        self._behind = _Behind()
+        self._pages: dict[str, Object] = {}
+        """Pages that are behind, as they are to be, by name."""
+        self._versions: dict[str, str] = {}
+        """Resource versions by path, as this writer saw them last."""
+        self._told = ""
+
+    @property
+    def closed_because(self) -> str:
+        """Why it takes nothing any more; empty while it does. Only a new journal, which reads anew, can go on."""
+        return self._closed
+
+    def read(self) -> Contents:
+        with self._guarded():
+            self._load()
+        return self._contents
+
+    def commit(self, changes: Changes) -> None:
+        with self._guarded():
+            if not self._read:
+                self._load()
+            after = self._contents.after(changes)
+            new = self._new_bodies(changes, after)
+            behind = self._behind.after(changes)
+            behind.increments.difference_update(new)
+            pages = objects.page_bodies(_Behind().after(changes).pages(), after)
+            for name, page in pages.items():
+                _check_fits(f"deletions and node groups, {name}", page)
+            self._behind.surplus.update(new)  # until the root names them
+            in_parallel("journal", lambda each: self._create(*each), new.items(), _WORKERS)
+            self._root.replace(after.increments, behind.pending(after))
+            behind.surplus.difference_update(new)
+            self._contents, self._behind = after, behind
+            self._pages.update(pages)
+            self._catch_up()
+
+    def probe(self) -> None:
+        """Replaces the root, which is what every commit needs."""
+        with self._guarded():
+            if not self._read:
+                self._load()
+            self._root.replace(self._contents.increments, self._behind.pending(self._contents))
+            self._catch_up()
+
+    def check(self) -> None:
+        if self._closed:
+            raise errors.Unavailable(f"{_WHERE}: {self._closed}")
+        self._check()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = self._closed or "closed"
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        with self._lock:
+            self.check()
+            try:
+                yield
+            except Superseded as error:
+                self._closed = str(error)
+                raise errors.Unavailable(f"{_WHERE}: {error}") from error
+            except (errors.Conflict, errors.NotFound, errors.Unavailable) as error:
+                raise errors.Unavailable(f"{_WHERE}: {error}") from error
+
+    def _load(self) -> None:
+        try:
+            names, pending = self._root.take_over(lambda: objects.by_age(self._list(INCREMENTS)))
+            found = {item["metadata"]["name"]: item for item in self._list(INCREMENTS)}
+            records = {item["metadata"]["name"]: item for item in self._list(FLEET_RECORDS)}
+        except errors.NotFound as error:
+            raise errors.InvalidConfiguration([f"{_NOT_INSTALLED} ({error})"]) from error
+        except objects.UNREADABLE as error:
+            raise errors.InvalidConfiguration([objects.damaged(f"fleetrecord {ROOT}", error)]) from error
+        for name in (name for name in names if name not in found):
+            _log.warning("increment %s was deleted by somebody; nodes of it that there are stay", name)
+        in_force = [found[name] for name in names if name in found]
+        pages = [records[name] for name in objects.PAGES if name in records]
+        self._contents = objects.contents_from(in_force, pages, pending)
+        self._versions = {f"{INCREMENTS}/{name}": objects.version(item) for name, item in found.items()}
+        self._versions |= {f"{FLEET_RECORDS}/{name}": objects.version(item) for name, item in records.items()}
+        self._behind = _Behind(
+            self._contents.increments.keys() & pending["increments"].keys(),
+            set(pending["deletions"]),
+            set(pending["groups"]),
+            found.keys() - self._contents.increments.keys(),
+        )
+        self._pages = dict(objects.page_bodies(self._behind.pages(), self._contents))
+        self._read = True
+        self._catch_up()
+
+    def _list(self, path: str) -> Iterator[Object]:
+        query = {"limit": _LISTED_AT_ONCE}
+        while True:
+            answer = self._client.get(path, query)
+            yield from answer["items"]
+            if not (more := answer["metadata"].get("continue")):
+                return
+            query = {**query, "continue": more}
+
+    def _new_bodies(self, changes: Changes, after: Contents) -> dict[str, dict[str, Any]]:
+        """The whole Increments of those that are not known yet, by name."""
+        bodies = {}
+        for record in changes.increments:
+            known = self._contents.increments.get(record.id)
+            if known is None and record.id in after.increments:
+                body = objects.increment_body(record)
+                _check_fits(f"increment {record.id} with {len(record.increment.pods)} pods", body, objects.room(record))
+                bodies[record.id] = body
+            elif known is not None and known.increment != record.increment:
+                raise errors.InvalidInput(f"increment {record.id}: what it asks for cannot be changed")
+        return bodies
+
+    def _create(self, name: str, body: Object) -> None:
+        try:
+            made = self._client.create(INCREMENTS, body)
+        except errors.Conflict:
+            self._check_ours()
+            self._discard(name)  # of an earlier try: it is not in force
+            made = self._client.create(INCREMENTS, body)
+        self._versions[f"{INCREMENTS}/{name}"] = objects.version(made)
+
+    def _discard(self, name: str) -> None:
+        path = f"{INCREMENTS}/{name}"
+        self._versions.pop(path, None)
+        try:
+            found = self._client.get(path)
+        except errors.NotFound:
+            return
+        self._client.delete(path, uid=found["metadata"]["uid"])
+
+    def _catch_up(self) -> None:
+        """Brings the objects up to date, if not just before. What is not written now stays in the root and is tried
+        again."""
+        behind, problem = self._behind, ""
+        nodes = sum(len(self._contents.increments[name].members) for name in behind.increments)
+        many = len(behind.increments) > _FEW and nodes <= _MOST_NODES
+        if many and self._clock() < self._caught_up_at + _CATCH_UP_SECONDS:
+            return
+        try:
+            in_parallel("journal", self._make_good, sorted(behind.increments), _WORKERS)
+            for name in sorted(self._pages):
+                self._write_page(name, self._pages[name])
+                behind.written(name)
+                del self._pages[name]
+            for name in sorted(behind.surplus):
+                self._discard(name)
+                behind.surplus.discard(name)
+        except Superseded as error:  # what was committed stays so
+            self._closed = str(error)
+        except errors.CagrpcError as error:
+            problem = str(error)
+            if problem != self._told:
+                _log.warning("%s: objects are behind its commits, which is made good: %s", _WHERE, problem)
+        self._told = problem
+        self._caught_up_at = self._clock()
+
+    def _make_good(self, name: str) -> None:
+        self._write_increment(name)
+        self._behind.increments.discard(name)
+
+    def _write_increment(self, name: str) -> None:
+        record, path = self._contents.increments[name], f"{INCREMENTS}/{name}"
+        status = objects.increment_status(objects.moving(record))
+        self._write(
+            path,
+            lambda version: self._client.patch(path, {"metadata": {"resourceVersion": version}, "status": status}),
+            lambda: self._client.create(INCREMENTS, objects.increment_body(record)),
+        )
+
+    def _write_page(self, name: str, body: Object) -> None:
+        path = f"{FLEET_RECORDS}/{name}"
+        self._write(
+            path,
+            lambda version: self._client.replace(path, objects.at_version(body, version)),
+            lambda: self._client.create(FLEET_RECORDS, body),
+        )
+
+    def _write(self, path: str, change: Callable[[str], Object], create: Callable[[], Object]) -> None:
+        for _ in range(_TRIES):
+            version = self._versions.get(path, "")
+            try:
+                self._versions[path] = objects.version(change(version) if version else create())
+            except errors.NotFound:
+                self._versions[path] = ""
+            except errors.Conflict:
+                self._versions[path] = self._version_now(path)
+            else:
+                return
+        raise errors.Unavailable(f"{path}: others write to it all the time")
+
+    def _version_now(self, path: str) -> str:
+        """Of an object that is not as it was last seen: by a write of ours whose answer was lost, by somebody's hand,
+        or by another writer. Empty where it is gone. It is looked at before the root: a writer that comes after that
+        look writes it again, and so outdates what was seen."""
+        try:
+            found: Object | None = self._client.get(path)
+        except errors.NotFound:
+            found = None
+        self._check_ours()
+        return objects.version(found) if found is not None else ""
+
+    def _check_ours(self) -> None:
+        if not self._root.still_ours():
+            raise Superseded("another writer took over")
+
+
+def _check_fits(what: str, body: Object, room: int = 0) -> None:
+    if (needed := objects.size(body) + room) > LARGEST_BYTES:
+        raise errors.InvalidInput(
+            f"{_WHERE}: {what} would take {needed} bytes, more than the {LARGEST_BYTES} of one object; ask for less at"
+            " a time"
+        )

@@ -1,0 +1,288 @@
+"""The journal's records as custom resources, and back: what each object says for people and what it keeps for us.
+
+Pure: nothing is read or written here. `journal` says when which object is written, `deploy/crds.yaml` has the schema.
+
+An Increment says the readable part of a record in plain fields. The whole of it (members, pods, placements) is packed:
+JSON, compressed, base64. What never changes is in `spec`, what moves is in `status`. Deletions and node groups are
+small and many, so they share FleetRecords, the pages; which one is told by a record's key.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from cagrpc import errors
+from cagrpc.api.core.resources import mapping
+from cagrpc.api.encoding.untrusted import json_value
+from cagrpc.fleet.model import Increment
+from cagrpc.fleet.records import (
+    Contents,
+    DeletionRecord,
+    GroupRecord,
+    IncrementRecord,
+    MemberState,
+    deletion_from_json,
+    deletion_to_json,
+    group_from_json,
+    group_to_json,
+    increment_from_json,
+    increment_to_json,
+)
+
+API = "/apis/cagrpc.io/v1alpha1"
+INCREMENTS = f"{API}/increments"
+FLEET_RECORDS = f"{API}/fleetrecords"
+
+ROOT = "journal"
+"""The FleetRecord that says what is in force; see `journal_root`."""
+
+PAGES = tuple(f"page-{number:02d}" for number in range(16))
+"""The FleetRecords of deletions and node groups. Their number is part of the stored form."""
+
+LARGEST_BYTES = 1_500_000
+"""Of one object as JSON: etcd takes requests of 1.5 MiB (--max-request-bytes), and the API server adds metadata."""
+
+NOTHING_PENDING: Mapping[str, Any] = {"increments": {}, "deletions": {}, "groups": {}}
+"""By key, what the root carries for objects that may lack it."""
+
+_BYTES_PER_MEMBER = 32
+"""Room left in a new Increment for what is learnt of each node later; 22 were measured with EC2's instance ids."""
+
+_MOST_UNPACKED = 64 * 1024 * 1024
+"""Bytes: ten times those of an increment of 10,000 nodes. A packed megabyte may stand for a thousand."""
+
+_LONGEST_TEXT = 1000
+"""Of a reason or message for people; the whole of it is in the packed part."""
+
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+"""What reading raises for objects that were not written here."""
+
+Object = Mapping[str, Any]
+R = TypeVar("R")
+
+
+def pack(value: object) -> str:
+    """Anything that JSON can say, as ASCII text."""
+    text = json.dumps(value, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+def unpack(text: str) -> Any:
+    """The inverse of `pack`. Raises ValueError for anything else."""
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(base64.b64decode(text, validate=True), _MOST_UNPACKED)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not unpacking.eof:
+        raise ValueError(f"it ends too early, or is more than {_MOST_UNPACKED} bytes long")
+    try:
+        return json_value(data)
+    except errors.InvalidInput as error:
+        raise ValueError(str(error)) from error
+
+
+def size(body: Object) -> int:
+    """Bytes of an object on its way."""
+    return len(json.dumps(body))
+
+
+def increment_body(record: IncrementRecord) -> dict[str, Any]:
+    """The whole Increment of a record."""
+    increment = json.loads(increment_to_json(record))["increment"]
+    placed = {pod for placement in increment["placements"] for pod in placement["pods"]}
+    if placed <= record.increment.pods:  # always so where a planner made it: each pod is kept once
+        increment["pods"] = sorted(record.increment.pods - placed)
+        increment["placed_too"] = True
+    spec = {
+        "summary": ", ".join(f"{group}+{delta}" for group, delta in record.increment.deltas.items())[:_LONGEST_TEXT],
+        "groups": [{"nodeGroup": group, "nodes": delta} for group, delta in record.increment.deltas.items()],
+        "origin": str(record.increment.origin),
+        "reason": record.increment.reason[:_LONGEST_TEXT],
+        "plan": record.increment.plan,
+        "pods": len(record.increment.pods) - len(record.increment.requests),
+        "content": pack(increment),
+    }
+    if record.increment.cost_usd_per_hour is not None:
+        spec["costPerHour"] = round(record.increment.cost_usd_per_hour, 4)
+    if record.increment.gap is not None:
+        spec["gap"] = round(record.increment.gap, 4)
+    return {**_head("Increment", record.id), "spec": spec, "status": increment_status(moving(record))}
+
+
+def room(record: IncrementRecord) -> int:
+    """Bytes that an Increment of this record may yet grow by."""
+    return _BYTES_PER_MEMBER * len(record.members) + _LONGEST_TEXT
+
+
+def moving(record: IncrementRecord) -> dict[str, Any]:
+    """All of a record that is not the increment itself: what a commit to a known increment changes."""
+    value: dict[str, Any] = json.loads(increment_to_json(replace(record, increment=Increment({}))))
+    del value["increment"]
+    return value
+
+
+def increment_status(moving_part: Mapping[str, Any]) -> dict[str, Any]:
+    """The `status` of an Increment. Always the same keys, so that it can be sent as a merge patch."""
+    states = Counter(member["state"] for member in moving_part["members"])
+    return {
+        "phase": moving_part["phase"],
+        "message": moving_part["message"][:_LONGEST_TEXT],
+        "nodes": {str(state).partition("-")[0]: states[state] for state in MemberState},
+        "createdAt": _time(moving_part["created_at_seconds"]),
+        "deadlineAt": _time(moving_part["deadline_at_seconds"]),
+        "content": pack(moving_part),
+    }
+
+
+def increment_from(found: Object, moved: Mapping[str, Any] | None = None) -> IncrementRecord:
+    """The record of an Increment, with its moving part replaced by `moved` where that is newer. Raises ValueError,
+    KeyError or TypeError for anything that was not written here."""
+    increment = unpack(found["spec"]["content"])
+    if increment.pop("placed_too", False):
+        placed = {pod for placement in increment["placements"] for pod in placement["pods"]}
+        increment["pods"] = sorted(placed.union(increment["pods"]))
+    rest = unpack(found["status"]["content"]) if moved is None else moved
+    return increment_from_json(json.dumps({**rest, "increment": increment}))
+
+
+def page_of(key: str) -> str:
+    """The name of the page that keeps the deletion or node group of this key."""
+    return PAGES[zlib.crc32(key.encode()) % len(PAGES)]
+
+
+def page_bodies(names: Iterable[str], contents: Contents) -> dict[str, Object]:
+    """These pages as they are with these contents."""
+    pages: dict[str, dict[str, dict[str, Any]]] = {name: {"deletions": {}, "groups": {}} for name in names}
+    for key, deletion in contents.deletions.items():
+        if (name := page_of(key)) in pages:
+            pages[name]["deletions"][key] = deletion_value(deletion)
+    for key, group in contents.groups.items():
+        if (name := page_of(key)) in pages:
+            pages[name]["groups"][key] = group_value(group)
+    return {
+        name: {
+            **_head("FleetRecord", name),
+            "spec": {
+                "deletions": len(page["deletions"]),
+                "nodeGroups": len(page["groups"]),
+                "content": pack(page),
+            },
+        }
+        for name, page in pages.items()
+    }
+
+
+def root_body(
+    *, sequence: int, writer: str, namespace: str, commit: str, increments: Iterable[str], pending: object
+) -> dict[str, Any]:
+    """The root: `namespace` is that of its writers' Lease, `increments` are the ids in force in order of creation,
+    `pending` what the objects may lack yet."""
+    names = list(increments)
+    return {
+        **_head("FleetRecord", ROOT),
+        "spec": {
+            "sequence": sequence,
+            "writer": writer,
+            "commit": commit,
+            "increments": len(names),
+            "content": pack({"namespace": namespace, "increments": names, "pending": pending}),
+        },
+    }
+
+
+def contents_from(increments: Iterable[Object], pages: Iterable[Object], pending: Mapping[str, Any]) -> Contents:
+    """The contents in force: what the objects say, with what is pending put over it. Raises `InvalidConfiguration` with
+    everything that cannot be read."""
+    problems: list[str] = []
+    records = [
+        _read(f"increment {name}", partial(increment_from, item, pending["increments"].get(name)), problems)
+        for item, name in ((each, _name(each)) for each in increments)
+    ]
+    deletions, groups = dict[str, Any](), dict[str, Any]()
+    for page in pages:
+        content = _read(f"fleetrecord {_name(page)}", partial(_page_content, page), problems) or ({}, {})
+        deletions |= content[0]
+        groups |= content[1]
+    deletions |= pending["deletions"]
+    groups |= pending["groups"]
+    result = Contents(
+        [record for record in records if record is not None],
+        _read_all("deletion", deletions, deletion_from_json, problems),
+        _read_all("node group", groups, group_from_json, problems),
+    )
+    if problems:
+        raise errors.InvalidConfiguration(problems)
+    return result
+
+
+def by_age(increments: Iterable[Object]) -> list[str]:
+    """Names of Increments in order of creation, as well as can be told without a root."""
+    found = [(str(i["status"]["createdAt"]), str(i["metadata"]["name"])) for i in increments]
+    return [name for _, name in sorted(found)]
+
+
+def deletion_value(record: DeletionRecord | None) -> Any:
+    return None if record is None else json.loads(deletion_to_json(record))
+
+
+def group_value(record: GroupRecord | None) -> Any:
+    return None if record is None else json.loads(group_to_json(record))
+
+
+def version(found: Object) -> str:
+    """The resource version."""
+    return str(found["metadata"]["resourceVersion"])
+
+
+def at_version(body: Object, version: str) -> dict[str, Any]:
+    """The body, to be taken only where this resource version is still in force."""
+    return {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+
+
+def damaged(place: str, error: Exception) -> str:
+    found = f"{type(error).__name__}: {error}"
+    return f"journal in the cluster: {place} cannot be read ({found}); restore it, or delete it to go on without it"
+
+
+def _name(found: Object) -> str:
+    return str(mapping(found, "metadata", "", []).get("name") or "")
+
+
+def _page_content(page: Object) -> tuple[dict[str, Any], dict[str, Any]]:
+    content = unpack(page["spec"]["content"])
+    return dict(content["deletions"]), dict(content["groups"])
+
+
+def _read_all(what: str, values: Mapping[str, Any], parse: Callable[[str], R], problems: list[str]) -> list[R]:
+    read = [
+        _read(f"{what} {key}", partial(parse, json.dumps(values[key])), problems)
+        for key in sorted(values)
+        if values[key] is not None
+    ]
+    return [record for record in read if record is not None]
+
+
+def _read(place: str, parse: Callable[[], R], problems: list[str]) -> R | None:
+    try:
+        return parse()
+    except UNREADABLE as error:
+        problems.append(damaged(place, error))
+        return None
+
+
+def _head(kind: str, name: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/managed-by": "cagrpc"}
+    return {"apiVersion": "cagrpc.io/v1alpha1", "kind": kind, "metadata": {"name": name, "labels": labels}}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

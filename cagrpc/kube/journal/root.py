@@ -1,0 +1,184 @@
+"""The root: the one object whose replacement is a commit, and how its writer finds out whether it was replaced.
+
+Every replacement rests on the resource version that this writer saw last. So a commit is one request, it is whole or it
+is not, and once a new writer has replaced the root no earlier one can ever commit again, however long it was paused.
+What the root says is `journal_objects`' business, what follows from it `journal`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc import errors
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.journal.objects import (
+    FLEET_RECORDS,
+    LARGEST_BYTES,
+    NOTHING_PENDING,
+    ROOT,
+    Object,
+    at_version,
+    root_body,
+    size,
+    unpack,
+    version,
+)
+
+_log = logging.getLogger(__name__)
+
+_PATH = f"{FLEET_RECORDS}/{ROOT}"
+_TRIES = 10
+"""Against writers that come at the same time."""
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 1.0
+
+
+class Superseded(Exception):  # noqa: N818 - named for what happened
+    """This writer's time is over: the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long it is tried to find out whether a write arrived whose answer was lost."""
+
+    settle_seconds: float = 7.0
+    clock: Callable[[], float] = time.monotonic
+    wait: Callable[[float], object] = time.sleep
+
+
+def _refused(error: errors.InvalidInput) -> errors.Unavailable:
+    """The root is well formed: what the API server, a webhook or a proxy has against it is no mistake of the caller's,
+    and nothing can be written until a person puts it right."""
+    return errors.Unavailable(f"nothing was written, the root is refused: {error}")
+
+
+class Root:
+    """The root as this writer saw it last."""
+
+    def __init__(
+        self, client: Client, writer: str, namespace: str, check: Callable[[], None], patience: Patience
+    ) -> None:
+        """`namespace` is that of the Lease, empty where there is none; `check` raises `Unavailable` once this process
+        may not write any more."""
+        self._client = client
+        self._writer = writer
+        self._namespace = namespace
+        self._check = check
+        self._patience = patience
+        self._seen: Object = {}
+
+    def take_over(self, without_root: Callable[[], Iterable[str]]) -> tuple[list[str], dict[str, Any]]:
+        """Replaces the root by itself, in this writer's name: from here on no other writer commits. Returns the
+        increments in force, in order of creation, and what is pending. Where there is no root one is made of the
+        increments of `without_root`. Raises `NotFound` where the API does not know the kind, `Unavailable`, or
+        ValueError, KeyError or TypeError for a root that was not written here, and `InvalidConfiguration`, with nothing
+        written, for one that is written under the Lease of another namespace."""
+        for _ in range(_TRIES):
+            try:
+                found = self._found()
+                if found is None:
+                    names, pending = list(without_root()), dict(NOTHING_PENDING)
+                    self._seen = self._client.create(FLEET_RECORDS, self._body(1, names, pending))
+                else:
+                    content, sequence = unpack(found["spec"]["content"]), found["spec"]["sequence"]
+                    self._check_namespace(content.get("namespace", ""), found["spec"]["writer"])
+                    names, pending = list(content["increments"]), {**NOTHING_PENDING, **content["pending"]}
+                    self._seen = self._client.replace(
+                        _PATH, at_version(self._body(sequence + 1, names, pending), version(found))
+                    )
+                    _log.info("the journal is taken over from %s at commit %d", found["spec"]["writer"], sequence)
+            except errors.Conflict:
+                continue
+            except errors.InvalidConfiguration:
+                raise
+            except errors.InvalidInput as error:
+                raise _refused(error) from error
+            return names, pending
+        raise errors.Unavailable("others write to it all the time")
+
+    def _check_namespace(self, theirs: str, writer: str) -> None:
+        if theirs and self._namespace and theirs != self._namespace:
+            problem = (
+                f"the cluster's journal is that of the cagrpc in namespace {theirs} (last writer {writer}), this one's"
+                f" Lease is in namespace {self._namespace}, and a cluster has one cagrpc. Run it in {theirs}, or, where"
+                f" that one is gone for good, kubectl delete fleetrecord {ROOT}"
+            )
+            raise errors.InvalidConfiguration([problem])
+
+    def still_ours(self) -> bool:
+        """Whether no other writer came since the last commit."""
+        found = self._found()
+        return found is not None and version(found) == version(self._seen)
+
+    def replace(self, increments: Iterable[str], pending: object) -> None:
+        """Commits. Raises `Unavailable` where it was not written, and `Superseded` where another writer came, or where
+        it cannot be told in time whether it was written."""
+        body = self._body(self._seen["spec"]["sequence"] + 1, increments, pending)
+        if (needed := size(body)) > LARGEST_BYTES:
+            raise errors.Unavailable(f"one change of {needed} bytes, more than the {LARGEST_BYTES} of one object")
+        try:
+            self._seen = self._client.replace(_PATH, at_version(body, version(self._seen)))
+        except (errors.Conflict, errors.InvalidInput, errors.Unavailable) as error:
+            self._settle(body, error)  # a refusal may be of our own try, sent twice
+        except errors.NotFound as error:
+            raise Superseded(f"it was deleted: {error}") from error
+
+    def _settle(self, body: Object, problem: errors.CagrpcError) -> None:
+        """Returns if the body is in force, raises `Unavailable` if it is not and never will be."""
+        patience = self._patience
+        deadline = patience.clock() + patience.settle_seconds
+        spec = self._seen["spec"]
+        outdating: Object = {**self._seen, "spec": {**spec, "commit": secrets.token_hex(8)}}
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            try:
+                self._check()
+                written = self._look(body, outdating)
+                break
+            except errors.Conflict:
+                continue  # the write arrived after all, or another writer came: the next look tells
+            except errors.NotFound as error:
+                raise Superseded(f"it was deleted: {error}") from error
+            except errors.InvalidInput as error:
+                raise _refused(error) from error
+            except errors.Unavailable as error:
+                if patience.clock() >= deadline:
+                    raise Superseded(f"it could not be found out whether a commit was written: {error}") from error
+                patience.wait(wait)
+                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+        if not written:
+            raise errors.Unavailable(f"nothing was written: {problem}") from problem
+
+    def _look(self, body: Object, outdating: Object) -> bool:
+        """Whether the body is in force. Where it is not, it never will be: it may still be on its way, so what it rests
+        on is outdated before this answers."""
+        found = self._client.get(_PATH)
+        commit = found["spec"]["commit"]
+        if commit != body["spec"]["commit"]:
+            if version(found) == version(self._seen):
+                found = self._client.replace(_PATH, outdating)
+            elif commit != outdating["spec"]["commit"]:
+                raise Superseded(f"another writer took over: {found['spec']['writer']}")
+        self._seen = found
+        return bool(commit == body["spec"]["commit"])
+
+    def _found(self) -> Object | None:
+        try:
+            return self._client.get(_PATH)
+        except errors.NotFound:
+            self._client.get(FLEET_RECORDS, {"limit": "1"})  # which is not found either where the kind is not known
+            return None
+
+    def _body(self, sequence: int, increments: Iterable[str], pending: object) -> dict[str, Any]:
+        return root_body(
+            sequence=sequence,
+            writer=self._writer,
+            namespace=self._namespace,
+            commit=secrets.token_hex(8),
+            increments=increments,
+            pending=pending,
+        )

@@ -1,0 +1,1 @@
+"""Recorded conversations with a cluster-autoscaler: recorded, sent again, compared."""

@@ -1,0 +1,287 @@
+"""Sends a recorded conversation again, in order and as fast as it goes, and compares what comes back. Pure of sockets
+and clocks (both are given), and of printing: `replay` opens the channels, `replay_report` prints.
+
+After each NodeGroupIncreaseSize it waits until the group has settled, since the recorded autoscaler waited as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from cagrpc.api.encoding.messages import parse
+from cagrpc.api.gen import expander_pb2
+from cagrpc.api.gen import externalgrpc_pb2 as pb
+from cagrpc.replay.expectations import World, judge
+from cagrpc.replay.identities import Identities
+from cagrpc.replay.recording import BEST_OPTIONS, PROVIDER, Call
+
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: a gRPC status by name, the bytes of an OK answer, the words of any other."""
+
+    code: str
+    response: bytes = b""
+    message: str = ""
+
+
+class Send(Protocol):
+    """Carries one request to the server it belongs to."""
+
+    def __call__(self, full_method: str, request: bytes) -> Answer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OptionAsked:
+    node_group: str
+    nodes: int
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One BestOptions: what was asked, what the recorded expander chose, what ours chose and why. An empty choice is
+    a veto; after an error it is empty as well."""
+
+    options: tuple[OptionAsked, ...]
+    recorded_choice: str
+    choice: str
+    reason: str
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Increase:
+    """One NodeGroupIncreaseSize and what became of it."""
+
+    node_group: str
+    delta: int
+    recorded_code: str
+    code: str
+    outcome: str
+    settled_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """NodeGroupDeleteNodes calls for one group that followed each other."""
+
+    node_group: str
+    instances: int
+    recorded_code: str
+    code: str
+
+
+@dataclass(slots=True)
+class MethodTotals:
+    requests: int = 0
+    as_recorded: int = 0
+    allowed_exceptions: int = 0
+    wrong: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A request that was not answered as it should be; `line` is the recording's."""
+
+    line: int
+    method: str
+    recorded_code: str
+    code: str
+    problem: str
+
+
+@dataclass(slots=True)
+class Replay:
+    """Everything that is known after a replay."""
+
+    recording: str
+    events: list[Decision | Increase | Deletion] = field(default_factory=list)
+    methods: dict[str, MethodTotals] = field(default_factory=dict)
+    exceptions: Counter[str] = field(default_factory=Counter)
+    """Reason of an allowed exception -> requests."""
+    disagreements: list[Disagreement] = field(default_factory=list)
+    left_by_recording: dict[str, int] = field(default_factory=dict)
+    """Node group -> instances when the last request was answered; they are then deleted."""
+    instances_left: dict[str, int] = field(default_factory=dict)
+    """Node group -> instances that were still there at the very end."""
+    elapsed_seconds: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        return sum(totals.requests for totals in self.methods.values())
+
+    @property
+    def good(self) -> bool:
+        return not self.disagreements
+
+
+class Conversation:
+    """One replay. `progress` hears how many requests were sent."""
+
+    def __init__(
+        self,
+        name: str,
+        calls: Sequence[Call],
+        send: Send,
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        settle_seconds: float,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._calls = calls
+        self._send = send
+        self._clock = clock
+        self._sleep = sleep
+        self._settle_seconds = settle_seconds
+        self._progress = progress
+        self._identities = Identities(calls)
+        self._replay = Replay(name)
+        self._world = World(self._identities)
+
+    def run(self) -> Replay:
+        """Everything, once."""
+        began = self._clock()
+        groups = self._node_groups()
+        for node_group in groups:
+            self._world.initial_targets[node_group] = self._target_size(node_group)
+            self._world.initial_instances |= {instance.id for instance in self._listed(node_group)}
+        for sent, call in enumerate(self._calls, start=1):
+            self._one(call)
+            self._progress(sent)
+        self._replay.left_by_recording = self._left(groups)
+        self._replay.elapsed_seconds = self._clock() - began
+        self._clean_up(self._replay.left_by_recording)
+        self._replay.instances_left = self._left(groups)
+        return self._replay
+
+    def _left(self, groups: Iterable[str]) -> dict[str, int]:
+        """Node group -> instances of ours in it, once it has settled."""
+        for node_group in groups:
+            self._settle(node_group)
+        left = {node_group: len(self._made(node_group)) for node_group in groups}
+        return {node_group: count for node_group, count in left.items() if count}
+
+    def _made(self, node_group: str) -> list[pb.Instance]:
+        return [each for each in self._listed(node_group) if each.id not in self._world.initial_instances]
+
+    def _clean_up(self, groups: Iterable[str]) -> None:
+        """A recording may end with nodes in use; ours are not."""
+        for node_group in groups:
+            nodes = [pb.ExternalGrpcNode(providerID=each.id, name=each.id) for each in self._made(node_group)]
+            request = pb.NodeGroupDeleteNodesRequest(id=node_group, nodes=nodes)
+            self._ask("NodeGroupDeleteNodes", request.SerializeToString())
+
+    def _one(self, call: Call) -> None:
+        request = self._identities.rewrite(call.method, call.request)
+        began = self._clock()
+        answer = self._send(call.full_method, request)
+        elapsed_seconds = self._clock() - began
+        verdict = judge(call, answer.code, answer.response, self._world)
+        totals = self._replay.methods.setdefault(call.method, MethodTotals())
+        totals.requests += 1
+        if verdict.problem:
+            totals.wrong += 1
+            problem = f"{verdict.problem}{f': {answer.message}' if answer.message else ''}"
+            self._replay.disagreements.append(Disagreement(call.line, call.method, call.code, answer.code, problem))
+        elif verdict.exception:
+            totals.allowed_exceptions += 1
+            self._replay.exceptions[verdict.exception] += 1
+        else:
+            totals.as_recorded += 1
+        if call.method == BEST_OPTIONS:
+            self._decided(call, answer, elapsed_seconds)
+        elif call.method == "NodeGroupIncreaseSize":
+            self._increased(call, answer)
+        elif call.method == "NodeGroupDeleteNodes":
+            self._deleted(call, request, answer)
+
+    def _decided(self, call: Call, answer: Answer, elapsed_seconds: float) -> None:
+        asked = parse(expander_pb2.BestOptionsRequest, call.request).options
+        recorded = parse(expander_pb2.BestOptionsResponse, call.response).options
+        ours = parse(expander_pb2.BestOptionsResponse, answer.response).options
+        reason = ours[0].debug if ours else answer.message or "veto: nothing scales up in this loop"
+        options = tuple(OptionAsked(o.nodeGroupId, o.nodeCount, len(o.podBytes) or len(o.pod)) for o in asked)
+        self._replay.events.append(
+            Decision(
+                options,
+                recorded[0].nodeGroupId if recorded else "",
+                ours[0].nodeGroupId if ours else "",
+                reason,
+                elapsed_seconds * 1000,
+            )
+        )
+
+    def _increased(self, call: Call, answer: Answer) -> None:
+        request = parse(pb.NodeGroupIncreaseSizeRequest, call.request)
+        outcome, settled_seconds = answer.message, 0.0
+        if answer.code == "OK":
+            outcome, settled_seconds = self._settle(request.id)
+        self._replay.events.append(
+            Increase(request.id, request.delta, call.code, answer.code, outcome, settled_seconds)
+        )
+
+    def _deleted(self, call: Call, rewritten: bytes, answer: Answer) -> None:
+        request = parse(pb.NodeGroupDeleteNodesRequest, rewritten)
+        if answer.code == "OK":
+            self._world.deletion_asked |= {node.providerID for node in request.nodes}
+        deletion = Deletion(request.id, len(request.nodes), call.code, answer.code)
+        last = self._replay.events[-1] if self._replay.events else None
+        if isinstance(last, Deletion) and replace(last, instances=deletion.instances) == deletion:
+            self._replay.events.pop()
+            deletion = replace(deletion, instances=deletion.instances + last.instances)
+        self._replay.events.append(deletion)
+
+    def _settle(self, node_group: str) -> tuple[str, float]:
+        """Wait until the group's instances are all there, running or failed, and none is on its way out."""
+        began = self._clock()
+        while True:
+            listed, target = self._listed(node_group), self._target_size(node_group)
+            settled = len(listed) == target and not any(_changing(instance) for instance in listed)
+            waited = self._clock() - began
+            if settled or waited >= self._settle_seconds:
+                break
+            self._sleep(POLL_SECONDS)
+        self._identities.saw(node_group, [i.id for i in listed], before=frozenset(self._world.initial_instances))
+        states = Counter(_state(instance) for instance in listed)
+        outcome = ", ".join(f"{count} {state}" for state, count in states.items()) or "no instances"
+        if not settled:
+            outcome = f"not settled after {waited:.0f} s: target {target}, {outcome}"
+        return outcome, waited
+
+    def _node_groups(self) -> tuple[str, ...]:
+        answer = self._ask("NodeGroups", b"")
+        return tuple(group.id for group in parse(pb.NodeGroupsResponse, answer.response).nodeGroups)
+
+    def _target_size(self, node_group: str) -> int:
+        answer = self._ask("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest(id=node_group).SerializeToString())
+        return parse(pb.NodeGroupTargetSizeResponse, answer.response).targetSize
+
+    def _listed(self, node_group: str) -> Sequence[pb.Instance]:
+        answer = self._ask("NodeGroupNodes", pb.NodeGroupNodesRequest(id=node_group).SerializeToString())
+        return parse(pb.NodeGroupNodesResponse, answer.response).instances
+
+    def _ask(self, method: str, request: bytes) -> Answer:
+        return self._send(f"/{PROVIDER.full_name}/{method}", request)
+
+
+def _state(instance: pb.Instance) -> str:
+    status = instance.status
+    if status.errorInfo.errorCode:
+        return f"failed ({status.errorInfo.errorCode})"
+    return pb.InstanceStatus.InstanceState.Name(status.instanceState).removeprefix("instance").lower()
+
+
+def _changing(instance: pb.Instance) -> bool:
+    """On its way up without a failure, or on its way out."""
+    states: Mapping[int, bool] = {
+        pb.InstanceStatus.instanceCreating: not instance.status.errorInfo.errorCode,
+        pb.InstanceStatus.instanceDeleting: True,
+    }
+    return states.get(instance.status.instanceState, False)

@@ -1,0 +1,92 @@
+"""Which of our instances stands for which recorded one. A recorded conversation names instances that another provider
+made (`example://m7i-large-0014`); ours have other ids. The n-th recorded instance of a node group, by the number in its
+id, is our n-th of that group, in order of creation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from cagrpc.api.encoding.messages import parse
+from cagrpc.api.gen import externalgrpc_pb2 as pb
+from cagrpc.replay.recording import Call
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+class Identities:
+    """Recorded ids to ours. Ids that never existed here stay as they are."""
+
+    def __init__(self, calls: Iterable[Call]) -> None:
+        recorded: defaultdict[str, set[str]] = defaultdict(set)
+        for node_group, instance_id in _recorded_instances(calls):
+            recorded[node_group].add(instance_id)
+        self._recorded = {node_group: sorted(ids, key=_number) for node_group, ids in recorded.items()}
+        self._ours: defaultdict[str, list[str]] = defaultdict(list)
+        self._to_ours: dict[str, str] = {}
+
+    def saw(self, node_group: str, instance_ids: Sequence[str], *, before: frozenset[str] = frozenset()) -> None:
+        """Our listing of a group, in order of creation; instances that stood `before` the replay stand for none."""
+        ours = self._ours[node_group]
+        ours.extend(each for each in instance_ids if each not in ours and each not in before)
+        self._to_ours.update(zip(self._recorded.get(node_group, ()), ours, strict=False))
+
+    def ours(self, recorded_id: str) -> str:
+        """Our id for a recorded one, or the recorded one where it never existed here."""
+        return self._to_ours.get(recorded_id, recorded_id)
+
+    def knows(self, recorded_id: str) -> bool:
+        """Whether one of our instances stands for it."""
+        return recorded_id in self._to_ours
+
+    def rewrite(self, method: str, request: bytes) -> bytes:
+        """The request with our ids, names and host names; other bytes as they are."""
+        if method == "NodeGroupDeleteNodes":
+            deletion = parse(pb.NodeGroupDeleteNodesRequest, request)
+            for node in deletion.nodes:
+                self._rewrite_node(node)
+            return deletion.SerializeToString()
+        if method == "NodeGroupForNode":
+            lookup = parse(pb.NodeGroupForNodeRequest, request)
+            self._rewrite_node(lookup.node)
+            return lookup.SerializeToString()
+        if method == "PricingNodePrice":
+            pricing = parse(pb.PricingNodePriceRequest, request)
+            self._rewrite_node(pricing.node)
+            return pricing.SerializeToString()
+        return request
+
+    def _rewrite_node(self, node: pb.ExternalGrpcNode) -> None:
+        if not self.knows(node.providerID):
+            return
+        recorded, ours = node.providerID, self.ours(node.providerID)
+        node.providerID = ours
+        # CA's made-up nodes are named like the provider id, real ones like its last part
+        node.name = ours if node.name == recorded else ours.rsplit("/", 1)[-1]
+        if _HOSTNAME in node.labels:
+            node.labels[_HOSTNAME] = node.name
+
+
+def _recorded_instances(calls: Iterable[Call]) -> Iterator[tuple[str, str]]:
+    """(node group, instance id) of every instance that the recording is sure of."""
+    for call in calls:
+        if call.method == "NodeGroupNodes":
+            node_group = parse(pb.NodeGroupNodesRequest, call.request).id
+            for instance in parse(pb.NodeGroupNodesResponse, call.response).instances:
+                yield node_group, instance.id
+        elif call.method == "NodeGroupForNode":
+            node_group = parse(pb.NodeGroupForNodeResponse, call.response).nodeGroup.id
+            node = parse(pb.NodeGroupForNodeRequest, call.request).node
+            if node_group and node.providerID:
+                yield node_group, node.providerID
+        elif call.method == "NodeGroupDeleteNodes":
+            deletion = parse(pb.NodeGroupDeleteNodesRequest, call.request)
+            for node in deletion.nodes:
+                yield deletion.id, node.providerID
+
+
+def _number(instance_id: str) -> tuple[int, str]:
+    digits = re.search(r"(\d+)$", instance_id)
+    return (int(digits[1]) if digits else 0, instance_id)

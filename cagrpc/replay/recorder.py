@@ -1,0 +1,107 @@
+"""`cagrpc serve --record FILE`: every call of a cluster-autoscaler with its answer, in the format that `cagrpc replay`
+reads (`recording`). Of pods and nodes there is only what planning reads.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock
+
+from cagrpc.api.autoscaler.reduced import reduced
+from cagrpc.errors import InvalidInput
+from cagrpc.output import writing
+from cagrpc.replay.recording import SUFFIX, request_type
+from cagrpc.services.grpc.status import Call, Method, status_of
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 256 * 1024 * 1024
+"""Of the file. What comes then is not recorded."""
+
+
+class Recorder:
+    """A recording that is being made. Thread-safe; whole only once it is closed."""
+
+    def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Raises InvalidInput where there is a file already, or none can be."""
+        if not path.name.endswith(SUFFIX):
+            raise InvalidInput(f"--record: found {path}, expected a name that ends in {SUFFIX}")
+        try:
+            # For its owner alone: it says what runs in the cluster.
+            self._raw = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        except OSError as error:
+            raise InvalidInput(f"--record {path}: {error.strerror}; give a file that can be made") from error
+        self._file = gzip.GzipFile(fileobj=self._raw, mode="wb")
+        self._path = path
+        self._monotonic = monotonic
+        self._started = monotonic()
+        self._lock = Lock()
+        self._closed = False
+
+    def recorded(self, methods: Mapping[str, Method]) -> dict[str, Method]:
+        """The same methods, each call of which is written down."""
+        return {name: self._recorded(name, method) for name, method in methods.items()}
+
+    def close(self) -> None:
+        """May be repeated."""
+        with self._lock, writing():
+            self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            with self._raw:
+                self._file.close()
+
+    def _recorded(self, name: str, method: Method) -> Method:
+        def with_record(data: bytes, call: Call) -> bytes:
+            seconds, code, answer = self._monotonic() - self._started, "OK", b""
+            try:
+                answer = method(data, call)
+            except Exception as error:
+                code = status_of(error)[0].name
+                raise
+            finally:
+                if not self._closed:
+                    self._write(seconds, name, data, code, answer)
+            return answer
+
+        return with_record
+
+    def _write(self, seconds: float, method: str, request: bytes, code: str, response: bytes) -> None:
+        try:
+            known = reduced(request_type(method), request)
+        except InvalidInput:
+            return  # of bytes that are no request nothing is known to be harmless, and no autoscaler sends them
+        document = {
+            "seconds": round(seconds, 3),
+            "method": method,
+            "request": base64.b64encode(known).decode(),
+            "code": code,
+            "response": base64.b64encode(response).decode(),
+        }
+        line = f"{json.dumps(document)}\n".encode()
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                if self._raw.tell() + len(line) > MOST_BYTES:
+                    self._stop(f"it would have more than {MOST_BYTES} bytes")
+                else:
+                    self._file.write(line)
+            except OSError as error:
+                self._stop(error.strerror or str(error))
+
+    def _stop(self, why: str) -> None:
+        log.warning("--record %s: nothing more is recorded: %s", self._path, why)
+        try:
+            self._close()
+        except OSError as error:
+            log.warning("--record %s: the end of it is missing: %s", self._path, error.strerror or error)

@@ -1,0 +1,85 @@
+"""A replay for people (tables) and for machines (JSON). Knows nothing of how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+
+from cagrpc.output import table
+from cagrpc.replay.conversation import Decision, Deletion, Increase, Replay
+
+VETO = "(none)"
+MOST_DISAGREEMENTS = 20
+_KINDS = {Decision: "decision", Increase: "increase", Deletion: "deletion"}
+
+
+def as_json(replay: Replay) -> dict[str, Any]:
+    """Everything. `events` are in order; `kind` is decision, increase or deletion."""
+    return {
+        "recording": replay.recording,
+        "good": replay.good,
+        "requests": replay.requests,
+        "elapsed_seconds": round(replay.elapsed_seconds, 3),
+        "events": [{"kind": _KINDS[type(event)], **asdict(event)} for event in replay.events],
+        "methods": {name: asdict(totals) for name, totals in replay.methods.items()},
+        "allowed_exceptions": dict(replay.exceptions),
+        "disagreements": [asdict(each) for each in replay.disagreements],
+        "left_by_recording": replay.left_by_recording,
+        "instances_left": replay.instances_left,
+    }
+
+
+def print_report(replay: Replay, console: Console) -> None:
+    """What was asked, what was chosen and why; then totals."""
+    console.print(_events(replay))
+    console.print(_totals(replay))
+    for reason, count in replay.exceptions.items():
+        console.print(f"{count} answers differ from the recording on purpose: {reason}")
+    for each in replay.disagreements[:MOST_DISAGREEMENTS]:
+        console.print(f"line {each.line}, {each.method}: {each.problem}", style="red", soft_wrap=True)
+    if len(replay.disagreements) > MOST_DISAGREEMENTS:
+        console.print(f"... and {len(replay.disagreements) - MOST_DISAGREEMENTS} more")
+    if replay.left_by_recording:
+        console.print(f"the recording ends with {_counts(replay.left_by_recording)}; deleted now", soft_wrap=True)
+    verdict = "every request was answered as recorded" if replay.good else f"{len(replay.disagreements)} are wrong"
+    console.print(
+        f"{replay.recording}: {replay.requests} requests in {replay.elapsed_seconds:.1f} s; {verdict};"
+        f" instances left: {_counts(replay.instances_left) or 'none'}",
+        style="green" if replay.good else "bold red",
+        soft_wrap=True,
+    )
+
+
+def _counts(instances: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} instances in {node_group}" for node_group, count in instances.items())
+
+
+def _events(replay: Replay) -> Any:
+    result = table(f"Replay of {replay.recording}", "asked", "recorded", "cagrpc", "why, or what became of it")
+    for event in replay.events:
+        match event:
+            case Decision():
+                asked = "\n".join(f"{o.node_group}: {o.nodes} nodes, {o.pods} pods" for o in event.options)
+                why = f"{event.reason} [{event.milliseconds:.0f} ms]"
+                result.add_row(f"BestOptions\n{asked}", event.recorded_choice or VETO, event.choice or VETO, why)
+            case Increase():
+                waited = f" after {event.settled_seconds:.1f} s" if event.code == "OK" else ""
+                asked = f"IncreaseSize {event.node_group} +{event.delta}"
+                result.add_row(asked, event.recorded_code, event.code, f"{event.outcome}{waited}")
+            case Deletion():
+                asked = f"DeleteNodes {event.node_group}: {event.instances} instances"
+                result.add_row(asked, event.recorded_code, event.code, "")
+        result.add_section()
+    return result
+
+
+def _totals(replay: Replay) -> Any:
+    columns = ("requests", "as recorded", "allowed", "wrong")
+    result = table("Answers by method", "method", *columns, right=columns)
+    for name, totals in sorted(replay.methods.items()):
+        numbers = (totals.requests, totals.as_recorded, totals.allowed_exceptions, totals.wrong)
+        result.add_row(name, *(str(number) for number in numbers))
+    return result

@@ -1,0 +1,1 @@
+"""What controllers and servers run on: loops, work queues, back-off, heartbeats, clocks. Knows no Kubernetes."""

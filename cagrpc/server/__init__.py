@@ -1,0 +1,1 @@
+"""The composition root: from settings to a running server."""

@@ -1,0 +1,46 @@
+"""The slack's loop with its carriers and its object, put together. What each does is its own module's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from cagrpc.cluster.reservations import Kept
+from cagrpc.cluster.state import ClusterState
+from cagrpc.cluster.view.view import ClusterView
+from cagrpc.controllers.slack.carriers.buffers import served
+from cagrpc.controllers.slack.carriers.carrier import Carrying, Switching, Virtual, choose
+from cagrpc.controllers.slack.carriers.objects import Place
+from cagrpc.controllers.slack.carriers.store import Buffers, PausePods
+from cagrpc.controllers.slack.controller import SlackLoop
+from cagrpc.controllers.slack.model import Carrier, SlackSettings
+from cagrpc.controllers.slack.record import SlackObject
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.kube.client.client import Client
+
+
+def slack_loop(
+    settings: SlackSettings,
+    namespace: str,
+    client: Client,
+    view: ClusterView,
+    fleet: Fleet,
+    held: Callable[[ClusterState], Kept],
+    *,
+    planned: bool,
+) -> tuple[SlackLoop, Switching]:
+    """The loop, and what knows who carries. All that they write is in `namespace`. `held` is the room that is kept for
+    ProvisioningRequests; `planned` says that the planner opens nodes."""
+    book = SlackObject(client, namespace, carrier=lambda: switching.carrier or "")
+
+    def place() -> Place:
+        return Place(namespace, settings.pause_image, book.owner())
+
+    carriers: Mapping[Carrier, Carrying] = {
+        Carrier.VIRTUAL: Virtual(),
+        Carrier.BUFFER: Buffers(client, place),
+        Carrier.PODS: PausePods(client, place, view.pause_pods),
+    }
+    chosen = partial(choose, settings.carrier, planned=planned, serves_buffers=partial(served, client.get))
+    switching = Switching(carriers, chosen)
+    return SlackLoop(view, fleet, settings, switching, book, held=held), switching

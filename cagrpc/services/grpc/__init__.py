@@ -1,0 +1,1 @@
+"""CA's CloudProvider and Expander services."""

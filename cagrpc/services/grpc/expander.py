@@ -1,0 +1,243 @@
+"""CA's Expander service: of the options for a scale-up, the one after which the rest can still be finished best.
+
+Always an answer, and in time: CA gives up after 5 s, and any error makes it choose at random. So the planner runs
+beside the call with a budget, and whatever goes wrong in it, the options are ranked by counts instead, and the
+decision says so. An empty answer is a veto: nothing scales up in this loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from cagrpc.api.autoscaler import expander as wire
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, KnownGangs
+from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, Decisions
+from cagrpc.services.grpc.gangs import Offer, OfferedGangs
+from cagrpc.services.grpc.ranking import Ranked, by_counts, problem, why_left_out
+from cagrpc.services.grpc.status import Call, Method
+from solver.model import Budget, Problem
+from solver.planning.rank import Candidate, Score
+
+SERVICE = "grpcplugin.Expander"
+
+log = logging.getLogger(__name__)
+
+Rank = Callable[[Problem, Sequence[Candidate], Budget], Sequence[Score]]
+"""`solver.planning.rank.rank`."""
+
+# Anyone may ask, and 256 decisions are kept: so what is kept of one is bounded, whatever it was about.
+_EXAMPLES = 3
+_MOST_OPTIONS = 500
+_LONGEST_UNKNOWN_ID = 100
+_OF_WHAT_IS_LEFT = 0.8
+_OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
+
+
+_PLANNER_DRIVES = "drive: plan: the planner loop decides on scale-ups"
+
+
+def _nobody(_: FleetSnapshot) -> AbstractSet[str]:
+    return frozenset()
+
+
+class HasSnapshot(Protocol):
+    @property
+    def snapshot(self) -> FleetSnapshot: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a BestOptions call may take, in seconds, all counted from when the whole request is there: receiving
+    tens of megabytes takes time of its own, which has to fit into CA's 5 s as well."""
+
+    answer_seconds: float = 2.0
+    """When an answer is given, whatever the size of the request."""
+    decode_seconds: float = 0.8
+    """When reading pods is given up but for who they are; the options are then ranked by counts."""
+    rank_seconds: float = 1.2
+    """The budget of the planner, of its own."""
+
+
+class Expander:
+    """The service's one method, on bytes. Thread-safe."""
+
+    def __init__(
+        self,
+        fleet: HasSnapshot,
+        rank: Rank,
+        decisions: Decisions,
+        *,
+        clock: Callable[[], float],
+        timing: Timing | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        planner_drives: bool = False,
+        serves_requests: bool = False,
+        gang_label: str = DEFAULT_GANG_LABEL,
+        gangs: KnownGangs | None = None,
+        settling: Callable[[FleetSnapshot], AbstractSet[str]] = _nobody,
+    ) -> None:
+        """`clock` gives seconds since the epoch, `monotonic` seconds that only grow. With `planner_drives` every answer
+        is a veto. With `serves_requests` pods that consume ProvisioningRequests have their room from those; without
+        they are a gang, since nobody else would see to them. Of a cluster, where there is one: its `gangs`, and
+        `settling`, the keys of pods that an increment has just been let go for."""
+        self._fleet = fleet
+        self._rank = rank
+        self._decisions = decisions
+        self._clock = clock
+        self._timing = timing or Timing()
+        self._monotonic = monotonic
+        self._planner_drives = planner_drives
+        self._serves_requests = serves_requests
+        self._gang_label = gang_label
+        self._gangs = gangs
+        self._settling = settling
+        # One planner at a time: two would only halve each other's budget.
+        self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
+
+    def methods(self) -> dict[str, Method]:
+        """Name -> method, for `status.generic_handler(SERVICE, ...)`."""
+        return {"BestOptions": self.best_options}
+
+    def close(self) -> None:
+        """Take no more work; what the planner is at runs out with its budget."""
+        self._planner.shutdown(wait=False, cancel_futures=True)
+
+    def best_options(self, data: bytes, call: Call) -> bytes:
+        """A serialised BestOptionsRequest to a serialised BestOptionsResponse. Raises InvalidInput for malformed
+        bytes, and nothing else."""
+        started = self._monotonic()
+        if self._planner_drives:
+            self._decisions.record(Decision(self._clock(), (), "", _PLANNER_DRIVES, "nothing", 0.0), usual=True)
+            return wire.VETO
+        answer_by = started + self._timing.answer_seconds
+        if call.seconds_left is not None:
+            answer_by = min(answer_by, started + call.seconds_left * _OF_THE_DEADLINE)
+        decode_by = min(started + self._timing.decode_seconds, answer_by)
+        request = wire.decode(
+            data, lambda: self._monotonic() > decode_by, self._gang_label, consuming=self._serves_requests
+        )
+        snapshot, gangs, unknown = self._known(request.options)
+        left_out = [why_left_out(offer.option, snapshot) or offer.why_left_out for offer in gangs.offers]
+        open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
+        ranking = self._ranking(request, open_, gangs, snapshot, answer_by)
+        best = min(range(len(open_)), key=lambda i: ranking.ranked[i].place, default=None)
+        considered = _considered(gangs.offers, left_out, ranking.ranked, snapshot)
+        chosen = None if best is None else open_[best].option
+        reason = _veto_reason(considered) if best is None else ranking.ranked[best].reason
+        by_less = f"ranked by counts: {ranking.why}" if ranking.why else ""
+        notes = [unknown, by_less, request.unreadable, request.ignored]
+        decision = Decision(
+            at_seconds=self._clock(),
+            options=considered[:_MOST_OPTIONS],
+            chosen=chosen.node_group if chosen else "",
+            reason=" ".join([reason, *(f"({note})" for note in notes if note)]),
+            ranked_by=ranking.by,
+            elapsed_seconds=self._monotonic() - started,
+        )
+        self._decisions.record(decision, frozenset() if best is None else open_[best].wanted)
+        return wire.answer(chosen.node_group, chosen.node_count, reason) if chosen else wire.VETO
+
+    def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:
+        """The fleet's snapshot, where pods that settle are still in flight, and the gangs; and what to say where the
+        cluster's part in them is missing."""
+        snapshot = self._fleet.snapshot
+        try:
+            if settling := self._settling(snapshot):
+                snapshot = replace(snapshot, in_flight_pods=snapshot.in_flight_pods | settling)
+            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, self._gangs), ""
+        except Exception as error:  # a failed call would make CA choose at random
+            log.exception("asking the cluster's view failed; %d options are judged without it", len(options))
+            missing = f"judged without the cluster's view, which failed with {type(error).__name__}"
+            return snapshot, OfferedGangs(options, snapshot.in_flight_pods), missing
+
+    def _ranking(
+        self,
+        request: wire.Request,
+        open_: Sequence[Offer],
+        gangs: OfferedGangs,
+        snapshot: FleetSnapshot,
+        answer_by: float,
+    ) -> _Ranking:
+        if not open_:
+            return _Ranking((), "nothing")
+        if request.out_of_time:
+            return _Ranking(by_counts(open_, snapshot), "counts", request.out_of_time)
+        try:
+            return _Ranking(self._by_objective(request.options, open_, gangs, snapshot, answer_by), "objective")
+        except TimeoutError:
+            log.warning("ranking %d options took too long; they are ranked by counts", len(open_))
+            return _Ranking(by_counts(open_, snapshot), "counts", "the planner was out of time")
+        except Exception as error:  # a failed call would make CA choose at random
+            log.exception("ranking %d options failed; they are ranked by counts", len(open_))
+            return _Ranking(by_counts(open_, snapshot), "counts", f"the planner failed with {type(error).__name__}")
+
+    def _by_objective(
+        self,
+        options: Sequence[wire.Option],
+        open_: Sequence[Offer],
+        gangs: OfferedGangs,
+        snapshot: FleetSnapshot,
+        answer_by: float,
+    ) -> tuple[Ranked, ...]:
+        wanted = [offer.wanted for offer in open_]
+        to_plan, pod_counts = problem(options, gangs.demand(open_), wanted, snapshot, self._clock())
+        candidates = [
+            Candidate(offer.option.node_group, offer.option.node_count, counts)
+            for offer, counts in zip(open_, pod_counts, strict=True)
+        ]
+        left = answer_by - self._monotonic()
+        budget = Budget(seconds=max(0.05, min(self._timing.rank_seconds, left * _OF_WHAT_IS_LEFT)))
+        running: Future[Sequence[Score]] = self._planner.submit(self._rank, to_plan, candidates, budget)
+        try:
+            scores = running.result(timeout=max(0.0, left))
+        finally:
+            running.cancel()  # where it has not begun; one that runs ends with its budget
+        # Best first; the scores carry the candidates they are of.
+        ranks = {id(score.candidate): Ranked(place, score.vector, score.reason) for place, score in enumerate(scores)}
+        return tuple(ranks[id(candidate)] for candidate in candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """The open options' ranks in their order; `why` they were ranked by less than the objective."""
+
+    ranked: Sequence[Ranked]
+    by: str
+    why: str = ""
+
+
+def _considered(
+    offers: Sequence[Offer], left_out: Sequence[str], ranked: Sequence[Ranked], snapshot: FleetSnapshot
+) -> tuple[ConsideredOption, ...]:
+    ranks = iter(ranked)
+    found = []
+    for offer, why in zip(offers, left_out, strict=True):
+        option, rank = offer.option, None if why else next(ranks)
+        also = f"; it also {offer.uncounted}" if offer.uncounted else ""
+        state = snapshot.groups.get(option.node_group)
+        found.append(
+            ConsideredOption(
+                node_group=option.node_group if state else option.node_group[:_LONGEST_UNKNOWN_ID],
+                node_count=option.node_count,
+                pods=len(option.pods),
+                examples=tuple(pod.name[:LONGEST_KEY] for pod in option.pods[:_EXAMPLES]),
+                score=rank.score if rank else (),
+                cost_usd_per_hour=state.group.price_usd_per_hour * option.node_count if state else None,
+                reason=f"{rank.reason}{also}" if rank else "",
+                left_out=why,
+            )
+        )
+    return tuple(found)
+
+
+def _veto_reason(considered: Sequence[ConsideredOption]) -> str:
+    if not considered:
+        return "nothing was offered"
+    return "no option may be taken: " + "; ".join(f"{o.node_group} {o.left_out}" for o in considered[:_MOST_OPTIONS])

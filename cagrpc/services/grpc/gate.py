@@ -1,0 +1,34 @@
+"""A service before there is anybody to answer: while another process is the one writer, every call is UNAVAILABLE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cagrpc.errors import Unavailable
+from cagrpc.services.grpc.status import Call, Method
+
+
+class Gate:
+    """A service's methods, shut until `open`. Thread-safe."""
+
+    def __init__(self, names: tuple[str, ...], why_shut: Callable[[], str]) -> None:
+        """`why_shut` is what callers are told."""
+        self._why_shut = why_shut
+        self._behind: Mapping[str, Method] | None = None
+        self._names = names
+
+    def methods(self) -> dict[str, Method]:
+        """Name -> method, for `RpcServer`: they raise Unavailable while it is shut."""
+        return {name: self._method(name) for name in self._names}
+
+    def open(self, methods: Mapping[str, Method]) -> None:
+        """From now on these answer."""
+        self._behind = methods
+
+    def _method(self, name: str) -> Method:
+        def method(data: bytes, call: Call) -> bytes:
+            if self._behind is None:
+                raise Unavailable(self._why_shut())
+            return self._behind[name](data, call)
+
+        return method

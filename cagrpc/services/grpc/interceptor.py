@@ -1,0 +1,181 @@
+"""What is asked of every gRPC call before its service sees it: who calls, whether few enough calls of its kind are
+under way, and that its request comes in time. A caller who is refused, or sends nothing, costs next to nothing.
+
+gRPC receives a request on the thread that will answer it, for as long as its caller likes, and has no limit of its own
+for that. So methods with one request are served here as if they had a stream of them (on the wire it is the same): the
+door is asked first, the request is received second.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import BoundedSemaphore, Event, Lock, Thread
+from typing import Any, NoReturn
+
+import grpc
+
+from cagrpc.services.grpc.status import Observe, abort
+
+log = logging.getLogger(__name__)
+
+RECEIVE_SECONDS = 5.0
+"""When a call is ended whose request is not there: CA's own timeout for a whole call."""
+
+_NAMES = ("x509_common_name", "peer_dns", "peer_uri")
+"""What gRPC calls a certificate's common name, and the DNS names and URIs of its alternative names."""
+
+_LOOK_EVERY_SECONDS = 0.5
+_MOST_TOLD = 100  # clients that the log knows as refused
+
+
+class Door(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is generic for the type checker alone
+    """Of one server. Thread-safe."""
+
+    def __init__(
+        self,
+        service: str,
+        *,
+        client_names: Collection[str] = (),
+        at_once: Mapping[str, int],
+        observe: Observe = lambda *_: None,
+    ) -> None:
+        """With `client_names` the methods of `service` are for clients with a certificate of one of these names; other
+        services, which say and change nothing of ours, are for everybody who has come so far. `at_once` bounds calls
+        under way by method (`/service/method`). `observe` is told of calls of `service` that are refused."""
+        self._prefix = f"/{service}/"
+        self._client_names = frozenset(client_names)
+        self._free = {method: BoundedSemaphore(most) for method, most in at_once.items()}
+        self._at_once = at_once
+        self._observe = observe
+        self._receiving = _Receiving()
+        self._guarded: dict[str, Any] = {}
+        self._told: set[frozenset[str]] = set()
+
+    def start(self) -> None:
+        self._receiving.start()
+
+    def stop(self) -> None:
+        self._receiving.stop()
+
+    def intercept_service(self, continuation: Callable[..., Any], handler_call_details: Any) -> Any:
+        """gRPC's: the handler of a call, behind the door."""
+        handler = continuation(handler_call_details)
+        if handler is None or handler.request_streaming:
+            return handler  # no such method; or reflection, whose streams are counted where they are served
+        method = handler_call_details.method
+        if method not in self._guarded:
+            self._guarded[method] = self._guard(method, handler)
+        return self._guarded[method]
+
+    def _guard(self, method: str, handler: Any) -> Any:
+        is_ours = method.startswith(self._prefix)
+        codecs = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+
+        @contextmanager
+        def received(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            if is_ours and self._client_names:
+                self._check_name(method, context)
+            with self._one_of(method, context, is_ours):
+                with self._receiving.call(context):
+                    request = next(requests, None)
+                if request is None:
+                    self._refuse(
+                        method, context, grpc.StatusCode.INVALID_ARGUMENT, "there is no request", is_ours=is_ours
+                    )
+                yield request
+
+        if handler.response_streaming:
+
+            def stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+                with received(requests, context) as request:
+                    yield from handler.unary_stream(request, context)
+
+            return grpc.stream_stream_rpc_method_handler(stream, **codecs)
+
+        def serve(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            with received(requests, context) as request:
+                return handler.unary_unary(request, context)
+
+        return grpc.stream_unary_rpc_method_handler(serve, **codecs)
+
+    def _check_name(self, method: str, context: grpc.ServicerContext) -> None:
+        # Of the connection: a peer's address may be another's a moment later. (Its stubs are wrong about the type.)
+        known: Mapping[str, Iterable[bytes]] = context.auth_context()  # type: ignore[assignment]
+        names = frozenset(name.decode(errors="replace") for key in _NAMES for name in known.get(key, ()))
+        if names.isdisjoint(self._client_names):
+            who = ", ".join(sorted(names))[:300] or "no name"
+            if names not in self._told and len(self._told) < _MOST_TOLD:
+                self._told.add(names)
+                allowed = ", ".join(sorted(self._client_names))
+                log.warning("%s: refused to a client with a certificate for %s; allowed: %s", method, who, allowed)
+            why = f"the client's certificate is for {who}, which is not among tls.client_names"
+            self._refuse(method, context, grpc.StatusCode.PERMISSION_DENIED, why)
+
+    @contextmanager
+    def _one_of(self, method: str, context: grpc.ServicerContext, is_ours: bool) -> Iterator[None]:
+        free = self._free.get(method)
+        if free is None:
+            yield
+            return
+        if not free.acquire(blocking=False):
+            why = f"{self._at_once[method]} calls are under way, which is the most; try again"
+            self._refuse(method, context, grpc.StatusCode.RESOURCE_EXHAUSTED, why, is_ours=is_ours)
+        try:
+            yield
+        finally:
+            free.release()
+
+    def _refuse(
+        self,
+        method: str,
+        context: grpc.ServicerContext,
+        code: grpc.StatusCode,
+        why: str,
+        *,
+        is_ours: bool = True,
+    ) -> NoReturn:
+        name = method.rpartition("/")[2]
+        if is_ours:
+            self._observe(name, code.name, 0.0)
+        abort(context, code, f"{name}: {why}")
+
+
+class _Receiving:
+    """Ends calls whose request does not come in time."""
+
+    def __init__(self) -> None:
+        self._since: dict[grpc.ServicerContext, float] = {}
+        self._lock = Lock()
+        self._ended = Event()
+        self._thread = Thread(target=self._watch, name="receiving", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    @contextmanager
+    def call(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Around the wait for a request."""
+        with self._lock:
+            self._since[context] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._since[context]
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_LOOK_EVERY_SECONDS):
+            late = time.monotonic() - RECEIVE_SECONDS
+            with self._lock:
+                ended = [context for context, since in self._since.items() if since < late]
+            for context in ended:
+                context.cancel()  # type: ignore[no-untyped-call]

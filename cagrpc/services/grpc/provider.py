@@ -1,0 +1,253 @@
+"""CA's CloudProvider service: all fifteen calls over the fleet.
+
+Thin: a call is translated, the fleet is asked, the answer translated back. What CA reads thousands of times a loop is
+answered from the fleet's published snapshot, and kept as ready bytes for as long as that snapshot stands. Why each
+answer is as it is, is said where it looks odd; the facts about CA were read in kubernetes/autoscaler 1.36.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from cagrpc.api.autoscaler import provider
+from cagrpc.api.autoscaler.provider import AutoscalingOptions
+from cagrpc.api.core import nodes
+from cagrpc.api.core.pods import PodDecoder
+from cagrpc.api.encoding.messages import parse
+from cagrpc.api.gen import externalgrpc_pb2 as pb
+from cagrpc.errors import InvalidInput, NotFound, NotImplementedByDesign
+from cagrpc.fleet.model import FleetSnapshot, GroupState, Increment, IncrementStatus, Origin
+from cagrpc.services.decisions import Choice
+from cagrpc.services.grpc.instances import instances
+from cagrpc.services.grpc.prices import node_price, pod_price
+from cagrpc.services.grpc.status import Call, Method, on_messages
+from solver.model import NodeGroup
+
+SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
+
+M = TypeVar("M", bound=Message)
+
+_MOST_MEMOISED = 50_000
+_NO_DEADLINE_SECONDS = 10.0  # a caller without a deadline is given this one
+
+
+class FleetLike(Protocol):
+    """What the provider needs of `cagrpc.fleet.fleet.Fleet`, which documents it."""
+
+    @property
+    def snapshot(self) -> FleetSnapshot: ...
+
+    def apply(
+        self, increment: Increment, *, refusal_wait_seconds: float = 0.0, answer_within_seconds: float = float("inf")
+    ) -> IncrementStatus: ...
+
+    def delete_instances(self, node_group_id: str, instance_ids: Sequence[str]) -> None: ...
+
+    def decrease_target(self, node_group_id: str, delta: int) -> None: ...
+
+    def refresh(self, *, wait_seconds: float | None = None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Memo:
+    """Ready answers of one snapshot. A thread keeps the memo that belongs to the snapshot it reads."""
+
+    snapshot: FleetSnapshot
+    answers: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
+
+
+class Provider:
+    """The service's methods, on bytes. Thread-safe, as the fleet is."""
+
+    def __init__(
+        self,
+        fleet: FleetLike,
+        *,
+        options: Mapping[str, AutoscalingOptions] | None = None,
+        gpu_label: str = "cagrpc.io/gpu",
+        take_choice: Callable[[str], Choice | None] = lambda _: None,
+        refusal_wait_seconds: float = 2.0,
+    ) -> None:
+        """`options`: node group id -> what is configured for it. `gpu_label`: the key of the label that CA tells
+        nodes with GPUs by. `take_choice`: the expander's latest choice, if it was this node group, once.
+        `refusal_wait_seconds`: the longest that an IncreaseSize waits for an immediate refusal; it never waits more
+        than half of the call's deadline, so that CA hears the answer."""
+        self._fleet = fleet
+        self._options = {group: o for group, o in (options or {}).items() if not o.are_defaults}
+        self._gpu_label = gpu_label
+        self._take_choice = take_choice
+        self._refusal_wait_seconds = refusal_wait_seconds
+        self._memo = _Memo(fleet.snapshot)
+
+    def methods(self) -> dict[str, Method]:
+        """Name -> method, for `status.generic_handler(SERVICE, ...)`."""
+        return {
+            "NodeGroups": self._hot(pb.NodeGroupsRequest, self._node_groups),
+            "NodeGroupForNode": self._hot(
+                # Go writes a node's labels in another order each time: the id is the key, not the bytes.
+                pb.NodeGroupForNodeRequest,
+                self._node_group_for_node,
+                key_of=lambda request: provider.instance_id(request.node).encode(),
+            ),
+            "PricingNodePrice": on_messages(pb.PricingNodePriceRequest, self._node_price),
+            "PricingPodPrice": on_messages(pb.PricingPodPriceRequest, self._pod_price),
+            "GPULabel": on_messages(pb.GPULabelRequest, lambda *_: pb.GPULabelResponse(label=self._gpu_label)),
+            "GetAvailableGPUTypes": self._hot(pb.GetAvailableGPUTypesRequest, self._gpu_types),
+            # CA calls Cleanup when it stops. The fleet outlives it.
+            "Cleanup": on_messages(pb.CleanupRequest, lambda *_: pb.CleanupResponse()),
+            "Refresh": on_messages(pb.RefreshRequest, self._refresh),
+            "NodeGroupTargetSize": self._hot(pb.NodeGroupTargetSizeRequest, self._target_size),
+            "NodeGroupIncreaseSize": on_messages(pb.NodeGroupIncreaseSizeRequest, self._increase_size),
+            "NodeGroupDeleteNodes": on_messages(pb.NodeGroupDeleteNodesRequest, self._delete_nodes),
+            "NodeGroupDecreaseTargetSize": on_messages(pb.NodeGroupDecreaseTargetSizeRequest, self._decrease_target),
+            "NodeGroupNodes": self._hot(pb.NodeGroupNodesRequest, self._nodes),
+            "NodeGroupTemplateNodeInfo": self._hot(pb.NodeGroupTemplateNodeInfoRequest, self._template),
+            "NodeGroupGetOptions": self._hot(pb.NodeGroupAutoscalingOptionsRequest, self._get_options),
+        }
+
+    def _hot(
+        self,
+        request_type: type[M],
+        read: Callable[[M, FleetSnapshot], Message],
+        key_of: Callable[[M], bytes] | None = None,
+    ) -> Method:
+        """A method that only reads the snapshot; equal requests get equal bytes for as long as it stands. Without
+        `key_of` requests are equal when their bytes are."""
+
+        def method(data: bytes, call: Call) -> bytes:
+            memo = self._current_memo()
+            request = None if key_of is None else parse(request_type, data)
+            key = (call.method, data if request is None or key_of is None else key_of(request))
+            answer = memo.answers.get(key)
+            if answer is None:
+                if request is None:
+                    request = parse(request_type, data)
+                answer = read(request, memo.snapshot).SerializeToString()
+                if len(memo.answers) < _MOST_MEMOISED:
+                    memo.answers[key] = answer
+            return answer
+
+        return method
+
+    def _current_memo(self) -> _Memo:
+        snapshot, memo = self._fleet.snapshot, self._memo
+        if memo.snapshot.version != snapshot.version:
+            memo = self._memo = _Memo(snapshot)
+        return memo
+
+    def _node_groups(self, _: pb.NodeGroupsRequest, snapshot: FleetSnapshot) -> Message:
+        # Never fails: CA takes an error for an empty list and forgets its running scale-ups. Refresh is where to fail.
+        shown = (snapshot.groups.get(group_id) for group_id in snapshot.shown)
+        return provider.node_groups(state.group for state in shown if state is not None)
+
+    def _node_group_for_node(self, request: pb.NodeGroupForNodeRequest, snapshot: FleetSnapshot) -> Message:
+        group_id = snapshot.group_of_instance.get(provider.instance_id(request.node), "")
+        state = snapshot.groups.get(group_id)
+        # An empty id says that the node is not ours; that is no error.
+        group = provider.node_group(state.group) if state else pb.NodeGroup()
+        return pb.NodeGroupForNodeResponse(nodeGroup=group)
+
+    def _target_size(self, request: pb.NodeGroupTargetSizeRequest, snapshot: FleetSnapshot) -> Message:
+        return pb.NodeGroupTargetSizeResponse(targetSize=_state(snapshot, request.id).target_size)
+
+    def _nodes(self, request: pb.NodeGroupNodesRequest, snapshot: FleetSnapshot) -> Message:
+        return instances(_state(snapshot, request.id).instances)
+
+    def _template(self, request: pb.NodeGroupTemplateNodeInfoRequest, snapshot: FleetSnapshot) -> Message:
+        node = nodes.template(_state(snapshot, request.id).group)
+        return pb.NodeGroupTemplateNodeInfoResponse(nodeInfo=node, nodeBytes=node)  # either wire generation reads one
+
+    def _get_options(self, request: pb.NodeGroupAutoscalingOptionsRequest, snapshot: FleetSnapshot) -> Message:
+        changed = self._options.get(_state(snapshot, request.id).group.id)
+        if changed is None:
+            # Any answer makes CA 1.36.1 take the node start-up time for 0 (kubernetes/autoscaler#10245).
+            raise NotImplementedByDesign(f"node group {request.id} has CA's own options")
+        if not request.HasField("defaults"):
+            # CA takes an answer verbatim: without its defaults we could only answer zeros.
+            raise NotImplementedByDesign(f"node group {request.id}: the request carries no defaults to change")
+        answer = provider.options(request.defaults, changed)
+        return pb.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=answer)
+
+    def _gpu_types(self, _: pb.GetAvailableGPUTypesRequest, snapshot: FleetSnapshot) -> Message:
+        values = {state.group.labels.get(self._gpu_label) for state in snapshot.groups.values()}
+        return provider.gpu_types(sorted(value for value in values if value))
+
+    def _node_price(self, request: pb.PricingNodePriceRequest, _: Call) -> Message:
+        hours = provider.interval_hours(request)
+        snapshot = self._fleet.snapshot
+        own = snapshot.groups.get(snapshot.group_of_instance.get(provider.instance_id(request.node), ""))
+        price = node_price(own.group if own else None, request.node.labels, _groups(snapshot))
+        if price is None:
+            raise NotImplementedByDesign(f"no price is known of node {request.node.name!r}")
+        return pb.PricingNodePriceResponse(price=price * hours)
+
+    def _pod_price(self, request: pb.PricingPodPriceRequest, _: Call) -> Message:
+        hours = provider.interval_hours(request)
+        pod = PodDecoder().decode(request.pod_bytes or request.pod)
+        price = pod_price(pod.spec, _groups(self._fleet.snapshot))
+        if price is None:
+            raise NotImplementedByDesign(f"no node group can run pod {pod.name}, so it has no price")
+        return pb.PricingPodPriceResponse(price=price * hours)
+
+    def _refresh(self, _: pb.RefreshRequest, call: Call) -> Message:
+        call.check_not_expired()
+        # A slow backend must hold neither CA nor the threads that answer everything else.
+        seconds_left = _NO_DEADLINE_SECONDS if call.seconds_left is None else call.seconds_left
+        self._fleet.refresh(wait_seconds=seconds_left / 2)
+        return pb.RefreshResponse()
+
+    def _increase_size(self, request: pb.NodeGroupIncreaseSizeRequest, call: Call) -> Message:
+        call.check_not_expired()  # CA counts it as failed already, and would ask again
+        _state(self._fleet.snapshot, request.id)
+        if request.delta < 1:
+            raise InvalidInput(f"node group {request.id}: delta is {request.delta}; an increase is 1 or more")
+        wait_seconds = self._refusal_wait_seconds
+        if call.seconds_left is not None:
+            wait_seconds = min(wait_seconds, call.seconds_left / 2)
+        choice = self._take_choice(request.id)
+        increment = Increment(
+            deltas={request.id: request.delta},
+            origin=Origin.AUTOSCALER,
+            pods=choice.pods if choice else frozenset(),
+            reason=choice.reason if choice else "asked for by the cluster-autoscaler",
+        )
+        self._fleet.apply(
+            increment,
+            refusal_wait_seconds=wait_seconds,
+            answer_within_seconds=float("inf") if call.seconds_left is None else call.seconds_left - wait_seconds,
+        )
+        return pb.NodeGroupIncreaseSizeResponse()
+
+    def _delete_nodes(self, request: pb.NodeGroupDeleteNodesRequest, call: Call) -> Message:
+        call.check_not_expired()
+        _state(self._fleet.snapshot, request.id)
+        ids = tuple(dict.fromkeys(provider.instance_id(node) for node in request.nodes))
+        if "" in ids:
+            raise InvalidInput(f"node group {request.id}: a node to delete has neither providerID nor name")
+        if ids:
+            self._fleet.delete_instances(request.id, ids)
+        return pb.NodeGroupDeleteNodesResponse()
+
+    def _decrease_target(self, request: pb.NodeGroupDecreaseTargetSizeRequest, call: Call) -> Message:
+        call.check_not_expired()
+        _state(self._fleet.snapshot, request.id)
+        if request.delta > -1:
+            raise InvalidInput(f"node group {request.id}: delta is {request.delta}; a decrease is -1 or less")
+        # CA may ask for more than is still to come; the fleet clamps it and never removes an instance for it.
+        self._fleet.decrease_target(request.id, request.delta)
+        return pb.NodeGroupDecreaseTargetSizeResponse()
+
+
+def _state(snapshot: FleetSnapshot, group_id: str) -> GroupState:
+    state = snapshot.groups.get(group_id)
+    if state is None:
+        raise NotFound(f"there is no node group {group_id[:100]!r}")
+    return state
+
+
+def _groups(snapshot: FleetSnapshot) -> list[NodeGroup]:
+    return [state.group for state in snapshot.groups.values()]

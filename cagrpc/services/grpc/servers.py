@@ -1,0 +1,150 @@
+"""The two gRPC servers: what they listen on, their TLS, their threads and other limits, and how they stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+
+from cagrpc.api.gen import expander_pb2, externalgrpc_pb2
+from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.services.grpc import expander, provider
+from cagrpc.services.grpc.interceptor import Door
+from cagrpc.services.grpc.standard import Health, Reflection
+from cagrpc.services.grpc.status import Method, Observe, generic_handler
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 5.0
+"""How long running calls may take to finish when the server stops: CA's own timeout."""
+
+_LARGEST_REQUEST_BYTES = {
+    # CA repeats every pod in every option: 2,000 pods of 1.5 kB in 11 options are 33 MB.
+    expander.SERVICE: 128 * 1024 * 1024,
+    # The largest are the nodes that CA deletes at once, a few, with their labels and annotations.
+    provider.SERVICE: 16 * 1024 * 1024,
+}
+_AT_ONCE = {f"/{expander.SERVICE}/BestOptions": 2, f"/{health.SERVICE_NAME}/Check": 2}
+"""By method. CA asks the expander one question at a time, and another one only after it has given up the first."""
+_MOST_CALLS = 100
+_MOST_CONNECTIONS = 256
+_IDENTITY_ONLY = 1  # a bit for each of core's compression algorithms, the first of which is none
+
+_SERVICE_OF = {
+    provider.SERVICE: externalgrpc_pb2.DESCRIPTOR.services_by_name["CloudProvider"],
+    expander.SERVICE: expander_pb2.DESCRIPTOR.services_by_name["Expander"],
+}
+
+
+def method_names(service: str) -> tuple[str, ...]:
+    """Of one of our two services."""
+    return tuple(method.name for method in _SERVICE_OF[service].methods)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM texts. With `client_ca` only clients with a certificate of that authority are served (mTLS): so the
+    provider. CA's expander client has none to show."""
+
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None = None
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Raises InvalidInput for what gRPC would only fail on later, without saying why."""
+        try:
+            certificate = x509.load_pem_x509_certificates(self.certificate)[0]
+        except ValueError as error:
+            raise InvalidInput(f"the server's certificate is not PEM: {error}") from error
+        try:
+            key = load_pem_private_key(self.key, password=None)
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"the server's key is not an unencrypted PEM private key: {error}") from error
+        if key.public_key() != certificate.public_key():
+            raise InvalidInput("the server's key does not belong to its certificate")
+        if self.client_ca is not None:
+            try:
+                x509.load_pem_x509_certificates(self.client_ca)
+            except ValueError as error:
+                raise InvalidInput(f"the clients' certificate authority is not PEM: {error}") from error
+        return grpc.ssl_server_credentials(
+            [(self.key, self.certificate)], self.client_ca, require_client_auth=self.client_ca is not None
+        )
+
+
+class RpcServer:
+    """One gRPC server with one of our services, health and reflection."""
+
+    def __init__(
+        self,
+        service: str,
+        methods: Mapping[str, Method],
+        address: str,
+        *,
+        tls: Tls | None,
+        observe: Observe = lambda *_: None,
+        why_not_ready: Callable[[], str] = lambda: "",
+        client_names: Collection[str] = (),
+        threads: int = 8,
+    ) -> None:
+        """`address` is `host:port`, port 0 for any free one; `tls=None` is plaintext, only ever on purpose. Its health
+        is good while `why_not_ready` answers an empty text. With `client_names` the service is for clients whose
+        certificate has one of these names. It does not serve before `start`. Raises InvalidInput for unusable TLS,
+        Unavailable where it cannot listen."""
+        if set(methods) != set(method_names(service)):
+            raise AssertionError(f"{service} and the methods given for it differ")
+        self._service = service
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=service.rpartition(".")[2])
+        self._door = Door(service, client_names=client_names, at_once=_AT_ONCE, observe=observe)
+        self._server = grpc.server(
+            self._executor,
+            interceptors=[self._door],
+            maximum_concurrent_rpcs=_MOST_CALLS,
+            options=[
+                # Of a whole request. gRPC inflates a compressed one before it looks at its size; CA compresses none.
+                ("grpc.max_receive_message_length", _LARGEST_REQUEST_BYTES[service]),
+                ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_concurrent_streams", _MOST_CALLS),
+                ("grpc.max_allowed_incoming_connections", _MOST_CONNECTIONS),
+                ("grpc.server_handshake_timeout_ms", 10_000),
+                # A peer that is gone without a word does not count as a connection for ever.
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.keepalive_timeout_ms", 20_000),
+                ("grpc.so_reuseport", 0),  # two servers on one port are a mistake, not a feature
+            ],
+        )
+        self._server.add_generic_rpc_handlers((generic_handler(service, methods, observe),))
+        names = (service, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        self._health = Health(names, why_not_ready)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(Reflection(names), self._server)
+        self.port = self._listen(address, tls)
+        """The port that it listens on."""
+
+    def _listen(self, address: str, tls: Tls | None) -> int:
+        try:
+            if tls is not None:
+                return int(self._server.add_secure_port(address, tls.credentials()))
+            log.warning("%s is served on %s without TLS", self._service, address)
+            return int(self._server.add_insecure_port(address))
+        except RuntimeError as error:
+            raise Unavailable(f"cannot listen on {address}: {error}") from error
+
+    def start(self) -> None:
+        self._door.start()
+        self._server.start()
+
+    def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
+        """Take no new calls, let running ones finish for at most `grace_seconds`, then end."""
+        self._health.end()
+        self._server.stop(grace_seconds).wait()
+        self._door.stop()
+        self._executor.shutdown(wait=True)

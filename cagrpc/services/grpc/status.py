@@ -1,0 +1,126 @@
+"""Errors to gRPC codes, once; and what makes a gRPC method of a plain function on bytes.
+
+Generated service code is not used: it would turn unreadable requests into gRPC's own INTERNAL, while here they are
+INVALID_ARGUMENT with the method and the message named, and ready answers go out as the bytes they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from cagrpc import errors
+from cagrpc.api.encoding.messages import parse
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Message)
+
+# The first class that an error is an instance of decides.
+_CODES: tuple[tuple[type[errors.CagrpcError], grpc.StatusCode], ...] = (
+    (errors.InvalidInput, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.NotFound, grpc.StatusCode.NOT_FOUND),
+    (errors.OutOfRange, grpc.StatusCode.OUT_OF_RANGE),
+    (errors.LimitExceeded, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.FailedPrecondition, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.Conflict, grpc.StatusCode.ABORTED),
+    (errors.OutOfCapacity, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.DeadlineExpired, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
+    (errors.NotImplementedByDesign, grpc.StatusCode.UNIMPLEMENTED),
+)
+
+_LONGEST_DETAILS_BYTES = 2000  # details travel in a header, which is limited to 8 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a method may know of the call besides its request."""
+
+    method: str
+    seconds_left: float | None = None
+    """Until the caller gives up, 0 or less where it has already; None where it waits for ever."""
+
+    def check_not_expired(self) -> None:
+        """Raises DeadlineExpired for a call whose caller has given up: what it asks for is not to be started."""
+        if self.seconds_left is not None and self.seconds_left <= 0:
+            raise errors.DeadlineExpired("the call's deadline had passed before it was begun; nothing was changed")
+
+
+Method = Callable[[bytes, Call], bytes]
+"""A method on serialised messages; raises CagrpcError for anything but OK."""
+
+Observe = Callable[[str, str, float], None]
+"""Told of every finished call: method, gRPC code, seconds."""
+
+
+def status_of(error: BaseException) -> tuple[grpc.StatusCode, str]:
+    """The gRPC code and the details for an error; INTERNAL without details of ours for one nobody meant to raise."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code, _cut(str(error))
+    return grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}; the server's log has the traceback"
+
+
+def _cut(details: str) -> str:
+    """As much of it as may travel: gRPC writes each byte that is no printable ASCII as three."""
+    length = 0
+    for index, character in enumerate(details):
+        length += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode(errors="replace"))
+        if length > _LONGEST_DETAILS_BYTES:
+            return details[:index]
+    return details
+
+
+def on_messages(request_type: type[M], function: Callable[[M, Call], Message | bytes]) -> Method:
+    """`function` on messages as a method on bytes."""
+
+    def method(data: bytes, call: Call) -> bytes:
+        answer = function(parse(request_type, data), call)
+        return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+    return method
+
+
+def generic_handler(
+    service: str, methods: Mapping[str, Method], observe: Observe
+) -> grpc.GenericRpcHandler[bytes, bytes]:
+    """All methods of one service, ready for `grpc.Server.add_generic_rpc_handlers`."""
+    handlers = {name: grpc.unary_unary_rpc_method_handler(_served(name, m, observe)) for name, m in methods.items()}
+    return grpc.method_handlers_generic_handler(service, handlers)
+
+
+def _served(name: str, method: Method, observe: Observe) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+    def serve(data: bytes, context: grpc.ServicerContext) -> bytes:
+        started = time.perf_counter()
+        try:
+            answer = method(data, Call(name, _seconds_left(context)))
+        except Exception as error:  # this is where every error becomes a status
+            code, details = status_of(error)
+            if code is grpc.StatusCode.INTERNAL:
+                log.exception("%s failed unexpectedly", name)
+            observe(name, code.name, time.perf_counter() - started)
+            abort(context, code, f"{name}: {details}")
+        observe(name, grpc.StatusCode.OK.name, time.perf_counter() - started)
+        return answer
+
+    return serve
+
+
+def abort(context: grpc.ServicerContext, code: grpc.StatusCode, details: str) -> NoReturn:
+    """End a call with an error."""
+    context.abort(code, details)
+    raise AssertionError("grpc's abort always raises")
+
+
+def _seconds_left(context: grpc.ServicerContext) -> float | None:
+    if not context.is_active():
+        return 0.0
+    left = context.time_remaining()
+    return None if left is None else float(left)

@@ -1,0 +1,353 @@
+"""The plain HTTP side: liveness, readiness, metrics, decisions and increments for people and probes, and the switches
+of a simulated backend where there is one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.client import LineTooLong
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import BoundedSemaphore, Lock, Thread
+from typing import Any, Protocol, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, requests_among
+from cagrpc.services.decisions import Decisions
+from cagrpc.services.http.pages import Page, list_page, object_page, page_of
+from cagrpc.services.metrics import CONTENT_TYPE, Metrics
+
+log = logging.getLogger(__name__)
+
+_LARGEST_BODY_BYTES = 1024 * 1024
+_LARGEST_HEADERS_BYTES = 32 * 1024
+_SILENCE_SECONDS = 10.0
+_LONGEST_SECONDS = 30.0  # of a connection, whatever its client says
+_MOST_CONNECTIONS = 64
+_PROBES = frozenset({"/healthz", "/readyz"})
+_PAGES_AT_ONCE = 2  # beside the probes: whoever asks for many large ones takes little of the time of all other threads
+_PAGES_WAITING = 8
+_TURN_SECONDS = 5.0
+_TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
+
+T = TypeVar("T")
+
+
+class Simulation(Protocol):
+    """The behaviour of a simulated backend, readable and settable while it runs."""
+
+    def get(self) -> Mapping[str, Any]:
+        """The behaviour, as JSON can say it."""
+        ...
+
+    def put(self, behaviour: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Change what is named, leave the rest; answers the whole. Raises InvalidInput and Unavailable, with nothing
+        changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    next_query: str = ""
+    """Of the page that this one goes on with; empty where it is the last one."""
+
+
+class _Turns:
+    """Few pages are made at once, and few wait for that, each on a thread."""
+
+    def __init__(self) -> None:
+        self._making = BoundedSemaphore(_PAGES_AT_ONCE)
+        self._here = BoundedSemaphore(_PAGES_AT_ONCE + _PAGES_WAITING)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Raises Unavailable where it would take long to come."""
+        why = f"{_PAGES_AT_ONCE} pages are being made, which is the most; try again"
+        if not self._here.acquire(blocking=False):
+            raise Unavailable(why)
+        try:
+            if not self._making.acquire(timeout=_TURN_SECONDS):
+                raise Unavailable(why)
+            try:
+                yield
+            finally:
+                self._making.release()
+        finally:
+            self._here.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Every page, apart from the socket. `why_not_ready` answers an empty text where the server is ready. Pages may
+    raise InvalidInput and Unavailable."""
+
+    snapshot: Callable[[], FleetSnapshot]
+    decisions: Decisions
+    metrics: Metrics
+    why_not_ready: Callable[[], str]
+    simulation: Callable[[], Simulation | None] = lambda: None
+    plans: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """The planner loop's rounds, oldest first, as JSON can say them."""
+    requests: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """ProvisioningRequests that are served, oldest first, as JSON can say them."""
+    slack: Callable[[], Mapping[str, Any]] = dict
+    """What is held in reserve, as JSON can say it; empty where nothing is."""
+    about: Callable[[], Mapping[str, Any]] = dict
+    """What else `/status` says, for people."""
+    informers: Callable[[], Iterable[str]] = tuple
+    """A line for each resource that is followed, for `/readyz?verbose`."""
+    stuck: Callable[[], str] = str
+    """What does not go on and cannot by itself; empty where all does."""
+    _turns: _Turns = field(default_factory=_Turns, init=False)
+
+    def get(self, path: str, query: str = "") -> Answer:
+        pages = self._pages(query)
+        make = pages.get(path)
+        if make is None:
+            return _text(HTTPStatus.NOT_FOUND, f"there is no {path[:100]}; there is {', '.join(pages)}")
+        if path in _PROBES:
+            return make()
+        with self._turns.one():
+            return make()
+
+    def _pages(self, query: str) -> dict[str, Callable[[], Answer]]:
+        page, verbose = page_of(query), "verbose" in parse_qs(query, keep_blank_values=True)
+        pages = {
+            "/healthz": lambda: _ok_unless(self.stuck()),
+            "/readyz": lambda: self._readyz(verbose=verbose),
+            "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text()),
+            "/decisions": lambda: _list(self.decisions.latest(), lambda decision: decision.as_json(), page),
+            "/status": self._status,
+            "/plans": lambda: _list(self.plans(), lambda plan: plan, page),
+            "/provisioningrequests": lambda: _list(self.requests(), lambda request: request, page),
+            "/slack": lambda: _object(self.slack()),
+            "/increments": lambda: _list(self.snapshot().increments, _increment, page),
+        }
+        simulation = self.simulation()
+        return pages if simulation is None else {**pages, "/simulation": lambda: _object(simulation.get())}
+
+    def _readyz(self, *, verbose: bool) -> Answer:
+        why_not = self.why_not_ready()
+        lines = [*self.informers(), f"readyz check failed: {why_not}" if why_not else "readyz check passed"]
+        text = "\n".join(lines) if verbose else why_not or "ok"
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, text)
+
+    def _status(self) -> Answer:
+        why_not = self.why_not_ready()
+        in_flight = sum(status.phase.in_flight for status in self.snapshot().increments)
+        ready = {"ready": not why_not, "why_not_ready": why_not}
+        return _object({**ready, "increments_in_flight": in_flight, **self.about()})
+
+    def put(self, path: str, body: bytes) -> Answer:
+        simulation = self.simulation()
+        if path != "/simulation" or simulation is None:
+            return _text(HTTPStatus.METHOD_NOT_ALLOWED, f"{path[:100]} cannot be written")
+        try:
+            behaviour = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            return _text(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}")
+        if not isinstance(behaviour, dict):
+            return _text(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
+        return _object(simulation.put(behaviour))
+
+
+def _target(text: str) -> tuple[str, str]:
+    """Path and query of a request's target, which may be a whole URL. Raises InvalidInput for one that is malformed."""
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise InvalidInput(f"{text[:100]} is no URL: {error}") from error
+    return parts.path, parts.query
+
+
+def _text(status: HTTPStatus, text: str) -> Answer:
+    return Answer(status, _TEXT, f"{text}\n".encode(errors="backslashreplace"))  # JSON may hold half a character
+
+
+def _ok_unless(problem: str) -> Answer:
+    return _text(HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK, problem or "ok")
+
+
+def _object(value: Mapping[str, Any]) -> Answer:
+    return Answer(HTTPStatus.OK, _JSON, object_page(value))
+
+
+def _list(items: Sequence[T], as_json: Callable[[T], Any], page: Page) -> Answer:
+    body, following = list_page(items, as_json, page)
+    return Answer(HTTPStatus.OK, _JSON, body, following)
+
+
+def _increment(status: IncrementStatus) -> dict[str, Any]:
+    return {
+        "id": status.id,
+        "phase": status.phase.value,
+        "deltas": dict(status.increment.deltas),
+        "origin": status.increment.origin.value,
+        "pods": len(status.increment.pods) - len(status.increment.requests),
+        "requests": list(status.increment.requests),
+        "reason": status.increment.reason,
+        "plan": status.increment.plan,
+        "cost_usd_per_hour": status.increment.cost_usd_per_hour,
+        "gap": status.increment.gap,
+        "message": status.message,
+        "short_groups": list(status.short_groups),
+        "held": [
+            {
+                "instance": node.instance_id,
+                "node_group": node.node_group,
+                "pods": len(node.pods) - len(requests_among(node.pods)),
+            }
+            for node in status.held
+        ],
+        "created_at_seconds": status.created_at_seconds,
+        "deadline_at_seconds": status.deadline_at_seconds,
+    }
+
+
+class HttpServer:
+    """A `Site` on a socket, a thread for each of a bounded number of connections."""
+
+    def __init__(self, host: str, port: int, site: Site) -> None:
+        """`port` 0 is any free one. Raises Unavailable where it cannot listen."""
+        try:
+            self._server = _Listener((host, port), _handler(site))
+        except OSError as error:
+            raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self.port: int = self._server.server_address[1]
+        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="http")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+class _Listener(ThreadingHTTPServer):
+    """One connection too many ends the oldest one: so a probe is answered however many are kept open."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._since: dict[socket.socket, float] = {}  # oldest first
+        self._lock = Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._since) >= _MOST_CONNECTIONS:
+                self._end(next(iter(self._since)))
+            self._since[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._since.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Between requests, often."""
+        late = time.monotonic() - _LONGEST_SECONDS
+        with self._lock:
+            for request in [request for request, since in self._since.items() if since < late]:
+                self._end(request)
+
+    def _end(self, request: socket.socket) -> None:
+        """Its thread, which waits for its client, finds it closed."""
+        del self._since[request]
+        try:
+            request.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            log.debug("the client was gone already")
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        del request
+        log.debug("%s went away before its answer was sent", client_address, exc_info=True)  # noqa: LOG014 - called in one
+
+
+class _Headers:
+    """What the lines of all headers are read from: together they are no longer than a client has reason to send."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._left = _LARGEST_HEADERS_BYTES
+
+    def readline(self, limit: int) -> bytes:
+        line: bytes = self._file.readline(min(limit, self._left + 1))
+        self._left -= len(line)
+        if self._left < 0:
+            raise LineTooLong("headers")
+        return line
+
+
+class _Bounded(BaseHTTPRequestHandler):
+    timeout = _SILENCE_SECONDS  # a client that says nothing does not hold a thread for ever
+    server_version = "cagrpc"
+    sys_version = ""
+
+    def parse_request(self) -> bool:
+        whole = self.rfile
+        self.rfile = _Headers(whole)  # type: ignore[assignment] # all that is asked of it there
+        try:
+            return super().parse_request()
+        finally:
+            self.rfile = whole
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        log.debug(format, *args)
+
+
+def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
+    class Handler(_Bounded):
+        def do_GET(self) -> None:
+            self._answer(site.get)
+
+        do_HEAD = do_GET  # noqa: N815 - the library's name
+
+        def do_PUT(self) -> None:
+            length = self.headers.get("Content-Length", "")
+            if not length.isdecimal() or int(length) > _LARGEST_BODY_BYTES:
+                self.close_connection = True
+                message = f"Content-Length is {length!r}; it must be a number up to {_LARGEST_BODY_BYTES}"
+                self._answer(lambda *_: _text(HTTPStatus.BAD_REQUEST, message))
+                return
+            body = self.rfile.read(int(length))
+            self._answer(lambda path, _: site.put(path, body))
+
+        def _answer(self, page: Callable[[str, str], Answer]) -> None:
+            path = ""
+            try:
+                path, query = _target(self.path)
+                answer = page(path, query)
+            except InvalidInput as error:
+                answer = _text(HTTPStatus.BAD_REQUEST, str(error))
+            except Unavailable as error:
+                answer = _text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            except Exception:
+                log.exception("%s %s failed unexpectedly", self.command, self.path)
+                answer = _text(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected; the server's log has the traceback")
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            if answer.next_query:
+                self.send_header("Link", f'<{path}?{answer.next_query}>; rel="next"')
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+
+    return Handler

@@ -1,0 +1,162 @@
+"""Column generation: from the fluid's pod values to a pool of patterns whose relaxation is nearly the problem's, and
+the bound on the cost that its pod values prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from solver.columns import pool as pools
+from solver.columns.pool import Duals, Pool, Relaxation, RelaxedMaster, Weighting
+from solver.columns.pricing import Effort, Offer, Pricer
+from solver.model.budget import PROPOSE_SECONDS, Meter
+from solver.reduction.reduced import Floats, Ints, Reduced
+from solver.relaxation.linear_program import INFINITY
+
+_SHARE = 0.3
+"""Of the last relaxation's duals in those that are priced; the rest is what was priced before. Duals that swing from
+one solve to the next make column generation slow (Pessoa et al., Automation and combination of linear-programming
+based stabilization techniques in column generation, 2018)."""
+LITTLE, _SOME, _EXACT = Effort(20, 5_000, 50_000), Effort(20, 100_000, 500_000), Effort(5, 20_000_000, 5_000_000)
+"""Little, as long as that gains much; then some, and what proves most answers where some finds nothing."""
+_STEPS_PER_SECOND = 2_000_000
+"""Of the time left, that one search may take at most."""
+_LONG_SECONDS, _PROVING = 5.0, 0.2
+"""With more time than that, the last part of it is for proving a bound: exact pricing for duals between the fluid's and
+the last ones. Before, those of the last relaxation are too far from any that prove more than the fluid's."""
+_PROVEN = (0.5, 0.8, 1.0, 0.3, 0.65, 0.9)
+"""Shares of the last relaxation's duals for which a bound is sought, while there is time."""
+_GAIN = 1e-3
+"""A round of little effort is worth another one as long as the relaxation gains so much."""
+_ALONE = 10
+"""Questions to kinds that pay between two to all."""
+_WORTH = 1 + 1e-6
+_SEED_WORTH = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    relaxation: Relaxation
+    """An optimal fractional plan over the pool."""
+    least_cost_micros: float
+    """Proven: no plan that serves every pod that can be served costs less."""
+
+
+def generate(
+    pool: Pool,
+    values: Floats,
+    active: Ints,
+    weights: Weighting,
+    meter: Meter,
+    fraction: float,
+    over: Ints,
+) -> Generated | None:
+    """Adds columns until none pays any more or the first `fraction` of the budget is gone. None only where not even
+    the first relaxation was found in time. `over` is per kind one that dominates it (`dominance.dominators`): the bound
+    holds where all kinds are active or have an active one over them."""
+    reduced = pool.reduced
+    pools.alone(pool, active, weights)
+    asked, master = _Asked(pool, active, weights, meter, over), RelaxedMaster(pool, weights)
+    centre = guess = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
+    asked.propose(centre, LITTLE, fraction, _SEED_WORTH)
+    until = fraction * (1 - _PROVING) if meter.left_seconds(fraction) > _LONG_SECONDS else fraction
+    efforts, best = [LITTLE], INFINITY
+    while meter.left_seconds(until) > 0:
+        found = master.solve(meter.wall_limit(until))
+        if found is None:
+            break
+        guesses = (centre.mixed(found.duals, _SHARE), found.duals)
+        paid = next((duals for duals, effort in product(guesses, efforts) if asked.propose(duals, effort, until)), None)
+        if paid is None and LITTLE not in efforts:
+            break
+        if paid is None or found.objective > best * (1 - _GAIN):
+            efforts = [_SOME, _EXACT]
+        centre, best = paid or centre, found.objective
+    relaxation = master.solve()
+    if relaxation is None:
+        return None
+    for share in _PROVEN:
+        if until < fraction and meter.left_seconds(fraction) > 0:
+            asked.propose(guess.mixed(relaxation.duals, share), _EXACT, fraction)
+    return Generated(relaxation, asked.bound)
+
+
+class _Asked:
+    """Questions to all kinds, and the best bound on the cost that their answers prove."""
+
+    def __init__(self, pool: Pool, active: Ints, weights: Weighting, meter: Meter, over: Ints) -> None:
+        self._pool, self._pricer = pool, Pricer(pool.reduced, active, meter.budget.workers)
+        self._kinds, self._node_cost, self._meter, self._over = len(active), weights.node_cost, meter, over
+        self._paying: frozenset[int] = frozenset()
+        self._asked_alone = 0
+        self.bound = 0.0
+
+    def propose(self, duals: Duals, effort: Effort, fraction: float, share: float = _WORTH) -> int:
+        """As `propose`; returns how many were new. Mostly only kinds that had something to offer when all were asked
+        are asked again: late in the generation these are few, and all others cost time for nothing."""
+        if effort is _SOME and self._paying and self._asked_alone < _ALONE:
+            self._asked_alone += 1
+            new, _ = self._ask(duals, effort, fraction, share, self._paying)
+            if new:
+                return new
+        new, offers = self._ask(duals, effort, fraction, share)
+        self._paying, self._asked_alone = frozenset(offer.kind for offer in offers if offer.patterns), 0
+        if len(offers) == self._kinds:
+            self.bound = max(self.bound, cost_bound(self._pool.reduced, duals, offers, self._over))
+        return new
+
+    def _ask(
+        self, duals: Duals, effort: Effort, fraction: float, share: float, kinds: Container[int] | None = None
+    ) -> tuple[int, Sequence[Offer]]:
+        return propose(
+            self._pool, self._pricer, duals, self._node_cost, effort, self._meter, fraction, share=share, kinds=kinds
+        )  # fmt: skip
+
+
+def propose(
+    pool: Pool,
+    pricer: Pricer,
+    duals: Duals,
+    node_cost: Floats,
+    effort: Effort,
+    meter: Meter,
+    fraction: float,
+    *,
+    share: float = _WORTH,
+    kinds: Container[int] | None = None,
+) -> tuple[int, Sequence[Offer]]:
+    """Adds the patterns worth more than `share` of their price, as far as there is time; returns how many were new,
+    and all answers. Of the given kinds only, where there are any."""
+    meter.charge(PROPOSE_SECONDS * (effort.steps / _SOME.steps) ** 0.5)
+    if not meter.deterministic:
+        most = int(meter.left_seconds(fraction) * _STEPS_PER_SECOND)
+        effort = replace(effort, steps=min(effort.steps, max(_SOME.steps, most)))
+    prices = duals.prices(node_cost, pool.reduced)
+    offers = pricer.offers(duals.pods, prices, share, effort, lambda: meter.left_seconds(fraction) <= 0, kinds)
+    return pool.add(pattern for offer in offers for pattern in offer.patterns), offers
+
+
+def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[Offer], over: Ints) -> float:
+    """What every plan costs that serves all pods, in millionths of $/h; `offers` are those of all kinds that are
+    needed, for these duals (Farley, A note on bounding a class of linear programming problems, 1990).
+
+    By duality: duals for which no pattern of any kind is worth more than its node costs bound the cost by what the pods
+    are worth, less what limits and sizes take. So the pods' values are scaled until that is so; where the number of
+    nodes of a kind is what is short, it pays for the difference instead.
+    """
+    cost = np.array([0.0 if kind.existing else float(kind.price_micros) for kind in reduced.kinds])
+    most = np.array([kind.most for kind in reduced.kinds], dtype=np.float64)
+    worth = np.zeros(len(reduced.kinds))
+    for offer in offers:
+        worth[offer.kind] = offer.bound
+    worth -= reduced.use @ duals.limits
+    worth = np.maximum(worth, worth[over])
+    short = (most < reduced.enough) | (cost == 0)
+    scaled = np.flatnonzero(~short & (worth > 0))
+    scale = float((cost[scaled] / worth[scaled]).min()) if scaled.size else 1.0
+    pods = float(duals.pods @ reduced.wanted - duals.limits @ np.array(reduced.limits, dtype=np.float64))
+    return scale * pods - float(np.maximum(0.0, scale * worth - cost)[short] @ most[short])

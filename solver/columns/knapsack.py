@@ -1,0 +1,367 @@
+"""The knapsack under pricing, compiled: the most valuable pods of one node. Plain arrays in, plain arrays out.
+
+For one kind this is a bounded knapsack in several dimensions. Steps, each only where the one before leaves the question
+open (after Kellerer, Pferschy and Pisinger, Knapsack Problems, chapters 9 and 10):
+
+1. Lagrangian multipliers for all resources, by a subgradient method started from the last answer: an upper bound in
+   microseconds, which answers "no" for most kinds. Near that bound few items can be part of a better answer; the others
+   are left out.
+2. A table over one resource in buckets and, where there is one that is counted in a few pieces (GPUs), over that one
+   exactly; the others stay relaxed. A far tighter bound, for every remainder of the node at once.
+3. Depth-first search under the table's bound, the most promising number of pods first, for several strengths of the
+   relaxed multipliers: which one finds the best pattern early cannot be known beforehand.
+4. Further answers, each with the pods of the one before at a discount: the relaxed master needs many different
+   patterns, and would ask for them one at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.compiled import compiled
+from solver.reduction.reduced import Floats, Ints
+
+_FEW_PIECES = 16
+"""A resource of which a node has at most so many is kept exact in the table."""
+_FEW = 3
+"""Up to so many pods of a spec, the table counts them exactly."""
+_MOST_ITEMS = 200
+"""Specs looked at for one node: the best by value for their size. More would not fit the table in the time."""
+_STRENGTHS = (1.0, 0.75, 0.5)
+_LEAST_STATES = 500
+_ROUNDING = 1e-9
+_FURTHER_STATES, _FURTHER_STEPS = 2000, 10_000
+"""At most, for a further answer."""
+_LEAST_DISCOUNT, _DISCOUNT = 0.01, 0.1
+"""On the pods of the answers before: as much as the best is worth more than the price."""
+_MISSES = 3
+"""Further answers not worth the price, one after the other, until no more are sought."""
+
+
+@compiled
+def _multipliers(  # noqa: C901, PLR0912 - flat for speed
+    requests: Ints, free: Ints, values: Floats, most: Ints, start: Floats, enough: float, rounds: int
+) -> tuple[float, Floats]:
+    """An upper bound on what a node can be worth, and the multipliers that give it; stops once it is below `enough`."""
+    items, resources = requests.shape
+    current, best, kept = start.copy(), 1e300, start.copy()
+    slope = np.empty(resources)
+    step, fails = 0.5, 0
+    for _ in range(rounds):
+        bound = 0.0
+        for r in range(resources):
+            bound += current[r] * free[r]
+            slope[r] = free[r]
+        for j in range(items):
+            profit = values[j]
+            for r in range(resources):
+                profit -= current[r] * requests[j, r]
+            if profit > 0:
+                bound += most[j] * profit
+                for r in range(resources):
+                    slope[r] -= most[j] * requests[j, r]
+        if bound < best * (1 - 1e-6):
+            best, fails = bound, 0
+            kept[:] = current
+            if best <= enough:
+                break
+        else:
+            fails += 1
+            if fails >= 8:
+                step, fails = step * 0.5, 0
+                current[:] = kept
+                if step < 1e-4:
+                    break
+                continue
+        norm = 0.0
+        for r in range(resources):
+            if free[r] > 0:
+                norm += (slope[r] / free[r]) ** 2
+        if norm < 1e-18:
+            break
+        length = step * 0.2 * best / norm
+        for r in range(resources):
+            if free[r] > 0:
+                current[r] = max(0.0, current[r] - length * slope[r] / (free[r] * free[r]))
+    return best, kept
+
+
+@compiled
+def _table(
+    requests: Ints, profits: Floats, most: Ints, few: int, pieces: int, main: int, buckets: int, unit: int
+) -> Floats:
+    """For every suffix of the items and every remainder (pieces, buckets): the most that profits can add. Sizes are
+    rounded down, so that the bound holds."""
+    items, width = len(profits), buckets + 1
+    states = (pieces + 1) * width
+    table = np.zeros((items + 1, states))
+    for j in range(items - 1, -1, -1):
+        profit = profits[j]
+        need = requests[j, few] if few >= 0 else 0
+        size = requests[j, main] // unit
+        gain = 0.0
+        if profit > 0 and need == 0 and size == 0:
+            gain = most[j] * profit
+        for state in range(states):
+            table[j, state] = table[j + 1, state] + gain
+        if profit <= 0 or (need == 0 and size == 0):
+            continue
+        for piece in range(need, pieces + 1):
+            for bucket in range(size, width):
+                best = table[j, piece * width + bucket]
+                if most[j] > _FEW:  # as often as it fits: one step instead of many, and still a bound
+                    value = table[j, (piece - need) * width + bucket - size] + profit
+                    if value > best:
+                        table[j, piece * width + bucket] = value
+                    continue
+                count, left, room = 1, piece - need, bucket - size
+                while count <= most[j] and left >= 0 and room >= 0:
+                    value = table[j + 1, left * width + room] + count * profit
+                    best = max(best, value)
+                    count += 1
+                    left -= need
+                    room -= size
+                table[j, piece * width + bucket] = best
+    return table
+
+
+@compiled
+def _search(  # noqa: C901, PLR0912 - one loop, flat for speed: a backtracking search without recursion
+    requests: Ints,
+    free: Ints,
+    values: Floats,
+    profits: Floats,
+    most: Ints,
+    base: float,
+    few: int,
+    main: int,
+    states: int,
+    threshold: float,
+    limit: int,
+    found: Ints,
+) -> tuple[float, float, bool]:
+    """The best value above `threshold` (its pods are written to `found`), an upper bound, and whether it is proven.
+
+    `profits` are the values less what the relaxed resources (all but `few` and `main`) charge for them; `base` is what
+    those resources are worth on an empty node.
+    """
+    items, resources = requests.shape
+    pieces = free[few] if few >= 0 else 0
+    grain = max(1, states // (pieces + 1))
+    unit = max(1, (free[main] + grain - 1) // grain)
+    buckets = free[main] // unit
+    width = buckets + 1
+    table = _table(requests, profits, most, few, pieces, main, buckets, unit)
+    root = base + table[0, pieces * width + buckets]
+    margin = _ROUNDING * (abs(threshold) + 1.0)
+    best = threshold
+    if root <= best + margin:
+        return best, root, True
+    count = np.zeros(items, np.int64)
+    taken = np.zeros(items)  # the bound of the branch that was taken last, per item
+    left = np.zeros((items + 1, resources), np.int64)
+    for r in range(resources):
+        left[0, r] = free[r]
+    bound, value = np.zeros(items + 1), np.zeros(items + 1)
+    bound[0] = base
+    at, nodes, down = 0, 0, True
+    while at >= 0:
+        nodes += 1
+        if nodes > limit:
+            return best, root, False
+        if down:
+            if value[at] > best + margin:
+                best = value[at]
+                for j in range(items):
+                    found[j] = count[j] if j < at else 0
+            if at == items:
+                down = False
+                at -= 1
+                continue
+            taken[at], count[at] = np.inf, -1
+        fits = most[at]
+        for r in range(resources):
+            if requests[at, r] > 0 and left[at, r] // requests[at, r] < fits:
+                fits = left[at, r] // requests[at, r]
+        # The next best number of pods of this item, by what the table promises for the rest.
+        top, chosen = best + margin, -1
+        for pods in range(fits, -1, -1):
+            state = (left[at, main] - requests[at, main] * pods) // unit
+            if few >= 0:
+                state += (left[at, few] - requests[at, few] * pods) * width
+            promise = bound[at] + profits[at] * pods + table[at + 1, state]
+            if promise > top and (promise < taken[at] or (promise == taken[at] and pods < count[at])):
+                top, chosen = promise, pods
+        down = chosen >= 0
+        if not down:
+            at -= 1
+            continue
+        taken[at], count[at] = top, chosen
+        for r in range(resources):
+            left[at + 1, r] = left[at, r] - requests[at, r] * chosen
+        bound[at + 1] = bound[at] + profits[at] * chosen
+        value[at + 1] = value[at] + values[at] * chosen
+        at += 1
+    return best, best, True
+
+
+@compiled
+def _kept_exact(free: Ints, multipliers: Floats) -> tuple[int, int]:
+    """The resource counted in few pieces, -1 where there is none, and the one that matters most of the others."""
+    few, main = -1, -1
+    most, share = 0.0, -1.0
+    for r in range(len(free)):
+        if 0 < free[r] <= _FEW_PIECES and multipliers[r] * free[r] > most:
+            few, most = r, multipliers[r] * free[r]
+    for r in range(len(free)):
+        if r != few and multipliers[r] * free[r] > share:
+            main, share = r, multipliers[r] * free[r]
+    return (few, main) if main >= 0 else (-1, few)
+
+
+@compiled
+def _useful(requests: Ints, values: Floats, most: Ints, multipliers: Floats, spare: float) -> tuple[Ints, Ints]:
+    """The items that can be part of an answer `spare` below the multipliers' bound, and how many of each: a pod that
+    is charged more than it is worth uses up some of what can be spared."""
+    items, resources = requests.shape
+    kept, capped, size = np.zeros(items, np.int64), most.copy(), 0
+    for j in range(items):
+        loss = -values[j]
+        for r in range(resources):
+            loss += multipliers[r] * requests[j, r]
+        if loss > 0 and spare / loss < capped[j]:
+            capped[j] = int(spare / loss)
+        if values[j] > 0 and capped[j] > 0:
+            kept[size] = j
+            size += 1
+    return kept[:size], capped[kept[:size]]
+
+
+@compiled
+def _attempt(
+    requests: Ints,
+    free: Ints,
+    values: Floats,
+    most: Ints,
+    multipliers: Floats,
+    strength: float,
+    states: int,
+    threshold: float,
+    limit: int,
+    found: Ints,
+) -> tuple[float, float, bool]:
+    """One search with the relaxed resources charged at `strength` times their multipliers; as `_search`. The items that
+    are best for their size come first."""
+    items, resources = requests.shape
+    few, main = _kept_exact(free, multipliers)
+    charged = multipliers * strength
+    charged[main] = multipliers[main]
+    score = np.zeros(items)
+    for j in range(items):
+        for r in range(resources):
+            score[j] += charged[r] * requests[j, r]
+        score[j] /= values[j]
+    order = np.argsort(score, kind="mergesort")[:_MOST_ITEMS]
+    need, worth = requests[order], values[order]
+    profits, base = worth.copy(), 0.0
+    for r in range(resources):
+        if r not in (few, main):
+            base += charged[r] * free[r]
+            for j in range(len(order)):
+                profits[j] -= charged[r] * need[j, r]
+    pods = np.zeros(len(order), np.int64)
+    best, root, proven = _search(
+        need, free, worth, profits, most[order], base, few, main, states, threshold, limit, pods
+    )
+    if best > threshold:
+        found[:] = 0
+        found[order] = pods
+    if len(order) < items:
+        return best, np.inf, False
+    return best, root, proven
+
+
+@compiled
+def _top_up(requests: Ints, free: Ints, most: Ints, order: Ints, found: Ints) -> None:
+    """What else fits comes along for nothing."""
+    resources = len(free)
+    left = free.copy()
+    for j in range(len(found)):
+        for r in range(resources):
+            left[r] -= requests[j, r] * found[j]
+    for j in order:
+        more = most[j] - found[j]
+        for r in range(resources):
+            if requests[j, r] > 0 and left[r] // requests[j, r] < more:
+                more = left[r] // requests[j, r]
+        if more > 0:
+            found[j] += more
+            for r in range(resources):
+                left[r] -= requests[j, r] * more
+
+
+@compiled
+def best_patterns(  # noqa: C901, PLR0912 - flat for speed
+    requests: Ints,
+    free: Ints,
+    values: Floats,
+    most: Ints,
+    multipliers: Floats,
+    rounds: int,
+    threshold: float,
+    cells: int,
+    limit: int,
+    answers: int,
+) -> tuple[Ints, float]:
+    """Up to `answers` patterns (rows of pods per item), the best first, all worth more than `threshold`, and an upper
+    bound on the value of any. `multipliers` are where to start from and are left at what was found. Tables have up to
+    `cells` entries, searches up to `limit` steps."""
+    bound, tight = _multipliers(requests, free, values, most, multipliers, threshold, rounds)
+    multipliers[:] = tight
+    found = np.zeros((answers, len(values)), np.int64)
+    if bound <= threshold:
+        return found[:0], bound
+    kept, capped = _useful(requests, values, most, multipliers, bound - threshold)
+    if not len(kept):
+        return found[:0], threshold
+    need, worth = requests[kept], values[kept]
+    pods = np.zeros(len(kept), np.int64)
+    states = max(_LEAST_STATES, cells // len(kept))
+    best, strength = threshold, 1.0
+    for each in _STRENGTHS:
+        value, root, proven = _attempt(need, free, worth, capped, multipliers, each, states, best, limit, pods)
+        if value > best:
+            best, strength = value, each
+        bound = min(bound, max(root, threshold))
+        if proven:
+            bound = best
+        if proven or best > threshold:
+            break
+    if best <= threshold:
+        return found[:0], bound
+    order = kept[np.argsort(-worth, kind="mergesort")]
+    further_states, further_steps = min(_FURTHER_STATES, states), min(_FURTHER_STEPS, limit // 5)
+    discount = _DISCOUNT if threshold <= 0 else min(_DISCOUNT, max(_LEAST_DISCOUNT, best / threshold - 1))
+    size, misses, discounted = 0, 0, worth.copy()
+    while True:
+        found[size, kept] = pods
+        value = 0.0
+        for j in range(len(kept)):
+            value += worth[j] * pods[j]
+            if pods[j]:
+                discounted[j] *= 1 - discount
+        if value > threshold:
+            _top_up(requests, free, most, order, found[size])
+            fresh = True
+            for other in range(size):
+                if (found[other] == found[size]).all():
+                    fresh = False
+            misses = 0 if fresh else misses + 1
+            size += fresh
+        else:
+            misses += 1
+        if size == answers or misses == _MISSES:
+            return found[:size], bound
+        value, _, _ = _attempt(
+            need, free, discounted, capped, multipliers, strength, further_states, 0.0, further_steps, pods
+        )  # fmt: skip

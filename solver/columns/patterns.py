@@ -1,0 +1,143 @@
+"""Node patterns: how many pods of each spec go onto one node of a kind. All maximal ones where they are few, good ones
+for given pod values otherwise. Knows nothing of costs over many nodes; `columns` and `master` combine patterns.
+
+A pattern is *maximal* when no further wanted pod fits. Since serving more than is wanted costs nothing, some optimal
+plan uses maximal patterns only (surplus pods are dropped when the plan is written out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.reduction.colocation import Company
+from solver.reduction.reduced import Ints, Kind, Reduced
+
+_LOOK_EVERY = 16
+_MOST_SPECS = 200  # the enumeration descends once per spec
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Pods on one node of kind `kind`. Only what is there is written down: a node holds few of thousands of specs."""
+
+    kind: int
+    pods: tuple[tuple[int, int], ...]
+    """(spec, pods), pods > 0, by spec."""
+
+    @property
+    def total(self) -> int:
+        """Pods of all specs."""
+        return sum(pods for _, pods in self.pods)
+
+
+def pattern_of(kind: int, specs: Ints | Sequence[int], pods: Ints) -> Pattern:
+    """`pods` per entry of `specs`, in any order, a spec at most once; zeros are left out."""
+    used = np.flatnonzero(pods)
+    rows, counts = np.asarray(specs)[used].tolist(), pods[used].tolist()
+    return Pattern(kind, tuple(sorted(zip(rows, counts, strict=True))))
+
+
+def trimmed(company: Company, pattern: Pattern) -> Pattern:
+    """The part of a pattern that may share a node."""
+    kept = company.trimmed(company.reduced.kinds[pattern.kind], dict(pattern.pods))
+    return Pattern(pattern.kind, tuple(sorted(kept.items())))
+
+
+def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> list[Pattern] | None:
+    """Every maximal pattern of the given usable kinds; None where there are more than `most` (or it takes too long to
+    tell). With all of them the master problem is the problem itself, and its bound is a true bound."""
+    if np.count_nonzero(reduced.wanted) > _MOST_SPECS:
+        return None
+    found: list[Pattern] = []
+    steps, company = most * 4, Company(reduced)
+    for kind in reduced.kinds:
+        if kind.most and kind.index in kinds:
+            of_kind = _Maximal(reduced, company, kind, most - len(found), steps)
+            if not of_kind.descend(0, list(kind.free)):
+                return None
+            found.extend(of_kind.found)
+            steps = of_kind.steps
+    return found
+
+
+class _Maximal:
+    """The maximal patterns of one kind, `most` of them at most, in so many `steps`."""
+
+    def __init__(self, reduced: Reduced, company: Company, kind: Kind, most: int, steps: int) -> None:
+        self._kind, self._most, self.steps, self._company = kind, most, steps, company
+        specs = [s for s in range(len(reduced.rows)) if kind.fits[s] and reduced.wanted[s]]
+        # Large pods first: the last spec is filled up in one step, so it should be the one with the most values.
+        share = [max(r / f for r, f in zip(reduced.requests[s].tolist(), kind.free, strict=True) if f) for s in specs]
+        self._specs = [s for _, s in sorted(zip(share, specs, strict=True), key=lambda pair: (-pair[0], pair[1]))]
+        self._requests: list[list[int]] = [reduced.requests[s].tolist() for s in self._specs]
+        self._wanted: list[int] = np.minimum(reduced.wanted, reduced.caps)[self._specs].tolist()
+        self._pods = np.zeros(len(specs), dtype=np.int64)
+        self.found: list[Pattern] = []
+
+    def descend(self, position: int, left: list[int]) -> bool:
+        """False when there are too many."""
+        self.steps -= 1
+        if self.steps < 0:
+            return False
+        if position == len(self._specs):
+            if self._admits() and self._full(left):
+                self.found.append(pattern_of(self._kind.index, self._specs, self._pods))
+            return len(self.found) <= self._most
+        top = self._room(left, position)
+        lowest = top if position == len(self._specs) - 1 and self._company.anything_goes else 0
+        for count in range(top, lowest - 1, -1):
+            self._pods[position] = count
+            rest = [have - need * count for have, need in zip(left, self._requests[position], strict=True)]
+            if not self.descend(position + 1, rest):
+                return False
+        self._pods[position] = 0
+        return True
+
+    def _room(self, left: list[int], position: int) -> int:
+        count = self._wanted[position]
+        for have, need in zip(left, self._requests[position], strict=True):
+            if need and have // need < count:
+                count = have // need
+        return count
+
+    def _admits(self, extra: int | None = None) -> bool:
+        """Whether the pattern, with one more unit at position `extra`, may share a node."""
+        if self._company.anything_goes:
+            return True
+        units = {s: int(self._pods[p]) + (p == extra) for p, s in enumerate(self._specs)}
+        return self._company.admits(self._kind, units)
+
+    def _full(self, left: list[int]) -> bool:
+        # Of those that others need there may be too many: patterns with fewer of them count too.
+        return all(
+            spec in self._company.helpers
+            or self._pods[p] == self._wanted[p]
+            or self._room(left, p) == 0
+            or not self._admits(p)
+            for p, spec in enumerate(self._specs)
+        )
+
+
+def fill(reduced: Reduced, kind: Kind, orders: Ints, wanted: Ints) -> list[Pattern]:
+    """Greedy patterns, one per row of `orders` (a row lists specs in the order in which they are packed, each as often
+    as it fits and is wanted)."""
+    rows = orders.shape[0]
+    left = np.tile(reduced.free[kind.index], (rows, 1))
+    packed = np.zeros(orders.shape, dtype=np.int64)
+    usable = reduced.fits[kind.index]
+    most = np.minimum(wanted, reduced.caps)
+    smallest = reduced.requests[np.unique(orders)].min(axis=0) if orders.size else 0
+    for step in range(orders.shape[1]):
+        if step % _LOOK_EVERY == 0 and (left < smallest).any(axis=1).all():
+            break  # nothing fits anywhere any more
+        spec = orders[:, step]
+        need = reduced.requests[spec]
+        with np.errstate(divide="ignore"):
+            fit = np.where(need > 0, left // np.maximum(need, 1), np.iinfo(np.int64).max).min(axis=1)
+        count = np.where(usable[spec], np.minimum(fit, most[spec]), 0)
+        packed[:, step] = count
+        left -= need * count[:, None]
+    return [pattern_of(kind.index, order, pods) for order, pods in zip(orders, packed, strict=True)]

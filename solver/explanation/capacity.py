@@ -1,0 +1,160 @@
+"""What keeps nodes from being had: sizes and limits, as constraints that explanations can take away and change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from solver.explanation.model import Change, ConstraintKind
+from solver.model import PODS, Limit, NodeGroup, Plan, PodClass, Problem
+from solver.model.quantities import format_quantity
+from solver.model.validation import MAX_COUNT
+
+_LARGEST = 2**62
+"""Of what a limit is raised to: sums must fit 64 bits."""
+
+
+def _most_nodes(problem: Problem) -> int:
+    """More new nodes than any plan could want: one for every pod, and what minimum sizes ask for."""
+    return sum(pods.count for pods in problem.pod_sets) + sum(group.min_size for group in problem.node_groups)
+
+
+# Sizes and limits
+
+
+def _sizes(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
+    most = _most_nodes(problem)
+    for group in sorted(problem.node_groups, key=lambda g: g.id):
+        after = min(MAX_COUNT, group.target_size + most)
+        if after > group.max_size:
+            yield Change("max_size", group.id, before=group.max_size, after=after)
+
+
+def _resize(group: NodeGroup, change: Change) -> NodeGroup:
+    return replace(group, max_size=change.whole)
+
+
+def _size_reached(change: Change, problem: Problem, plan: Plan) -> int:
+    target = next(g.target_size for g in problem.node_groups if g.id == change.subject)
+    return target + sum(i.delta for i in plan.increments if i.node_group == change.subject)
+
+
+def _minima(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
+    for group in sorted(problem.node_groups, key=lambda g: g.id):
+        if group.min_size > group.target_size and any(_bounds(limit, group.id) for limit in problem.limits):
+            yield Change("min_size", group.id, before=group.min_size, after=0)
+
+
+def _shrink(group: NodeGroup, change: Change) -> NodeGroup:
+    return replace(group, min_size=change.whole)
+
+
+def _pods_per_node(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
+    most = sum(pods.count for pods in problem.pod_sets) + len(problem.daemon_sets)
+    for group in sorted(problem.node_groups, key=lambda g: g.id):
+        if group.allocatable.get(PODS, 0) < most:
+            yield Change("pods_per_node", group.id, before=group.allocatable.get(PODS, 0), after=most)
+
+
+def _more_pods(group: NodeGroup, change: Change) -> NodeGroup:
+    # What a node counts against limits stays as it is.
+    return replace(
+        group, allocatable={**group.allocatable, PODS: change.whole}, capacity=group.capacity or group.allocatable
+    )
+
+
+def _daemons(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
+    if problem.daemon_sets:
+        yield Change("daemon_sets", f"{len(problem.daemon_sets)} DaemonSets")
+
+
+def _bounds(limit: Limit, group_id: str) -> bool:
+    return limit.node_groups is None or group_id in limit.node_groups
+
+
+def _counted(limit: Limit, problem: Problem, resource: str) -> dict[str, int]:
+    """What a node of each group that the limit bounds counts against it, where it counts at all."""
+    counted = {g.id: g.counted_capacity.get(resource, 0) for g in problem.node_groups if _bounds(limit, g.id)}
+    return {group_id: amount for group_id, amount in counted.items() if amount}
+
+
+def _limits(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
+    most = _most_nodes(problem)
+    for limit in sorted(problem.limits, key=lambda each: each.name):
+        for resource, maximum in sorted(limit.maxima.items()):
+            counted = _counted(limit, problem, resource)
+            after = min(_LARGEST, limit.used.get(resource, 0) + max(counted.values(), default=0) * most)
+            if counted and after > maximum:
+                yield Change("limit", limit.name, resource, maximum, after)
+
+
+def _raise_limit(problem: Problem, change: Change) -> Problem:
+    return replace(
+        problem,
+        limits=tuple(
+            replace(each, maxima={**each.maxima, change.key: change.whole}) if each.name == change.subject else each
+            for each in problem.limits
+        ),
+    )
+
+
+def _limit_reached(change: Change, problem: Problem, plan: Plan) -> int:
+    limit = next(each for each in problem.limits if each.name == change.subject)
+    counted = _counted(limit, problem, change.key)
+    taken = sum(counted.get(i.node_group, 0) * i.delta for i in plan.increments)
+    return limit.used.get(change.key, 0) + taken
+
+
+def _limit_steps(change: Change, problem: Problem) -> tuple[int, int]:
+    """Sums of whole nodes above what is used."""
+    limit = next(each for each in problem.limits if each.name == change.subject)
+    step = math.gcd(*_counted(limit, problem, change.key).values())
+    above = limit.used.get(change.key, 0) - (change.before or 0)
+    return above % step or step, step
+
+
+def _amount(change: Change, amount: int | None) -> str:
+    return format_quantity(change.key, amount or 0)
+
+
+KINDS = (
+    ConstraintKind(
+        "limit",
+        _limits,
+        lambda c: f"limit {c.subject} allows {_amount(c, c.before)} {c.key}",
+        lambda c: f"raise the {c.key} of limit {c.subject} from {_amount(c, c.before)} to {_amount(c, c.after)}",
+        edit_problem=_raise_limit,
+        reached=_limit_reached,
+        steps=_limit_steps,
+    ),
+    ConstraintKind(
+        "max_size",
+        _sizes,
+        lambda c: f"node group {c.subject} may have {c.before} nodes",
+        lambda c: f"raise maxSize of {c.subject} from {c.before} to {c.after}",
+        edit_group=_resize,
+        reached=_size_reached,
+    ),
+    ConstraintKind(
+        "min_size",
+        _minima,
+        lambda c: f"node group {c.subject} must have {c.before} nodes",
+        lambda c: f"lower minSize of {c.subject} from {c.before} to {c.after}",
+        edit_group=_shrink,
+    ),
+    ConstraintKind(
+        "pods_per_node",
+        _pods_per_node,
+        lambda c: f"a node of {c.subject} holds {c.before} pods",
+        lambda c: f"let a node of {c.subject} hold {c.after} pods, not {c.before}",
+        edit_group=_more_pods,
+    ),
+    ConstraintKind(
+        "daemon_sets",
+        _daemons,
+        lambda c: f"{c.subject} take their share of new nodes",
+        lambda c: f"keep the {c.subject} off new nodes",
+        edit_problem=lambda problem, _: replace(problem, daemon_sets=()),
+    ),
+)

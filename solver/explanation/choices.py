@@ -1,0 +1,117 @@
+"""Why the groups of a plan and not others: what the plan would become without each of them, and with one node of the
+best group of each tier that was not chosen."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from solver.explanation.model import Alternative, Difference, WhyGroup
+from solver.explanation.question import Trials, after_daemons
+from solver.model import PODS, Increment, NodeGroup, Plan, Problem, Status
+from solver.model.eligibility import why_not_eligible
+from solver.planning.solve import solve
+
+_DUST_USD = 1e-9
+
+
+def why_group(problem: Problem, plan: Plan, increment: Increment, trials: Trials) -> WhyGroup:
+    """Plans again without the group, and once per tier with a node of the best group that was not chosen."""
+    groups = {group.id: group for group in problem.node_groups}
+    mine = groups[increment.node_group]
+    forbidden = _resized(problem, replace(mine, min_size=0, max_size=max(0, min(mine.target_size, mine.max_size))))
+    without = difference(plan, solve(forbidden, trials.next()))
+    others = []
+    for other in _candidates(problem, plan, mine):
+        if trials.over:
+            break
+        forced = solve(
+            _resized(problem, replace(other, min_size=max(other.min_size, other.target_size + 1))), trials.next()
+        )
+        opened = any(each.node_group == other.id for each in forced.increments)
+        others.append(
+            Alternative(other.id, other.weight, other.price_usd_per_hour, difference(plan, forced) if opened else None)
+        )
+    cost = round(increment.delta * mine.price_usd_per_hour, 9)
+    return WhyGroup(mine.id, increment.delta, mine.weight, cost, without, tuple(others))
+
+
+def difference(plan: Plan, other: Plan) -> Difference:
+    """What `other` has more than `plan` of everything that is minimised. Both are of the same pods and tiers."""
+    tiers = {tier.weight: -tier.cost_usd_per_hour for tier in plan.certificate.tiers}
+    for tier in other.certificate.tiers:
+        tiers[tier.weight] = tiers.get(tier.weight, 0.0) + tier.cost_usd_per_hour
+    before, after = _unserved(plan), _unserved(other)
+    now = {increment.node_group: -increment.delta for increment in plan.increments}
+    for increment in other.increments:
+        now[increment.node_group] = now.get(increment.node_group, 0) + increment.delta
+    return Difference(
+        after[False] - before[False],
+        after[True] - before[True],
+        tuple((weight, _clean(cost)) for weight, cost in sorted(tiers.items())),
+        _clean(math.fsum(tiers.values())),
+        tuple(Increment(group_id, delta) for group_id, delta in sorted(now.items()) if delta),
+        all(each.certificate.status is not Status.FEASIBLE for each in (plan, other)),
+    )
+
+
+def _clean(cost: float) -> float:
+    return round(cost, 9) if abs(cost) > _DUST_USD else 0.0
+
+
+def _unserved(plan: Plan) -> Counter[bool]:
+    """Pods without a place: real ones under False, placeholders under True."""
+    counts: Counter[bool] = Counter()
+    for each in plan.unplaced:
+        counts[plan.pod_classes[each.pod_class].placeholder] += each.count
+    return counts
+
+
+def _resized(problem: Problem, group: NodeGroup) -> Problem:
+    groups = tuple(group if each.id == group.id else each for each in problem.node_groups)
+    return replace(problem, node_groups=groups)
+
+
+def _candidates(problem: Problem, plan: Plan, mine: NodeGroup) -> Iterator[NodeGroup]:
+    """Per tier, highest first, the group that would serve the most of the pods on `mine` at the lowest price, of those
+    that were not chosen and can grow."""
+    chosen = {increment.node_group for increment in plan.increments}
+    pods: Counter[int] = Counter()
+    for nodes in plan.nodes:
+        if nodes.node_group == mine.id:
+            pods.update({index: count * nodes.count for index, count in nodes.pods.items()})
+    best: dict[int, tuple[tuple[int, float, str], NodeGroup]] = {}
+    for group in problem.node_groups:
+        if group.id in chosen or group.target_size >= group.max_size:
+            continue
+        fitting = {index: count for index, count in pods.items() if _fits(problem, plan, group, index)}
+        if fitting:
+            worth = (-sum(fitting.values()), _price(problem, plan, group, fitting), group.id)
+            if group.weight not in best or worth < best[group.weight][0]:
+                best[group.weight] = (worth, group)
+    yield from (best[weight][1] for weight in sorted(best, reverse=True))
+
+
+def _fits(problem: Problem, plan: Plan, group: NodeGroup, index: int) -> bool:
+    spec, free = plan.pod_classes[index].spec, after_daemons(problem, group)
+    if why_not_eligible(spec, group.labels, group.taints) is not None:
+        return False
+    return all(free.get(name, 0) >= amount for name, amount in ((PODS, 1), *spec.requests))
+
+
+def _price(problem: Problem, plan: Plan, group: NodeGroup, pods: Mapping[int, int]) -> float:
+    """Of as many nodes, in fractions, as the pods need of the resource that they need most of."""
+    free = after_daemons(problem, group)
+    load: Counter[str] = Counter()
+    for index, count in pods.items():
+        for name, amount in ((PODS, 1), *plan.pod_classes[index].spec.requests):
+            load[name] += amount * count
+    return group.price_usd_per_hour * max(amount / free[name] for name, amount in load.items() if amount)
+
+
+def by_cost(problem: Problem, plan: Plan) -> list[Increment]:
+    """The increments of a plan in the order in which they are worth explaining: the dearest first."""
+    price = {group.id: group.price_usd_per_hour for group in problem.node_groups}
+    return sorted(plan.increments, key=lambda i: (-i.delta * price[i.node_group], i.node_group))

@@ -1,0 +1,84 @@
+"""Why a plan is as it is: `explain(problem, plan, budget) -> Explanation`.
+
+For what is not served: an irreducible core of constraints that keep it out, and the smallest changes after which it is
+served. For what is chosen: what it is chosen over. What "smallest" means is in docs/explanations.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from solver.explanation.choices import by_cost, why_group
+from solver.explanation.kinds import advice, apply, reason
+from solver.explanation.model import (
+    KEPT,
+    Alternative,
+    Change,
+    Constraint,
+    Difference,
+    Explanation,
+    Way,
+    WhyGroup,
+    WhyUnserved,
+)
+from solver.explanation.question import Claim, Question, Trials, claims, question
+from solver.explanation.unserved import why_unserved
+from solver.model import Budget, Plan, Problem
+from solver.model.validation import validate
+
+__all__ = [
+    "KEPT",
+    "Alternative",
+    "Change",
+    "Claim",
+    "Constraint",
+    "Difference",
+    "Explanation",
+    "Question",
+    "Way",
+    "WhyGroup",
+    "WhyUnserved",
+    "advice",
+    "apply",
+    "claims",
+    "explain",
+    "question",
+    "reason",
+]
+
+_MOST_CLAIMS = 20
+_MOST_GROUPS = 10
+_CLAIMS_SHARE = 0.7
+"""Of the time; the rest is for what was chosen."""
+
+
+def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Explanation:
+    """Explains `plan`, which `solve` made of `problem`, within `budget` (default: five seconds).
+
+    Under a deterministic budget the explanation depends on nothing but the arguments: the number of trials is bounded,
+    and each of them gets a part of the budget. Raises `ProblemError` for a problem or budget that cannot
+    be meant.
+    """
+    budget = budget or Budget(5.0)
+    validate(problem, budget)
+    waiting, opened = claims(plan), by_cost(problem, plan)
+    first = _CLAIMS_SHARE if opened else 1.0
+    trials = Trials(replace(budget, seconds=budget.seconds * first))
+    unserved: list[WhyUnserved] = []
+    for claim in waiting[:_MOST_CLAIMS]:
+        if trials.over:
+            break
+        unserved.append(why_unserved(problem, plan, claim, trials))
+    trials = Trials(replace(budget, seconds=max(0.0, budget.seconds - trials.meter.elapsed_seconds())))
+    chosen: list[WhyGroup] = []
+    for increment in opened[:_MOST_GROUPS]:
+        if trials.over:
+            break
+        chosen.append(why_group(problem, plan, increment, trials))
+    return Explanation(
+        tuple(unserved),
+        len(waiting) - len(unserved),
+        tuple(chosen),
+        len(opened) - len(chosen),
+        plan.certificate.price_of_priority_usd_per_hour,
+    )

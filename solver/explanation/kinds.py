@@ -1,0 +1,65 @@
+"""All kinds of constraints that explanations know: one entry each. A new kind of constraint is one more entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from solver.explanation import capacity, pods
+from solver.explanation.model import Change, ConstraintKind
+from solver.model import NodeGroup, PodClass, Problem
+
+KINDS: dict[str, ConstraintKind] = {kind.name: kind for kind in (*pods.KINDS, *capacity.KINDS, pods.REQUEST)}
+"""In the order in which reasons are told: what keeps pods away from nodes, what keeps nodes from being had, sizes."""
+
+
+def removals(problem: Problem, classes: Sequence[PodClass]) -> tuple[Change, ...]:
+    """Every constraint that might keep the classes out, as the change that takes it away, in the order of `KINDS`."""
+    return tuple(change for kind in KINDS.values() for change in kind.find(problem, classes))
+
+
+def reason(change: Change) -> str:
+    """The constraint that it changes, as it stands: "node group gpu-a may have 10 nodes"."""
+    return KINDS[change.kind].reason(change)
+
+
+def advice(change: Change) -> str:
+    """The change as an order to people: "raise maxSize of gpu-a from 10 to 12"."""
+    return KINDS[change.kind].advice(change)
+
+
+def apply(problem: Problem, changes: Iterable[Change]) -> Problem:
+    """The problem with all the changes. Pods are found by their class as it was before the first of them."""
+    changes = tuple(changes)
+    of_groups: dict[str, list[Change]] = {}
+    for change in changes:
+        kind = KINDS[change.kind]
+        if kind.edit_problem is not None:
+            problem = kind.edit_problem(problem, change)
+        if kind.edit_group is not None:
+            of_groups.setdefault(change.subject, []).append(change)
+    if of_groups:
+        groups = tuple(_edited(group, of_groups.get(group.id, ())) for group in problem.node_groups)
+        problem = replace(problem, node_groups=groups)
+    edits: dict[tuple[object, ...], list[Change]] = {}
+    for change in changes:
+        if change.pods is not None:
+            of = change.pods
+            edits.setdefault((of.spec, of.priority, of.gang, of.placeholder), []).append(change)
+    if not edits:
+        return problem
+    changed = []
+    for pod_set in problem.pod_sets:
+        spec = pod_set.spec
+        for change in edits.get((pod_set.spec, pod_set.priority, pod_set.gang, pod_set.placeholder), ()):
+            edit_pods = KINDS[change.kind].edit_pods
+            spec = edit_pods(spec, change) if edit_pods is not None else spec
+        changed.append(replace(pod_set, spec=spec))
+    return replace(problem, pod_sets=tuple(changed))
+
+
+def _edited(group: NodeGroup, changes: Sequence[Change]) -> NodeGroup:
+    for change in changes:
+        edit = KINDS[change.kind].edit_group
+        group = edit(group, change) if edit is not None else group
+    return group

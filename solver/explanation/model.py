@@ -1,0 +1,182 @@
+"""What an explanation says, as plain values, and what a kind of constraint has to tell about itself to be explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from solver.model import (
+    HostPort,
+    Increment,
+    NodeGroup,
+    Plan,
+    PodAffinityTerm,
+    PodClass,
+    PodSpec,
+    Problem,
+    Taint,
+    TopologySpread,
+)
+
+Part = Taint | HostPort | PodAffinityTerm | TopologySpread | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One parameter of a problem and its new value. Taking a constraint away altogether is a change too, so that what
+    stands in the way and what would help are told in the same terms.
+
+    `before` and `after` are amounts in the parameter's own unit (nodes, millicores, bytes, pieces, skew); both are None
+    where a condition is dropped or a taint tolerated.
+    """
+
+    kind: str
+    """The name of an entry of `solver.explanation.kinds.KINDS`."""
+    subject: str
+    """The node group, the limit, or the example pod of the class that is changed."""
+    key: str = ""
+    """Which of the subject's: the resource, the label, the taint's or the topology key, the port."""
+    before: int | None = None
+    after: int | None = None
+    pods: PodClass | None = None
+    """The class whose pods are changed; None where a node group or a limit is."""
+    part: Part = None
+    """The taint that is tolerated, or the term that is dropped or loosened."""
+
+    @property
+    def whole(self) -> int:
+        """`after`, of a change of an amount."""
+        assert self.after is not None, self
+        return self.after
+
+    def lessened(self) -> Change | None:
+        """The change by one unit less; None where that is no change at all."""
+        if self.before is None or self.after is None or abs(self.after - self.before) == 1:
+            return None
+        return replace(self, after=self.after - 1 if self.after > self.before else self.after + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintKind:
+    """How constraints of one kind are found, taken away, changed a little, and told."""
+
+    name: str
+    find: Callable[[Problem, Sequence[PodClass]], Iterable[Change]]
+    """Every constraint of the kind that might keep the classes out, as the change that takes it away."""
+    reason: Callable[[Change], str]
+    """The constraint as it stands, for people."""
+    advice: Callable[[Change], str]
+    """The change as an order to people."""
+    edit_pods: Callable[[PodSpec, Change], PodSpec] | None = None
+    edit_group: Callable[[NodeGroup, Change], NodeGroup] | None = None
+    edit_problem: Callable[[Problem, Change], Problem] | None = None
+    milder: Callable[[Change], Change | None] = lambda _: None
+    """A change of an amount that may do where `find` drops the constraint."""
+    reached: Callable[[Change, Problem, Plan], int | None] = lambda *_: None
+    """The amount that a plan makes do with."""
+    steps: Callable[[Change, Problem], tuple[int, int]] = lambda *_: (1, 1)
+    """The distances from `before` at which anything changes: the first, and from one to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Stands among the constraints of a core for the pods that the plan serves and a claim does not outrank."""
+
+
+KEPT = Kept()
+Constraint = Change | Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Changes after which a claim is served whole, and everything else that it does not outrank still is."""
+
+    changes: tuple[Change, ...]
+    proven: bool
+    """Whether each change is proven to be needed to its last unit."""
+
+    def lessened(self) -> Iterator[tuple[Change, ...]]:
+        """What is not enough: the changes with one of them by one unit less, or left out where it has no units."""
+        for position, change in enumerate(self.changes):
+            less = change.lessened()
+            yield (*self.changes[:position], *([less] if less else []), *self.changes[position + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class WhyUnserved:
+    """Why a class or a gang is not served, or not whole, and what would help."""
+
+    name: str
+    """The gang, or the example pod of the class."""
+    pod_classes: tuple[int, ...]
+    """Indices of `Plan.pod_classes`."""
+    gang: bool
+    pods: int
+    unserved: int
+    fit: int
+    """The most pods that were found to fit beside what is served; of a gang, as if it need not be whole."""
+    core: tuple[Constraint, ...]
+    """Constraints that together keep the claim out: with any of them gone, the others of the core do not."""
+    proven: bool
+    """Whether it is proven that the core keeps the claim out, and that it needs all of its constraints to."""
+    ways: tuple[Way, ...]
+    """Alternatives, each of them enough."""
+    servable: bool
+    """Whether it could be served without any change: the plan was made in too little time."""
+    in_place: bool
+    """Whether the pods that are served were taken to stay where the plan has them, as in large plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What another plan of the same problem has more than the one explained; negative for less."""
+
+    unserved: int
+    """Real pods."""
+    placeholders: int
+    tiers: tuple[tuple[int, float], ...]
+    """(weight, $/h), lowest weight first: the order in which they are minimised."""
+    cost_usd_per_hour: float
+    increments: tuple[Increment, ...]
+    """Nodes more or less, per group."""
+    proven: bool
+    """Whether both plans are proven best; otherwise the difference is one of plans found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The group of a tier that would serve the most of the same pods at the lowest price, and was not chosen."""
+
+    node_group: str
+    weight: int
+    price_usd_per_hour: float
+    """Of one node."""
+    forced: Difference | None
+    """The best plan with a node of it; None where limits allow none."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhyGroup:
+    """Why nodes of a group are opened."""
+
+    node_group: str
+    nodes: int
+    weight: int
+    cost_usd_per_hour: float
+    without: Difference
+    """The best plan with no new node of it."""
+    others: tuple[Alternative, ...]
+    """One per tier, the highest weight first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    unserved: tuple[WhyUnserved, ...]
+    """The most important claims first."""
+    claims_left_out: int
+    """Claims that are not served and not explained, for there are many, or the budget was used up."""
+    chosen: tuple[WhyGroup, ...]
+    """The dearest increments first."""
+    chosen_left_out: int
+    price_of_priority_usd_per_hour: float
+    """The plan's: its cost minus the cost of serving the same pods with all weights equal."""

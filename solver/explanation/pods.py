@@ -1,0 +1,251 @@
+"""What keeps pods away from nodes and from each other, as constraints that explanations can take away and change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from solver.explanation.model import Change, ConstraintKind
+from solver.model import (
+    HostPort,
+    PodAffinityTerm,
+    PodClass,
+    PodSpec,
+    Problem,
+    Resources,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TopologySpread,
+    WhenUnsatisfiable,
+)
+from solver.model.eligibility import selects, tolerates
+from solver.model.quantities import format_quantity
+from solver.model.validation import MAX_COUNT
+from solver.planning.reasons import between_pods
+
+
+def _taints(problem: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+    found = {taint for group in problem.node_groups for taint in group.taints}
+    found |= {taint for node in problem.nodes for taint in node.taints}
+    hard = [taint for taint in found if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE]
+    for each in classes:
+        for taint in sorted(hard, key=lambda t: (t.key, t.value, t.effect)):
+            if not any(tolerates(toleration, taint) for toleration in each.spec.tolerations):
+                yield Change("toleration", each.example, taint.key, pods=each, part=taint)
+
+
+def _tolerate(spec: PodSpec, change: Change) -> PodSpec:
+    assert isinstance(change.part, Taint)
+    taint = change.part
+    return replace(
+        spec, tolerations=(*spec.tolerations, Toleration(taint.key, "Equal", taint.value, taint.effect.value))
+    )
+
+
+def _taint_text(change: Change) -> str:
+    assert isinstance(change.part, Taint)
+    value = f"={change.part.value}" if change.part.value else ""
+    return f"{change.part.key}{value}:{change.part.effect}"
+
+
+def _selectors(_: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+    for each in classes:
+        for key, _value in each.spec.node_selector:
+            yield Change("node_selector", each.example, key, pods=each)
+
+
+def _unselect(spec: PodSpec, change: Change) -> PodSpec:
+    return replace(spec, node_selector=tuple(pair for pair in spec.node_selector if pair[0] != change.key))
+
+
+def _selector_text(change: Change) -> str:
+    assert change.pods is not None
+    return f"{change.key}={dict(change.pods.spec.node_selector)[change.key]}"
+
+
+def _affinities(_: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+    for each in classes:
+        if each.spec.affinity is not None:
+            yield Change("node_affinity", each.example, pods=each)
+
+
+def _requests(_: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+    for each in classes:
+        for resource, amount in each.spec.requests:
+            if amount:
+                yield Change("request", each.example, resource, amount, 0, each)
+
+
+def _ask(spec: PodSpec, change: Change) -> PodSpec:
+    amounts: Resources = {**dict(spec.requests), change.key: change.whole}
+    return replace(spec, requests=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)))
+
+
+# What a pod asks of other pods
+
+
+def _terms(kind: str, field: str) -> Callable[[Problem, Sequence[PodClass]], Iterator[Change]]:
+    def find(_: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+        for each in classes:
+            for term in dict.fromkeys(getattr(each.spec, field)):
+                if getattr(term, "when_unsatisfiable", None) is not WhenUnsatisfiable.SCHEDULE_ANYWAY:
+                    key = str(term.port) if isinstance(term, HostPort) else term.topology_key
+                    yield Change(kind, each.example, key, pods=each, part=term)
+
+    return find
+
+
+def _dropped(field: str) -> Callable[[PodSpec, Change], PodSpec]:
+    def drop(spec: PodSpec, change: Change) -> PodSpec:
+        kept: Any = tuple(term for term in getattr(spec, field) if term != change.part)
+        return replace(spec, **{field: kept})
+
+    return drop
+
+
+def _less_even(change: Change) -> Change:
+    assert isinstance(change.part, TopologySpread)
+    return replace(change, kind="max_skew", before=change.part.max_skew, after=MAX_COUNT)
+
+
+def _respread(spec: PodSpec, change: Change) -> PodSpec:
+    assert isinstance(change.part, TopologySpread)
+    looser = replace(change.part, max_skew=change.whole)
+    return replace(spec, topology_spread=tuple(looser if t == change.part else t for t in spec.topology_spread))
+
+
+def _anti_affinities(problem: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+    """Of the classes, and of the pods beside them that keep them away."""
+    yield from _terms("pod_anti_affinity", "pod_anti_affinity")(problem, classes)
+    own = {each.spec for each in classes}
+    for pods in problem.pod_sets:
+        repelling = _repelling(pods.spec, classes)
+        if repelling and pods.spec not in own:
+            other = PodClass(-1, pods.spec, pods.count, pods.name, pods.priority, pods.gang, pods.placeholder)
+            for term in repelling:
+                yield Change("pod_anti_affinity", pods.name, term.topology_key, pods=other, part=term)
+
+
+def _repelling(spec: PodSpec, classes: Sequence[PodClass]) -> tuple[PodAffinityTerm, ...]:
+    """The terms that keep pods of any of the classes away."""
+    return tuple(
+        term
+        for term in dict.fromkeys(spec.pod_anti_affinity)
+        if any(selects(term.selector, each.spec.namespace, dict(each.spec.labels)) for each in classes)
+    )
+
+
+def _running(problem: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+    found = {term for node in problem.nodes for pods in node.running for term in _repelling(pods.spec, classes)}
+    for term in sorted(found, key=repr):
+        yield Change("running_anti_affinity", "pods that run", term.topology_key, part=term)
+
+
+def _move(problem: Problem, change: Change) -> Problem:
+    drop = _dropped("pod_anti_affinity")
+    return replace(
+        problem,
+        nodes=tuple(
+            replace(node, running=tuple(replace(pods, spec=drop(pods.spec, change)) for pods in node.running))
+            for node in problem.nodes
+        ),
+    )
+
+
+def _words(change: Change) -> str:
+    """The constraint between pods that a change drops or loosens, as it is told everywhere."""
+    assert isinstance(change.part, HostPort | PodAffinityTerm | TopologySpread)
+    fields = {"host_port": "host_ports", "max_skew": "topology_spread"}
+    spec = PodSpec(**{fields.get(change.kind, change.kind): (change.part,)})  # type: ignore[arg-type]
+    return next(iter(between_pods(spec)))
+
+
+def _like(change: Change) -> str:
+    return f"pods like {change.subject}"
+
+
+def _amount(change: Change, amount: int | None) -> str:
+    return format_quantity(change.key, amount or 0)
+
+
+def _asked(change: Change) -> str:
+    to = _amount(change, change.after)
+    return f"lower the {change.key} request of {_like(change)} from {_amount(change, change.before)} to {to}"
+
+
+KINDS = (
+    ConstraintKind(
+        "toleration",
+        _taints,
+        lambda c: f"{_like(c)} do not tolerate the taint {_taint_text(c)}",
+        lambda c: f"let {_like(c)} tolerate the taint {_taint_text(c)}",
+        edit_pods=_tolerate,
+    ),
+    ConstraintKind(
+        "node_selector",
+        _selectors,
+        lambda c: f"{_like(c)} have the node selector {_selector_text(c)}",
+        lambda c: f"drop the node selector {_selector_text(c)} of {_like(c)}",
+        edit_pods=_unselect,
+    ),
+    ConstraintKind(
+        "node_affinity",
+        _affinities,
+        lambda c: f"{_like(c)} have a required node affinity",
+        lambda c: f"drop the required node affinity of {_like(c)}",
+        edit_pods=lambda spec, _: replace(spec, affinity=None),
+    ),
+    ConstraintKind(
+        "host_port",
+        _terms("host_port", "host_ports"),
+        lambda c: f"{_like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
+        edit_pods=_dropped("host_ports"),
+    ),
+    ConstraintKind(
+        "pod_affinity",
+        _terms("pod_affinity", "pod_affinity"),
+        lambda c: f"{_like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
+        edit_pods=_dropped("pod_affinity"),
+    ),
+    ConstraintKind(
+        "pod_anti_affinity",
+        _anti_affinities,
+        lambda c: f"{_like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
+        edit_pods=_dropped("pod_anti_affinity"),
+    ),
+    ConstraintKind(
+        "running_anti_affinity",
+        _running,
+        lambda c: f"{c.subject} already have a required pod anti-affinity over {c.key} that counts them",
+        lambda c: f"move those of the {c.subject} away whose pod anti-affinity over {c.key} counts them",
+        edit_problem=_move,
+    ),
+    ConstraintKind(
+        "topology_spread",
+        _terms("topology_spread", "topology_spread"),
+        lambda c: f"{_like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
+        edit_pods=_dropped("topology_spread"),
+        milder=_less_even,
+    ),
+    ConstraintKind(
+        "max_skew",
+        lambda *_: (),
+        lambda c: f"{_like(c)} have {_words(c)}",
+        lambda c: f"raise maxSkew of the spread over {c.key} of {_like(c)} from {c.before} to {c.after}",
+        edit_pods=_respread,
+    ),
+)
+
+REQUEST = ConstraintKind(
+    "request",
+    _requests,
+    lambda c: f"{_like(c)} ask for {_amount(c, c.before)} {c.key}",
+    _asked,
+    edit_pods=_ask,
+)

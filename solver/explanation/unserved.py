@@ -1,0 +1,205 @@
+"""Why a claim is not served: an irreducible core of constraints, and the smallest changes that would serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from solver.explanation.core import minimal
+from solver.explanation.kinds import KINDS, removals
+from solver.explanation.model import KEPT, Change, Constraint, Way, WhyUnserved
+from solver.explanation.pods import REQUEST
+from solver.explanation.question import Answer, Claim, Oracle, Question, Trials, question
+from solver.explanation.relaxed import fewest_given_up, relaxed_core
+from solver.model import Plan, PodSet, Problem
+from solver.planning.solve import solve
+
+_MOST_WAYS = 8
+_ROUNDS = 3
+
+
+def why_unserved(problem: Problem, plan: Plan, claim: Claim, trials: Trials) -> WhyUnserved:
+    """Where trials run out, the core may be larger than it need be, and ways fewer: both say so."""
+    asked = question(problem, plan, claim)
+    oracle = Oracle(asked, trials)
+    constraints = _constraints(asked)
+    servable = oracle.ask().served
+    core = () if servable else _core(oracle, constraints)
+    proven = not servable and _proven(oracle, constraints, core)
+    ways = () if servable else tuple(_ways(oracle, [c for c in constraints if isinstance(c, Change)], core))
+    return WhyUnserved(
+        claim.name,
+        tuple(each.index for each in claim.classes),
+        claim.gang is not None,
+        claim.pods,
+        claim.unserved,
+        claim.pods if servable else _fit(asked, trials),
+        core,
+        proven,
+        ways,
+        servable,
+        asked.in_place,
+    )
+
+
+def _constraints(asked: Question) -> tuple[Constraint, ...]:
+    changes = removals(asked.problem, asked.claim.classes)
+    return (*changes, KEPT) if asked.in_place or asked.problem != asked.alone else changes
+
+
+def _with_only(oracle: Oracle, constraints: Sequence[Constraint], kept: Sequence[Constraint]) -> Answer:
+    """The answer where of all constraints that can be taken away only some are `kept`."""
+    gone = [c for c in constraints if c not in set(kept)]
+    return oracle.ask([c for c in gone if isinstance(c, Change)], alone=KEPT in gone)
+
+
+def _core(oracle: Oracle, constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    def keeps_out(some: Sequence[Constraint]) -> bool:
+        return not _with_only(oracle, constraints, some).served
+
+    first = relaxed_core(oracle.question, constraints)
+    start = [c for c in constraints if first is None or c in first]
+    return minimal(start if keeps_out(start) else constraints, keeps_out)
+
+
+def _proven(oracle: Oracle, constraints: Sequence[Constraint], core: Sequence[Constraint]) -> bool:
+    return _with_only(oracle, constraints, core).proven and all(
+        _with_only(oracle, constraints, [c for c in core if c != each]).served for each in core
+    )
+
+
+def _ways(oracle: Oracle, changes: Sequence[Change], core: Sequence[Constraint]) -> Iterator[Way]:
+    """A single change that is enough is in every core. Where there is none but in what pods ask for, sets of changes
+    that are enough together come first, and pods ask for less in them only where nothing else helps."""
+    single = [c for c in core if isinstance(c, Change) and oracle.ask([c]).served][:_MOST_WAYS]
+    asking = [c for c in single if c.kind == REQUEST.name]
+    conditions = [c for c in changes if c.kind != REQUEST.name]
+    found: list[Sequence[Change]] = [[c] for c in single if c not in asking]
+    if not found:
+        found = _together(oracle, conditions)
+    if not found:
+        found = [together for change in asking for together in _asking_little_less(oracle, change, conditions)]
+    found += [[c] for c in asking]
+    for together in found or _together(oracle, changes):
+        yield _shrunk(oracle, together)
+
+
+def _together(oracle: Oracle, changes: Sequence[Change]) -> list[Sequence[Change]]:
+    """Irreducible sets that are enough: one as small as counting says, one preferably of sizes and limits, one
+    preferably of pods."""
+    found: list[Sequence[Change]] = []
+    if not oracle.ask(changes).served:
+        return found
+    few = fewest_given_up(oracle.question, changes)
+    pods, others = [c for c in changes if c.pods], [c for c in changes if not c.pods]
+    for order in (sorted(changes, key=lambda change: change not in few), [*others, *pods], [*pods, *others]):
+        together = minimal(order, lambda some: oracle.ask(some).served)
+        if not any(set(together) == set(known) for known in found) and not oracle.trials.over:
+            found.append(together)
+    return found
+
+
+def _asking_little_less(oracle: Oracle, change: Change, conditions: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
+    """Where pods must ask for less, as little less as may be, and what that takes besides."""
+    least = _smallest(oracle, change, conditions)
+    order = sorted(conditions, key=lambda c: c.pods is not None)
+    others = minimal(order, lambda some: oracle.ask([least, *some]).served)
+    if others:
+        yield (least, *others)
+
+
+def _shrunk(oracle: Oracle, changes: Sequence[Change]) -> Way:
+    """Each change made as small as it can be, one after the other, until none can."""
+    current = tuple(changes)
+    for _ in range(_ROUNDS):
+        for change in current:
+            others = [c for c in current if c != change]
+            smaller = _smallest(oracle, _milder(oracle, change, others), others)
+            current = tuple(smaller if c == change else c for c in current)
+        way = Way(current, proven=False)
+        answers = {less: oracle.ask(less) for less in way.lessened()}
+        enough = next((less for less, each in answers.items() if each.served), None)
+        if enough is None:
+            return replace(way, proven=all(each.proven for each in answers.values()))
+        current = enough  # taking a constraint away can harm, where it kept a domain out of a spread
+    return way
+
+
+def _milder(oracle: Oracle, change: Change, others: Sequence[Change]) -> Change:
+    milder = KINDS[change.kind].milder(change)
+    return milder if milder is not None and oracle.ask([*others, milder]).served else change
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """The values of a change at which anything changes, numbered from 0 in the direction of the change."""
+
+    change: Change
+    first: int
+    step: int
+
+    def at(self, number: int) -> Change:
+        assert self.change.before is not None
+        distance = self.first + number * self.step
+        return replace(self.change, after=self.change.before + (distance if self._rises else -distance))
+
+    def number(self, amount: int) -> int:
+        """Of the first value that is no less of a change than `amount`; below 0 for no change."""
+        assert self.change.before is not None
+        distance = amount - self.change.before if self._rises else self.change.before - amount
+        return -(-(distance - self.first) // self.step) if distance > 0 else -1
+
+    @property
+    def _rises(self) -> bool:
+        assert self.change.before is not None
+        return self.change.whole > self.change.before
+
+
+def _smallest(oracle: Oracle, change: Change, others: Sequence[Change]) -> Change:
+    """The smallest amount that serves, with the other changes as they are. Expects that `change` does."""
+    if change.after is None:
+        return change
+    kind, problem = KINDS[change.kind], oracle.question.problem
+    found = _bisected(oracle, _Scale(change, *kind.steps(change, problem)), others)
+    less = found.lessened()
+    if less is not None and oracle.ask([*others, less]).served:  # the steps were not all there is
+        found = _bisected(oracle, _Scale(less, 1, 1), others)
+    return found
+
+
+def _bisected(oracle: Oracle, scale: _Scale, others: Sequence[Change]) -> Change:
+    def serves(change: Change) -> int | None:
+        """The number of the value that the plan found makes do with, where one is found."""
+        answer = oracle.ask([*others, change])
+        if answer.plan is None:
+            return None
+        amount = KINDS[change.kind].reached(change, oracle.question.problem, answer.plan)
+        least = change.whole if amount is None else amount
+        return min(scale.number(change.whole), max(0, scale.number(least)))
+
+    low, smallest = -1, scale.change
+    high = serves(smallest)
+    if high is None:
+        return smallest
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = serves(scale.at(middle))
+        if found is None:
+            low = middle
+        else:
+            high, smallest = min(found, middle), scale.at(middle)
+    # Asked again: what a plan made do with must be enough for the question, too.
+    return scale.at(high) if serves(scale.at(high)) is not None else smallest
+
+
+def _fit(asked: Question, trials: Trials) -> int:
+    """As many of the claim's pods as can be served, with those that are kept before them."""
+    own = len(asked.claim.classes)
+    pod_sets = tuple(
+        PodSet(pods.name, pods.spec, pods.count, priority=int(number >= own))
+        for number, pods in enumerate(asked.problem.pod_sets)
+    )
+    plan = solve(replace(asked.problem, pod_sets=pod_sets), trials.next())
+    missing = {each.pod_class: each.count for each in plan.unplaced}
+    claimed = [each for each in plan.pod_classes if each.priority == 0]
+    return sum(each.count - missing.get(each.index, 0) for each in claimed)

@@ -1,0 +1,195 @@
+"""The integral master problem: how many nodes of each pattern, solved by CP-SAT, one stage of the objective after the
+other, each with the earlier ones held at what they reached.
+
+Every solve starts from a complete hint, so an answer is there at once, and an optimum of one stage is the next one's
+first solution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ortools.sat.python import cp_model
+
+from solver.columns.pool import Pool
+from solver.model.budget import Meter
+from solver.reduction.objective import Goal, Stage, Units, hopeless_value, value
+from solver.reduction.reduced import Reduced
+from solver.relaxation.claims import add_linear, claims, completed, near, sum_of, units_of, unserved_of
+
+_FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Nodes per column of the pool, and pods left unserved per live demand index."""
+
+    nodes: tuple[int, ...]
+    unserved: Mapping[int, int]
+    units: Units = field(default_factory=dict)
+    """For demands that have a choice of rows."""
+
+    def within(self, pool: Pool) -> Selection:
+        """The same over a pool that has grown."""
+        return replace(self, nodes=(*self.nodes, *[0] * (len(pool.patterns) - len(self.nodes))))
+
+    def opened(self, pool: Pool) -> list[int]:
+        """New and existing nodes used, per kind."""
+        total = [0] * len(pool.reduced.kinds)
+        for pattern, count in zip(pool.patterns, self.nodes, strict=True):
+            total[pattern.kind] += count
+        return total
+
+    def all_unserved(self, reduced: Reduced) -> dict[int, int]:
+        """With the demands that no plan can serve."""
+        return {**{d.index: d.count for d in reduced.demands if d.index in reduced.hopeless}, **self.unserved}
+
+    def objective(self, pool: Pool, stages: Sequence[Stage]) -> tuple[int, ...]:
+        unserved, opened = self.all_unserved(pool.reduced), self.opened(pool)
+        return tuple(value(stage, pool.reduced, unserved, opened, self.units) for stage in stages)
+
+
+@dataclass(frozen=True, slots=True)
+class MasterResult:
+    selection: Selection
+    bounds: Mapping[Stage, int]
+    """Per stage a lower bound over this pool, with earlier stages at their values; a bound of the problem itself only
+    where the pool holds every maximal pattern."""
+
+
+class Master:
+    """The CP-SAT model over a pool, built once, around a selection to start from."""
+
+    def __init__(self, pool: Pool, start: Selection) -> None:
+        self._pool, self._start = pool, start
+        reduced = pool.reduced
+        self._model = model = cp_model.CpModel()
+        self._claims = claims(reduced)
+        values = completed(self._claims, start.unserved, start.units)
+        mosts = [reduced.kinds[pattern.kind].most for pattern in pool.patterns]
+        compares = bool(self._claims.linear.rows or reduced.needs)
+        ranges = [near(*each) if compares else (0, each[1]) for each in zip(start.nodes, mosts, strict=True)]
+        self._nodes = [model.new_int_var(*each, f"nodes_{index}") for index, each in enumerate(ranges)]
+        self._claimed = add_linear(model, self._claims.linear, values)
+        uppers = [*mosts, *self._claims.linear.uppers]
+        self._whole = all(
+            tuple(variable.proto.domain) == (0, upper)
+            for variable, upper in zip([*self._nodes, *self._claimed], uppers, strict=True)
+        )
+        self._cover()
+        self._room()
+
+    def _cover(self) -> None:
+        reduced = self._pool.reduced
+        serving: list[list[tuple[int, int]]] = [[] for _ in reduced.rows]
+        for column, pattern in enumerate(self._pool.patterns):
+            for row, count in pattern.pods:
+                serving[row].append((column, count))
+        # Room for more pods than there are does no harm, but for those that others need beside them.
+        exact = frozenset(row for need in reduced.needs for row in need.helpers)
+        for row, (terms, constant) in enumerate(self._claims.needed):
+            if not terms and not constant and row not in exact:
+                continue
+            supply = cp_model.LinearExpr.weighted_sum(
+                [*(self._nodes[column] for column, _ in serving[row]), *(self._claimed[v] for v, _ in terms)],
+                [*(count for _, count in serving[row]), *(-coefficient for _, coefficient in terms)],
+            )
+            if row in exact:
+                self._model.add(supply == constant)
+            else:
+                self._model.add(supply >= constant)
+
+    def _room(self) -> None:
+        reduced, kinds = self._pool.reduced, self._pool.kinds()
+        for kind in reduced.kinds:
+            columns = [self._nodes[c] for c in (kinds == kind.index).nonzero()[0]]
+            if columns:
+                self._model.add_linear_constraint(cp_model.LinearExpr.sum(columns), kind.least, kind.most)
+        for row, allowed in enumerate(reduced.limits):
+            use = [reduced.kinds[pattern.kind].use[row] for pattern in self._pool.patterns]
+            self._model.add(cp_model.LinearExpr.weighted_sum(self._nodes, use) <= allowed)
+
+    def _expression(self, stage: Stage) -> cp_model.LinearExpr:
+        reduced = self._pool.reduced
+        if stage.goal in (Goal.COST, Goal.NODES):
+            costs = []
+            for pattern in self._pool.patterns:
+                kind = reduced.kinds[pattern.kind]
+                costs.append(0 if kind.existing else stage.node_cost(kind.price_micros, kind.weight))
+            return cp_model.LinearExpr.weighted_sum(self._nodes, costs)
+        if stage.goal is Goal.CHANGE:
+            return cp_model.LinearExpr.sum(self._changes())
+        terms = self._claims.stages[stage]
+        return sum_of(self._claimed, terms)
+
+    def _changes(self) -> list[cp_model.IntVar]:
+        """Per kind: by how many nodes it differs from the previous plan."""
+        reduced, kinds = self._pool.reduced, self._pool.kinds()
+        changes = []
+        for kind in reduced.new_kinds:
+            columns = (kinds == kind.index).nonzero()[0]
+            if len(columns) or kind.previous:
+                opened = cp_model.LinearExpr.sum([self._nodes[c] for c in columns])
+                change = self._model.new_int_var(0, kind.most + kind.previous, "")
+                self._model.add(opened - change <= kind.previous)
+                self._model.add(opened + change >= kind.previous)
+                changes.append(change)
+        return changes
+
+    def minimise(
+        self, stages: Sequence[Stage], floors: Mapping[Stage, int], meter: Meter, fraction: float
+    ) -> MasterResult:
+        """Stage after stage within the first `fraction` of the budget. A stage whose value meets its floor is not
+        solved again; `floors` are bounds for plans whose earlier stages are no worse than the start's."""
+        reduced, best = self._pool.reduced, self._start
+        bounds: dict[Stage, int] = {}
+        began, sound = dict(zip(stages, best.objective(self._pool, stages), strict=True)), True
+        for position, stage in enumerate(stages):
+            current = best.objective(self._pool, [stage])[0]
+            avoidable = current - hopeless_value(stage, reduced)
+            floor = max(floors.get(stage, 0) if sound else 0, hopeless_value(stage, reduced))
+            bounds[stage] = floor
+            # What is left is shared out evenly, so that one hard stage does not starve the next.
+            share = meter.left_seconds(fraction) / (len(stages) - position)
+            if current > floor and share > 0:
+                expression = self._expression(stage)
+                self._model.minimize(expression)
+                found, bound = self._solve(best, share, meter)
+                if self._whole:
+                    bounds[stage] = max(floor, bound + hopeless_value(stage, reduced))
+                if found is not None and found.objective(self._pool, [stage])[0] <= current:
+                    best = found
+                    avoidable = best.objective(self._pool, [stage])[0] - hopeless_value(stage, reduced)
+            sound = sound and best.objective(self._pool, [stage])[0] <= began[stage]
+            self._model.clear_objective()  # type: ignore[no-untyped-call]
+            self._model.add_linear_constraint(self._expression(stage), 0, avoidable)
+        return MasterResult(best, bounds)
+
+    def _solve(self, start: Selection, seconds: float, meter: Meter) -> tuple[Selection | None, int]:
+        self._hint(start)
+        solver = cp_model.CpSolver()
+        parameters = solver.parameters
+        parameters.num_workers = meter.budget.workers
+        parameters.random_seed = 1
+        if meter.deterministic:
+            parameters.max_deterministic_time = seconds
+            parameters.interleave_search = meter.budget.workers > 1
+        else:
+            parameters.max_time_in_seconds = seconds
+        status = solver.solve(self._model)
+        meter.charge(solver.response_proto.deterministic_time)
+        if status not in _FEASIBLE:
+            return None, 0
+        nodes = tuple(solver.value(variable) for variable in self._nodes)
+        values = [solver.value(variable) for variable in self._claimed]
+        found = Selection(nodes, unserved_of(self._claims, values), units_of(self._claims, values))
+        return found, math.ceil(solver.best_objective_bound - 1e-6)
+
+    def _hint(self, start: Selection) -> None:
+        self._model.clear_hints()  # type: ignore[no-untyped-call]
+        for variable, count in zip(self._nodes, start.nodes, strict=True):
+            self._model.add_hint(variable, count)
+        for variable, count in zip(self._claimed, completed(self._claims, start.unserved, start.units), strict=True):
+            self._model.add_hint(variable, count)

@@ -1,0 +1,263 @@
+"""Choosing rows: how many pods each domain, variant or bundle gets, so that what is left is a problem without rules.
+
+Each class is dealt out over its rows, the least flexible first, to where a fractional guide has most of it left or,
+where spread rules count it, to the emptiest domain. That keeps nearly every rule as it goes; `claims.settle` sees to
+the rest.
+The problem with rows chosen is a `Reduced` in which each demand has one row, so that patterns, column generation and
+greedy packing never hear of a rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from solver.reduction.reduced import Demand, Reduced
+from solver.reduction.rules import Apart, Beside, OneDomain, Rule, Spread, value_of
+from solver.relaxation.claims import Claims, completed, nobody, settle, units_of, unserved_of
+
+_NO_END = 2**60
+_TRIMS = 10
+_DUST = 1e-6
+
+
+def chosen(
+    reduced: Reduced, claimed: Claims, guide: Sequence[float] | None = None, room: Sequence[int] | None = None
+) -> list[int]:
+    """A value for every variable of the claims, all rules kept, as many pods served as they let be. `guide` has
+    fractional values, from a relaxation; `room`, where it matters, how many units of each row nodes have room for."""
+    dealt = _Dealing(reduced, claimed, guide, room).values()
+    for _ in range(_TRIMS):
+        if claimed.linear.kept(dealt):
+            return dealt
+        dealt = _trimmed(reduced, claimed, dealt)
+    space = [constant + value_of(terms, dealt) for terms, constant in claimed.needed]
+    return settle(reduced, claimed, space, nobody(claimed))
+
+
+def _trimmed(reduced: Reduced, claimed: Claims, values: Sequence[int]) -> list[int]:
+    """Fewer units where a rule has too many: of every sum above its bound, the lowest claims first."""
+    units, unserved = units_of(claimed, values), unserved_of(claimed, values)
+    pods = {d.index: d for d in reduced.live}
+    behind: dict[int, tuple[int, int]] = {variable: key for key, variable in claimed.units.items()}
+    for terms, _, upper in claimed.linear.rows:
+        over = 0 if upper is None else value_of(terms, values) - upper
+        mine = [(behind[v], c) for v, c in terms if v in behind and c > 0]
+        for key, per_unit in sorted(mine, key=lambda each: _claim(pods[each[0][0]])):
+            less = min(units.get(key, 0), -(-over // per_unit))
+            if less > 0:
+                units[key] -= less
+                over -= less * per_unit
+                for demand, each in reduced.rows[key[1]].bundle or ((key[0], 1),):
+                    unserved[demand] += less * each
+                    units[demand, key[1]] = units[key]
+    return _whole_gangs(reduced, claimed, units, unserved)
+
+
+def _claim(demand: Demand) -> tuple[bool, int]:
+    """Lowest first."""
+    return not demand.placeholder, demand.priority
+
+
+def _whole_gangs(
+    reduced: Reduced, claimed: Claims, units: dict[tuple[int, int], int], unserved: dict[int, int]
+) -> list[int]:
+    broken = {d.gang for d in reduced.live if d.gang is not None and unserved[d.index]}
+    for demand in reduced.live:
+        if demand.gang is not None and demand.gang in broken:
+            unserved[demand.index] = demand.count
+            for row in demand.rows:
+                units.pop((demand.index, row), None)
+    return completed(claimed, unserved, units)
+
+
+class _Dealing:
+    """Pods dealt out over rows, with what the rules count so far."""
+
+    def __init__(
+        self, reduced: Reduced, claimed: Claims, guide: Sequence[float] | None, room: Sequence[int] | None
+    ) -> None:
+        self._reduced, self._claimed = reduced, claimed
+        self._left = dict(enumerate(room)) if room is not None else {}
+        self._guide = {key: guide[variable] for key, variable in claimed.units.items()} if guide is not None else {}
+        self._counts: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        """Row -> (tally, pods that a unit adds to it)."""
+        self._levels: dict[int, list[int]] = defaultdict(list)
+        """Row -> tallies of spread rules that count it."""
+        self._caps: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        """Row -> (tally, at most)."""
+        self._empty: dict[int, list[int]] = defaultdict(list)
+        """Row -> tallies that must be zero for it."""
+        self._filled: dict[int, list[int]] = defaultdict(list)
+        """Row -> tallies that must not be zero for it."""
+        self._tallies: list[int] = []
+        self._closed: set[int] = set()
+        for rule in reduced.rules:
+            self._read(rule)
+
+    def _tally(self, rows: Sequence[tuple[int, int]], running: int = 0) -> int:
+        self._tallies.append(running)
+        for row, pods in rows:
+            self._counts[row].append((len(self._tallies) - 1, pods))
+        return len(self._tallies) - 1
+
+    def _read(self, rule: Rule) -> None:
+        match rule:
+            case Spread():
+                for domain in rule.domains:
+                    tally = self._tally(domain.counted, domain.running)
+                    for row, _ in domain.counted:
+                        self._levels[row].append(tally)
+            case Apart():
+                self._read_apart(rule)
+            case Beside():
+                tally = self._tally(rule.helpers)
+                for row, _ in rule.carriers:
+                    self._filled[row].append(tally)
+            case OneDomain():
+                best = max(rule.domains, key=self._drawn_to)
+                self._closed.update(row for rows in rule.domains if rows is not best for row, _ in rows)
+
+    def _read_apart(self, rule: Apart) -> None:
+        together, mine = self._tally(rule.counted), self._tally(rule.carriers)
+        for row, _ in rule.carriers:
+            self._caps[row].append((together, rule.most))
+        carriers = {row for row, _ in rule.carriers}
+        for row, _ in rule.counted:
+            if row not in carriers:
+                self._empty[row].append(mine)
+
+    def _drawn_to(self, rows: Sequence[tuple[int, int]]) -> float:
+        """How many pods the guide has in a domain, or could be there."""
+        here = {row for row, _ in rows}
+        if self._guide:
+            return sum(amount for (_, row), amount in self._guide.items() if row in here)
+        return float(sum(d.count for d in self._reduced.live if here.intersection(d.rows)))
+
+    def values(self) -> list[int]:
+        units: dict[tuple[int, int], int] = {}
+        unserved = unserved_of(self._claimed, nobody(self._claimed))
+        ways = {d.index: [r for r in d.rows if (d.index, r) in self._claimed.units] for d in self._reduced.live}
+        for bundles in self._reduced.together:
+            self._bundle(bundles, units, unserved)
+        # Those that wait for others come last; of the rest, those with the fewest ways go first.
+        order = sorted(
+            (d for d in self._reduced.live if ways[d.index]),
+            key=lambda d: (any(self._filled.get(r) for r in ways[d.index]), len(ways[d.index]), -d.count, d.index),
+        )
+        more = True
+        while more:  # those that wait for others are served once the others are
+            before = sum(unserved.values())
+            for demand in order:
+                self._deal_out(demand, ways[demand.index], unserved, units)
+            more = sum(unserved.values()) < before
+        for demand in (d for d in self._reduced.live if not ways[d.index]):
+            least = self._left.get(demand.rows[0], demand.count)
+            unserved[demand.index] = max(0, demand.count - least)
+            self._take(demand.rows[0], demand.count - unserved[demand.index])
+        return _whole_gangs(self._reduced, self._claimed, units, unserved)
+
+    def _deal_out(
+        self, demand: Demand, ways: Sequence[int], unserved: dict[int, int], units: dict[tuple[int, int], int]
+    ) -> None:
+        """What of the demand is not served yet, giving up as few preferences as can be."""
+        rows = self._reduced.rows
+        alone = [row for row in ways if not rows[row].bundle and row not in self._closed]
+        levels: defaultdict[int, list[int]] = defaultdict(list)
+        for row in alone:
+            levels[rows[row].given_up].append(row)
+        # The guide knows where limits and sizes let no more keep their preferences; then all that is left.
+        for most in (self._guided(demand, levels), dict.fromkeys(levels, demand.count)):
+            for level in sorted(levels):
+                count = min(unserved[demand.index], most[level])
+                unserved[demand.index] -= self._deal(demand, levels[level], count, units)
+
+    def _deal(self, demand: Demand, rows: list[int], count: int, units: dict[tuple[int, int], int]) -> int:
+        """Deals up to `count` pods; returns how many."""
+        left = count
+        want = {row: self._guide.get((demand.index, row), 0.0) for row in rows}
+        while left and rows:
+            row = min(rows, key=lambda r: (self._level(r), -want[r], units.get((demand.index, r), 0), r))
+            others = [other for other in rows if other != row]
+            most = self._room(row)
+            if most <= 0:
+                rows = others
+                continue
+            amount = min(left, most, self._step(row, others, want, left))
+            units[demand.index, row] = units.get((demand.index, row), 0) + amount
+            want[row] -= amount
+            left -= amount
+            self._take(row, amount)
+        return count - left
+
+    def _guided(self, demand: Demand, levels: Mapping[int, Sequence[int]]) -> dict[int, int]:
+        """How many pods the guide lets give up so many preferences."""
+        return {
+            level: math.ceil(sum(self._guide.get((demand.index, row), 0.0) for row in rows) - _DUST)
+            for level, rows in levels.items()
+        }
+
+    def _take(self, row: int, units: int) -> None:
+        for tally, pods in self._counts.get(row, ()):
+            self._tallies[tally] += units * pods
+        if row in self._left:
+            self._left[row] -= units
+
+    def _step(self, row: int, others: Sequence[int], want: dict[int, float], left: int) -> int:
+        """How many to deal to a row before the next is looked at."""
+        if not others:
+            return left
+        if self._levels.get(row):
+            above = [self._level(other) - self._level(row) for other in others]
+            return max(1, min((gap for gap in above if gap > 0), default=left // (len(others) + 1)))
+        return max(1, int(want[row])) if self._guide else max(1, left // (len(others) + 1))
+
+    def _level(self, row: int) -> int:
+        return max((self._tallies[tally] for tally in self._levels.get(row, ())), default=0)
+
+    def _room(self, row: int) -> int:
+        if any(self._tallies[t] for t in self._empty.get(row, ())):
+            return 0
+        if not all(self._tallies[t] for t in self._filled.get(row, ())):
+            return 0
+        left = self._left.get(row, _NO_END)
+        return min([left, *(most - self._tallies[tally] for tally, most in self._caps.get(row, ()))])
+
+    def _bundle(self, bundles: Sequence[int], units: dict[tuple[int, int], int], unserved: dict[int, int]) -> None:
+        """The largest bundle that fits somewhere and that no rule keeps out."""
+        rows = self._reduced.rows
+        fitting = [b for b in bundles if (rows[b].bundle[0][0], b) in self._claimed.units and b not in self._closed]
+        best = max(
+            (b for b in fitting if self._room(b) > 0),
+            key=lambda b: (sum(pods for _, pods in rows[b].bundle), -rows[b].given_up, -b),
+            default=None,
+        )
+        if best is None:
+            return
+        for demand, pods in rows[best].bundle:
+            units[demand, best] = 1
+            unserved[demand] -= pods
+        self._take(best, 1)
+
+
+def pinned(reduced: Reduced, claimed: Claims, values: Sequence[int]) -> Reduced:
+    """The problem in which each demand is split over the rows that `values` (per variable of the claims) choose. Pods
+    that are not served so are left out."""
+    demands: list[Demand] = []
+    units = units_of(claimed, values)
+    bundled: set[int] = set()
+    for demand in reduced.live:
+        if len(demand.rows) == 1 and (demand.index, demand.rows[0]) not in claimed.units:
+            demands.append(replace(demand, index=len(demands)))
+            continue
+        for row in demand.rows:
+            count = units.get((demand.index, row), 0)
+            if count and row not in bundled:
+                if reduced.rows[row].bundle:
+                    bundled.add(row)
+                whole = count == demand.count and not reduced.rows[row].bundle
+                ages = demand.ages if whole else ((0, count),)
+                demands.append(replace(demand, index=len(demands), rows=(row,), count=count, ages=ages))
+    return replace(reduced, demands=tuple(demands), hopeless=frozenset(), rules=(), together=())

@@ -1,0 +1,203 @@
+"""The fluid relaxation of a problem without rules, asked for stages of the objective, and a first plan along it.
+
+For problems with thousands of specs or standing nodes this is the plan: neither all patterns nor all columns that pay
+can be looked at there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from solver.columns.patterns import Pattern
+from solver.columns.pool import Pool
+from solver.integral import greedy
+from solver.integral.master import Selection
+from solver.integral.packing import Packing
+from solver.model.budget import PROPOSE_SECONDS, Meter
+from solver.reduction.dominance import dominators
+from solver.reduction.objective import Goal, Stage, hopeless_value
+from solver.reduction.reduced import Demand, Floats, Ints, Reduced
+from solver.relaxation.merged import Ask, Fluid, MergedFluid
+
+_MANY_NODES = 200
+"""Kinds of standing nodes from which on they are not told apart in linear programs."""
+_MOST_PRICED = 30_000
+"""Pairs of specs and kinds up to which the patterns of all kinds are priced, which proves more than the fluid."""
+_PAYS = 1 - 1e-6
+_NEARLY_PAYS = 0.97
+"""Of a node's cost, what it is worth in the fluid at most."""
+_LEAST_VALUE = 0.05
+"""Of what a pod's largest share of a node costs: what serving it is worth at least while nodes are filled."""
+
+
+@dataclass(frozen=True)
+class WideModel:
+    """The merged fluid relaxation, asked for stages of the objective."""
+
+    reduced: Reduced
+    active: Ints
+    """Kinds that a plan may need, as of `dominance.needed_kinds`."""
+    meter: Meter
+
+    @cached_property
+    def over(self) -> Ints:
+        return dominators(self.reduced, self.active)
+
+    @property
+    def tells_nodes_apart(self) -> bool:
+        """Whether there are few enough kinds of standing nodes for columns of each."""
+        return len(self.reduced.existing_kinds) <= _MANY_NODES
+
+    def worth_pricing(self, fluid: Fluid) -> tuple[Ints, bool]:
+        """Kinds of which patterns may pay, and whether all others are proven not to, at any pod values, while the
+        kinds that dominate them do not run out. Where all are too many for the time, those close to paying."""
+        kinds = np.array([k.existing for k in self.reduced.kinds], dtype=bool)[self.active]
+        kinds |= (self.over[self.active] == self.active) | (fluid.ratio[self.active] >= _PAYS)
+        found = self.active[kinds]
+        if np.count_nonzero(self.reduced.wanted) * len(found) <= _MOST_PRICED:
+            return found, True
+        existing = np.array([self.reduced.kinds[k].existing for k in found.tolist()], dtype=bool)
+        return found[existing | (fluid.ratio[found] >= _NEARLY_PAYS)], False
+
+    def minimise(self, stage: Stage, fixed: Mapping[Stage, int], fraction: float) -> float:
+        """A lower bound on a stage where earlier stages have at most their `fixed` values, with what no plan can
+        avoid."""
+        avoidable = {other: most - hopeless_value(other, self.reduced) for other, most in fixed.items()}
+        unserved = self._per_pod(stage)
+        rows = []
+        for other, most in avoidable.items():
+            if other.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS) and most <= 0:
+                unserved[self._per_pod(other) > 0] = np.inf
+            else:
+                rows.append((self._per_node(other), self._per_pod(other), float(most)))
+        ask = Ask(self._per_node(stage), unserved, rows)
+        return self._solve(ask, fraction).bound + hopeless_value(stage, self.reduced)
+
+    def weighed(self, weights: Mapping[Stage, float], fraction: float) -> Fluid:
+        """All stages weighed into one objective."""
+        nodes = np.sum([w * self._per_node(stage) for stage, w in weights.items()], axis=0)
+        pods = np.sum([w * self._per_pod(stage) for stage, w in weights.items()], axis=0)
+        return self._solve(Ask(np.asarray(nodes), np.asarray(pods)), fraction)
+
+    def _solve(self, ask: Ask, fraction: float) -> Fluid:
+        return MergedFluid(self.reduced, self.active, self.over, ask).solve(
+            lambda: self._out_of_time(fraction), lambda: self.meter.wall_limit(fraction)
+        )
+
+    def _out_of_time(self, fraction: float) -> bool:
+        self.meter.charge(PROPOSE_SECONDS)
+        return self.meter.left_seconds(fraction) <= 0
+
+    def _per_node(self, stage: Stage) -> Floats:
+        kinds = self.reduced.kinds
+        return np.array([0.0 if k.existing else float(stage.node_cost(k.price_micros, k.weight)) for k in kinds])
+
+    def _per_pod(self, stage: Stage) -> Floats:
+        """Of pods that have waited for different times the shortest: a bound all the same."""
+        return np.array([_weight(stage, demand) for demand in self.reduced.demands])
+
+
+def _weight(stage: Stage, demand: Demand) -> float:
+    if not stage.counts(demand):
+        return 0.0
+    return float(min(age for age, _ in demand.ages)) if stage.goal is Goal.WAITING else 1.0
+
+
+def can_pack(reduced: Reduced) -> bool:
+    """Whether no pod needs another one beside it."""
+    return not reduced.needs
+
+
+def packed(
+    model: WideModel, node_cost: Floats, fluid: Fluid, known: Mapping[Pattern, int] | None = None
+) -> tuple[Pool, Selection]:
+    """An integral plan along a fractional one: what must be opened, nodes `known` from before, standing nodes, the
+    fractional plan's nodes, the rest."""
+    reduced, new = model.reduced, _new_kinds(model)
+    packing = Packing(reduced, node_cost, _values(model, new, node_cost, fluid.pod_values))
+    packing.oblige([kind for kind in reduced.kinds if kind.least])
+    packing.repeat(known or {})
+    standing = reduced.existing_kinds
+    packing.open_all(
+        np.array([kind.index for kind in standing], dtype=np.int64),
+        np.array([kind.most for kind in standing], dtype=np.int64),
+    )
+    if not known:
+        packing.follow(fluid)
+    packing.finish(new, fluid.ratio[new] + _LEAST_VALUE)
+    pool = Pool(reduced)
+    pool.add(packing.nodes)
+    return pool, greedy.whole_gangs(pool, packing.left, dict(enumerate(packing.nodes.values())))
+
+
+def packed_in_order(
+    model: WideModel, node_cost: Floats, pod_values: Floats, *, gangs_first: bool
+) -> tuple[Pool, Selection]:
+    """A plan for when not all can be served: the highest priorities first, within one the gangs that have waited
+    longest, each whole or not at all. What is then left on their nodes is filled with whatever fits."""
+    reduced, new = model.reduced, _new_kinds(model)
+    packing = Packing(reduced, node_cost, _values(model, new, node_cost, pod_values))
+    packing.oblige([kind for kind in reduced.kinds if kind.least])
+    kinds = np.concatenate([np.array([k.index for k in reduced.existing_kinds], dtype=np.int64), new])
+    gangs: dict[str, list[Demand]] = {}
+    for demand in reduced.live:
+        if demand.gang is not None:
+            gangs.setdefault(demand.gang, []).append(demand)
+    stocks = {name: _stock(reduced, members) for name, members in gangs.items()}
+    packing.left -= _stock(reduced, [demand for members in gangs.values() for demand in members])
+    claims: list[tuple[tuple[bool, int, bool, int], str | None, Ints]] = [
+        ((False, -max(d.priority for d in members), not gangs_first, -_waited(members)), name, stocks[name])
+        for name, members in gangs.items()
+    ]
+    single = [d for d in reduced.live if d.gang is None]
+    for level in sorted({(d.placeholder, -d.priority) for d in single}):
+        mine = [d for d in single if (d.placeholder, -d.priority) == level]
+        claims.append(((*level, gangs_first, 0), None, _stock(reduced, mine)))
+    for _, gang, stock in sorted(claims, key=lambda claim: claim[0]):
+        saved = packing.save()
+        if gang is not None:
+            packing.left += stock
+        if not packing.serve(kinds, stock) and gang is not None:
+            packing.restore(saved)
+        else:
+            stocks.pop(gang or "", None)
+    left = packing.left + _stock(reduced, [demand for gang in stocks for demand in gangs[gang]])
+    pool = Pool(reduced)
+    pool.add(packing.nodes)
+    return pool, greedy.whole_gangs(pool, left, dict(enumerate(packing.nodes.values())), frozenset(stocks))
+
+
+def _stock(reduced: Reduced, demands: Sequence[Demand]) -> Ints:
+    """Pods per spec."""
+    stock = np.zeros(len(reduced.rows), dtype=np.int64)
+    for demand in demands:
+        stock[demand.spec] += demand.count
+    return stock
+
+
+def _waited(demands: Sequence[Demand]) -> int:
+    return max((age for demand in demands for age, _ in demand.ages), default=0)
+
+
+def _new_kinds(model: WideModel) -> Ints:
+    return model.active[[not model.reduced.kinds[k].existing for k in model.active.tolist()]]
+
+
+def _values(model: WideModel, new: Ints, node_cost: Floats, pod_values: Floats) -> Floats:
+    """Per spec, never zero."""
+    best = new[model.over[new] == new]
+    least = _LEAST_VALUE * dominant_shares(model.reduced, best, node_cost)
+    return np.maximum(np.maximum(pod_values, least), 1e-6)
+
+
+def dominant_shares(reduced: Reduced, kinds: Ints, node_cost: Floats) -> Floats:
+    """Pod values in no time: of the cheapest kind, the price of the largest share of a node that a pod takes."""
+    values = np.full(len(reduced.wanted), np.inf)
+    for kind in kinds:
+        shares = (reduced.requests / np.maximum(reduced.free[kind], 1)).max(axis=1) * node_cost[kind]
+        values = np.where(reduced.fits[kind], np.minimum(values, shares), values)
+    return np.where(np.isfinite(values), values, 0.0)

@@ -1,0 +1,254 @@
+"""Pods, node groups, nodes and limits: what problems are made of.
+
+Everything here is an immutable value in plain units, so that a problem can be built by hand, hashed, compared and
+written to a test. No protobuf, no Kubernetes client, no I/O: `cagrpc.api` translates, `solver.solve` plans.
+
+Units: a resource is an integer amount: `cpu` in millicores, every other resource in its base unit (bytes, pieces).
+Prices are US dollars per hour. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Resources = Mapping[str, int]
+Labels = Mapping[str, str]
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+HOSTNAME = "kubernetes.io/hostname"
+"""The topology key of which every node is a domain of its own, whatever its labels say."""
+NODES = "nodes"
+"""Not a resource of a pod: the name under which a limit counts whole nodes."""
+
+
+class Operator(StrEnum):
+    """How a `Requirement` compares a label: Kubernetes' node selector operators, and Karpenter's Gte and Lte."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+    GTE = "Gte"
+    LTE = "Lte"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on a node's labels (v1.NodeSelectorRequirement). `values` is empty for Exists and DoesNotExist."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """Conditions that hold together (v1.NodeSelectorTerm). A term without conditions matches no node, as upstream."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+    """Conditions on the node object; Kubernetes knows only `metadata.name`."""
+
+
+class TaintEffect(StrEnum):
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    effect: TaintEffect
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """v1.Toleration. `operator` is `Equal` or `Exists`; an empty `key` with Exists tolerates every taint,
+    an empty `effect` every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSelector:
+    """Which pods a constraint between pods counts: a label selector and the namespaces it looks in."""
+
+    match_expressions: tuple[Requirement, ...] | None = ()
+    """Conditions on pod labels that hold together (matchLabels are told as In). None matches no pod, as a missing
+    selector does upstream; an empty tuple matches every pod."""
+    namespaces: tuple[str, ...] | None = None
+    """Sorted; None for all namespaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinityTerm:
+    """Pods that must share (or, as anti-affinity, must not share) a domain of `topology_key` (v1.PodAffinityTerm)."""
+
+    topology_key: str
+    selector: PodSelector
+
+
+class WhenUnsatisfiable(StrEnum):
+    DO_NOT_SCHEDULE = "DoNotSchedule"
+    SCHEDULE_ANYWAY = "ScheduleAnyway"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySpread:
+    """v1.TopologySpreadConstraint. ScheduleAnyway is a preference: see `docs/constraints.md` for when it is relaxed."""
+
+    topology_key: str
+    max_skew: int
+    selector: PodSelector
+    when_unsatisfiable: WhenUnsatisfiable = WhenUnsatisfiable.DO_NOT_SCHEDULE
+    min_domains: int = 1
+    honor_node_affinity: bool = True
+    """nodeAffinityPolicy: whether domains that the pod may not run in by selector and affinity are left out."""
+    honor_node_taints: bool = False
+    """nodeTaintsPolicy: whether domains of which the pod tolerates no node are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port of the node that a pod takes for itself. `ip` is empty (or 0.0.0.0) for all addresses."""
+
+    port: int
+    protocol: str = "TCP"
+    ip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredNodes:
+    """Preferred node affinity (v1.PreferredSchedulingTerm)."""
+
+    weight: int
+    term: NodeSelectorTerm
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredPods:
+    """Preferred pod affinity or anti-affinity (v1.WeightedPodAffinityTerm)."""
+
+    weight: int
+    term: PodAffinityTerm
+    anti: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """What planning reads of a pod. Two pods with equal specs are interchangeable: this is the equivalence class.
+
+    `requests` are the effective ones (init containers, sidecars and overhead counted in), sorted by name, zeros left
+    out, *without* `pods`: every pod takes one of the node's pods, which the solver adds itself.
+    """
+
+    requests: tuple[tuple[str, int], ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[NodeSelectorTerm, ...] | None = None
+    """Required node affinity: terms of which one must match; None where the pod has none."""
+    tolerations: tuple[Toleration, ...] = ()
+    namespace: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Sorted by key; read by the selectors of constraints between pods and by nothing else."""
+    host_ports: tuple[HostPort, ...] = ()
+    pod_affinity: tuple[PodAffinityTerm, ...] = ()
+    """Required; every term must be met."""
+    pod_anti_affinity: tuple[PodAffinityTerm, ...] = ()
+    """Required, and kept by other pods too: none that a term selects joins this pod's domain."""
+    topology_spread: tuple[TopologySpread, ...] = ()
+    preferred_nodes: tuple[PreferredNodes, ...] = ()
+    preferred_pods: tuple[PreferredPods, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """`count` pods of one spec that share priority, age and gang."""
+
+    name: str
+    """An example for people, `namespace/name`."""
+    spec: PodSpec
+    count: int
+    priority: int = 0
+    waiting_seconds: int = 0
+    """How long these pods have been pending; of two equal claims the longer wait is served first."""
+    gang: str | None = None
+    """Pod sets of one gang are served together: all pods of all of them, or none."""
+    placeholder: bool = False
+    """A pod of the resource slack: placed only after every real pod, and counted apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """A set of identical nodes that can grow from `target_size` to `max_size`."""
+
+    id: str
+    allocatable: Resources
+    """What pods may use of one node, `pods` included."""
+    price_usd_per_hour: float
+    labels: Labels = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    capacity: Resources = field(default_factory=dict)
+    """What one node counts against limits; where empty, `allocatable` is taken."""
+    min_size: int = 0
+    max_size: int = 1000
+    target_size: int = 0
+    weight: int = 0
+    """The provisioner's: 1-100, 0 where it has none. Higher is preferred strictly; equal weights are one tier."""
+    provisioner: str = ""
+    instance_type: str = ""
+    zone: str = ""
+    capacity_type: str = ""
+
+    @property
+    def counted_capacity(self) -> Resources:
+        """What one node counts against limits: its capacity and itself, under `nodes`."""
+        return {**(self.capacity or self.allocatable), NODES: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """An upper bound on what some node groups may have together: a provisioner's limits, or the cluster's.
+
+    `maxima` and `used` are in the resources' units, `nodes` among them. `used` is what stands already, target sizes
+    of the groups included.
+    """
+
+    name: str
+    maxima: Resources
+    used: Resources = field(default_factory=dict)
+    node_groups: frozenset[str] | None = None
+    """The groups it bounds, None for all. Ids that a problem does not have are passed over, so that a part of a fleet
+    can be planned under the limits of the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPods:
+    """Pods on a node that stands: what constraints between pods see of them. Their requests are in `Node.free`."""
+
+    spec: PodSpec
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that stands or is coming, with what is still free on it (`pods` included)."""
+
+    name: str
+    free: Resources
+    labels: Labels = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    running: tuple[RunningPods, ...] = ()
+    allocatable: Resources = field(default_factory=dict)
+    """What it has in all, by which the kube-scheduler scores it; where empty, what is free is taken. A plan does not
+    depend on it, its realisation does."""

@@ -1,0 +1,118 @@
+"""What a plan says: which groups open how many nodes, where every pod goes, and how good that is proven to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from solver.model.objects import PodSpec
+
+
+class Status(StrEnum):
+    OPTIMAL = "optimal"
+    """What is served, the preferences kept and the cost are proven best (the number of nodes and change only break
+    ties)."""
+    FEASIBLE = "feasible"
+    """A plan with an honest gap."""
+    INFEASIBLE = "infeasible"
+    """There were pods and none can be placed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """`delta` new nodes of one group; a plan's increments are applied all or nothing."""
+
+    node_group: str
+    delta: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNodes:
+    """`count` new nodes of a group, each with the same pods: class index -> pods per node."""
+
+    node_group: str
+    count: int
+    pods: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedOnNode:
+    """Pods planned onto a node that stands already: class index -> pods."""
+
+    node: str
+    pods: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PodClass:
+    """Pods that no plan can tell apart. `index` is what plans refer to."""
+
+    index: int
+    spec: PodSpec
+    count: int
+    example: str
+    priority: int = 0
+    gang: str | None = None
+    placeholder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Pods of a class that the plan does not serve, with the reasons, most telling first."""
+
+    pod_class: int
+    count: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """Pods of a class that are served without some of their preferences."""
+
+    pod_class: int
+    count: int
+    preferences: tuple[str, ...]
+    """What was given up, for people: one text per preference, in the order of `docs/constraints.md`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierCost:
+    """The cost of new nodes in one tier, and a lower bound on it among all plans that serve as much and cost as
+    much in the tiers below."""
+
+    weight: int
+    cost_usd_per_hour: float
+    lower_bound_usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """How good the plan is, and how that is known. `gap` = (cost - lower bound) / cost, a fraction; 0 at cost 0."""
+
+    status: Status
+    cost_usd_per_hour: float
+    lower_bound_usd_per_hour: float
+    gap: float
+    tiers: tuple[TierCost, ...]
+    price_of_priority_usd_per_hour: float
+    """Cost minus the cost of serving the same pods with all weights equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    pod_classes: tuple[PodClass, ...]
+    increments: tuple[Increment, ...]
+    nodes: tuple[PlannedNodes, ...]
+    existing: tuple[PlacedOnNode, ...]
+    unplaced: tuple[Unplaced, ...]
+    certificate: Certificate
+    elapsed_seconds: float
+    objective: tuple[float, ...] = ()
+    """The lexicographic objective vector, most important first; smaller is better. See docs/architecture.md."""
+    relaxed: tuple[Relaxed, ...] = ()
+    candidates: tuple[PlannedNodes, ...] = field(default=(), repr=False, compare=False)
+    """Other ways to fill nodes that were worth considering; their counts say nothing. With them, planning on from this
+    plan (`Problem.previous`) starts where this one ended."""
+    bounds: tuple[float, ...] = ()
+    """What is proven of each entry of `objective`: no plan that is as good in the entries before it has less."""

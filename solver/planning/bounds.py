@@ -1,0 +1,84 @@
+"""What is proven of a plan, stage by stage: bounds from relaxations, whatever the patterns that were looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from solver.integral.wide import WideModel
+from solver.model.budget import Meter
+from solver.reduction.dominance import needed_kinds
+from solver.reduction.objective import Goal, Stage, breaks_ties, hopeless_value, stages
+from solver.reduction.reduce import reduce
+from solver.reduction.reduced import Reduced
+from solver.relaxation.fluid import FluidModel
+
+Bounding = Callable[[Stage, Mapping[Stage, int]], float | None]
+"""(stage, most that earlier stages may be) -> a lower bound on the stage, None where there was no time for one."""
+
+_LATE = 0.05
+"""Of the budget, what a bound may take once the time is over: a plan without any is worth little."""
+
+
+def without_rules(reduced: Reduced, meter: Meter, fraction: float) -> Bounding:
+    """Bounds from the problem without rules over domains and without preferences: every plan is a plan of that too."""
+    free = reduce(reduced.problem, domains=False)
+    model, shared = WideModel(free, needed_kinds(free), meter), frozenset(stages(free))
+
+    def bound(stage: Stage, fixed: Mapping[Stage, int]) -> float | None:
+        held = {other: value for other, value in fixed.items() if other in shared}
+        return model.minimise(stage, held, fraction) if stage in shared else None
+
+    return bound
+
+
+def with_rules(fluid: FluidModel, meter: Meter, fraction: float) -> Bounding:
+    """Bounds by the fluid relaxation with rules; where there is no time for that, by the one without."""
+    without: list[Bounding] = []
+
+    def bound(stage: Stage, fixed: Mapping[Stage, int]) -> float | None:
+        limit = None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds * _LATE)
+        found = fluid.minimise(stage, fixed, limit)
+        if found is None:
+            if not without:
+                without.append(without_rules(fluid.reduced, meter, fraction))
+            found = without[0](stage, fixed)
+        return found
+
+    return bound
+
+
+def bounds_of(
+    reduced: Reduced,
+    order: Sequence[Stage],
+    reached: Mapping[Stage, int],
+    bounding: Bounding | None,
+    least_cost_micros: float,
+) -> dict[Stage, int]:
+    """Bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and a relaxation's where
+    there is one and time; never above what is reached. The last stages (`breaks_ties`) are not bounded: nobody is
+    shown them."""
+    bounds = {stage: hopeless_value(stage, reduced) for stage in order}
+    fixed: dict[Stage, int] = {}
+    everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
+    for stage in order:
+        if stage.goal is Goal.COST and everything and least_cost_micros:
+            bounds[stage] = _rounded_up(least_cost_micros, _step(stage, reduced))
+        elif bounding and reached[stage] > bounds[stage] and not breaks_ties(stage):
+            found = bounding(stage, fixed)
+            if found is not None:
+                bounds[stage] = max(bounds[stage], _rounded_up(found, _step(stage, reduced)))
+        fixed[stage] = reached[stage]
+    return {stage: min(bounds[stage], reached[stage]) for stage in order}
+
+
+def _step(stage: Stage, reduced: Reduced) -> int:
+    """What every value of the stage is a multiple of."""
+    if stage.goal is not Goal.COST:
+        return 1
+    return math.gcd(*(k.price_micros for k in reduced.new_kinds if k.weight == stage.key)) or 1
+
+
+def _rounded_up(bound: float, step: int) -> int:
+    """The relaxation is solved in floating point: give away a billionth rather than claim too much."""
+    return -int(-(bound * (1 - 1e-9) - 1e-3) // step) * step

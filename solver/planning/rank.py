@@ -1,0 +1,227 @@
+"""Which of several candidate increments leaves the whole best to be finished: the expander's question to the planner.
+
+CA's options are one node group each, with the pods that CA fits there. A candidate's score is the lexicographic
+objective of opening it and then serving the pods it leaves as well as can be: cost(candidate) + optimum(rest).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from solver.columns.pool import Pool, RelaxedMaster, values, weighting
+from solver.model import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem
+from solver.model.budget import Meter
+from solver.model.errors import ProblemError
+from solver.model.validation import validate
+from solver.planning.search import Columns, choose, find_columns
+from solver.reduction.objective import Goal, Stage, stages
+from solver.reduction.reduce import reduce
+from solver.reduction.reduced import MICROS, Demand, Kind, Reduced, price_micros
+
+_FIRST_SHARE = 0.4
+"""Of the budget: for the columns that all candidates share."""
+_MOST_SPECS = 128
+_SMALL = 16  # whole devices are not rounded
+_COARSEST = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """`node_count` new nodes of one group for some of the pods: index of `Problem.pod_sets` -> pods."""
+
+    node_group: str
+    node_count: int
+    pod_counts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How the whole comes out when a candidate is taken first. Smaller vectors are better."""
+
+    candidate: Candidate
+    vector: tuple[float, ...]
+    """The objective's stages, most important first, candidate included; costs in $/h."""
+    cost_usd_per_hour: float
+    """Of the candidate's own nodes."""
+    rest_cost_usd_per_hour: float
+    """Of serving the pods it leaves."""
+    unserved: int
+    """Real pods that then cannot be served at all."""
+    reason: str
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Best first when sorted: the vector, then more pods at once, then the id, so that the order is total."""
+        return (*self.vector, -sum(self.candidate.pod_counts.values()), self.candidate.node_group)
+
+
+def rank(problem: Problem, candidates: Sequence[Candidate], budget: Budget) -> tuple[Score, ...]:
+    """A score per candidate, best first.
+
+    Where all patterns of the problem are few enough to know, what is left is planned to the end for each candidate.
+    Otherwise the fractional optimum over shared columns is compared: it costs milliseconds a candidate, and carries no
+    noise that could turn the order, unlike plans found in a hurry.
+
+    Raises `ProblemError` where the problem, the budget or a candidate cannot be meant (an unknown group, more pods than
+    there are), and TimeoutError where the budget is too short for a comparison.
+    """
+    meter = Meter(budget)
+    validate(problem, budget)
+    _validate(problem, candidates)
+    problem = _coarse(problem)
+    full = reduce(problem, domains=False)
+    shared = find_columns(full, meter, _FIRST_SHARE)
+    finish = _planned(shared, meter) if shared.complete else _relaxed(full, shared, meter)
+    scores = []
+    for position, candidate in enumerate(candidates):
+        share = _FIRST_SHARE + (1 - _FIRST_SHARE) * (position + 1) / len(candidates)
+        rest = finish(_rest(problem, full, candidate), share)
+        scores.append(_score(problem, full, candidate, rest))
+    return tuple(sorted(scores, key=lambda score: score.order))
+
+
+def _coarse(problem: Problem) -> Problem:
+    """The problem with requests rounded down to a geometric grid, as coarse as it takes to leave few specs. Options
+    are compared to each other, and all of them are rounded alike; a pod that fits somewhere still does."""
+    ratio, coarse = 1.0, problem
+    while len({pods.spec for pods in coarse.pod_sets}) > _MOST_SPECS:
+        ratio = ratio * 1.5 if ratio > 1 else 1.1
+        specs = {pods.spec: _rounded(pods.spec, ratio) for pods in problem.pod_sets}
+        coarse = replace(problem, pod_sets=tuple(replace(p, spec=specs[p.spec]) for p in problem.pod_sets))
+        if ratio > _COARSEST:
+            break  # what tells them apart is not their size
+    return coarse
+
+
+def _rounded(spec: PodSpec, ratio: float) -> PodSpec:
+    return replace(
+        spec,
+        requests=tuple(
+            (name, amount if amount < _SMALL else int(ratio ** math.floor(math.log(amount, ratio))))
+            for name, amount in spec.requests
+        ),
+    )
+
+
+def _planned(shared: Columns, meter: Meter) -> Callable[[Reduced, float], Mapping[Stage, float]]:
+    return lambda rest, fraction: {s: float(v) for s, v in choose(rest, shared, meter, fraction).values.items()}
+
+
+def _relaxed(full: Reduced, shared: Columns, meter: Meter) -> Callable[[Reduced, float], Mapping[Stage, float]]:
+    pool = Pool(full)
+    pool.add(shared.patterns)
+    master, order = RelaxedMaster(pool, weighting(full)), stages(full)
+
+    def finish(rest: Reduced, _: float) -> Mapping[Stage, float]:
+        found = master.solve(meter.wall_limit(), rest)
+        if found is None:
+            raise TimeoutError(f"comparing took longer than {meter.budget.seconds} s")
+        # Floating point must not decide a stage that comes before the one that matters.
+        return {stage: round(value, 3) for stage, value in values(found, pool, rest, order).items()}
+
+    return finish
+
+
+def _validate(problem: Problem, candidates: Sequence[Candidate]) -> None:
+    groups = {group.id for group in problem.node_groups}
+    faults = []
+    for candidate in candidates:
+        if candidate.node_group not in groups:
+            faults.append(f"candidate {candidate.node_group}: no such node group")
+        if candidate.node_count < 1:
+            faults.append(f"candidate {candidate.node_group}: {candidate.node_count} nodes, expected at least 1")
+        for index, pods in candidate.pod_counts.items():
+            if not 0 <= index < len(problem.pod_sets) or not 0 <= pods <= problem.pod_sets[index].count:
+                faults.append(f"candidate {candidate.node_group}: {pods} pods of set {index}, which has not so many")
+    if faults:
+        raise ProblemError(faults)
+
+
+def _score(problem: Problem, full: Reduced, candidate: Candidate, rest: Mapping[Stage, float]) -> Score:
+    group = next(group for group in problem.node_groups if group.id == candidate.node_group)
+    whole = dict(rest)
+    cost = price_micros(group) * candidate.node_count
+    whole[Stage(Goal.COST, group.weight)] = whole.get(Stage(Goal.COST, group.weight), 0) + cost
+    whole[Stage(Goal.NODES)] += candidate.node_count
+    unserved = round(sum(v for s, v in whole.items() if s.goal is Goal.UNSERVED))
+    rest_cost = sum(v for s, v in rest.items() if s.goal is Goal.COST)
+    return Score(
+        candidate,
+        tuple(whole.get(s, 0) / MICROS if s.goal is Goal.COST else float(whole.get(s, 0)) for s in stages(full)),
+        cost / MICROS,
+        rest_cost / MICROS,
+        unserved,
+        _reason(group, candidate, cost / MICROS, rest_cost / MICROS, unserved),
+    )
+
+
+def _reason(group: NodeGroup, candidate: Candidate, cost: float, rest: float, unserved: int) -> str:
+    pods = sum(candidate.pod_counts.values())
+    left = f", {unserved} pods then unservable" if unserved else ""
+    return (
+        f"weight {group.weight}: {candidate.node_count} nodes at {cost:.4g} $/h for {pods} pods, "
+        f"{rest:.4g} $/h for the rest{left}"
+    )
+
+
+def _rest(problem: Problem, full: Reduced, candidate: Candidate) -> Reduced:
+    """The same classes and kinds with the candidate's pods, nodes and share of the limits taken out."""
+    keys = [(p.spec, p.priority, p.gang, p.placeholder) for p in problem.pod_sets]
+    demand_of = {(d.pod, d.priority, d.gang, d.placeholder): d.index for d in full.demands}
+    served: dict[int, list[tuple[PodSet, int]]] = defaultdict(list)
+    for index, pods in candidate.pod_counts.items():
+        if pods:
+            served[demand_of[keys[index]]].append((problem.pod_sets[index], pods))
+    own = next(kind for kind in full.kinds if candidate.node_group in kind.groups)
+    group = next(group for group in problem.node_groups if group.id == candidate.node_group)
+    met = min(candidate.node_count, max(0, group.min_size - group.target_size))
+    limits = tuple(max(0, left - use * candidate.node_count) for left, use in zip(full.limits, own.use, strict=True))
+    return replace(
+        full,
+        demands=tuple(_less(demand, served.get(demand.index, ())) for demand in full.demands),
+        kinds=tuple(
+            _fewer(kind, limits, *((candidate.node_count, met) if kind is own else (0, 0))) for kind in full.kinds
+        ),
+        limits=limits,
+    )
+
+
+def _less(demand: Demand, served: Sequence[tuple[PodSet, int]]) -> Demand:
+    ages = dict(demand.ages)
+    taken = 0
+    for pods, count in served:
+        taken += count
+        left = count
+        # Buckets may have been merged: take from the pod set's own age, then from the oldest.
+        for age in [pods.waiting_seconds, *sorted(ages, reverse=True)]:
+            used = min(left, ages.get(age, 0))
+            if used:
+                ages[age] -= used
+                left -= used
+    return replace(demand, count=demand.count - taken, ages=tuple(sorted(ages.items())))
+
+
+def _fewer(kind: Kind, limits: Sequence[int], opened: int, met: int) -> Kind:
+    """`opened` nodes less to open, `met` of them towards minimum sizes."""
+    most = max(0, kind.most - opened)
+    for left, use in zip(limits, kind.use, strict=True):
+        if use:
+            most = min(most, left // use)
+    return replace(kind, most=most, least=min(most, max(0, kind.least - met)))
+
+
+def after(limits: Sequence[Limit], group: NodeGroup, node_count: int) -> tuple[str, ...]:
+    """The limits, for people, that `node_count` more nodes of the group would break; empty where they fit."""
+    broken = []
+    for limit in limits:
+        if limit.node_groups is not None and group.id not in limit.node_groups:
+            continue
+        for resource, most in limit.maxima.items():
+            added = group.counted_capacity.get(resource, 0) * node_count
+            total = limit.used.get(resource, 0) + added
+            if added and total > most:
+                broken.append(f"{limit.name}: {total} {resource}, at most {most} allowed")
+    return tuple(broken)

@@ -1,0 +1,369 @@
+"""Why pods are not placed, in sentences for people, most telling first: what can be said at once of any number of
+classes. What exactly stands in the way, and what would help, is for `solver.explain` to find out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from solver.model import (
+    PODS,
+    HostPort,
+    Increment,
+    Node,
+    NodeGroup,
+    PlacedOnNode,
+    PodSpec,
+    Problem,
+    Resources,
+    Unplaced,
+    WhenUnsatisfiable,
+)
+from solver.model.eligibility import ports_collide, why_not_eligible
+from solver.model.quantities import format_quantity
+from solver.model.validation import remaining
+from solver.reduction.reduced import Bools, Demand, Ints, Reduced
+from solver.reduction.terms import Sort, Standing, Term, helpers, is_host, terms_of
+
+_MOST_REASONS = 6
+_MOST_NAMED = 3
+_UNKNOWN = ("no place was found beside the pods that are served",)
+
+
+def unplaced(
+    reduced: Reduced, missing: dict[Demand, int], increments: Sequence[Increment], placed: Sequence[PlacedOnNode]
+) -> tuple[Unplaced, ...]:
+    """One entry per demand with pods left out; `increments` and `placed` are the plan's, so that what it filled up can
+    be named."""
+    if not missing:
+        return ()
+    company = _Company(reduced, missing)
+    places = _Places(reduced, {increment.node_group: increment.delta for increment in increments}, placed, company)
+    return tuple(
+        Unplaced(demand.index, count, tuple(_reasons(reduced, demand, places))[:_MOST_REASONS] or _UNKNOWN)
+        for demand, count in sorted(missing.items(), key=lambda item: item[0].index)
+    )
+
+
+def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]:
+    problem, spec = reduced.problem, demand.pod
+    if not problem.node_groups and not problem.nodes:
+        yield "there are no node groups and no nodes"
+        return
+    if demand.gang is not None:
+        yield from _gang(reduced, demand)
+    kinds = np.asarray(reduced.fits[:, list(demand.rows)].any(axis=1), dtype=bool)
+    if places.company.lonely(spec):
+        asked = " and ".join(between_pods(PodSpec(pod_affinity=spec.pod_affinity)))
+        yield f"it has {asked}, and no pod that it looks for runs or is planned"
+    rules = [f"it has {' and '.join(found)}"] if (found := list(between_pods(places.relevant(spec)))) else []
+    exhausted, misfits = places.exhausted(spec, kinds), places.misfits(spec, kinds)
+    if places.have_room(spec, kinds):
+        yield from (*rules, *exhausted, *misfits)
+    else:
+        yield from (*exhausted, *rules, *misfits) if kinds.any() else (*misfits, *rules)
+
+
+def between_pods(spec: PodSpec) -> Iterator[str]:
+    """What a pod requires of the pods around it, for people."""
+    for port in spec.host_ports:
+        yield f"the host port {port.port}"
+    for term in spec.pod_affinity:
+        yield f"a required pod affinity over {term.topology_key}"
+    for term in spec.pod_anti_affinity:
+        yield f"a required pod anti-affinity over {term.topology_key}"
+    for spread in spec.topology_spread:
+        if spread.when_unsatisfiable is not WhenUnsatisfiable.SCHEDULE_ANYWAY:
+            fewest = f" and minDomains {spread.min_domains}" if spread.min_domains > 1 else ""
+            yield f"a spread over {spread.topology_key} with maxSkew {spread.max_skew}{fewest}"
+
+
+def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:
+    members = [d for d in reduced.demands if d.gang == demand.gang]
+    pods = sum(d.count for d in members)
+    yield f"gang {demand.gang} is served whole or not at all, and not all of its {pods} pods can be placed"
+    for other in members:
+        if other.index != demand.index and not any(
+            k.most and any(k.fits[row] for row in other.rows) for k in reduced.kinds
+        ):
+            yield f"its pod {other.example} fits nowhere"
+
+
+class _Company:
+    """The pods around: those that run, and those that the plan serves."""
+
+    def __init__(self, reduced: Reduced, missing: Mapping[Demand, int]) -> None:
+        problem = reduced.problem
+        self._nodes = problem.nodes
+        self._daemons = problem.daemon_sets
+        self._waiting = tuple(dict.fromkeys(demand.pod for demand in reduced.demands))
+        self._served = dict.fromkeys(d.pod for d in reduced.demands if d.count > missing.get(d, 0))
+        self._absent: dict[Term, bool] = {}
+        self._known_domains: dict[str, list[str | None]] = {}
+        self._masks: dict[tuple[str, frozenset[str | None]], Bools] = {}
+
+    @cached_property
+    def _standing(self) -> Standing:
+        return Standing([node.running for node in self._nodes])
+
+    @cached_property
+    def _alone(self) -> Mapping[PodSpec, frozenset[Term]]:
+        """Per class the affinity terms for which no class that waits can be of help."""
+        helping = helpers(self._waiting)
+        return {
+            spec: frozenset(t for t in terms_of(spec) if t.sort is Sort.AFFINITY and not helping(number, t))
+            for number, spec in enumerate(self._waiting)
+            if spec.pod_affinity
+        }
+
+    @cached_property
+    def _planned_ports(self) -> frozenset[HostPort]:
+        return frozenset(port for spec in (*self._served, *self._daemons) for port in spec.host_ports)
+
+    def lonely(self, spec: PodSpec) -> bool:
+        """Whether it must be beside pods of which none runs and none is planned, anywhere."""
+        return any(t.sort is Sort.AFFINITY and not t.counts(spec) and self._is_absent(t) for t in terms_of(spec))
+
+    def _is_absent(self, term: Term) -> bool:
+        if term not in self._absent:
+            here = self._standing.counted(term) or any(term.counts(spec) for spec in self._served)
+            self._absent[term] = not here
+        return self._absent[term]
+
+    def takes(self, port: HostPort, nodes: Sequence[int]) -> bool:
+        """Whether another pod has the port: one that runs on one of `nodes`, or one that is planned."""
+        running = (mine for n in nodes for pods in self._nodes[n].running for mine in pods.spec.host_ports)
+        return any(ports_collide(port, mine) for mine in (*self._planned_ports, *running))
+
+    def without(self, spec: PodSpec) -> Iterator[tuple[str, Bools]]:
+        """Why nodes lack what the pod must be beside: a sentence, and the nodes it is true of."""
+        for term in terms_of(spec):
+            if term.sort is not Sort.ANTI and not is_host(term):
+                said = f"no label {term.key}, over which it has a required {_SORTS[term.sort]}"
+                yield said, self._within(term, frozenset({None}))
+            if term.sort is Sort.AFFINITY:
+                domains = self._domains(term)
+                running = frozenset(domains[number] for number in self._standing.counted(term)) - {None}
+                if running if term.counts(spec) else term in self._alone[spec]:
+                    said = f"no pod that its required pod affinity over {term.key} looks for runs there"
+                    yield said, ~self._within(term, running)
+
+    def _within(self, term: Term, domains: frozenset[str | None]) -> Bools:
+        """Per node whether its domain is one of these; None for no domain."""
+        key = term.key, domains
+        if key not in self._masks:
+            self._masks[key] = np.array([domain in domains for domain in self._domains(term)], dtype=bool)
+        return self._masks[key]
+
+    def _domains(self, term: Term) -> Sequence[str | None]:
+        """Per node."""
+        if term.key not in self._known_domains:
+            self._known_domains[term.key] = [
+                node.name if is_host(term) else node.labels.get(term.key) for node in self._nodes
+            ]
+        return self._known_domains[term.key]
+
+
+_SORTS = {Sort.AFFINITY: "pod affinity", Sort.SPREAD: "spread"}
+
+
+class _Places:
+    """Groups and nodes as reasons see them, looked at once for all classes: there may be thousands of both."""
+
+    def __init__(
+        self, reduced: Reduced, deltas: Mapping[str, int], placed: Sequence[PlacedOnNode], company: _Company
+    ) -> None:
+        problem = reduced.problem
+        self.company = company
+        self._groups = sorted(problem.node_groups, key=lambda g: g.id)
+        self._nodes = problem.nodes
+        of_groups = {name: kind.index for kind in reduced.kinds for name in kind.groups}
+        of_nodes = {name: kind.index for kind in reduced.kinds for name in kind.nodes}
+        # -1 where nothing at all fits.
+        self._group_kinds = np.array([of_groups.get(g.id, -1) for g in self._groups], dtype=np.int64)
+        self._node_kinds = np.array([of_nodes.get(n.name, -1) for n in self._nodes], dtype=np.int64)
+        self._reached = _limits_reached(problem, deltas)
+        self._full = {g.id for g in self._groups if g.target_size + deltas.get(g.id, 0) >= g.max_size}
+        self._exhausted: dict[bytes, tuple[str, ...]] = {}
+        self._open_groups = np.array([g.id not in self._full and not self._reached[g.id] for g in self._groups], bool)
+        self._free: dict[str, Ints] = {}
+        self._used = _used(reduced.demands, problem.nodes, placed)
+        self._looks, self._look_of = _looks([*self._groups, *self._nodes], [d.pod for d in reduced.demands])
+        self._causes: dict[object, tuple[list[str], Ints]] = {}
+
+    def relevant(self, spec: PodSpec) -> PodSpec:
+        """The spec without what stands in nobody's way: all that it requires of other pods where no place is eligible
+        anyway, host ports that nobody takes, and affinity that `lonely` tells."""
+        eligible = self._eligibility(spec)[1] < 0
+        if not eligible.any():
+            return PodSpec()
+        nodes = np.flatnonzero(eligible[len(self._groups) :]).tolist() if spec.host_ports else []
+        ports = tuple(port for port in spec.host_ports if self.company.takes(port, nodes))
+        return replace(spec, host_ports=ports, pod_affinity=() if self.company.lonely(spec) else spec.pod_affinity)
+
+    def have_room(self, spec: PodSpec, kinds: Bools) -> bool:
+        """Whether one more pod would find the resources it asks for, were there no other pods to mind."""
+        nodes = _of_kinds(kinds, self._node_kinds)
+        groups = _of_kinds(kinds, self._group_kinds) & self._open_groups
+        return bool(groups.any()) or (bool(nodes.any()) and bool((nodes & ~self._taken(spec)).any()))
+
+    def _taken(self, spec: PodSpec) -> Bools:
+        """Per node whether the plan leaves too little room for one more."""
+        short = np.zeros(len(self._nodes), dtype=bool)
+        for name, asked in (*spec.requests, (PODS, 1)):
+            short |= self._amounts(name) - self._used.get(name, 0) < asked
+        return short
+
+    def exhausted(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
+        """Of the kinds that a class fits: why there is no more of them."""
+        key = kinds.tobytes()
+        if key not in self._exhausted:
+            self._exhausted[key] = tuple(self._exhaustion(kinds))
+        yield from self._exhausted[key]
+        nodes = _of_kinds(kinds, self._node_kinds)
+        taken = int((nodes & self._taken(spec)).sum()) if nodes.any() else 0
+        if taken:
+            yield f"the free room of {_several(taken, 'existing node')} that it fits is taken by other pods"
+
+    def _exhaustion(self, kinds: Bools) -> Iterator[str]:
+        full: list[NodeGroup] = []
+        limited: dict[str, list[NodeGroup]] = {}
+        for position in np.flatnonzero(_of_kinds(kinds, self._group_kinds)):
+            group = self._groups[position]
+            reached = self._reached.get(group.id, ())
+            for limit in reached:
+                limited.setdefault(limit, []).append(group)
+            if not reached and group.id in self._full:
+                full.append(group)
+        for limit, groups in limited.items():
+            yield f"{limit}: no room for one more node of {_named(groups)}"
+        if len(full) == 1:
+            yield f"node group {full[0].id} is at its maximum size {full[0].max_size}"
+        elif full:
+            yield f"{len(full)} node groups are at their maximum sizes: {_named(full)}"
+
+    def misfits(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
+        """Of the groups and nodes that a class does not fit: why not, and of how many."""
+        sentences, cause = self._eligibility(spec)
+        counts: Counter[str] = Counter()
+        for number, count in enumerate(np.bincount(cause[cause >= 0], minlength=len(sentences)).tolist()):
+            counts[sentences[number]] += count
+        groups = len(self._groups)
+        open_nodes = (cause[groups:] < 0) & ~_of_kinds(kinds, self._node_kinds)
+        for name, asked in (*spec.requests, (PODS, 1)) if open_nodes.any() else ():
+            short = open_nodes & (self._amounts(name) < asked)
+            counts[f"not enough {name} free on existing nodes"] += int(short.sum())
+            open_nodes &= ~short
+        lonely = self.company.lonely(spec)
+        for sentence, where in self.company.without(spec) if open_nodes.any() else ():
+            if not lonely:  # told already, of all places
+                counts[sentence] += int((open_nodes & where).sum())
+            open_nodes &= ~where
+        counts["kept away by pods that run on existing nodes"] += int(open_nodes.sum())
+        if not kinds.any():
+            yield from _too_small(spec, [self._groups[i] for i in np.flatnonzero(cause[:groups] < 0)])
+        for reason, count in sorted((+counts).items(), key=lambda item: (-item[1], item[0])):
+            yield f"{reason} ({_several(count, 'node or node group', 'nodes or node groups')})"
+
+    def _amounts(self, resource: str) -> Ints:
+        if resource not in self._free:
+            self._free[resource] = np.array([node.free.get(resource, 0) for node in self._nodes], dtype=np.int64)
+        return self._free[resource]
+
+    def _eligibility(self, spec: PodSpec) -> tuple[list[str], Ints]:
+        """Sentences, and per group and node the number of the one that keeps the pod away, or -1."""
+        who = (spec.node_selector, spec.affinity, spec.tolerations)
+        if who not in self._causes:
+            numbers: dict[str | None, int] = {None: -1}
+            found = []
+            for where in self._looks:
+                name = where.name if isinstance(where, Node) else ""
+                reason = why_not_eligible(spec, where.labels, where.taints, name)
+                found.append(numbers.setdefault(reason, len(numbers) - 1))
+            causes = np.array(found, dtype=np.int64)[self._look_of] if found else np.zeros(0, dtype=np.int64)
+            self._causes[who] = ([sentence for sentence in numbers if sentence is not None], causes)
+        return self._causes[who]
+
+
+def _used(demands: Sequence[Demand], nodes: Sequence[Node], placed: Sequence[PlacedOnNode]) -> dict[str, Ints]:
+    """Per resource and node what planned pods take of it."""
+    position = {node.name: number for number, node in enumerate(nodes)}
+    asked = {demand.index: (*demand.pod.requests, (PODS, 1)) for demand in demands}
+    used: dict[str, Ints] = defaultdict(lambda: np.zeros(len(nodes), dtype=np.int64))
+    for each in placed:
+        for index, count in each.pods.items():
+            for name, amount in asked[index]:
+                used[name][position[each.node]] += amount * count
+    return dict(used)
+
+
+def _of_kinds(kinds: Bools, kind_of: Ints) -> Bools:
+    """Per place whether its kind is among `kinds`; -1 is none of them."""
+    return np.append(kinds, False)[kind_of]
+
+
+def _looks(places: Sequence[NodeGroup | Node], specs: Sequence[PodSpec]) -> tuple[list[NodeGroup | Node], Ints]:
+    """One place for each way to look to the specs, and for every place the number of the one that looks like it."""
+    keys = sorted(
+        {key for spec in specs for key, _ in spec.node_selector}
+        | {r.key for spec in specs for term in spec.affinity or () for r in term.match_expressions}
+    )
+    by_name = any(term.match_fields for spec in specs for term in spec.affinity or ())
+    numbers: dict[object, int] = {}
+    shown: list[NodeGroup | Node] = []
+    number_of = []
+    for where in places:
+        name = where.name if by_name and isinstance(where, Node) else ""
+        look = (tuple(where.labels.get(key) for key in keys), where.taints, name)
+        if look not in numbers:
+            numbers[look] = len(numbers)
+            shown.append(where)
+        number_of.append(numbers[look])
+    return shown, np.array(number_of, dtype=np.int64)
+
+
+def _named(groups: Sequence[NodeGroup]) -> str:
+    rest = len(groups) - _MOST_NAMED
+    names = ", ".join(group.id for group in groups[:_MOST_NAMED])
+    return f"{names} and {rest} more" if rest > 0 else names
+
+
+def _limits_reached(problem: Problem, deltas: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """Per group the limits that leave no room for one more node of it."""
+    groups = {group.id: group for group in problem.node_groups}
+    found: dict[str, list[str]] = {group_id: [] for group_id in groups}
+    for limit in sorted(problem.limits, key=lambda each: each.name):
+        bounded = groups if limit.node_groups is None else [g for g in groups if g in limit.node_groups]
+        for resource, left in remaining(limit).items():
+            counted = {g: groups[g].counted_capacity.get(resource, 0) for g in bounded}
+            spare = left - sum(counted.get(g, 0) * delta for g, delta in deltas.items())
+            sentence = f"limit {limit.name} allows {format_quantity(resource, limit.maxima[resource])} {resource}"
+            for group_id, mine in counted.items():
+                if mine and mine > spare:
+                    found[group_id].append(sentence)
+    return {group_id: tuple(sentences) for group_id, sentences in found.items()}
+
+
+def _too_small(spec: PodSpec, groups: Sequence[NodeGroup]) -> Iterator[str]:
+    """Of the groups it may run on but is too large for: the resource that is short, and the most there is of it."""
+    if not groups:
+        return
+    asked: Resources = {**dict(spec.requests), PODS: 1}
+    for resource, amount in asked.items():
+        most = max(group.allocatable.get(resource, 0) for group in groups)
+        if amount > most:
+            yield (
+                f"needs {format_quantity(resource, amount)} {resource}, "
+                f"the largest eligible node has {format_quantity(resource, most)}"
+            )
+    each_somewhere = all(any(g.allocatable.get(r, 0) >= a for g in groups) for r, a in asked.items())
+    if each_somewhere and not any(between_pods(spec)):
+        yield f"no eligible node has all it needs together ({_several(len(groups), 'node group')} too small)"
+
+
+def _several(count: int, one: str, many: str = "") -> str:
+    return f"1 {one}" if count == 1 else f"{count} {many or one + 's'}"

@@ -1,0 +1,115 @@
+"""The one way in to planning: `solve(problem, budget) -> Plan`. Reads from top to bottom as the recipe does.
+
+Refuse what cannot be meant (`validate`), reduce the rest to classes and kinds (`reduce`), search (`search`), write the
+plan out in people's terms (`writeout`, `reasons`), and let the independent checker pass it (`check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from solver.model import Budget, Certificate, Increment, Plan, PodSet, Problem, Status, TierCost
+from solver.model.budget import Meter
+from solver.model.validation import validate
+from solver.planning import reasons, write_plan
+from solver.planning.search import Outcome, optimise
+from solver.reduction.objective import Goal, Stage, breaks_ties, dollars
+from solver.reduction.reduce import reduce
+from solver.reduction.reduced import MICROS, Demand
+from solver.verify.check import check
+
+_MAIN_SHARE = 0.75
+"""Of the budget; the rest is for the price of priority, where there is more than one tier."""
+
+
+def solve(problem: Problem, budget: Budget | None = None) -> Plan:
+    """The best plan found within `budget` (default: one second), with a certificate of how good it is.
+
+    Raises `ProblemError` for a problem or budget that cannot be meant, naming every fault. Every plan
+    has passed `verify.check`. The result depends on nothing but the arguments where the budget is deterministic.
+    """
+    meter = Meter(budget or Budget())
+    validate(problem, meter.budget)
+    reduced = reduce(problem)
+    tiered = len(reduced.tiers) > 1
+    outcome = optimise(reduced, meter, _MAIN_SHARE if tiered else 1.0)
+    cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
+    priority = max(0, cost - _cost_with_equal_weights(outcome, meter)) if tiered and cost else 0
+    plan = _plan(outcome, priority, meter)
+    check(problem, plan)
+    return plan
+
+
+def _cost_with_equal_weights(outcome: Outcome, meter: Meter) -> int:
+    """The cost, in millionths of $/h, of serving the same pods as one tier."""
+    problem = outcome.reduced.problem
+    left = write_plan.unserved_demands(outcome.reduced, outcome.selection)
+    served = tuple(
+        PodSet(d.example, d.pod, d.count - left.get(d, 0), d.priority, gang=d.gang)
+        for d in outcome.reduced.demands
+        if d.count > left.get(d, 0)
+    )
+    equal = tuple(replace(group, weight=0) for group in problem.node_groups)
+    same = reduce(replace(problem, pod_sets=served, node_groups=equal))
+    other = optimise(same, meter, 1.0)
+    if any(v for s, v in other.values.items() if s.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS)):
+        return sum(v for s, v in outcome.values.items() if s.goal is Goal.COST)
+    return sum(v for s, v in other.values.items() if s.goal is Goal.COST)
+
+
+def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
+    reduced = outcome.reduced
+    planned = write_plan.new_nodes(reduced, outcome.batches)
+    placed = write_plan.on_existing(reduced, outcome.batches)
+    increments = write_plan.increments(planned)
+    missing = write_plan.unserved_demands(reduced, outcome.selection)
+    tiers = tuple(reversed(list(_tiers(outcome, increments))))
+    cost = dollars(tier.cost_usd_per_hour for tier in tiers)
+    bound = dollars(tier.lower_bound_usd_per_hour for tier in tiers)
+    certificate = Certificate(
+        _status(outcome, missing),
+        cost,
+        bound,
+        (cost - bound) / cost if cost else 0.0,
+        tiers,
+        priority_micros / MICROS,
+    )
+    return Plan(
+        reduced.pod_classes(),
+        increments,
+        planned,
+        placed,
+        reasons.unplaced(reduced, missing, increments, placed),
+        certificate,
+        meter.elapsed_seconds(),
+        _told(outcome.values, outcome.values),
+        bounds=_told(outcome.values, outcome.bounds),
+        relaxed=write_plan.relaxed(reduced, outcome.batches),
+        candidates=outcome.candidates,
+    )
+
+
+def _tiers(outcome: Outcome, increments: Sequence[Increment]) -> Iterator[TierCost]:
+    """Costs in dollars, from the groups' own prices: what the search counts may differ by millionths."""
+    groups = {group.id: group for group in outcome.reduced.problem.node_groups}
+    for stage in outcome.values:
+        if stage.goal is Goal.COST:
+            mine = [i for i in increments if groups[i.node_group].weight == stage.key]
+            cost = dollars(groups[i.node_group].price_usd_per_hour * i.delta for i in mine)
+            # A stage that is proven is proven in dollars too.
+            proven = outcome.bounds[stage] == outcome.values[stage]
+            yield TierCost(stage.key, cost, cost if proven else min(cost, outcome.bounds[stage] / MICROS))
+
+
+def _told(order: Iterable[Stage], numbers: Mapping[Stage, int]) -> tuple[float, ...]:
+    """The stages' numbers, costs in $/h."""
+    return tuple(numbers[s] / MICROS if s.goal is Goal.COST else float(numbers[s]) for s in order)
+
+
+def _status(outcome: Outcome, missing: Mapping[Demand, int]) -> Status:
+    pods = sum(demand.count for demand in outcome.reduced.demands)
+    if pods and sum(missing.values()) == pods:
+        return Status.INFEASIBLE
+    proven = all(outcome.bounds[s] == v for s, v in outcome.values.items() if not breaks_ties(s))
+    return Status.OPTIMAL if proven else Status.FEASIBLE

@@ -1,0 +1,298 @@
+"""From a selection of columns back to people's terms: which group opens how many nodes, and which pods go where.
+
+Columns hold as many pods as fit; here each pod is given one place, surplus is dropped, kinds are taken apart into the
+groups (or existing nodes) they stand for, and a node that could be a cheaper one of its tier becomes that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.columns.pool import Pool
+from solver.integral.master import Selection
+from solver.model import Increment, NodeGroup, PlacedOnNode, PlannedNodes, Relaxed
+from solver.reduction.reduced import Demand, Ints, Kind, Reduced, minimums
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`count` equal nodes of a kind, each with the same pods."""
+
+    kind: int
+    count: int
+    pods: tuple[tuple[int, int, int], ...]
+    """(row, demand index, pods per node), sorted."""
+
+    def by_demand(self) -> dict[int, int]:
+        """Demand index -> pods per node."""
+        total: Counter[int] = Counter()
+        for _, demand, pods in self.pods:
+            total[demand] += pods
+        return dict(sorted(total.items()))
+
+    def rows(self, reduced: Reduced) -> dict[int, int]:
+        """Row -> units per node."""
+        total: Counter[int] = Counter()
+        for row, _, pods in self.pods:
+            total[row] = 1 if reduced.rows[row].bundle else total[row] + pods
+        return dict(total)
+
+
+def batches(pool: Pool, selection: Selection) -> list[Batch]:
+    """Every served pod in exactly one place; nodes that end up empty are left out, unless they must be opened."""
+    reduced = pool.reduced
+    queues = _Queues(reduced, selection)
+    copies = _with_idle_nodes(pool, selection)
+    # Existing nodes first, then fuller columns: surplus is dropped where it empties nodes of the cheapest kinds last.
+    order = sorted(
+        (column for column, count in enumerate(copies) if count),
+        key=lambda c: (
+            not reduced.kinds[pool.patterns[c].kind].existing,
+            -reduced.kinds[pool.patterns[c].kind].price_micros,
+            c,
+        ),
+    )
+    found: list[Batch] = []
+    for column in order:
+        pattern = pool.patterns[column]
+        for count, placed in queues.split(copies[column], pattern.pods):
+            found.append(Batch(pattern.kind, count, placed))
+    cheaper = _Cheaper(reduced)
+    kept = [cheaper.than(batch) for batch in found if batch.pods]
+    return _merged([*kept, *_obligatory(reduced, kept)])
+
+
+def _with_idle_nodes(pool: Pool, selection: Selection) -> list[int]:
+    """Copies per column, with existing nodes that the selection leaves idle filled too: they cost nothing, and what
+    they take makes room on new ones."""
+    copies, used = list(selection.nodes), selection.opened(pool)
+    fullest: dict[int, int] = {}
+    tied = {row for need in pool.reduced.needs for row in (*need.carriers, *need.helpers)}
+    for column, pattern in enumerate(pool.patterns):
+        if tied and any(row in tied for row, _ in pattern.pods):
+            continue  # who needs whom on a node was decided for other nodes
+        best = fullest.get(pattern.kind)
+        if best is None or pattern.total > pool.patterns[best].total:
+            fullest[pattern.kind] = column
+    for kind in pool.reduced.existing_kinds:
+        if kind.index in fullest:
+            copies[fullest[kind.index]] += kind.most - used[kind.index]
+    return copies
+
+
+@dataclass(slots=True)
+class _Waiting:
+    unit: tuple[tuple[int, int], ...]
+    """(demand index, pods) of one unit."""
+    units: int
+
+
+class _Queues:
+    """Per row the served units still to be placed, as (pods of each demand in a unit, units)."""
+
+    def __init__(self, reduced: Reduced, selection: Selection) -> None:
+        self._queues: dict[int, list[_Waiting]] = defaultdict(list)
+        seen: set[int] = set()
+        for demand in reduced.live:
+            if len(demand.rows) == 1 and (demand.index, demand.rows[0]) not in selection.units:
+                served = {demand.rows[0]: demand.count - selection.unserved[demand.index]}
+            else:
+                served = {row: selection.units.get((demand.index, row), 0) for row in demand.rows}
+            for row, units in served.items():
+                bundle = reduced.rows[row].bundle
+                if units and row not in seen:
+                    self._queues[row].append(_Waiting(bundle or ((demand.index, 1),), units))
+                if bundle and units:
+                    seen.add(row)
+
+    def split(
+        self, count: int, units: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, tuple[tuple[int, int, int], ...]]]:
+        """Fills `count` nodes that have room for `units` (row, per node); yields groups of nodes that got the same."""
+        parts: list[tuple[int, tuple[tuple[int, int, int], ...]]] = [(count, ())]
+        for row, per_node in units:
+            filled: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
+            for nodes, placed in parts:
+                filled.extend((n, (*placed, *more)) for n, more in self._take(row, nodes, per_node))
+            parts = filled
+        for nodes, placed in parts:
+            yield nodes, tuple(sorted(placed))
+
+    def _take(self, row: int, nodes: int, per_node: int) -> Iterator[tuple[int, tuple[tuple[int, int, int], ...]]]:
+        queue = self._queues[row]
+        while nodes and queue:
+            first = queue[0]
+            whole = min(nodes, first.units // per_node)
+            if whole:
+                yield whole, tuple((row, demand, pods * per_node) for demand, pods in first.unit)
+                first.units -= whole * per_node
+                nodes -= whole
+            else:  # a node where one demand ends and the next begins
+                yield 1, tuple(self._mixed(row, queue, per_node))
+                nodes -= 1
+            if queue and not queue[0].units:
+                queue.pop(0)
+        if nodes:
+            yield nodes, ()
+
+    def _mixed(self, row: int, queue: list[_Waiting], room: int) -> Iterator[tuple[int, int, int]]:
+        while room and queue:
+            taken = min(room, queue[0].units)
+            yield from ((row, demand, pods * taken) for demand, pods in queue[0].unit)
+            queue[0].units -= taken
+            room -= taken
+            if not queue[0].units:
+                queue.pop(0)
+
+
+class _Cheaper:
+    """For what was dropped as surplus may have been what a node's kind was chosen for."""
+
+    def __init__(self, reduced: Reduced) -> None:
+        self._reduced = reduced
+        self._others: dict[int, Ints] = {}
+
+    def than(self, batch: Batch) -> Batch:
+        """The same pods on the cheapest kind of the same tier that takes no more of any limit and has no size to run
+        out of."""
+        reduced, kind = self._reduced, self._reduced.kinds[batch.kind]
+        if kind.existing or kind.least:
+            return batch
+        if kind.index not in self._others:
+            self._others[kind.index] = self._cheaper(kind)
+        others = self._others[kind.index]
+        units = batch.rows(reduced)
+        rows = list(units)
+        need = np.array(list(units.values()), dtype=np.int64) @ reduced.requests[rows]
+        for other in others[(reduced.free[others] >= need).all(axis=1)].tolist():
+            if reduced.fits[other, rows].all():
+                return Batch(other, batch.count, batch.pods)
+        return batch
+
+    def _cheaper(self, kind: Kind) -> Ints:
+        """The cheapest first."""
+        reduced = self._reduced
+        others = [
+            other.index
+            for other in sorted(reduced.new_kinds, key=lambda k: k.price_micros)
+            if other.weight == kind.weight
+            and other.price_micros < kind.price_micros
+            and other.most >= reduced.enough[other.index]
+            and all(mine <= theirs for mine, theirs in zip(other.use, kind.use, strict=True))
+        ]
+        return np.array(others, dtype=np.int64)
+
+
+def _obligatory(reduced: Reduced, kept: Sequence[Batch]) -> Iterator[Batch]:
+    """Empty nodes of groups below their minimum."""
+    opened: Counter[int] = Counter()
+    for batch in kept:
+        opened[batch.kind] += batch.count
+    for kind in reduced.new_kinds:
+        if opened[kind.index] < kind.least:
+            yield Batch(kind.index, kind.least - opened[kind.index], ())
+
+
+def _merged(found: Sequence[Batch]) -> list[Batch]:
+    totals: Counter[tuple[int, tuple[tuple[int, int, int], ...]]] = Counter()
+    for batch in found:
+        totals[batch.kind, batch.pods] += batch.count
+    return [Batch(kind, count, pods) for (kind, pods), count in totals.items()]
+
+
+def new_nodes(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlannedNodes, ...]:
+    """Batches of new nodes handed out to the groups of their kind, minimum sizes first, then in the order of ids."""
+    planned: list[PlannedNodes] = []
+    groups = {group.id: group for group in reduced.problem.node_groups}
+    previous = reduced.problem.previous
+    before = {} if previous is None else {i.node_group: i.delta for i in previous.increments}
+    by_kind = _by_kind(found)
+    for kind in reduced.new_kinds:
+        mine = by_kind[kind.index]
+        rooms = _rooms(groups, kind, before)
+        for batch in mine:
+            left = batch.count
+            while left:
+                group, room = rooms[0]
+                taken = min(left, room)
+                if taken:
+                    planned.append(PlannedNodes(group, taken, batch.by_demand()))
+                left -= taken
+                rooms[0] = (group, room - taken)
+                if rooms[0][1] == 0:
+                    rooms.pop(0)
+    return _joined(planned)
+
+
+def _by_kind(found: Sequence[Batch]) -> dict[int, list[Batch]]:
+    batches_of: dict[int, list[Batch]] = defaultdict(list)
+    for batch in sorted(found, key=lambda b: b.pods):
+        batches_of[batch.kind].append(batch)
+    return batches_of
+
+
+def _joined(planned: Sequence[PlannedNodes]) -> tuple[PlannedNodes, ...]:
+    totals: Counter[tuple[str, tuple[tuple[int, int], ...]]] = Counter()
+    for nodes in planned:
+        totals[nodes.node_group, tuple(nodes.pods.items())] += nodes.count
+    return tuple(PlannedNodes(group, count, dict(pods)) for (group, pods), count in sorted(totals.items()))
+
+
+def _rooms(groups: Mapping[str, NodeGroup], kind: Kind, before: Mapping[str, int]) -> list[tuple[str, int]]:
+    """(group, nodes it takes) in the order in which nodes are handed out: to its minimum, to what the previous plan
+    gave it, to its maximum."""
+    order: list[tuple[str, int]] = []
+    taken: Counter[str] = Counter()
+    room = {g: max(0, groups[g].max_size - groups[g].target_size) for g in kind.groups}
+    levels = (minimums([groups[g] for g in kind.groups], kind.least), before, room)
+    for level in levels:
+        for group in kind.groups:
+            more = min(level.get(group, 0), room[group]) - taken[group]
+            if more > 0:
+                order.append((group, more))
+                taken[group] += more
+    return order
+
+
+def increments(planned: Sequence[PlannedNodes]) -> tuple[Increment, ...]:
+    totals: Counter[str] = Counter()
+    for nodes in planned:
+        totals[nodes.node_group] += nodes.count
+    return tuple(Increment(group, delta) for group, delta in sorted(totals.items()))
+
+
+def on_existing(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlacedOnNode, ...]:
+    placed: list[PlacedOnNode] = []
+    by_kind = _by_kind(found)
+    for kind in reduced.existing_kinds:
+        names = iter(kind.nodes)
+        for batch in by_kind[kind.index]:
+            placed.extend(PlacedOnNode(next(names), batch.by_demand()) for _ in range(batch.count))
+    return tuple(sorted(placed, key=lambda p: p.node))
+
+
+def relaxed(reduced: Reduced, found: Sequence[Batch]) -> tuple[Relaxed, ...]:
+    """Pods that gave up preferences, and which."""
+    totals: Counter[tuple[int, tuple[str, ...]]] = Counter()
+    for batch in found:
+        for row, demand, pods in batch.pods:
+            given_up = _given_up(reduced, row, demand)
+            if given_up:
+                totals[demand, given_up] += pods * batch.count
+    return tuple(Relaxed(demand, pods, names) for (demand, names), pods in sorted(totals.items()))
+
+
+def _given_up(reduced: Reduced, row: int, demand: int) -> tuple[str, ...]:
+    parts = reduced.rows[row].parts
+    position = next((i for i, (member, _) in enumerate(reduced.rows[row].bundle) if member == demand), 0)
+    return parts[position].variant.given_up
+
+
+def unserved_demands(reduced: Reduced, selection: Selection) -> dict[Demand, int]:
+    """Pods of each demand that have no place, hopeless ones included."""
+    missing = selection.all_unserved(reduced)
+    return {demand: missing[demand.index] for demand in reduced.demands if missing[demand.index]}

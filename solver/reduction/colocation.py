@@ -1,0 +1,70 @@
+"""Which rows may share a node: exclusions and needs (`inter_row`), asked of one node pattern at a time.
+
+Most problems have neither. Counters, which say the same of most constraints, are resources and not seen here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from solver.reduction.reduced import Kind, Reduced
+
+
+class Company:
+    """Rows against rows, of one problem."""
+
+    def __init__(self, reduced: Reduced) -> None:
+        self.reduced = reduced
+        self.anything_goes = not reduced.exclusions and not reduced.needs
+        self.helpers = frozenset(row for need in reduced.needs for row in need.helpers)
+        """Rows that others need beside them: fewer of them can be worth less than none."""
+        self._excludes: dict[int, list[int]] = defaultdict(list)
+        self._counted = [dict(exclusion.counted) for exclusion in reduced.exclusions]
+        self._needs: dict[int, list[int]] = defaultdict(list)
+        for index, exclusion in enumerate(reduced.exclusions):
+            for row in exclusion.carriers:
+                self._excludes[row].append(index)
+        for index, need in enumerate(reduced.needs):
+            for row in need.carriers:
+                self._needs[row].append(index)
+
+    def admits(self, kind: Kind, units: Mapping[int, int]) -> bool:
+        """Whether these units per row may share a node of the kind, apart from its size."""
+        return self._apart(kind, units) and self.helped(kind, units)
+
+    def helped(self, kind: Kind, units: Mapping[int, int]) -> bool:
+        """Whether every need on such a node is met."""
+        return not self._unmet(kind, units)
+
+    def trimmed(self, kind: Kind, units: Mapping[int, int]) -> dict[int, int]:
+        """As many of the units, row by row in the given order, as may share a node."""
+        kept: dict[int, int] = {}
+        for row, wanted in units.items():
+            count = wanted
+            while count and not self._apart(kind, {**kept, row: count}):
+                count -= 1
+            if count:
+                kept[row] = count
+        while unmet := self._unmet(kind, kept):
+            kept = {row: count for row, count in kept.items() if row not in unmet}
+        return kept
+
+    def _apart(self, kind: Kind, units: Mapping[int, int]) -> bool:
+        """Whether no exclusion is broken."""
+        for index in {index for row, count in units.items() if count for index in self._excludes.get(row, ())}:
+            counted = self._counted[index]
+            total = sum(count * counted.get(row, 0) for row, count in units.items())
+            if total + kind.running[index] > self.reduced.exclusions[index].most:
+                return False
+        return True
+
+    def _unmet(self, kind: Kind, units: Mapping[int, int]) -> frozenset[int]:
+        """Rows that lack a helper."""
+        lacking: set[int] = set()
+        for row, count in units.items():
+            for index in self._needs.get(row, ()) if count else ():
+                helpers = self.reduced.needs[index].helpers
+                if index not in kind.met and not any(units[other] and other in helpers for other in units):
+                    lacking.add(row)
+        return frozenset(lacking)

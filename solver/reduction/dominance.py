@@ -1,0 +1,55 @@
+"""Which kinds of new nodes no plan needs, because another kind serves the same pods at least as well.
+
+Kind a dominates b when it holds whatever b holds, takes no more of any limit, and is in a higher tier, or in the same
+tier at no higher price. Where a also has room for every pod that fits it (or limits end it first, which a and b share),
+replacing every b by an a gives a plan that is at least as good in every objective: b is not needed. Where a can run
+out, b may be needed then and only then; whatever a pattern of b is worth, one of a is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.reduction.reduced import Bools, Ints, Reduced
+
+
+def needed_kinds(reduced: Reduced) -> Ints:
+    """Indices of the kinds worth looking at: all usable existing ones, and the new ones that are not dominated by one
+    that cannot run out."""
+    if not reduced.kinds:
+        return np.zeros(0, dtype=np.int64)
+    most = np.array([kind.most for kind in reduced.kinds])
+    least = np.array([kind.least for kind in reduced.kinds])
+    limited = np.array([kind.limited for kind in reduced.kinds], dtype=bool)
+    over = _dominators(reduced, most > 0, limited | (most >= reduced.enough))
+    keep = (most > 0) & (over == np.arange(len(over)))
+    return np.flatnonzero(keep & ((reduced.enough > 0) | (least > 0)))
+
+
+def dominators(reduced: Reduced, active: Ints) -> Ints:
+    """Per kind an active one that dominates it, though it may run out; itself where there is none."""
+    usable = np.zeros(len(reduced.kinds), dtype=bool)
+    usable[active] = True
+    return _dominators(reduced, usable, usable)
+
+
+def _dominators(reduced: Reduced, usable: Bools, able: Bools) -> Ints:
+    """Of usable kinds, by `able` ones that no other able one dominates."""
+    free, fits, use, kinds = reduced.free, reduced.fits, reduced.use, reduced.kinds
+    over = np.arange(len(kinds))
+    price = np.array([kind.price_micros for kind in kinds])
+    weight = np.array([kind.weight for kind in kinds])
+    new = np.array([not kind.existing for kind in kinds], dtype=bool)
+    candidates = np.flatnonzero(usable & new & able)
+    for b in np.flatnonzero(usable & new):
+        if kinds[b].least or kinds[b].previous:
+            continue
+        others = candidates[(over[candidates] == candidates) & (candidates != b)]
+        better = (weight[others] > weight[b]) | ((weight[others] == weight[b]) & (price[others] <= price[b]))
+        larger = (free[others] >= free[b]).all(axis=1) & (use[others] <= use[b]).all(axis=1)
+        mine = fits[b]
+        # Larger ones mostly fit all the same pods: the first few tell, and the long comparison is made one by one.
+        over[b] = next((a for a in others[better & larger].tolist() if (fits[a] >= mine).all()), b)
+    while (over[over] != over).any():
+        over = over[over]
+    return over

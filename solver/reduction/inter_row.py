@@ -1,0 +1,258 @@
+"""What holds between rows: on one node as counters, exclusions and needs; over larger domains as rules.
+
+Semantics: docs/constraints.md. A counter is a resource that constraints make: a node has one of each host port,
+and as many pods of a spread over hostnames as its skew allows. It costs the algorithms nothing new, so whatever can be
+said by a counter is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from solver.model import HostPort, PodSpec
+from solver.model.eligibility import EVERY_ADDRESS, untolerated, why_not_eligible
+from solver.reduction.rows import Layout, Part
+from solver.reduction.rules import Apart, Beside, OneDomain, Rows, Rule, Spread, SpreadDomain
+from solver.reduction.terms import Sort, Term, is_host
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A resource of nodes that only constraints know."""
+
+    name: str
+    takes: Mapping[int, int]
+    """Per row that takes any: units."""
+    most: int
+    """What an empty node has."""
+    left: Mapping[int, int]
+    """Per place with less than that: what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """On a node with any of `carriers`, at most `most` counted pods, less what runs there."""
+
+    carriers: frozenset[int]
+    counted: Rows
+    most: int
+    running: Mapping[int, int]
+    """Place -> counted pods that run there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """On a node with any of `carriers`, at least one of `helpers`, unless one that counts runs there."""
+
+    carriers: frozenset[int]
+    helpers: frozenset[int]
+    met: frozenset[int]
+    """Places where it does."""
+
+
+def counters(layout: Layout) -> tuple[Counter, ...]:
+    """For host ports, and for anti-affinity and spread over hostnames among pods that their own terms count."""
+    return (*_ports(layout), *_shares(layout))
+
+
+def _ports(layout: Layout) -> Iterator[Counter]:
+    asked: dict[tuple[int, str], set[str]] = defaultdict(set)
+    for port in (port for spec in layout.specs for port in spec.host_ports):
+        asked[port.port, port.protocol].add(port.ip)
+    for place in layout.places if asked else ():
+        for port in place.ports:
+            if (port.port, port.protocol) in asked:
+                asked[port.port, port.protocol].add(port.ip)
+    for (number, protocol), ips in sorted(asked.items()):
+        addresses = sorted({"" if ip in EVERY_ADDRESS else ip for ip in ips})
+        for address in dict.fromkeys(("", *addresses)):  # "" stands for all of them
+            mine = HostPort(number, protocol, address)
+            takers = [spec for spec, pod in enumerate(layout.specs) if _takes(pod.host_ports, mine)]
+            takes = dict(_counted(layout, takers))
+            taken = {index: 0 for index, place in enumerate(layout.places) if _takes(place.ports, mine)}
+            if takes:
+                yield Counter(f"host port {protocol}/{number} {address}".strip(), takes, 1, taken)
+
+
+def _takes(ports: Iterable[HostPort], counter: HostPort) -> bool:
+    """All addresses take each address's counter; one address takes its own."""
+    return any(
+        (port.port, port.protocol) == (counter.port, counter.protocol)
+        and (port.ip in EVERY_ADDRESS or port.ip == counter.ip)
+        for port in ports
+    )
+
+
+def _shares(layout: Layout) -> Iterator[Counter]:
+    """Of a term over hostnames: how many of its own carriers a node may have."""
+    for term in _terms(layout, host=True):
+        most = _most(term)
+        if most is None:
+            continue
+        takes: Counts[int] = Counts()
+        for row, part in _carrying(layout, term):
+            takes[row] += part.pods if layout.counts_itself(part, term) else 0
+        running = layout.standing.counted(term)
+        left = {place: max(0, most - count) for place, count in running.items()}
+        yield Counter(f"{term.sort} over hostnames", +takes, most, left)
+
+
+def _terms(layout: Layout, *, host: bool) -> list[Term]:
+    return [term for term in layout.terms if is_host(term) is host]
+
+
+def _most(term: Term) -> int | None:
+    """Counted pods that a node with a carrier, itself counted, may have."""
+    if term.sort is Sort.SPREAD and term.spread is not None:
+        return term.spread.max_skew
+    return 1 if term.sort is Sort.ANTI else None
+
+
+def _carriers(layout: Layout, term: Term, *, counted: bool) -> frozenset[int]:
+    """Rows that carry the term and whose carriers it counts, or does not count."""
+    return frozenset(row for row, part in _carrying(layout, term) if layout.counts_itself(part, term) is counted)
+
+
+def _carrying(layout: Layout, term: Term) -> Iterator[tuple[int, Part]]:
+    for spec, versions in enumerate(layout.variants):
+        if any(term in variant.terms for variant in versions):
+            yield from ((row, part) for row, part in layout.holding[spec] if term in part.variant.terms)
+
+
+def _counted(layout: Layout, classes: Iterable[int]) -> Rows:
+    """Rows with pods of the given classes, and how many a unit has."""
+    sums: Counts[int] = Counts()
+    for spec in classes:
+        for row, part in layout.holding[spec]:
+            sums[row] += part.pods
+    return tuple(sorted(sums.items()))
+
+
+def exclusions(layout: Layout) -> tuple[Exclusion, ...]:
+    """Those that counters do not say already."""
+    found = []
+    for term in _terms(layout, host=True):
+        most = _most(term)
+        if most is None:
+            continue
+        counted = _counted(layout, layout.counted[term])
+        mine, others = _carriers(layout, term, counted=True), _carriers(layout, term, counted=False)
+        standing = layout.standing.counted(term)
+        if mine and {row for row, _ in counted} != mine:
+            found.append(Exclusion(mine, counted, most, standing))
+        if others and counted:
+            found.append(Exclusion(others, counted, 0 if term.sort is Sort.ANTI else most, standing))
+    return tuple(found)
+
+
+def needs(layout: Layout) -> tuple[Need, ...]:
+    found: dict[tuple[Term, frozenset[int]], set[int]] = defaultdict(set)
+    for term in _terms(layout, host=True):
+        if term.sort is Sort.AFFINITY:
+            for row, part in _carrying(layout, term):
+                if not layout.counts_itself(part, term):
+                    found[term, layout.helpers(part.spec, term)].add(row)
+    return tuple(
+        Need(
+            frozenset(carriers),
+            frozenset(row for row, _ in _counted(layout, classes)),
+            frozenset(layout.standing.counted(term)),
+        )
+        for (term, classes), carriers in found.items()
+        if classes
+    )
+
+
+def rules(layout: Layout) -> tuple[Rule, ...]:
+    """Over every key but the hostname; the rows of the layout have sites where these need them."""
+    return tuple(rule for term in _terms(layout, host=False) for rule in _RULES[term.sort](layout, term))
+
+
+def _by_domain(layout: Layout, term: Term, rows: Rows) -> dict[str, Rows]:
+    """The rows in each domain of the term's key."""
+    if term.key not in layout.keys:
+        return {}
+    position = layout.keys.index(term.key)
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for number, pods in rows:
+        site = layout.rows[number].site
+        value = None if site is None else layout.sites[site][position]
+        if value is not None:
+            found[value].append((number, pods))
+    return {value: tuple(mine) for value, mine in sorted(found.items())}
+
+
+def _units(rows: Iterable[int]) -> Rows:
+    return tuple((row, 1) for row in sorted(rows))
+
+
+def _apart(layout: Layout, term: Term) -> Iterator[Rule]:
+    counted = _by_domain(layout, term, _counted(layout, layout.counted[term]))
+    for itself in (True, False):
+        mine = _by_domain(layout, term, _units(_carriers(layout, term, counted=itself)))
+        for value, carriers in mine.items():
+            if value in counted:
+                yield Apart(carriers, counted[value], 1 if itself else 0)
+
+
+def _together(layout: Layout, term: Term) -> Iterator[Rule]:
+    running = layout.domains_with(term)
+    if not running:
+        mine = _by_domain(layout, term, _units(_carriers(layout, term, counted=True)))
+        if len(mine) > 1:
+            yield OneDomain(tuple(mine.values()))
+    waiting: dict[frozenset[int], set[int]] = defaultdict(set)
+    for row, part in _carrying(layout, term):
+        if not layout.counts_itself(part, term):
+            waiting[layout.helpers(part.spec, term)].add(row)
+    for classes, carriers in waiting.items():
+        helping = _by_domain(layout, term, _counted(layout, classes))
+        for value, mine_here in _by_domain(layout, term, _units(carriers)).items():
+            if value not in running:
+                yield Beside(mine_here, helping.get(value, ()))
+
+
+def _spread(layout: Layout, term: Term) -> Iterator[Rule]:
+    spread = term.spread
+    if spread is None:
+        return
+    carriers_of: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    known: dict[object, tuple[str, ...]] = {}
+    for row, part in _carrying(layout, term):
+        asked = layout.specs[part.spec]
+        alike = (asked.node_selector, asked.affinity, asked.tolerations)
+        if alike not in known:
+            known[alike] = _spread_domains(layout, asked, term)
+        carriers_of[known[alike]].add(row)
+    counted = _by_domain(layout, term, _counted(layout, layout.counted[term]))
+    running: dict[str | None, int] = defaultdict(int)
+    for place, pods in layout.standing.counted(term).items():
+        running[layout.domain(term.key)[place]] += pods
+    for values, carriers in carriers_of.items():
+        mine = _by_domain(layout, term, _units(carriers))
+        domains = (SpreadDomain(mine.get(v, ()), counted.get(v, ()), running[v]) for v in values)
+        yield Spread(tuple(domains), spread.max_skew, len(values) < spread.min_domains)
+
+
+def _spread_domains(layout: Layout, asked: PodSpec, term: Term) -> tuple[str, ...]:
+    """The domains that a class spreads over, by what it requires itself: a preference it keeps narrows none."""
+    spread = term.spread
+    found: set[str] = set()
+    for place, value in zip(layout.places, layout.domain(term.key), strict=True):
+        if value is None or value in found or not place.can_hold or spread is None:
+            continue
+        reason = why_not_eligible(asked, place.labels, (), place.name) if spread.honor_node_affinity else None
+        tainted = spread.honor_node_taints and untolerated(place.taints, asked.tolerations) is not None
+        if reason is None and not tainted:
+            found.add(value)
+    return tuple(sorted(found))
+
+
+_RULES: dict[Sort, Callable[[Layout, Term], Iterator[Rule]]] = {
+    Sort.ANTI: _apart,
+    Sort.AFFINITY: _together,
+    Sort.SPREAD: _spread,
+}

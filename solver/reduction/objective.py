@@ -1,0 +1,120 @@
+"""The lexicographic objective as a list of stages, in order, each a linear expression over the pods left unserved and
+the nodes opened. `fluid` bounds the stages, `master` minimises them, the plan reports their values.
+
+1. real pods left unserved, higher priorities first; within a priority their number, then how long they have waited;
+2. placeholders left unplaced;
+3. preferences given up, over all pods;
+4. cost of new nodes, tier by tier from the lowest weight to the highest;
+5. number of new nodes;
+6. change against the previous plan, where there is one: nodes more or fewer, over all groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from solver.reduction.reduced import Demand, Reduced
+
+
+class Goal(StrEnum):
+    UNSERVED = "unserved"
+    WAITING = "waiting"
+    PLACEHOLDERS = "placeholders"
+    PREFERENCES = "preferences"
+    COST = "cost"
+    NODES = "nodes"
+    CHANGE = "change"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`key` is the priority of UNSERVED and WAITING, the weight of COST, else 0."""
+
+    goal: Goal
+    key: int = 0
+
+    def counts(self, demand: Demand) -> bool:
+        """Whether unserved pods of this demand count in the stage."""
+        match self.goal:
+            case Goal.UNSERVED | Goal.WAITING:
+                return not demand.placeholder and demand.priority == self.key
+            case Goal.PLACEHOLDERS:
+                return demand.placeholder
+            case _:
+                return False
+
+    def node_cost(self, price_micros: int, weight: int) -> int:
+        """What one new node counts in the stage: millionths of $/h, or nodes."""
+        match self.goal:
+            case Goal.COST:
+                return price_micros if weight == self.key else 0
+            case Goal.NODES:
+                return 1
+            case _:
+                return 0
+
+
+def stages(reduced: Reduced) -> tuple[Stage, ...]:
+    """Most important first."""
+    claims = [Stage(goal, p) for p in reduced.priorities for goal in (Goal.UNSERVED, Goal.WAITING)]
+    slack = [Stage(Goal.PLACEHOLDERS)] if any(d.placeholder for d in reduced.demands) else []
+    wishes = [Stage(Goal.PREFERENCES)] if any(row.given_up for row in reduced.rows) else []
+    costs = [Stage(Goal.COST, weight) for weight in reduced.tiers]
+    change = [] if reduced.changed is None else [Stage(Goal.CHANGE)]
+    return (*claims, *slack, *wishes, *costs, Stage(Goal.NODES), *change)
+
+
+def breaks_ties(stage: Stage) -> bool:
+    """Whether the stage only chooses among plans that serve as much at the same cost; nobody is shown a bound of it."""
+    return stage.goal in (Goal.NODES, Goal.CHANGE)
+
+
+def waited(demand: Demand, unserved: int) -> int:
+    """Seconds that `unserved` pods of the demand have waited together: its youngest ones go unserved."""
+    total = 0
+    for age, count in demand.ages:
+        taken = min(unserved, count)
+        total += age * taken
+        unserved -= taken
+    return total
+
+
+Units = Mapping[tuple[int, int], int]
+"""(demand index, row) -> units served so, for demands that have a choice of rows."""
+
+
+def value(
+    stage: Stage, reduced: Reduced, unserved: Mapping[int, int], opened: Sequence[int], units: Units | None = None
+) -> int:
+    """A plan's value: `unserved` pods per demand index, `opened` new nodes per kind index."""
+    match stage.goal:
+        case Goal.COST | Goal.NODES:
+            return sum(stage.node_cost(k.price_micros, k.weight) * opened[k.index] for k in reduced.new_kinds)
+        case Goal.CHANGE:
+            return (reduced.changed or 0) + sum(abs(opened[k.index] - k.previous) for k in reduced.new_kinds)
+        case Goal.PREFERENCES:
+            return sum(
+                count * reduced.rows[row].given_up
+                for (demand, row), count in (units or {}).items()
+                if demand == next((first for first, _ in reduced.rows[row].bundle), demand)
+            )
+    claims = [d for d in reduced.demands if stage.counts(d)]
+    if stage.goal is Goal.WAITING:
+        return sum(waited(d, unserved.get(d.index, 0)) for d in claims)
+    return sum(unserved.get(d.index, 0) for d in claims)
+
+
+def hopeless_value(stage: Stage, reduced: Reduced) -> int:
+    """The part of the stage that no plan can avoid: demands that fit nowhere."""
+    if stage.goal is Goal.CHANGE:
+        return reduced.changed or 0
+    lost = {d.index: d.count for d in reduced.demands if d.index in reduced.hopeless}
+    return value(stage, reduced, lost, [0] * len(reduced.kinds))
+
+
+def dollars(parts: Iterable[float]) -> float:
+    """A sum without the dust of binary fractions."""
+    return round(math.fsum(parts), 9)

@@ -1,0 +1,366 @@
+"""From a problem in people's terms to the small integer one that the algorithms see, and nothing else.
+
+Whatever can be said without optimising is said here: what fits where, what can never be served.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from solver.model import PODS, Labels, Limit, NodeGroup, PodSpec, Problem, Resources, Taint
+from solver.model.eligibility import why_not_eligible
+from solver.model.validation import remaining
+from solver.reduction.inter_row import Counter, counters, exclusions, needs, rules
+from solver.reduction.reduced import Bools, Demand, Ints, Kind, Reduced, minimums, obliged, price_micros
+from solver.reduction.rows import Layout, Place, avoids_any, soft_taints
+
+_AGE_BUCKETS = 16
+_COEFFICIENT_BITS = 40
+_PLACES_AT_ONCE = 1024
+
+
+def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
+    """Expects a validated problem (`model.validation`). Without `domains` preferences and constraints over anything but
+    hostnames are left out, which is enough to compare increments."""
+    classes = _classes(problem)
+    standing = _Standing(problem)
+    layout = Layout([(c.pod, c.count) for c in classes], standing.places, rules=domains)
+    demands = tuple(replace(c, rows=rows) for c, rows in zip(classes, layout.rows_of, strict=True))
+    table = _Table(problem, layout, standing)
+    limit_names, limits, uses = _limit_rows(problem.limits, problem.node_groups)
+    counts = np.zeros(len(layout.rows), dtype=np.int64)
+    for demand in demands:
+        counts[list(demand.rows)] += demand.count
+    kinds = [*_group_kinds(table, uses, limits, counts), *_node_kinds(table, len(limits))]
+    numbered = tuple(replace(kind, index=index) for index, kind in enumerate(kinds))
+    return Reduced(
+        problem,
+        table.resources,
+        layout.rows,
+        table.requests,
+        table.caps,
+        table.exclusions,
+        table.needs,
+        rules(layout),
+        tuple(layout.together),
+        layout.every_bundle,
+        demands,
+        _hopeless(demands, numbered, len(layout.rows)),
+        numbered,
+        limit_names,
+        tuple(limits),
+        _unavoidable_change(problem, numbered),
+    )
+
+
+class _Standing:
+    """Groups, then nodes, each sorted by name, as the places that pods can be in."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.groups = sorted(problem.node_groups, key=lambda g: g.id)
+        self.nodes = sorted(problem.nodes, key=lambda n: n.name)
+        daemon = _EligibilityTable(problem.daemon_sets)
+        self.daemons: list[list[PodSpec]] = []
+        self.places: list[Place] = []
+        for group in self.groups:
+            runs = daemon.row(group.labels, group.taints)
+            mine = [spec for spec, here in zip(problem.daemon_sets, runs, strict=True) if here]
+            self.daemons.append(mine)
+            ports = frozenset(port for spec in mine for port in spec.host_ports)
+            can_hold = group.max_size > group.target_size
+            self.places.append(Place("", group.labels, group.taints, (), ports, can_hold))
+        for node in self.nodes:
+            ports = frozenset(port for each in node.running for port in each.spec.host_ports)
+            self.places.append(Place(node.name, node.labels, node.taints, node.running, ports, can_hold=True))
+
+
+class _Table:
+    """Rows against places: requests, free amounts, and what fits where."""
+
+    def __init__(self, problem: Problem, layout: Layout, standing: _Standing) -> None:
+        self.problem, self.standing = problem, standing
+        specs = layout.specs
+        self._names = (*sorted({name for spec in specs for name, _ in spec.requests}), PODS)
+        self._scales = _scales(self._names, specs)
+        counted, caps = _caps(counters(layout), len(layout.rows))
+        self._counters = counted
+        self.resources = (*self._names, *(counter.name for counter in counted))
+        self.exclusions, self.needs = exclusions(layout), needs(layout)
+        per_spec = np.ones((len(specs), len(self._names)), dtype=np.int64)
+        for number, spec in enumerate(specs):
+            asked = dict(spec.requests)
+            for column, name in enumerate(self._names[:-1]):
+                per_spec[number, column] = asked.get(name, 0) // self._scales[column]
+        self.requests = np.zeros((len(layout.rows), len(self.resources)), dtype=np.int64)
+        for number, row in enumerate(layout.rows):
+            for part in row.parts:
+                self.requests[number, : len(self._names)] += per_spec[part.spec] * part.pods
+        for column, counter in enumerate(counted, len(self._names)):
+            self.requests[list(counter.takes), column] = list(counter.takes.values())
+        self.caps = caps
+        distinct = dict.fromkeys(part.variant.spec for row in layout.rows for part in row.parts)
+        self._eligible = _EligibilityTable(tuple(distinct))
+        position = {spec: number for number, spec in enumerate(distinct)}
+        self._first = np.array([position[row.parts[0].variant.spec] for row in layout.rows], dtype=np.int64)
+        self._others = [
+            (number, position[part.variant.spec]) for number, row in enumerate(layout.rows) for part in row.parts[1:]
+        ]
+        self._soft = [
+            (number, part.variant.spec)
+            for number, row in enumerate(layout.rows)
+            for part in row.parts
+            if part.variant.avoids_soft_taints
+        ]
+        self._refused: dict[int, Ints] = {}
+        constrained = [n for n, row in enumerate(layout.rows) if layout.constrains(row)]
+        if constrained:
+            allowed = np.array([layout.allowed(layout.rows[n]) for n in constrained], dtype=bool)
+            rows = np.array(constrained, dtype=np.int64)
+            for place in np.flatnonzero(~allowed.all(axis=0)).tolist():
+                self._refused[place] = rows[~allowed[:, place]]
+
+    def free(self, place: int) -> tuple[int, ...]:
+        groups = self.standing.groups
+        if place < len(groups):
+            amounts = _free(groups[place].allocatable, self._names, self._scales, self.standing.daemons[place])
+        else:
+            amounts = _free(self.standing.nodes[place - len(groups)].free, self._names, self._scales)
+        return (*amounts, *(counter.left.get(place, counter.most) for counter in self._counters))
+
+    def rows(self, places: range) -> Iterator[tuple[int, tuple[tuple[int, ...], Bools]]]:
+        """For each place: what is free, and per row whether a unit fits."""
+        for start in range(places.start, places.stop, _PLACES_AT_ONCE):
+            part = range(start, min(start + _PLACES_AT_ONCE, places.stop))
+            free = [self.free(place) for place in part]
+            # Resource by resource: many times faster than all at once.
+            amounts = np.array(free, dtype=np.int64)
+            room = np.ones((len(free), len(self.requests)), dtype=bool)
+            for column in range(self.requests.shape[1]):
+                room &= self.requests[:, column] <= amounts[:, column, None]
+            for place, left, fits in zip(part, free, room, strict=True):
+                yield place, (left, fits & self._lets_in(place))
+
+    def _lets_in(self, place: int) -> Bools:
+        """Per row: whether labels, taints and running pods let it in."""
+        where = self.standing.places[place]
+        eligible = self._eligible.row(where.labels, where.taints, where.name)
+        result = eligible[self._first]
+        for row, other in self._others:
+            result[row] &= eligible[other]
+        soft = soft_taints(where.taints)
+        for row, spec in self._soft if soft else ():
+            result[row] &= not avoids_any(spec, soft)
+        if place in self._refused:
+            result[self._refused[place]] = False
+        return result
+
+    def between(self, place: int) -> _Between:
+        met = frozenset(index for index, need in enumerate(self.needs) if place in need.met)
+        return tuple(exclusion.running.get(place, 0) for exclusion in self.exclusions), met
+
+
+def _caps(found: Sequence[Counter], rows: int) -> tuple[list[Counter], Ints]:
+    """A counter of one row alone is a cap on units per node; only shared ones become resources."""
+    shared, caps = [], np.full(rows, np.iinfo(np.int64).max)
+    for counter in found:
+        if len(counter.takes) == 1 and not any(counter.left.values()):
+            ((row, units),) = counter.takes.items()
+            caps[row] = min(int(caps[row]), counter.most // units)
+        if len(counter.takes) > 1 or counter.left:
+            shared.append(counter)
+    return shared, caps
+
+
+def _classes(problem: Problem) -> list[Demand]:
+    """Without their rows."""
+    ages: dict[tuple[PodSpec, int, str | None, bool], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    examples: dict[tuple[PodSpec, int, str | None, bool], str] = {}
+    for pods in problem.pod_sets:
+        if pods.count:
+            key = (pods.spec, pods.priority, pods.gang, pods.placeholder)
+            ages[key][pods.waiting_seconds] += pods.count
+            examples[key] = min(examples.get(key, pods.name), pods.name)
+    # Sorted by content: the order in which pods are given must not change the plan.
+    keys = sorted(ages, key=lambda k: (k[3], -k[1], k[2] or "", examples[k], repr(k[0])))
+    return [
+        Demand(index, key[0], (), sum(ages[key].values()), key[1], key[2], key[3], _buckets(ages[key]), examples[key])
+        for index, key in enumerate(keys)
+    ]
+
+
+def _buckets(ages: dict[int, int]) -> tuple[tuple[int, int], ...]:
+    """At most `_AGE_BUCKETS` steps, so that the model does not grow with the pods; a step has its pods' mean age."""
+    steps = sorted(ages.items())
+    if len(steps) <= _AGE_BUCKETS:
+        return tuple(steps)
+    merged = []
+    for part in np.array_split(np.arange(len(steps)), _AGE_BUCKETS):
+        chosen = [steps[i] for i in part]
+        pods = sum(count for _, count in chosen)
+        merged.append((sum(age * count for age, count in chosen) // pods, pods))
+    return tuple(merged)
+
+
+def _scales(resources: Sequence[str], specs: Sequence[PodSpec]) -> list[int]:
+    """Per resource the greatest common divisor of all requests: amounts are compared with sums of requests only, so
+    dividing by it (and rounding what is free down) loses nothing and keeps numbers small."""
+    amounts: dict[str, list[int]] = defaultdict(list)
+    for spec in specs:
+        for name, amount in spec.requests:
+            amounts[name].append(amount)
+    return [max(1, math.gcd(*amounts[name])) if amounts[name] else 1 for name in resources]
+
+
+def _limit_rows(
+    limits: Sequence[Limit], groups: Sequence[NodeGroup]
+) -> tuple[tuple[str, ...], list[int], dict[str, list[int]]]:
+    """One row per limit and resource. Amounts are divided by what they share; where they stay large all the same (odd
+    byte counts of very large clusters), they are rounded to the safe side so that sums fit 64 bits."""
+    names: list[str] = []
+    allowed: list[int] = []
+    uses: dict[str, list[int]] = {group.id: [] for group in groups}
+    for limit in sorted(limits, key=lambda each: each.name):
+        for name, left in sorted(remaining(limit).items()):
+            bounded = limit.node_groups
+            use = {g.id: g.counted_capacity.get(name, 0) if bounded is None or g.id in bounded else 0 for g in groups}
+            if not any(use.values()):
+                continue
+            divisor = math.gcd(*use.values())
+            divisor <<= max(0, (max(use.values()) // divisor).bit_length() - _COEFFICIENT_BITS)
+            names.append(f"{limit.name} ({name})")
+            allowed.append(left // divisor)
+            for group in groups:
+                uses[group.id].append(-(-use[group.id] // divisor))
+    return tuple(names), allowed, uses
+
+
+def _free(
+    amounts: Resources, resources: Sequence[str], scales: Sequence[int], taken: Iterable[PodSpec] = ()
+) -> tuple[int, ...]:
+    left = dict(amounts)
+    for spec in taken:
+        need = {**dict(spec.requests), PODS: 1}
+        # One that the node has no room for waits there, and takes nothing.
+        if all(left.get(name, 0) >= amount for name, amount in need.items()):
+            left.update((name, left.get(name, 0) - amount) for name, amount in need.items())
+    return tuple(max(0, left.get(name, 0)) // scale for name, scale in zip(resources, scales, strict=True))
+
+
+_Between = tuple[tuple[int, ...], frozenset[int]]
+"""`Kind.running` and `Kind.met`."""
+
+
+def _group_kinds(table: _Table, uses: dict[str, list[int]], limits: Sequence[int], counts: Ints) -> list[Kind]:
+    members: dict[tuple[tuple[int, ...], bytes, int, int, tuple[int, ...], _Between], list[NodeGroup]]
+    members = defaultdict(list)
+    groups_in_order = table.standing.groups
+    for place, (free, fitting) in table.rows(range(len(groups_in_order))):
+        group = groups_in_order[place]
+        use = tuple(uses[group.id])
+        key = (free, fitting.tobytes(), price_micros(group), group.weight, use, table.between(place))
+        members[key].append(group)
+    kinds = []
+    left = list(limits)  # minimum sizes are met as far as limits allow, in the order of ids
+    told = _told(table.problem)
+    for (free, fits, price, weight, use, (running, met)), groups in sorted(
+        members.items(), key=lambda item: item[1][0].id
+    ):
+        ceiling = min((most // per for most, per in zip(limits, use, strict=True) if per), default=None)
+        spare = min((most // per for most, per in zip(left, use, strict=True) if per), default=None)
+        room = sum(max(0, g.max_size - g.target_size) for g in groups)
+        least = sum(obliged(g) for g in groups)
+        least = least if spare is None else min(least, spare)
+        left = [most - per * least for most, per in zip(left, use, strict=True)]
+        limited = ceiling is not None and ceiling < room
+        most = ceiling if ceiling is not None and limited else room
+        # A node for every pod is as many as can be of use.
+        most = min(most, least + int(np.frombuffer(fits, dtype=bool) @ counts))
+        ids = tuple(g.id for g in groups)
+        previous, _ = _previous(told, groups, least)
+        kinds.append(
+            Kind(
+                0, free, fits, price, weight, use, least, most, limited,
+                groups=ids, running=running, met=met, previous=previous,
+            )
+        )  # fmt: skip
+    return sorted(kinds, key=lambda k: k.groups)
+
+
+def _previous(told: Mapping[str, int], groups: Sequence[NodeGroup], least: int) -> tuple[int, int]:
+    """Nodes of a kind whose groups get, of `least` and more nodes, what is nearest to the deltas that a previous plan
+    told; and how far that is from them."""
+    nodes = change = 0
+    for group, obliged_nodes in zip(groups, minimums(groups, least).values(), strict=True):
+        before = told.get(group.id, 0)
+        kept = min(max(before, obliged_nodes), max(0, group.max_size - group.target_size))
+        nodes, change = nodes + kept, change + abs(kept - before)
+    return nodes, change
+
+
+def _told(problem: Problem) -> dict[str, int]:
+    return {} if problem.previous is None else {each.node_group: each.delta for each in problem.previous.increments}
+
+
+def _unavoidable_change(problem: Problem, kinds: Sequence[Kind]) -> int | None:
+    if problem.previous is None:
+        return None
+    groups, told = {group.id: group for group in problem.node_groups}, _told(problem)
+    return sum(_previous(told, [groups[name] for name in kind.groups], kind.least)[1] for kind in kinds)
+
+
+def _node_kinds(table: _Table, limit_rows: int) -> list[Kind]:
+    members: dict[tuple[tuple[int, ...], bytes, _Between], list[str]] = defaultdict(list)
+    first, nodes = len(table.standing.groups), table.standing.nodes
+    for place, (free, fitting) in table.rows(range(first, first + len(nodes))):
+        if fitting.any():
+            members[free, fitting.tobytes(), table.between(place)].append(nodes[place - first].name)
+    unlimited = (0,) * limit_rows
+    kinds = []
+    for (free, fits, (running, met)), names in members.items():
+        kinds.append(Kind(0, free, fits, 0, 0, unlimited, 0, len(names), nodes=tuple(names), running=running, met=met))
+    return kinds
+
+
+class _EligibilityTable:
+    """Which specs may run on a node, asked once per distinct set of labels that the specs can tell apart."""
+
+    def __init__(self, specs: Sequence[PodSpec]) -> None:
+        self._specs = specs
+        self._keys = sorted(_label_keys(specs))
+        self._by_name = any(term.match_fields for spec in specs for term in spec.affinity or ())
+        self._rows: dict[object, Bools] = {}
+
+    def row(self, labels: Labels, taints: tuple[Taint, ...], name: str = "") -> Bools:
+        """`name` is empty for a group: its nodes have none yet, so conditions on metadata.name hold only for nodes that
+        stand, as in CA."""
+        seen = tuple(labels.get(key) for key in self._keys)
+        key = (seen, taints, name if self._by_name else "")
+        if key not in self._rows:
+            self._rows[key] = np.array(
+                [why_not_eligible(spec, labels, taints, name) is None for spec in self._specs], dtype=bool
+            )
+        return self._rows[key]
+
+
+def _label_keys(specs: Sequence[PodSpec]) -> set[str]:
+    keys: set[str] = set()
+    for spec in specs:
+        keys.update(key for key, _ in spec.node_selector)
+        for term in spec.affinity or ():
+            keys.update(requirement.key for requirement in term.match_expressions)
+    return keys
+
+
+def _hopeless(demands: Sequence[Demand], kinds: Sequence[Kind], rows: int) -> frozenset[int]:
+    reached = np.zeros(rows, dtype=bool)
+    for kind in kinds:
+        if kind.most:
+            reached |= np.frombuffer(kind.fits, dtype=bool)
+    alone = {d.index for d in demands if not reached[list(d.rows)].any()}
+    lost_gangs = {d.gang for d in demands if d.index in alone and d.gang is not None}
+    return frozenset(alone | {d.index for d in demands if d.gang in lost_gangs and d.gang is not None})

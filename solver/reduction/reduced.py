@@ -1,0 +1,214 @@
+"""The small integer problem that the algorithms see; `reduction` makes it from one in people's terms.
+
+Pods that no plan can tell apart are one demand, the ways of serving them are rows, and node groups (or existing nodes)
+that no plan can tell apart are one *kind*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.model import NodeGroup, PodClass, PodSpec, Problem
+from solver.reduction.inter_row import Exclusion, Need
+from solver.reduction.rows import Row
+from solver.reduction.rules import Rule
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+MICROS = 1_000_000
+"""Prices are counted in millionths of a dollar per hour, so that costs are exact integers."""
+
+
+def price_micros(group: NodeGroup) -> int:
+    """What a node counts in the objective. One that costs nothing (a reserved instance) counts one millionth, so that
+    a lower tier is not opened for pods that a higher one can serve just because it is free."""
+    return max(1, round(group.price_usd_per_hour * MICROS))
+
+
+def obliged(group: NodeGroup) -> int:
+    """Nodes that bring a group to its minimum size."""
+    return max(0, min(group.min_size, group.max_size) - group.target_size)
+
+
+def minimums(groups: Iterable[NodeGroup], least: int) -> dict[str, int]:
+    """How many of `least` obliged nodes each group gets, in the order given: where limits leave fewer than the minimum
+    sizes ask for, the last groups stay below theirs."""
+    shares: dict[str, int] = {}
+    for group in groups:
+        shares[group.id] = min(obliged(group), least)
+        least -= shares[group.id]
+    return shares
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Pods of one class: equal spec, priority, gang and kind of claim."""
+
+    index: int
+    pod: PodSpec
+    rows: tuple[int, ...]
+    """Rows that can serve it (`solver.reduction.rows`): one, where neither its domain nor a preference matters."""
+    count: int
+    priority: int
+    gang: str | None
+    placeholder: bool
+    ages: tuple[tuple[int, int], ...]
+    """(waiting seconds, pods), youngest first: the order in which pods of the class go unserved."""
+    example: str
+
+    @property
+    def spec(self) -> int:
+        """The row of a demand that has one only, as all have once rows are chosen (`solver.integral.quotas`)."""
+        (row,) = self.rows
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Node groups (or existing nodes) that no plan can tell apart."""
+
+    index: int
+    free: tuple[int, ...]
+    """Scaled amounts in the order of `Reduced.resources`."""
+    fits: bytes
+    """Per row 1 where it is eligible and one unit fits an empty node, else 0; a tuple takes eight times as much."""
+    price_micros: int
+    weight: int
+    """Tier; meaningless for existing nodes."""
+    use: tuple[int, ...]
+    """Per limit row: what one node takes."""
+    least: int
+    """Nodes that must be opened (groups below their minimum)."""
+    most: int
+    """Nodes that can be opened; for existing nodes, how many there are."""
+    limited: bool = False
+    """Whether limits rather than sizes set `most`."""
+    groups: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    running: tuple[int, ...] = ()
+    """Per exclusion: counted pods that run there already."""
+    met: frozenset[int] = frozenset()
+    """Needs (indices) that running pods meet."""
+    previous: int = 0
+    """Nodes that the previous plan opens and this one can."""
+
+    @property
+    def existing(self) -> bool:
+        return bool(self.nodes)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The problem as the algorithms see it."""
+
+    problem: Problem
+    resources: tuple[str, ...]
+    """Names; the last ones are counters (`solver.reduction.inter_row`), and `pods` before them."""
+    rows: tuple[Row, ...]
+    requests: Ints
+    """rows x resources, scaled, per unit."""
+    caps: Ints
+    """Per row: units that one node may hold, whatever its size."""
+    exclusions: tuple[Exclusion, ...]
+    needs: tuple[Need, ...]
+    rules: tuple[Rule, ...]
+    together: tuple[tuple[int, ...], ...]
+    """Bundles (rows) of which at most one unit may be served."""
+    every_bundle: bool
+    """Whether all possible ones are among the rows; otherwise a plan over them may not be the best, and a bound over
+    them is none."""
+    demands: tuple[Demand, ...]
+    hopeless: frozenset[int]
+    """Demands that fit nowhere, or whose gang has one that does: unserved in every plan."""
+    kinds: tuple[Kind, ...]
+    limit_names: tuple[str, ...]
+    limits: tuple[int, ...]
+    """What each limit row still allows, in the units of `Kind.use`."""
+    changed: int | None = None
+    """Nodes by which every plan differs from the previous one; None where there is none."""
+
+    @cached_property
+    def new_kinds(self) -> tuple[Kind, ...]:
+        return tuple(kind for kind in self.kinds if not kind.existing)
+
+    @cached_property
+    def existing_kinds(self) -> tuple[Kind, ...]:
+        return tuple(kind for kind in self.kinds if kind.existing)
+
+    @cached_property
+    def tiers(self) -> tuple[int, ...]:
+        """Weights in use, lowest first: the order in which their costs are minimised."""
+        return tuple(sorted({kind.weight for kind in self.new_kinds}))
+
+    @cached_property
+    def free(self) -> Ints:
+        """kinds x resources."""
+        return np.array([kind.free for kind in self.kinds], dtype=np.int64).reshape(
+            len(self.kinds), len(self.resources)
+        )
+
+    @cached_property
+    def fits(self) -> Bools:
+        """kinds x specs."""
+        # Writable like all other arrays, though nobody writes: compiled code is compiled anew for those that are not.
+        joined = bytearray().join(kind.fits for kind in self.kinds)
+        return np.frombuffer(joined, dtype=bool).reshape(len(self.kinds), len(self.rows))
+
+    @cached_property
+    def use(self) -> Ints:
+        """kinds x limit rows."""
+        rows = [kind.use for kind in self.kinds]
+        return np.array(rows, dtype=np.int64).reshape(len(self.kinds), len(self.limits))
+
+    @cached_property
+    def wanted(self) -> Ints:
+        """Per row: units that could be served."""
+        total = np.zeros(len(self.rows), dtype=np.int64)
+        for demand in self.live:
+            for row in demand.rows:
+                total[row] += 0 if self.rows[row].bundle else demand.count
+        bundles = [number for number, row in enumerate(self.rows) if row.bundle]
+        total[bundles] = 1
+        return total
+
+    @cached_property
+    def enough(self) -> Ints:
+        """Per kind: nodes beyond which none is of use, for every pod that fits it could have one of its own."""
+        # As floats, which multiply many times faster; in parts, since they take eight times the room.
+        wanted, at_once = self.wanted.astype(np.float64), 1024
+        parts = [self.fits[k : k + at_once] @ wanted for k in range(0, len(self.kinds), at_once)]
+        return np.concatenate([np.zeros(0), *parts]).astype(np.int64)
+
+    @cached_property
+    def live(self) -> tuple[Demand, ...]:
+        """Demands that some plan may serve."""
+        return tuple(demand for demand in self.demands if demand.index not in self.hopeless)
+
+    @cached_property
+    def priorities(self) -> tuple[int, ...]:
+        """Priorities of real pods, highest first."""
+        return tuple(sorted({demand.priority for demand in self.demands if not demand.placeholder}, reverse=True))
+
+    def pod_classes(self) -> tuple[PodClass, ...]:
+        return tuple(
+            PodClass(d.index, d.pod, d.count, d.example, d.priority, d.gang, d.placeholder) for d in self.demands
+        )
+
+
+def most_per_node(reduced: Reduced, kinds: Ints) -> Ints:
+    """Kinds x rows: how many units of the row alone an empty node holds, at most as many as are wanted; 0 where the
+    row may not run there."""
+    rows = np.zeros((len(kinds), len(reduced.rows)), dtype=np.int64)
+    most = np.minimum(reduced.wanted, reduced.caps)
+    need = np.maximum(reduced.requests, 1)
+    for row, kind in enumerate(kinds):
+        fit = np.where(reduced.requests > 0, reduced.free[kind] // need, np.iinfo(np.int64).max).min(axis=1)
+        rows[row] = np.where(reduced.fits[kind], np.minimum(fit, most), 0)
+    return rows

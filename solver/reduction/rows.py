@@ -1,0 +1,309 @@
+"""Rows: the ways in which pods can be served, made so that rules over domains become sums over rows.
+
+A class without constraints between pods is one row. One whose place matters to such a constraint is a row per *site*, a
+site being the values of all topology keys that matter (hostnames apart); one with preferences is a row per variant (see
+`terms`); and pods that must all share one node are *bundles*, rows of which one unit is several pods. Equal rows of
+several classes are one.
+
+Semantics: docs/constraints.md. `between` then says what holds between rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.model import HOSTNAME, HostPort, Labels, PodSpec, RunningPods, Taint, TaintEffect
+from solver.model.eligibility import tolerates
+from solver.reduction.terms import Sort, Standing, Term, Variant, helpers, is_host, variants
+
+Bools = npt.NDArray[np.bool_]
+
+_MOST_BUNDLES = 256
+_MANY = 32
+"""Pods of a class up to which all numbers of them are tried together; above, so many numbers more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node that stands, or what a new node of a group would be."""
+
+    name: str
+    """Of the node; empty for a group."""
+    labels: Labels
+    taints: tuple[Taint, ...]
+    running: tuple[RunningPods, ...]
+    ports: frozenset[HostPort]
+    """Taken already, by running pods or by the DaemonSets of a group."""
+    can_hold: bool
+    """False for a group that cannot grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Pods of one class in one variant; `spec` is the class's, with all its preferences."""
+
+    spec: int
+    """Index of `Layout.specs`."""
+    variant: Variant
+    pods: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    parts: tuple[Part, ...]
+    site: int | None
+    """Index of `Layout.sites`; None where it does not matter."""
+    bundle: tuple[tuple[int, int], ...] = ()
+    """(demand index, pods) of one unit; empty where a unit is one pod of whatever demand."""
+
+    @property
+    def given_up(self) -> int:
+        """Preferences given up, over all pods of a unit."""
+        return sum(len(part.variant.given_up) * part.pods for part in self.parts)
+
+
+class _Rows:
+    """Rows by what tells them apart."""
+
+    def __init__(self, demands: int) -> None:
+        self.rows: list[Row] = []
+        self.of_demand: list[list[int]] = [[] for _ in range(demands)]
+        self._numbers: dict[object, int] = {}
+
+    def add(self, identity: object, row: Row, demands: Iterable[int]) -> None:
+        if identity not in self._numbers:
+            self._numbers[identity] = len(self.rows)
+            self.rows.append(row)
+        for demand in demands:
+            if self._numbers[identity] not in self.of_demand[demand]:
+                self.of_demand[demand].append(self._numbers[identity])
+
+
+class Layout:
+    """Rows for classes over places. `demands` are (spec, pods) pairs, in the order of their indices."""
+
+    def __init__(self, demands: Sequence[tuple[PodSpec, int]], places: Sequence[Place], *, rules: bool = True) -> None:
+        """Without `rules` preferences and constraints over anything but hostnames are left out."""
+        self.places = places
+        self.specs = tuple(dict.fromkeys(spec if rules else _host_only(spec) for spec, _ in demands))
+        number = {spec: index for index, spec in enumerate(self.specs)}
+        self._demands = [(number[spec if rules else _host_only(spec)], count) for spec, count in demands]
+        self.standing = Standing([place.running for place in places])
+        soft = {t for place in places for t in soft_taints(place.taints)} if rules else set()
+        self.variants = [variants(spec, soft_taints=avoids_any(spec, soft)) for spec in self.specs]
+        self.guards = {
+            term: where
+            for term, where in self.standing.guards().items()
+            if (rules or is_host(term)) and any(term.counts(spec) for spec in self.specs)
+        }
+        carried = dict.fromkeys(t for versions in self.variants for variant in versions for t in variant.terms)
+        self.terms = tuple(carried)
+        self.counted = {
+            term: frozenset(index for index, spec in enumerate(self.specs) if term.counts(spec))
+            for term in (*carried, *self.guards)
+        }
+        self.helpers = helpers(self.specs)
+        self._domains: dict[str, list[str | None]] = {}
+        self.keys = tuple(sorted({t.key for t in carried if not is_host(t) and self._moves(t)}))
+        moving = [term for term in self.counted if term.key in self.keys]
+        self._watched = frozenset(spec for counted in self.counted.values() for spec in counted)
+        self._moved = frozenset(spec for term in moving for spec in self.counted[term])
+        self._moving = frozenset(moving)
+        self.site_of = [tuple(place.labels.get(key) for key in self.keys) for place in places]
+        self.sites = tuple(sorted(set(self.site_of), key=repr)) if self.keys else ()
+        numbers = {site: number for number, site in enumerate(self.sites)}
+        self._site_number = np.array([numbers.get(site, -1) for site in self.site_of], dtype=np.int64)
+        self._open: dict[tuple[int, int], Bools] = {}
+        self._labelled: dict[str, Bools] = {}
+        self.together: list[tuple[int, ...]] = []
+        """Bundles of which at most one unit can be served."""
+        self.every_bundle = True
+        """Whether all bundles that are possible are among the rows."""
+        self.rows, self.rows_of = self._rows()
+        self.holding: dict[int, list[tuple[int, Part]]] = defaultdict(list)
+        """Class -> the rows that serve it, with their part of it."""
+        for index, row in enumerate(self.rows):
+            for part in row.parts:
+                self.holding[part.spec].append((index, part))
+
+    def domain(self, key: str) -> list[str | None]:
+        """Per place: its domain of the key."""
+        if key not in self._domains:
+            self._domains[key] = [
+                f"{number}" if key == HOSTNAME else place.labels.get(key) for number, place in enumerate(self.places)
+            ]
+        return self._domains[key]
+
+    def counts_itself(self, part: Part, term: Term) -> bool:
+        return part.spec in self.counted[term]
+
+    def starts_anywhere(self, part: Part, term: Term) -> bool:
+        """Whether the carrier's first pod may go anywhere and the others must follow it."""
+        return self.counts_itself(part, term) and not self.domains_with(term)
+
+    def domains_with(self, term: Term) -> frozenset[str]:
+        """The domains in which a pod that the term counts runs."""
+        domains = self.domain(term.key)
+        return frozenset(value for value in (domains[p] for p in self.standing.counted(term)) if value is not None)
+
+    def _moves(self, term: Term) -> bool:
+        """Whether what a term asks for depends on where planned pods go."""
+        return term.sort is not Sort.ANTI or bool(self.counted[term])
+
+    def _rows(self) -> tuple[tuple[Row, ...], list[tuple[int, ...]]]:
+        rows = _Rows(len(self._demands))
+        bound: dict[Term, list[tuple[int, Part]]] = defaultdict(list)
+        for demand, (spec, _) in enumerate(self._demands):
+            for part in (Part(spec, variant) for variant in self.variants[spec]):
+                terms = [t for t in self._affinity(part.variant) if is_host(t) and self.starts_anywhere(part, t)]
+                for term in terms:
+                    bound[term].append((demand, part))
+                for site in () if terms else self._sites([part]):
+                    rows.add((self._identity(part), site), Row((part,), site), [demand])
+        for members in _components(bound):
+            first = len(rows.rows)
+            for choice in self._bundles(members):
+                parts = tuple(part for _, part in choice)
+                bundle = tuple((demand, part.pods) for demand, part in choice)
+                for site in self._sites(parts):
+                    rows.add((choice, site), Row(parts, site, bundle), [demand for demand, _ in bundle])
+            self.together.append(tuple(range(first, len(rows.rows))))
+        return tuple(rows.rows), [tuple(mine) for mine in rows.of_demand]
+
+    def _affinity(self, variant: Variant) -> Iterator[Term]:
+        return (term for term in variant.terms if term.sort is Sort.AFFINITY)
+
+    def _sites(self, parts: Sequence[Part]) -> Sequence[int | None]:
+        moves = any(part.spec in self._moved or not self._moving.isdisjoint(part.variant.terms) for part in parts)
+        return range(len(self.sites)) if moves else (None,)
+
+    def _identity(self, part: Part) -> object:
+        """Rows of one identity are one row."""
+        if part.variant.terms or part.spec in self._watched:
+            return part.spec, len(part.variant.given_up)
+        # Nobody looks at its labels.
+        return replace(part.variant, spec=replace(part.variant.spec, labels=(), namespace=""))
+
+    def _bundles(self, members: Sequence[tuple[int, Part]]) -> Iterator[tuple[tuple[int, Part], ...]]:
+        """Pods that may share one node, fewer of them where not all fit: every number of every class where that is not
+        too much, otherwise one class after the other."""
+        options: dict[int, list[Part]] = defaultdict(list)
+        for demand, part in members:
+            count = self._demands[demand][1]
+            spaced = {-(-count * step // _MANY) for step in range(1, _MANY + 1)}
+            sizes = sorted({*range(1, min(count, _MANY) + 1), *spaced}, reverse=True)
+            options[demand].extend(replace(part, pods=pods) for pods in sizes)
+            self.every_bundle &= len(sizes) == count
+        ways = np.prod([len(parts) + 1 for parts in options.values()], dtype=np.float64)
+        if ways <= _MOST_BUNDLES:
+            choices = [[(demand, part) for part in (None, *parts)] for demand, parts in options.items()]
+            for choice in product(*choices):
+                chosen = tuple((demand, part) for demand, part in choice if part is not None)
+                if chosen:
+                    yield chosen
+            return
+        self.every_bundle = False
+        classes = list(options.items())
+        for first in range(len(classes)):
+            whole: list[tuple[int, Part]] = []
+            for demand, parts in (*classes[first:], *classes[:first]):
+                yield from ((*whole, (demand, part)) for part in parts)
+                whole.append((demand, parts[0]))
+
+    def constrains(self, row: Row) -> bool:
+        """Whether `allowed` can be False anywhere."""
+        return row.site is not None or any(part.variant.terms or part.spec in self._watched for part in row.parts)
+
+    def allowed(self, row: Row) -> Bools:
+        """Per place: whether what runs there, and in its domains, lets a unit of the row in."""
+        result = np.ones(len(self.places), dtype=bool)
+        if row.site is not None:
+            result &= self._site_number == row.site
+        for part in row.parts:
+            result &= self._open_to(part.spec, part.variant)
+        return result
+
+    def _open_to(self, spec: int, variant: Variant) -> Bools:
+        """As `allowed`, for a pod on any site."""
+        key = spec, len(variant.given_up)
+        if key not in self._open:
+            result = np.ones(len(self.places), dtype=bool)
+            for term in variant.terms:
+                self._by_term(Part(spec, variant), term, result)
+            for term, carriers in self.guards.items():
+                if spec in self.counted[term]:
+                    result &= ~self._sharing(term.key, carriers)
+            self._open[key] = result
+        return self._open[key]
+
+    def _by_term(self, part: Part, term: Term, result: Bools) -> None:
+        running = self.standing.counted(term)
+        if term.sort is Sort.ANTI:
+            result &= ~self._sharing(term.key, running)
+            return
+        if not is_host(term):
+            result &= self._in_some_domain(term.key)
+        if term.sort is Sort.AFFINITY:
+            alone = not self.counts_itself(part, term) and not self.helpers(part.spec, term)
+            if alone or (self.counts_itself(part, term) and self.domains_with(term)):
+                result &= self._sharing(term.key, running)
+        elif is_host(term) and term.spread is not None:
+            most = term.spread.max_skew - self.counts_itself(part, term)
+            full = [place for place, count in running.items() if count > most]
+            result &= ~self._sharing(term.key, full)
+
+    def _in_some_domain(self, key: str) -> Bools:
+        if key not in self._labelled:
+            self._labelled[key] = np.array([value is not None for value in self.domain(key)], dtype=bool)
+        return self._labelled[key]
+
+    def _sharing(self, key: str, places: Iterable[int]) -> Bools:
+        """Per place: whether it shares a domain with one of `places`."""
+        result = np.zeros(len(self.places), dtype=bool)
+        chosen = list(places)
+        if key == HOSTNAME:
+            result[chosen] = True
+        elif chosen:
+            domains = self.domain(key)
+            values = {domains[place] for place in chosen} - {None}
+            result[:] = [value in values for value in domains]
+        return result
+
+
+def _host_only(spec: PodSpec) -> PodSpec:
+    """What keeps pods apart on nodes; not what ties them together, nor preferences."""
+    return replace(
+        spec,
+        pod_affinity=(),
+        pod_anti_affinity=tuple(t for t in spec.pod_anti_affinity if t.topology_key == HOSTNAME),
+        topology_spread=tuple(
+            s for s in spec.topology_spread if s.topology_key == HOSTNAME and s.when_unsatisfiable == "DoNotSchedule"
+        ),
+        preferred_nodes=(),
+        preferred_pods=(),
+    )
+
+
+def soft_taints(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    return tuple(taint for taint in taints if taint.effect is TaintEffect.PREFER_NO_SCHEDULE)
+
+
+def avoids_any(spec: PodSpec, soft: Iterable[Taint]) -> bool:
+    """Whether there is a taint of PreferNoSchedule that the pod does not tolerate."""
+    return any(not any(tolerates(toleration, taint) for toleration in spec.tolerations) for taint in soft)
+
+
+def _components(together: Mapping[Term, Sequence[tuple[int, Part]]]) -> list[list[tuple[int, Part]]]:
+    """Members that terms bind to each other, directly or through others."""
+    groups: list[list[tuple[int, Part]]] = []
+    for members in together.values():
+        touching = [group for group in groups if any(member in group for member in members)]
+        merged = list(dict.fromkeys(member for group in (*touching, members) for member in group))
+        groups = [group for group in groups if group not in touching] + [merged]
+    return groups

@@ -1,0 +1,195 @@
+"""What pods ask of other pods, as terms over domains; and preferences, as variants of a pod that asks for ever less.
+
+Semantics: docs/constraints.md. Says nothing of nodes' resources; `rows` puts terms and places together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache, lru_cache
+
+from solver.model import (
+    HOSTNAME,
+    NodeSelectorTerm,
+    PodSelector,
+    PodSpec,
+    RunningPods,
+    TopologySpread,
+    WhenUnsatisfiable,
+)
+from solver.model.eligibility import required_affinity, selects
+
+
+class Sort(StrEnum):
+    AFFINITY = "affinity"
+    ANTI = "anti-affinity"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One required constraint between pods. Equal terms of several pods are one term."""
+
+    sort: Sort
+    key: str
+    selector: PodSelector
+    spread: TopologySpread | None = None
+
+    def counts(self, spec: PodSpec) -> bool:
+        return _selects(self.selector, spec.namespace, spec.labels)
+
+
+@lru_cache(maxsize=2**16)
+def _selects(selector: PodSelector, namespace: str, labels: tuple[tuple[str, str], ...]) -> bool:
+    return selects(selector, namespace, dict(labels))
+
+
+def terms_of(spec: PodSpec) -> tuple[Term, ...]:
+    """The required terms that a pod carries, each once."""
+    found = (
+        *(Term(Sort.AFFINITY, t.topology_key, t.selector) for t in required_affinity(spec)),
+        *(Term(Sort.ANTI, t.topology_key, t.selector) for t in spec.pod_anti_affinity),
+        *(_spread(spec, s) for s in spec.topology_spread if s.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE),
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _spread(spec: PodSpec, spread: TopologySpread) -> Term:
+    """As if it were required; only pods of the carrier's own namespace are counted."""
+    hard = replace(spread, when_unsatisfiable=WhenUnsatisfiable.DO_NOT_SCHEDULE)
+    return Term(Sort.SPREAD, spread.topology_key, replace(spread.selector, namespaces=(spec.namespace,)), hard)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A pod that has given up some of its preferences; those it keeps are requirements."""
+
+    spec: PodSpec
+    """What it requires of a node; of other pods, see `terms`."""
+    terms: tuple[Term, ...]
+    avoids_soft_taints: bool
+    """Whether PreferNoSchedule keeps it away like NoSchedule."""
+    given_up: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Preference:
+    name: str
+    nodes: NodeSelectorTerm | None = None
+    term: Term | None = None
+
+
+def variants(spec: PodSpec, *, soft_taints: bool) -> tuple[Variant, ...]:
+    """From all preferences kept to none, in the order in which they are given up; `soft_taints` says whether there is
+    any taint with PreferNoSchedule that the pod does not tolerate."""
+    preferences = list(_preferences(spec, soft_taints=soft_taints))
+    required = terms_of(spec)
+    found = []
+    for level in range(len(preferences) + 1):
+        kept = preferences[level:]
+        affinity = spec.affinity
+        for nodes in (p.nodes for p in kept if p.nodes is not None):
+            affinity = _both(affinity, nodes)
+        terms = (*required, *(p.term for p in kept if p.term is not None))
+        found.append(
+            Variant(
+                spec if affinity is spec.affinity else replace(spec, affinity=affinity),
+                tuple(dict.fromkeys(terms)),
+                soft_taints and level < len(preferences),
+                tuple(preference.name for preference in preferences[:level]),
+            )
+        )
+    return tuple(found)
+
+
+def _preferences(spec: PodSpec, *, soft_taints: bool) -> Iterator[_Preference]:
+    """First given up first: Karpenter's order."""
+    for sort in (Sort.AFFINITY, Sort.ANTI):
+        mine = [p for p in spec.preferred_pods if p.anti is (sort is Sort.ANTI)]
+        for pods in sorted(mine, key=lambda p: -p.weight):
+            key = pods.term.topology_key
+            yield _Preference(f"preferred pod {sort} over {key}", term=Term(sort, key, pods.term.selector))
+    for nodes in sorted(spec.preferred_nodes, key=lambda p: -p.weight):
+        if nodes.term.match_expressions or nodes.term.match_fields:  # an empty one asks for nothing
+            asked = ", ".join(r.key for r in (*nodes.term.match_expressions, *nodes.term.match_fields))
+            yield _Preference(f"preferred node affinity on {asked}", nodes=nodes.term)
+    for spread in spec.topology_spread:
+        if spread.when_unsatisfiable is WhenUnsatisfiable.SCHEDULE_ANYWAY:
+            yield _Preference(f"spread over {spread.topology_key}", term=_spread(spec, spread))
+    if soft_taints:
+        yield _Preference("taints with PreferNoSchedule")
+
+
+def _both(required: tuple[NodeSelectorTerm, ...] | None, preferred: NodeSelectorTerm) -> tuple[NodeSelectorTerm, ...]:
+    """Terms of which one must match, as before, and the preferred one as well."""
+    if required is None:
+        return (preferred,)
+    return tuple(
+        NodeSelectorTerm(
+            (*term.match_expressions, *preferred.match_expressions), (*term.match_fields, *preferred.match_fields)
+        )
+        for term in required
+        if term.match_expressions or term.match_fields  # one without conditions matches nothing, and must not begin to
+    )
+
+
+class Standing:
+    """Running pods by place, as terms see them: how many of them a term counts, and where."""
+
+    def __init__(self, running: Sequence[Sequence[RunningPods]]) -> None:
+        self._at: dict[PodSpec, Counter[int]] = defaultdict(Counter)
+        for place, pods in enumerate(running):
+            for each in pods:
+                self._at[each.spec][place] += each.count
+        self._counted: dict[Term, Counter[int]] = {}
+
+    def counted(self, term: Term) -> Mapping[int, int]:
+        """Place -> pods that the term counts there; places without any are left out."""
+        if term not in self._counted:
+            total: Counter[int] = Counter()
+            for spec, places in self._at.items():
+                if term.counts(spec):
+                    total.update(places)
+            self._counted[term] = total
+        return self._counted[term]
+
+    def guards(self) -> Mapping[Term, frozenset[int]]:
+        """The anti-affinity of running pods: term -> places of its carriers."""
+        found: dict[Term, set[int]] = defaultdict(set)
+        for spec, places in self._at.items():
+            for term in terms_of(spec):
+                if term.sort is Sort.ANTI:
+                    found[term].update(places)
+        return {term: frozenset(places) for term, places in found.items()}
+
+    def specs(self) -> Mapping[PodSpec, Mapping[int, int]]:
+        return self._at
+
+
+def helpers(specs: Sequence[PodSpec]) -> Callable[[int, Term], frozenset[int]]:
+    """For a class (index into `specs`) and an affinity term that does not count it: the classes that help it, which
+    are those counted by the term that do not wait, over however many others, for the class itself."""
+    needs: list[set[int]] = []
+    for spec in specs:
+        mine = [t for t in terms_of(spec) if t.sort is Sort.AFFINITY and not t.counts(spec)]
+        needs.append({other for term in mine for other, each in enumerate(specs) if term.counts(each)})
+
+    @cache
+    def reaches(start: int) -> frozenset[int]:
+        seen, ahead = set(needs[start]), list(needs[start])
+        while ahead:
+            new = needs[ahead.pop()] - seen
+            seen |= new
+            ahead.extend(new)
+        return frozenset(seen)
+
+    return lambda who, term: frozenset(
+        other for other, each in enumerate(specs) if term.counts(each) and who not in reaches(other)
+    )
+
+
+def is_host(term: Term) -> bool:
+    return term.key == HOSTNAME

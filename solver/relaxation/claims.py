@@ -1,0 +1,248 @@
+"""The demand side of a reduced problem in linear terms: what is served through which row, what is not, and the rules
+between rows. `fluid` relaxes it, `master` and `quotas` take it as it is; none of them knows a rule by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from solver.reduction.objective import Goal, Stage, Units, breaks_ties, stages
+from solver.reduction.reduced import Demand, Reduced
+from solver.reduction.rules import Linear, LinearTerm, RowVariables, value_of
+from solver.relaxation.linear_program import INFINITY, LinearProgram
+
+_FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
+_WORK_SECONDS = 0.2
+"""Deterministic seconds (CP-SAT's own count) for a question about claims alone."""
+_LARGE, _REACH = 200_000, 10_000
+"""Pods or nodes that CP-SAT takes as they are, and by how many it may depart from a start where there may be more: some
+milliseconds where it goes step by step."""
+_NEXT_STAGE = 0.01
+"""What a stage of the objective counts in a relaxation, in units of the one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Variables are indices into `linear.uppers`; terms are (variable, coefficient) pairs."""
+
+    linear: Linear
+    units: Mapping[tuple[int, int], int]
+    """(demand, row) -> variable, for demands that have a choice. A bundle's variable is shared by its demands."""
+    unserved: Mapping[int, tuple[LinearTerm, ...]]
+    """Per live demand: its pods left unserved."""
+    lost: Mapping[str, int]
+    """Gang -> variable that is 1 where it is not served."""
+    needed: tuple[tuple[tuple[LinearTerm, ...], int], ...]
+    """Per row: (terms, constant), the units that nodes must have room for."""
+    stages: Mapping[Stage, tuple[LinearTerm, ...]]
+    """Of the stages that count pods, without what no plan can avoid."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether any demand has a choice."""
+        return bool(self.units)
+
+
+def claims(reduced: Reduced) -> Claims:
+    builder = _Builder(reduced)
+    return builder.result()
+
+
+class _Builder:
+    def __init__(self, reduced: Reduced) -> None:
+        self._reduced = reduced
+        self._linear = Linear()
+        self._reached = frozenset(np.flatnonzero(reduced.fits.any(axis=0)).tolist())
+        self._units: dict[tuple[int, int], int] = {}
+        self._of_row: list[list[int]] = [[] for _ in reduced.rows]
+        self._unserved: dict[int, tuple[LinearTerm, ...]] = {}
+        self._lost: dict[str, int] = {}
+        self._needed: list[tuple[list[LinearTerm], int]] = [([], 0) for _ in reduced.rows]
+        self._stages: dict[Stage, list[LinearTerm]] = {
+            stage: [] for stage in stages(reduced) if stage.goal is not Goal.COST and not breaks_ties(stage)
+        }
+
+    def result(self) -> Claims:
+        chooses = bool(self._reduced.rules) or any(row.bundle or row.given_up for row in self._reduced.rows)
+        for demand in self._reduced.live:
+            self._leave(demand)
+            if len(demand.rows) == 1 and not chooses:
+                (row,) = demand.rows
+                terms, constant = self._needed[row]
+                terms.extend((variable, -pods) for variable, pods in self._unserved[demand.index])
+                self._needed[row] = (terms, constant + demand.count)
+            else:
+                self._choose(demand)
+        for bundles in self._reduced.together:
+            chosen = {variable for row in bundles for variable in self._of_row[row]}
+            self._linear.constrain([(variable, 1) for variable in sorted(chosen)], None, 1)
+        units = RowVariables(self._of_row)
+        for rule in self._reduced.rules:
+            rule.emit(self._linear, units)
+        return Claims(
+            self._linear,
+            self._units,
+            self._unserved,
+            self._lost,
+            tuple((tuple(terms), constant) for terms, constant in self._needed),
+            {stage: tuple(terms) for stage, terms in self._stages.items()},
+        )
+
+    def _leave(self, demand: Demand) -> None:
+        """Variables for what stays unserved: whole gangs together, otherwise by age."""
+        if demand.gang is not None:
+            if demand.gang not in self._lost:
+                self._lost[demand.gang] = self._linear.variable(1)
+            parts = [(self._lost[demand.gang], demand.count, sum(age * pods for age, pods in demand.ages))]
+        elif any(age for age, _ in demand.ages):
+            parts = [(self._linear.variable(pods), 1, age) for age, pods in demand.ages]
+        else:
+            parts = [(self._linear.variable(demand.count), 1, 0)]
+        self._unserved[demand.index] = tuple((variable, pods) for variable, pods, _ in parts)
+        for stage, terms in self._stages.items():
+            if stage.counts(demand):
+                waiting = stage.goal is Goal.WAITING
+                terms.extend((variable, waited if waiting else pods) for variable, pods, waited in parts)
+
+    def _choose(self, demand: Demand) -> None:
+        """One variable for each way of serving it."""
+        total: list[LinearTerm] = list(self._unserved[demand.index])
+        given_up = self._stages.get(Stage(Goal.PREFERENCES))
+        for row in demand.rows:
+            if row not in self._reached:
+                continue
+            bundle = self._reduced.rows[row].bundle
+            if bundle and self._of_row[row]:
+                variable = self._of_row[row][0]
+            else:
+                variable = self._linear.variable(1 if bundle else demand.count)
+                self._of_row[row].append(variable)
+                terms, constant = self._needed[row]
+                self._needed[row] = ([*terms, (variable, 1)], constant)
+                lost = self._reduced.rows[row].given_up
+                if given_up is not None and lost:
+                    given_up.append((variable, lost))
+            self._units[demand.index, row] = variable
+            total.append((variable, dict(bundle).get(demand.index, 1)))
+        self._linear.constrain(total, demand.count, demand.count)
+
+
+def units_of(claimed: Claims, values: Sequence[int]) -> dict[tuple[int, int], int]:
+    """(demand, row) -> units, where there are any."""
+    return {key: values[variable] for key, variable in claimed.units.items() if values[variable]}
+
+
+def unserved_of(claimed: Claims, values: Sequence[int]) -> dict[int, int]:
+    return {demand: value_of(terms, values) for demand, terms in claimed.unserved.items()}
+
+
+def near(start: int, upper: int) -> tuple[int, int]:
+    """The part of 0 to `upper` that CP-SAT searches around a start: all, unless that is very large. Rules that compare
+    sums make it tighten bounds one by one, which no limit of its own interrupts: with a thousand million pods it would
+    never return."""
+    if upper <= _LARGE:
+        return 0, upper
+    return max(0, min(start, upper) - _REACH), min(upper, start + _REACH)
+
+
+def sum_of(variables: Sequence[cp_model.IntVar], terms: Sequence[LinearTerm]) -> cp_model.LinearExpr:
+    """A sum of terms over the variables of a CP-SAT model."""
+    return cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
+
+
+def add_linear(model: cp_model.CpModel, linear: Linear, start: Sequence[int]) -> list[cp_model.IntVar]:
+    """The variables and constraints in a CP-SAT model; where there are constraints, near the start."""
+    domains = [near(*each) if linear.rows else (0, each[1]) for each in zip(start, linear.uppers, strict=True)]
+    variables = [model.new_int_var(*domain, "") for domain in domains]
+    for terms, lower, upper in linear.rows:
+        total = sum_of(variables, terms)
+        low, high = cp_model.INT_MIN if lower is None else lower, cp_model.INT_MAX if upper is None else upper
+        model.add_linear_constraint(total, low, high)
+    return variables
+
+
+def completed(claimed: Claims, unserved: Mapping[int, int], units: Units) -> list[int]:
+    """A value for every variable: the youngest pods go unserved, and what rules introduced follows."""
+    values = [0] * len(claimed.linear.uppers)
+    gangs = frozenset(claimed.lost.values())
+    for demand, terms in claimed.unserved.items():
+        left = unserved[demand]
+        for variable, pods in terms:
+            if variable in gangs:
+                values[variable] = int(left > 0) or values[variable]
+            else:
+                values[variable] = min(left, claimed.linear.uppers[variable])
+                left -= values[variable] * pods
+    for key, variable in claimed.units.items():
+        values[variable] = max(values[variable], units.get(key, 0))
+    claimed.linear.complete(values)
+    return values
+
+
+def settle(reduced: Reduced, claimed: Claims, room: Sequence[int], start: Sequence[int]) -> list[int]:
+    """Who is served, and how, with room for so many units in each row: values that are best by the objective's own
+    order. `start` has values that keep all rules and the room, as those of `nobody` do."""
+    model = cp_model.CpModel()
+    large = claimed.linear.rows and max(claimed.linear.uppers, default=0) > _LARGE
+    centre = _relaxed(reduced, claimed, room) if large else None
+    variables = add_linear(model, claimed.linear, start if centre is None else centre)
+    for (terms, constant), units in zip(claimed.needed, room, strict=True):
+        if terms:
+            total = sum_of(variables, terms)
+            model.add(total <= units - constant)
+    values = list(start)
+    for terms in (claimed.stages.get(stage, ()) for stage in stages(reduced)):
+        if not terms:
+            continue
+        total = sum_of(variables, terms)
+        if any(values[v] for v, _ in terms):
+            model.minimize(total)
+            solver = _solver(model, variables, values)
+            if solver.solve(model) not in _FEASIBLE:
+                break
+            values = [solver.value(variable) for variable in variables]
+            model.clear_objective()  # type: ignore[no-untyped-call]
+        model.add(total <= value_of(terms, values))
+    return values
+
+
+def _relaxed(reduced: Reduced, claimed: Claims, room: Sequence[int]) -> list[int] | None:
+    """About what `settle` will find: a linear relaxation, rounded."""
+    linear, program = claimed.linear, LinearProgram()
+    cost = np.zeros(len(linear.uppers))
+    for position, stage in enumerate(stages(reduced)):
+        for variable, pods in claimed.stages.get(stage, ()):
+            cost[variable] += pods * _NEXT_STAGE**position
+    program.add_variables(cost, upper=np.array(linear.uppers, dtype=np.float64))
+    needed = [(terms, None, units - constant) for (terms, constant), units in zip(claimed.needed, room, strict=True)]
+    for terms, lower, upper in (*linear.rows, *needed):
+        if terms:
+            low, high = -INFINITY if lower is None else float(lower), INFINITY if upper is None else float(upper)
+            row = program.add_rows(low, high, 1).start
+            program.add_entries(row, [variable for variable, _ in terms], [float(c) for _, c in terms])
+    found = program.solve()
+    return None if found is None else [round(value) for value in found.values]
+
+
+def nobody(claimed: Claims) -> list[int]:
+    """The values of a plan that serves no pod: it keeps every rule."""
+    values = [0] * len(claimed.linear.uppers)
+    for variable in (variable for terms in claimed.unserved.values() for variable, _ in terms):
+        values[variable] = claimed.linear.uppers[variable]
+    return values
+
+
+def _solver(model: cp_model.CpModel, variables: Sequence[cp_model.IntVar], start: Sequence[int]) -> cp_model.CpSolver:
+    """These are small: bounded by work, not by time, so that the result is the same everywhere."""
+    model.clear_hints()  # type: ignore[no-untyped-call]
+    for variable, value in zip(variables, start, strict=True):
+        model.add_hint(variable, value)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = _WORK_SECONDS
+    return solver

@@ -1,0 +1,137 @@
+"""The fluid relaxation: pods as liquid, nodes in fractions. A lower bound on every stage of the objective, and the
+value of a pod of each spec, in one linear program that grows with specs x kinds and never with the number of pods.
+
+Disaggregated by kind: pods of each spec on each kind are variables of their own, so that a spec pays for the kind that
+it is on, and no kind holds more of a spec per node than fits one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from solver.reduction.objective import Stage, hopeless_value
+from solver.reduction.reduced import Floats, Ints, Kind, Reduced
+from solver.relaxation.claims import Claims, claims
+from solver.relaxation.linear_program import INFINITY, LinearProgram
+
+
+@dataclass(frozen=True)
+class FluidModel:
+    """The constraints, without an objective; `minimise` adds one."""
+
+    reduced: Reduced
+    active: Ints
+    """Kinds taken part, as of `dominance.needed_kinds`."""
+
+    def minimise(self, stage: Stage, fixed: Mapping[Stage, int], seconds: float | None = None) -> float | None:
+        """The least value of a stage where earlier stages have at most their `fixed` values; None in case of time out.
+        The value includes what no plan can avoid."""
+        program, _ = self._program({stage: 1.0}, fixed)
+        solution = program.solve(seconds)
+        return None if solution is None else solution.objective + hopeless_value(stage, self.reduced)
+
+    def relaxed(
+        self, weights: Mapping[Stage, float], seconds: float | None = None
+    ) -> tuple[Floats, float, Floats] | None:
+        """The duals of serving one more pod of each spec, when all stages are weighed into one objective; that
+        objective's least value, roughly; and the values of the claims' variables. None in case of time out."""
+        program, serve = self._program(weights, {})
+        solution = program.solve(seconds, roughly=True)
+        if solution is None:
+            return None
+        first = program.variables - len(self.claimed.linear.uppers)
+        return solution.duals[serve.start : serve.stop], solution.objective, solution.values[first:]
+
+    @cached_property
+    def claimed(self) -> Claims:
+        return claims(self.reduced)
+
+    def _program(self, weights: Mapping[Stage, float], fixed: Mapping[Stage, int]) -> tuple[LinearProgram, range]:
+        reduced, program = self.reduced, LinearProgram()
+        kinds = [reduced.kinds[i] for i in self.active]
+        opened_cost = [sum(w * _per_node(stage, kind) for stage, w in weights.items()) for kind in kinds]
+        opened = program.add_variables(
+            opened_cost, upper=[float(k.most) for k in kinds], lower=[float(k.least) for k in kinds]
+        )
+        spec_of, kind_of = np.nonzero(reduced.fits[self.active].T & (reduced.wanted > 0)[:, None])
+        placed = program.add_variables(np.zeros(len(spec_of)))
+        constants = np.array([constant for _, constant in self.claimed.needed], dtype=np.float64)
+        serve = program.add_rows(constants, INFINITY, len(reduced.rows))
+        program.add_entries(spec_of, placed.start + np.arange(len(spec_of)), 1.0)
+        self._capacity_rows(program, opened, placed, spec_of, kind_of)
+        if reduced.limits:
+            rows = program.add_rows(-INFINITY, np.array(reduced.limits, dtype=np.float64), len(reduced.limits))
+            use = reduced.use[self.active].astype(np.float64)
+            program.add_entries(np.array(rows)[None, :], np.array(opened)[:, None], use)
+        claimed = self._claims(program, weights, serve)
+        for stage, most in fixed.items():
+            row = program.add_rows(-INFINITY, float(most - hopeless_value(stage, reduced)), 1).start
+            program.add_entries(row, np.array(opened), np.array([_per_node(stage, kind) for kind in kinds]))
+            terms = self.claimed.stages.get(stage, ())
+            program.add_entries(row, [claimed.start + v for v, _ in terms], [float(c) for _, c in terms])
+        return program, serve
+
+    def _capacity_rows(
+        self, program: LinearProgram, opened: range, placed: range, spec_of: Ints, kind_of: Ints
+    ) -> None:
+        reduced = self.reduced
+        free = reduced.free[self.active].astype(np.float64)
+        kinds, resources = free.shape
+        per_resource = program.add_rows(-INFINITY, 0.0, kinds * resources)
+        columns = np.arange(resources)
+        # Rows are scaled by the node's size: GLOP works best with coefficients around one.
+        scale = 1.0 / np.maximum(free, 1.0)
+        program.add_entries(
+            per_resource.start + kind_of[:, None] * resources + columns,
+            placed.start + np.arange(len(spec_of))[:, None],
+            reduced.requests[spec_of].astype(np.float64) * scale[kind_of],
+        )
+        program.add_entries(
+            per_resource.start + np.arange(kinds)[:, None] * resources + columns,
+            np.array(opened)[:, None],
+            -free * scale,
+        )
+        # Not more of one spec than whole pods fit; said only where it says more than the resource rows do.
+        need = np.maximum(reduced.requests[spec_of], 1)
+        ratio = np.where(reduced.requests[spec_of] > 0, reduced.free[self.active][kind_of] / need, INFINITY)
+        whole = np.minimum(np.floor(ratio.min(axis=1)), reduced.caps[spec_of])
+        tight = np.flatnonzero(whole < ratio.min(axis=1) - 1e-9)
+        rows = program.add_rows(-INFINITY, 0.0, len(tight))
+        program.add_entries(np.array(rows), placed.start + tight, 1.0)
+        program.add_entries(np.array(rows), opened.start + kind_of[tight], -whole[tight])
+
+    def _claims(self, program: LinearProgram, weights: Mapping[Stage, float], serve: range) -> range:
+        """The demand side, relaxed; its variables are the last ones of the program."""
+        linear = self.claimed.linear
+        uppers = np.array(linear.uppers, dtype=np.float64)
+        variables = program.add_variables(np.zeros(len(uppers)), upper=uppers)
+        needed = [(row, v, -float(c)) for row, (terms, _) in enumerate(self.claimed.needed) for v, c in terms]
+        _add(program, serve.start, variables.start, needed)
+        lower = [-INFINITY if low is None else float(low) for _, low, _ in linear.rows]
+        upper = [INFINITY if high is None else float(high) for _, _, high in linear.rows]
+        rows = program.add_rows(lower, upper, len(linear.rows))
+        _add(
+            program,
+            rows.start,
+            variables.start,
+            [(row, v, float(c)) for row, (terms, _, _) in enumerate(linear.rows) for v, c in terms],
+        )
+        for stage, weight in weights.items():
+            for variable, amount in self.claimed.stages.get(stage, ()):
+                program.add_cost(variables.start + variable, weight * amount)
+        return variables
+
+
+def _add(program: LinearProgram, row: int, variable: int, entries: Sequence[tuple[int, int, float]]) -> None:
+    """(row, variable, coefficient) entries, counted from `row` and `variable`."""
+    if entries:
+        rows, variables, values = (np.array(part) for part in zip(*entries, strict=True))
+        program.add_entries(row + rows, variable + variables, values)
+
+
+def _per_node(stage: Stage, kind: Kind) -> float:
+    return 0.0 if kind.existing else float(stage.node_cost(kind.price_micros, kind.weight))

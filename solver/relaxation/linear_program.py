@@ -1,0 +1,173 @@
+"""Linear programs as arrays, solved by GLOP through MathOpt. Says nothing of what the numbers mean.
+
+Models are written to MathOpt's protobuf directly: its object API costs more than the solve at our sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import numpy as np
+from ortools.math_opt import model_pb2, result_pb2, sparse_containers_pb2
+from ortools.math_opt.core.python import solver
+from ortools.math_opt.python import mathopt
+from pybind11_abseil.status import StatusCode, StatusNotOk
+
+from solver.reduction.reduced import Floats
+
+INFINITY = float("inf")
+Bound = Sequence[float] | Floats | float
+
+
+@dataclass(frozen=True, slots=True)
+class LpSolution:
+    objective: float
+    values: Floats
+    """Per variable."""
+    duals: Floats
+    """Per row: by how much the objective grows as the row's bound grows by one."""
+
+
+@dataclass
+class LinearProgram:
+    """Minimise, over rows and non-negative variables that are added in bulk."""
+
+    _lower: list[Floats] = field(default_factory=list)
+    _upper: list[Floats] = field(default_factory=list)
+    _cost: list[Floats] = field(default_factory=list)
+    _row_lower: list[Floats] = field(default_factory=list)
+    _row_upper: list[Floats] = field(default_factory=list)
+    _entries: list[tuple[Floats, Floats, Floats]] = field(default_factory=list)
+    _extra_cost: dict[int, float] = field(default_factory=dict)
+    variables: int = 0
+    rows: int = 0
+
+    def add_variables(self, cost: Sequence[float] | Floats, upper: Bound = INFINITY, lower: Bound = 0.0) -> range:
+        """`cost` sets how many; returns their indices."""
+        size = len(cost)
+        self._cost.append(np.asarray(cost, dtype=np.float64))
+        self._lower.append(np.broadcast_to(np.asarray(lower, dtype=np.float64), size))
+        self._upper.append(np.broadcast_to(np.asarray(upper, dtype=np.float64), size))
+        self.variables += size
+        return range(self.variables - size, self.variables)
+
+    def add_cost(self, variable: int, cost: float) -> None:
+        """On top of what the variable costs already."""
+        self._extra_cost[variable] = self._extra_cost.get(variable, 0.0) + cost
+
+    def add_rows(self, lower: Bound, upper: Bound, count: int) -> range:
+        """`count` rows lower <= ... <= upper; returns their indices."""
+        self._row_lower.append(np.broadcast_to(np.asarray(lower, dtype=np.float64), count))
+        self._row_upper.append(np.broadcast_to(np.asarray(upper, dtype=np.float64), count))
+        self.rows += count
+        return range(self.rows - count, self.rows)
+
+    def add_entries(self, rows: object, variables: object, values: object) -> None:
+        """Coefficients, broadcast against each other; entries for one place add up."""
+        r, v, x = np.broadcast_arrays(rows, variables, values)  # type: ignore[arg-type]
+        keep = x.ravel() != 0
+        self._entries.append((r.ravel()[keep], v.ravel()[keep], x.ravel()[keep]))
+
+    def solve(self, seconds: float | None = None, *, roughly: bool = False) -> LpSolution | None:
+        """None where there is no optimal solution within `seconds`. With `roughly`, for guides and not for bounds, a
+        program whose costs are of too different size is solved again, to a tolerance in terms of the dearest one."""
+        parameters = mathopt.SolveParameters(threads=1)
+        if seconds is not None:
+            parameters.time_limit = timedelta(seconds=max(seconds, 0.001))
+        for scale in (1.0, self._scale()) if roughly else (1.0,):
+            try:
+                result = self._optimal(parameters, scale)
+            except AbnormalEndError:
+                continue
+            if result is None:
+                return None
+            primal, dual = result.solutions[0].primal_solution, result.solutions[0].dual_solution
+            return LpSolution(
+                primal.objective_value / scale,
+                dense(primal.variable_values, self.variables),
+                dense(dual.dual_values, self.rows) / scale,
+            )
+        return None
+
+    def _optimal(self, parameters: mathopt.SolveParameters, scale: float) -> result_pb2.SolveResultProto | None:
+        # What `mathopt.solve` does, less the translation of the result into Python objects, which takes longer than
+        # solving at our sizes.
+        return optimal(
+            lambda: solver.solve(
+                self._proto(scale),
+                mathopt.SolverType.GLOP.value,
+                mathopt.StreamableSolverInitArguments().to_proto(),
+                parameters.to_proto(),
+                mathopt.ModelSolveParameters().to_proto(),
+                None,
+                mathopt.CallbackRegistration().to_proto(),
+                None,
+                None,
+            )
+        )
+
+    def _costs(self) -> Floats:
+        cost = np.concatenate(self._cost)
+        for variable, extra in self._extra_cost.items():
+            cost[variable] += extra
+        return cost
+
+    def _scale(self) -> float:
+        """Makes the dearest variable cost about one; a power of two, so that nothing is rounded."""
+        dearest = float(np.abs(self._costs()).max(initial=0.0))
+        return 1.0 if dearest == 0.0 else math.ldexp(1.0, -math.frexp(dearest)[1])
+
+    def _proto(self, scale: float) -> model_pb2.ModelProto:
+        proto = model_pb2.ModelProto()
+        variables, rows = proto.variables, proto.linear_constraints
+        variables.ids.extend(range(self.variables))
+        variables.lower_bounds.extend(_joined(self._lower))
+        variables.upper_bounds.extend(_joined(self._upper))
+        variables.integers.extend([False] * self.variables)
+        rows.ids.extend(range(self.rows))
+        rows.lower_bounds.extend(_joined(self._row_lower))
+        rows.upper_bounds.extend(_joined(self._row_upper))
+        row = np.concatenate([entry[0] for entry in self._entries]).astype(np.int64)
+        column = np.concatenate([entry[1] for entry in self._entries]).astype(np.int64)
+        value = np.concatenate([entry[2] for entry in self._entries]).astype(np.float64)
+        places, at = np.unique(row * self.variables + column, return_inverse=True)
+        matrix = proto.linear_constraint_matrix
+        matrix.row_ids.extend((places // self.variables).tolist())
+        matrix.column_ids.extend((places % self.variables).tolist())
+        matrix.coefficients.extend(np.bincount(at, weights=value, minlength=len(places)).tolist())
+        cost = self._costs() * scale
+        used = np.flatnonzero(cost)
+        proto.objective.linear_coefficients.ids.extend(used.tolist())
+        proto.objective.linear_coefficients.values.extend(cost[used].tolist())
+        return proto
+
+
+class AbnormalEndError(Exception):
+    """GLOP gave up or is not sure of its answer, as it may be where numbers of very different size meet."""
+
+
+def optimal(solve: Callable[[], result_pb2.SolveResultProto]) -> result_pb2.SolveResultProto | None:
+    """The result of a solve, where that is an optimal solution. Raises AbnormalEndError."""
+    try:
+        result = solve()
+    except StatusNotOk as error:
+        if error.status.code() == StatusCode.INTERNAL:
+            raise AbnormalEndError from error
+        raise
+    if result.termination.reason == result_pb2.TERMINATION_REASON_IMPRECISE:
+        raise AbnormalEndError
+    return result if result.termination.reason == result_pb2.TERMINATION_REASON_OPTIMAL else None
+
+
+def dense(sparse: sparse_containers_pb2.SparseDoubleVectorProto, size: int) -> Floats:
+    """The values as an array."""
+    values = np.zeros(size)
+    values[np.array(sparse.ids, dtype=np.int64)] = sparse.values
+    return values
+
+
+def _joined(parts: list[Floats]) -> list[float]:
+    return np.concatenate(parts).tolist() if parts else []

@@ -1,0 +1,1 @@
+"""The independent checker: imports the model and nothing that plans."""

@@ -1,0 +1,88 @@
+"""What each planned class claims of other pods and, as preferences, of nodes: the constraints in one list, required
+ones and preferred ones, in the order in which preferences are given up (`docs/constraints.md`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from solver.model import (
+    PodAffinityTerm,
+    PodSelector,
+    PodSpec,
+    PreferredNodes,
+    TopologySpread,
+    WhenUnsatisfiable,
+)
+from solver.model.eligibility import required_affinity
+
+
+class Rule(Enum):
+    AFFINITY = auto()
+    ANTI_AFFINITY = auto()
+    SPREAD = auto()
+    NODES = auto()
+    TAINTS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One constraint of a class. `rank` is its place in the order of giving up, None for a required one; `kept` the
+    pods that keep it."""
+
+    pod_class: int
+    rule: Rule
+    rank: int | None
+    kept: int
+    term: PodAffinityTerm | None = None
+    spread: TopologySpread | None = None
+    nodes: PreferredNodes | None = None
+
+    def __str__(self) -> str:
+        key = self.term.topology_key if self.term is not None else ""
+        words = {
+            Rule.AFFINITY: f"affinity over {key}",
+            Rule.ANTI_AFFINITY: f"anti-affinity over {key}",
+            Rule.SPREAD: f"topology spread over {key}",
+            Rule.NODES: "node affinity",
+            Rule.TAINTS: "dislike of PreferNoSchedule taints",
+        }
+        return ("required " if self.rank is None else "preferred ") + words[self.rule]
+
+
+def claims_of(index: int, spec: PodSpec, placed: int, given_up: Sequence[tuple[int, int]]) -> list[Claim]:
+    """The required ones first, then all preferences in order. `given_up`: (number of preferences, pods) as the plan
+    tells it; who gives up n gives up the first n."""
+    required = [
+        *(Claim(index, Rule.AFFINITY, None, placed, term) for term in required_affinity(spec)),
+        *(Claim(index, Rule.ANTI_AFFINITY, None, placed, term) for term in spec.pod_anti_affinity),
+        *_spreads(index, spec, WhenUnsatisfiable.DO_NOT_SCHEDULE, None, placed),
+    ]
+    preferred = [
+        replace(claim, rank=rank, kept=placed - sum(pods for depth, pods in given_up if depth > rank))
+        for rank, claim in enumerate(_preferences(index, spec))
+    ]
+    return [*required, *preferred]
+
+
+def _preferences(index: int, spec: PodSpec) -> list[Claim]:
+    heaviest = sorted(spec.preferred_pods, key=lambda each: -each.weight)
+    return [
+        *(Claim(index, Rule.AFFINITY, 0, 0, each.term) for each in heaviest if not each.anti),
+        *(Claim(index, Rule.ANTI_AFFINITY, 0, 0, each.term) for each in heaviest if each.anti),
+        *(
+            Claim(index, Rule.NODES, 0, 0, nodes=each)
+            for each in sorted(spec.preferred_nodes, key=lambda each: -each.weight)
+        ),
+        *_spreads(index, spec, WhenUnsatisfiable.SCHEDULE_ANYWAY, 0, 0),
+        Claim(index, Rule.TAINTS, 0, 0),
+    ]
+
+
+def _spreads(index: int, spec: PodSpec, when: WhenUnsatisfiable, rank: int | None, kept: int) -> Iterator[Claim]:
+    for spread in spec.topology_spread:
+        if spread.when_unsatisfiable is when:
+            # Only pods in the carrier's own namespace are counted.
+            own = PodSelector(spread.selector.match_expressions, (spec.namespace,))
+            yield Claim(index, Rule.SPREAD, rank, kept, PodAffinityTerm(spread.topology_key, own), spread)

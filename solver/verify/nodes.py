@@ -1,0 +1,92 @@
+"""The checker's part for single nodes: may each pod run there, do all of them fit, does no host port clash."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from solver.model import PODS, HostPort, NodeGroup, PodSpec, Problem
+from solver.model.eligibility import ports_collide, why_not_eligible
+from solver.verify.places import Place, Places
+
+
+def faults_on_nodes(problem: Problem, places: Places) -> Iterator[str]:
+    """One sentence per broken rule between a node and its pods."""
+    needs = [(*spec.requests, (PODS, 1)) for spec in places.specs]
+    any_ports = any(spec.host_ports for spec in places.specs)
+    templates = {group.id: _template(group, problem) for group in problem.node_groups}
+    fine: dict[int, set[int]] = defaultdict(set)
+    """What is to be seen of a node -> classes that may run there."""
+    for place in places.all:
+        where = place.where
+        if place.count <= 0:
+            yield f"{place}: {place.count} nodes"
+        available, daemons = templates[where.id] if isinstance(where, NodeGroup) else (where.free, ())
+        if place.pods:
+            yield from _eligible(place, places, fine)
+            yield from _resources(place, needs, available)
+            if any_ports:
+                yield from _ports(place, places, daemons)
+
+
+def _eligible(place: Place, places: Places, fine: dict[int, set[int]]) -> Iterator[str]:
+    sight = places.sights.of(place.where)
+    known = fine[sight]
+    for index, count in place.pods.items():
+        if index not in known:
+            reason = places.sights.why_not(index, sight)
+            if reason is None:
+                known.add(index)
+            else:
+                yield f"{place} holds class {index}: {reason}"
+        if count < 1:
+            yield f"{place} holds {count} pods of class {index}"
+
+
+def _resources(
+    place: Place, needs: Sequence[tuple[tuple[str, int], ...]], available: Mapping[str, int]
+) -> Iterator[str]:
+    taken: dict[str, int] = defaultdict(int)
+    for index, count in place.pods.items():
+        for name, amount in needs[index]:
+            taken[name] += amount * count
+    for name, amount in taken.items():
+        if amount > available.get(name, 0):
+            yield f"{place} is over-full: {name} by {amount - available.get(name, 0)}"
+
+
+def _template(group: NodeGroup, problem: Problem) -> tuple[Mapping[str, int], tuple[PodSpec, ...]]:
+    """What one new node has for pods, and the daemons that run there."""
+    left = dict(group.allocatable)
+    runs = []
+    for daemon in problem.daemon_sets:
+        if why_not_eligible(daemon, group.labels, group.taints) is None:
+            less = {name: left.get(name, 0) - amount for name, amount in (*daemon.requests, (PODS, 1))}
+            if min(less.values()) >= 0:  # one that does not fit waits, and takes nothing from the node
+                left.update(less)
+                runs.append(daemon)
+    return left, tuple(runs)
+
+
+def _ports(place: Place, places: Places, daemons: tuple[PodSpec, ...]) -> Iterator[str]:
+    """Clashes in which a planned pod takes part."""
+    planned = [(index, count) for index, count in place.pods.items() if places.specs[index].host_ports]
+    if not planned:
+        return
+    held: dict[tuple[int, str], list[tuple[HostPort, str]]] = defaultdict(list)
+    for who, spec in (
+        *(("a running pod", running.spec) for running in place.running),
+        *(("a daemon", daemon) for daemon in daemons),
+    ):
+        for port in spec.host_ports:
+            held[port.port, port.protocol].append((port, who))
+    for index, count in planned:
+        mine = places.specs[index].host_ports
+        for port in mine:
+            others = held[port.port, port.protocol]
+            rivals = [who for other, who in others if ports_collide(port, other)]
+            rivals += [f"class {index}"] * (count > 1)
+            for rival in rivals:
+                yield f"{place}: class {index} and {rival} both take host port {port.port}/{port.protocol}"
+        for port in mine:  # only now: the ports of one pod do not exclude each other
+            held[port.port, port.protocol].append((port, f"class {index}"))

@@ -1,0 +1,149 @@
+"""The places of a plan as the checker reads them: every node that stands, every batch of equal new nodes, and what of
+them a pod's selectors can tell apart. No judgement here: `check` and its other parts judge."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from solver.model import (
+    HOSTNAME,
+    Labels,
+    Node,
+    NodeGroup,
+    Plan,
+    PodSpec,
+    PreferredNodes,
+    Problem,
+    RunningPods,
+    Taint,
+    TaintEffect,
+)
+from solver.model.eligibility import matches_term, tolerates, untolerated, why_not_eligible
+
+Domain = int | str
+"""A value of a topology key; over hostnames the number of the place, of whose nodes each is a domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`count` equal nodes, each with the same planned pods: class index -> pods per node."""
+
+    index: int
+    where: NodeGroup | Node
+    count: int
+    pods: Mapping[int, int]
+
+    @property
+    def name(self) -> str:
+        """What conditions on metadata.name see: a node that is still to come has no name."""
+        return self.where.name if isinstance(self.where, Node) else ""
+
+    @property
+    def running(self) -> tuple[RunningPods, ...]:
+        return self.where.running if isinstance(self.where, Node) else ()
+
+    def domain(self, key: str) -> Domain | None:
+        return self.index if key == HOSTNAME else self.where.labels.get(key)
+
+    def __str__(self) -> str:
+        return f"node {self.where.name}" if isinstance(self.where, Node) else f"a node of {self.where.id}"
+
+
+class Places:
+    """All places, and for each class those that hold it. Expects a plan whose groups, nodes and classes exist."""
+
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        groups = {group.id: group for group in problem.node_groups}
+        onto = {placed.node: placed.pods for placed in plan.existing}
+        found: list[tuple[NodeGroup | Node, int, Mapping[int, int]]] = [
+            *((groups[nodes.node_group], nodes.count, nodes.pods) for nodes in plan.nodes),
+            *((node, 1, onto.get(node.name, {})) for node in problem.nodes),
+        ]
+        self.all = tuple(Place(index, *each) for index, each in enumerate(found))
+        self.of_class: dict[int, list[Place]] = defaultdict(list)
+        for place in self.all:
+            for index in place.pods:
+                self.of_class[index].append(place)
+        self.placed = Counter(
+            {index: sum(p.pods[index] * p.count for p in where) for index, where in self.of_class.items()}
+        )
+        self.specs = tuple(cls.spec for cls in plan.pod_classes)
+        self.sights = Sights(self.specs)
+
+
+class Sights:
+    """Which nodes look alike to all selectors and tolerations, and what each class makes of them; asked once each."""
+
+    def __init__(self, specs: tuple[PodSpec, ...]) -> None:
+        self._specs = specs
+        keys: set[str] = set()
+        self._by_name = False
+        for spec in specs:
+            keys.update(key for key, _ in spec.node_selector)
+            for term in (*(spec.affinity or ()), *(preferred.term for preferred in spec.preferred_nodes)):
+                keys.update(requirement.key for requirement in term.match_expressions)
+                self._by_name = self._by_name or bool(term.match_fields)
+        self._keys = sorted(keys)
+        self._numbers: dict[object, int] = {}
+        self._examples: list[tuple[Labels, tuple[Taint, ...], str]] = []
+        self._of_object: dict[int, int] = {}
+        self._reasons: dict[int, dict[int, str | None]] = defaultdict(dict)
+        self._selected: dict[tuple[object, int], bool] = {}
+        self._tolerated: dict[tuple[object, int, TaintEffect | None], bool] = {}
+
+    def of(self, where: NodeGroup | Node) -> int:
+        """The number of what is to be seen of a node or a new node of a group."""
+        known = self._of_object.get(id(where))
+        if known is not None:
+            return known
+        name = where.name if self._by_name and isinstance(where, Node) else ""
+        key = (tuple(map(where.labels.get, self._keys)), where.taints, name)
+        number = self._numbers.setdefault(key, len(self._numbers))
+        if number == len(self._examples):
+            self._examples.append((where.labels, where.taints, name))
+        self._of_object[id(where)] = number
+        return number
+
+    def why_not(self, index: int, sight: int) -> str | None:
+        """Why a pod of the class may not run there, None where it may."""
+        known = self._reasons[sight]
+        if index not in known:
+            known[index] = why_not_eligible(self._specs[index], *self._examples[sight])
+        return known[index]
+
+    def selected(self, index: int, sight: int) -> bool:
+        """Whether node selector and required node affinity of the class let it run there."""
+        spec = self._specs[index]
+        if not spec.node_selector and spec.affinity is None:
+            return True
+        key = ((spec.node_selector, spec.affinity), sight)
+        if key not in self._selected:
+            labels, _, name = self._examples[sight]
+            untainted = PodSpec(node_selector=spec.node_selector, affinity=spec.affinity)
+            self._selected[key] = why_not_eligible(untainted, labels, (), name) is None
+        return self._selected[key]
+
+    def tolerated(self, index: int, sight: int, effect: TaintEffect | None = None) -> bool:
+        """Whether the class tolerates the node's taints: those with the effect, or all that keep pods away."""
+        taints = self._examples[sight][1]
+        if not taints:
+            return True
+        tolerations = self._specs[index].tolerations
+        key = (tolerations, sight, effect)
+        if key not in self._tolerated:
+            if effect is None:
+                self._tolerated[key] = untolerated(taints, tolerations) is None
+            else:
+                meant = [taint for taint in taints if taint.effect is effect]
+                self._tolerated[key] = all(any(tolerates(each, taint) for each in tolerations) for taint in meant)
+        return self._tolerated[key]
+
+    def preferred(self, preference: PreferredNodes, sight: int) -> bool:
+        """Whether preferred node affinity is met there; an empty term is met everywhere, as upstream."""
+        term = preference.term
+        if not term.match_expressions and not term.match_fields:
+            return True
+        labels, _, name = self._examples[sight]
+        return matches_term(term, labels, name)

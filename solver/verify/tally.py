@@ -1,0 +1,97 @@
+"""The checker's sums over domains: how many pods that a term counts run, or are planned, in which domain."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec
+from solver.model.eligibility import selects
+from solver.verify.places import Domain, Places
+
+_Identity = tuple[str, tuple[tuple[str, str], ...]]
+"""What selectors see of a pod: namespace and labels."""
+
+
+class Tally:
+    """Pods per term and domain. Over hostnames a place stands for one of its nodes. Terms are all that will be asked
+    about: pods that none of them counts are passed over."""
+
+    def __init__(self, places: Places, running_specs: Iterable[PodSpec], terms: Iterable[PodAffinityTerm]) -> None:
+        self._places = places
+        self._numbers: dict[_Identity, int] = {}
+        self._of_spec: dict[int, int] = {}
+        for spec in (*places.specs, *running_specs):
+            if id(spec) not in self._of_spec:
+                self._of_spec[id(spec)] = self._numbers.setdefault((spec.namespace, spec.labels), len(self._numbers))
+        self._classes: dict[int, list[int]] = defaultdict(list)
+        for index, spec in enumerate(places.specs):
+            self._classes[self._of_spec[id(spec)]].append(index)
+        self._labels = [(namespace, dict(labels)) for namespace, labels in self._numbers]
+        self._with: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for number, (_, labels) in enumerate(self._labels):
+            for item in labels.items():
+                self._with[item].add(number)
+        self._counted: dict[PodSelector, frozenset[int]] = {}
+        self._relevant: set[int] = set()
+        for selector in {term.selector for term in terms}:
+            self._counted[selector] = frozenset(self._select(selector))
+            self._relevant |= self._counted[selector]
+        numbers = self._of_spec
+        self._running = [
+            (place.index, numbers[id(running.spec)], running.count)
+            for place in (places.all if self._relevant else ())
+            for running in place.running
+            if numbers[id(running.spec)] in self._relevant
+        ]
+        self._present: dict[str, dict[int, dict[Domain, list[int]]]] = {}
+        self._tallies: dict[PodAffinityTerm, dict[Domain, list[int]]] = {}
+
+    def _select(self, selector: PodSelector) -> Iterable[int]:
+        candidates: Iterable[int] = range(len(self._labels))
+        for requirement in selector.match_expressions or ():
+            if requirement.operator is Operator.IN:  # the others of a thousand labels need not be asked
+                candidates = set().union(*(self._with[requirement.key, value] for value in requirement.values))
+                break
+        return (number for number in candidates if selects(selector, *self._labels[number]))
+
+    def counts(self, term: PodAffinityTerm, spec: PodSpec) -> bool:
+        """Whether the term counts pods of a spec of the plan or of a running pod."""
+        return self._of_spec[id(spec)] in self._counted[term.selector]
+
+    def counted_classes(self, term: PodAffinityTerm) -> list[int]:
+        """Indices of the classes whose pods the term counts."""
+        return [index for number in self._counted[term.selector] for index in self._classes[number]]
+
+    def of(self, term: PodAffinityTerm) -> dict[Domain, list[int]]:
+        """Domain -> counted pods that are [planned, running] there; domains without any are left out."""
+        if term not in self._tallies:
+            present = self._presence(term.topology_key)
+            sums: dict[Domain, list[int]] = {}
+            for number in self._counted[term.selector]:
+                for domain, (planned, running) in present.get(number, {}).items():
+                    total = sums.setdefault(domain, [0, 0])
+                    total[0] += planned
+                    total[1] += running
+            self._tallies[term] = sums
+        return self._tallies[term]
+
+    def _presence(self, key: str) -> dict[int, dict[Domain, list[int]]]:
+        if key not in self._present:
+            found: dict[int, dict[Domain, list[int]]] = defaultdict(dict)
+            domains = [place.domain(key) for place in self._places.all]
+            for index, where in self._places.of_class.items():
+                number = self._of_spec[id(self._places.specs[index])]
+                if number in self._relevant:
+                    sums = found[number]
+                    for place in where:
+                        domain = domains[place.index]
+                        if domain is not None:
+                            times = 1 if key == HOSTNAME else place.count
+                            sums.setdefault(domain, [0, 0])[0] += place.pods[index] * times
+            for place_index, number, count in self._running:
+                domain = domains[place_index]
+                if domain is not None:
+                    found[number].setdefault(domain, [0, 0])[1] += count
+            self._present[key] = found
+        return self._present[key]

@@ -1,0 +1,419 @@
+"""Every decoder of what others write, in one list, with objects that it reads: for the properties and the fuzzer.
+
+What informers follow is taken from where they follow it: decoded, put into its table, looked at and taken out again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from cagrpc.api import capacity_buffers
+from cagrpc.api.autoscaler import expander
+from cagrpc.api.core import consumption, pods
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, VOLCANO_GROUP
+from cagrpc.api.core.slack import EXCLUDE, MIRROR, PLACEHOLDER, SHAPE
+from cagrpc.api.encoding.untrusted import json_value
+from cagrpc.api.gen import api_pb2, expander_pb2, externalgrpc_pb2, kubernetes_pb2
+from cagrpc.backends.simulated.nodes import controller
+from cagrpc.cluster.exclusion import Exclusion
+from cagrpc.cluster.view.model import ClusterModel, Followed
+from cagrpc.cluster.view.objects import PodReader
+from cagrpc.controllers.admission_checks.model import ATTEMPT, OWNED, WORKLOAD_UID
+from cagrpc.controllers.admission_checks.reconcile import reconcile
+from cagrpc.controllers.admission_checks.store import Look
+from cagrpc.controllers.admission_checks.store import Objects as KueueObjects
+from cagrpc.controllers.provisioning import conditions
+from cagrpc.controllers.provisioning.store import Objects as RequestObjects
+from cagrpc.controllers.settings import KueueSettings
+from cagrpc.errors import CagrpcError, InvalidInput
+from cagrpc.fleet.model import Increment, Phase, Placement
+from cagrpc.fleet.records import Contents, GroupRecord, IncrementRecord, Member, MemberState
+from cagrpc.kube.client.envelopes import Encoding, event, frames, identity, page
+from cagrpc.kube.client.failures import status_of
+from cagrpc.kube.informer.reflector import Resource
+from cagrpc.kube.journal import objects
+from cagrpc.services.grpc.provider import Provider
+from cagrpc.services.grpc.status import Call
+from tests.support import kueue_objects
+from tests.support.cluster_objects import apart, node, pod, spread
+from tests.support.fleet import World, group
+
+_DEFAULT_SCHEDULER = frozenset({"default-scheduler"})
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """`read` takes bytes, of protobuf or of a JSON text. What it may raise is `errors`."""
+
+    name: str
+    read: Callable[[bytes], object]
+    seeds: tuple[Any, ...]
+    """Messages, JSON documents, or bytes."""
+    errors: tuple[type[Exception], ...] = (InvalidInput,)
+
+    def raw_seeds(self) -> Iterator[bytes]:
+        for seed in self.seeds:
+            if isinstance(seed, Message):
+                yield seed.SerializeToString()
+            else:
+                yield seed if isinstance(seed, bytes) else json.dumps(seed).encode()
+
+
+def decoders() -> tuple[Decoder, ...]:
+    return (*_view(), *_requests(), *_kueue(), *_node_life(), *_of_pods(), *_doors(), *_envelopes(), *_written_by_us())
+
+
+# ---- what informers follow
+
+
+def _view() -> Iterator[Decoder]:
+    model = ClusterModel(
+        gang_label=DEFAULT_GANG_LABEL,
+        schedulers=_DEFAULT_SCHEDULER,
+        namespace="cagrpc",
+        clock=lambda: 0.0,
+        now=lambda: 1e9,
+        slack=Exclusion(),
+        expects=True,
+    )
+
+    def look() -> None:
+        model.state(frozenset())
+        model.arrivals()
+        model.held_nodes()
+
+    for each in model.followed:
+        yield _followed("view", each, look)
+
+
+def _requests() -> Iterator[Decoder]:
+    objects = RequestObjects()
+
+    def look() -> None:
+        objects.expected()
+        objects.template("ns", "worker")
+        for each in objects.requests():
+            change = conditions.consumption(conditions.consumed_of(each))
+            conditions.merged(each, change, conditions.retry_at(each))
+            conditions.attempts_of(each), conditions.overtaken_of(each), conditions.nodes_told(each)
+
+    for each in objects.followed:
+        yield _followed("requests", each, look)
+
+
+def _kueue() -> Iterator[Decoder]:
+    objects = KueueObjects("v1beta2")
+
+    def look() -> None:
+        for key in objects.workload_keys():
+            found = objects.look(key)
+            assert found is not None
+            _reconcile(found)
+        objects.kueue_writes()
+
+    for each in objects.followed:
+        yield _followed("kueue", each, look)
+
+
+def _reconcile(found: Look) -> None:
+    configs = {"capacity": _CONFIG, **{str(each.get("name")): _CONFIG for each in found.workload.checks}}
+    reconcile(
+        found.workload, configs, found.requests, found.templates, found.flavors, KueueSettings(), kueue_objects.NOW
+    )
+
+
+def _followed(whose: str, followed: Followed[Any], look: Callable[[], None]) -> Decoder:
+    resource, sink = followed.resource, followed.sink
+
+    def read(data: bytes) -> None:
+        item = _item(resource, data)
+        decoded = resource.decode(item)
+        try:
+            sink.applied(decoded)
+            assert not sink.left_out, "the table could not take it"
+            look()
+        finally:
+            sink.replaced(())
+        sink.deleted(identity(resource.encoding, item))
+
+    return Decoder(f"{whose} {resource.path}", read, _SEEDS[resource.path.rpartition("/")[2]])
+
+
+def _node_life() -> Iterator[Decoder]:
+    for resource in (controller.NODE_RESOURCE, controller.POD_RESOURCE):
+        kind = resource.path.rpartition("/")[2]
+        yield Decoder(f"simulated {kind}", _only_read(resource), _SEEDS[kind])
+
+
+def _only_read(resource: Resource[Any]) -> Callable[[bytes], object]:
+    return lambda data: resource.decode(_item(resource, data))
+
+
+def _item(resource: Resource[Any], data: bytes) -> Any:
+    return data if resource.encoding is Encoding.PROTOBUF else _object(data)
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    found = json_value(data)
+    if not isinstance(found, dict):
+        raise InvalidInput("no object")
+    return found
+
+
+# ---- pods, and what CA sends
+
+
+def _of_pods() -> Iterator[Decoder]:
+    reader = PodReader(DEFAULT_GANG_LABEL, _DEFAULT_SCHEDULER, "cagrpc")
+    decoder = pods.PodDecoder(consuming=False)
+    yield Decoder("a pod's placement", reader.read, _PODS)
+    yield Decoder("a pod for pricing", decoder.decode, _PODS)
+    yield Decoder("a pod that is read for who it is", pods.unread, _PODS)
+
+
+def _doors() -> Iterator[Decoder]:
+    option = expander_pb2.Option(nodeGroupId="a", nodeCount=2, debug="x")
+    option.podBytes.extend(each.SerializeToString() for each in _PODS)
+    request = expander_pb2.BestOptionsRequest(options=[option])
+    yield Decoder("BestOptions", lambda data: expander.decode(data, lambda: False), (request,))
+    yield Decoder("BestOptions late", lambda data: expander.decode(data, lambda: True), (request,))
+    for method in externalgrpc_pb2.DESCRIPTOR.services_by_name["CloudProvider"].methods:
+        seed = method.input_type._concrete_class()
+        if method.name == "PricingPodPrice":
+            seed.pod_bytes = _PODS[0].SerializeToString()
+        if "id" in seed.DESCRIPTOR.fields_by_name:
+            seed.id = "a"
+        yield Decoder(method.name, _answer(method.name), (seed,), (CagrpcError,))
+
+
+def _answer(method: str) -> Callable[[bytes], object]:
+    def answer(data: bytes) -> None:
+        fleet = World(groups=[group("a")]).fleet()
+        try:
+            Provider(fleet, refusal_wait_seconds=0.0).methods()[method](data, Call(method))
+        finally:
+            fleet.close()
+
+    return answer
+
+
+# ---- what the API server wraps objects in
+
+
+def _envelopes() -> Iterator[Decoder]:
+    raw = _PODS[0].SerializeToString()
+    listed = api_pb2.List(metadata={"resourceVersion": "1"}, items=[raw])
+    change = api_pb2.WatchEvent(type="ADDED", object={"raw": _enveloped(raw)})
+    in_json = {"metadata": {"resourceVersion": "1"}, "items": [_REQUEST]}
+    yield Decoder("a list", lambda data: page(Encoding.PROTOBUF, _enveloped(data)), (listed,))
+    yield Decoder("a list in JSON", lambda data: page(Encoding.JSON, data), (in_json,))
+    yield Decoder("a change", lambda data: event(Encoding.PROTOBUF, data), (change,))
+    yield Decoder("a change in JSON", lambda data: event(Encoding.JSON, data), ({"type": "ADDED", "object": _REQUEST},))
+    frame = change.SerializeToString()
+    prefixed, line = len(frame).to_bytes(4, "big") + frame, json.dumps(in_json).encode() + b"\n"
+    yield Decoder("a watch", _watch(Encoding.PROTOBUF), (prefixed,))
+    yield Decoder("a watch in JSON", _watch(Encoding.JSON), (line,))
+    yield Decoder("a refusal", status_of, ({"code": 409, "message": "x", "details": {"retryAfterSeconds": 1}},))
+
+
+def _enveloped(raw: bytes) -> bytes:
+    return b"k8s\x00" + api_pb2.Unknown(raw=raw).SerializeToString()
+
+
+def _watch(encoding: Encoding) -> Callable[[bytes], object]:
+    return lambda data: list(frames(encoding, (data[:5], data[5:])))
+
+
+# ---- what is ours, where others may write it
+
+
+def _written_by_us() -> Iterator[Decoder]:
+    yield Decoder("a CapacityBuffer", lambda data: _buffer(_object(data)), (_BUFFER,))
+    yield Decoder("a journal's increment", lambda data: _contents([_object(data)], ()), (_INCREMENT,))
+    yield Decoder("a journal's page", lambda data: _contents((), [_object(data)]), (_PAGE,))
+
+
+def _buffer(found: Mapping[str, Any]) -> None:
+    capacity_buffers.status(found)
+    capacity_buffers.injected(found)
+
+
+def _contents(increments: Iterable[Any], pages: Iterable[Any]) -> object:
+    return objects.contents_from(increments, pages, objects.NOTHING_PENDING)
+
+
+# ---- objects that can be read
+
+_CONSUMES = dict.fromkeys((*consumption.CONSUME_KEYS, *consumption.CLASS_KEYS), "x")
+_NODE_AFFINITY = kubernetes_pb2.Affinity(
+    nodeAffinity={
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["4"]}]}]
+        },
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}
+        ],
+    }
+)
+_PODS = (
+    pod(labels={"app": "web", DEFAULT_GANG_LABEL: "g"}, annotations={MIN_COUNT: "3", MIRROR: "2", EXCLUDE: "true"}),
+    pod("b", node="n1", annotations={**_CONSUMES, VOLCANO_GROUP: "v"}, owner="ReplicaSet", **spread("web")),
+    pod("c", labels={PLACEHOLDER: "true"}, annotations={SHAPE: "s"}, nominated="n1", **apart("web")),
+    pod("d", owner="DaemonSet", deleting=True, affinity=_NODE_AFFINITY, priorityClassName="high"),
+)
+for _each in _PODS:
+    _each.metadata.resourceVersion = "7"
+    _each.metadata.managed_fields.append(b"\x0a\x01x")
+    _each.spec.tolerations.add(key="gpu", operator="Exists")
+    _each.spec.initContainers.add(name="i", restartPolicy="Always").ports.add(hostPort=80, protocol="TCP")
+    _each.spec.overhead["memory"].string = "1Mi"
+
+_NODE = node(taints=[kubernetes_pb2.Taint(key="k", effect="NoSchedule")])
+_NODE.metadata.resourceVersion = "7"
+
+_TEMPLATE = {
+    "metadata": {"labels": {"app": "web"}, "annotations": {MIN_COUNT: "2"}},
+    "spec": {
+        "containers": [
+            {"name": "main", "ports": [{"hostPort": 80}], "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+        ],
+        "nodeSelector": {"zone": "a"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "priority": 5,
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "topologyKey": "zone",
+                        "labelSelector": {"matchLabels": {"app": "web"}},
+                        "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]},
+                        "matchLabelKeys": ["app"],
+                    }
+                ]
+            }
+        },
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}
+        ],
+    },
+}
+_TEMPLATE_BYTES = kubernetes_pb2.PodTemplateSpec(metadata=_PODS[0].metadata, spec=_PODS[0].spec).SerializeToString()
+_META = {"name": "w", "namespace": "ns", "annotations": {MIRROR: "1"}, "resourceVersion": "1"}
+
+
+def _metadata(name: str, **annotations: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": "ns",
+        "uid": f"uid-{name}",
+        "resourceVersion": "7",
+        "generation": 2,
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+        "labels": {OWNED: "true"},
+        "annotations": {ATTEMPT: "1", WORKLOAD_UID: "workload-uid", **annotations},
+    }
+
+
+_REQUEST = {
+    "metadata": _metadata("train"),
+    "spec": {
+        "provisioningClassName": "c",
+        "podSets": [{"podTemplateRef": {"name": "worker"}, "count": 3}],
+        "parameters": {"validUntilSeconds": "60"},
+    },
+    "status": {
+        "conditions": [kueue_objects.condition("Provisioned", status=False), kueue_objects.condition("Other")],
+        "provisioningClassDetails": {
+            conditions.CONSUMED: "0=2",
+            conditions.ATTEMPTS: "2",
+            conditions.OVERTAKEN: "1",
+            conditions.RETRY_AT: "2026-01-02T03:04:05Z",
+        },
+    },
+}
+_JOB_SET = {
+    "metadata": _metadata("jobs"),
+    "spec": {
+        "startupPolicy": {"startupPolicyOrder": "InOrder"},
+        "replicatedJobs": [
+            {
+                "name": "r",
+                "replicas": 2,
+                "template": {"spec": {"parallelism": 3, "completions": 2, "template": _TEMPLATE}},
+            }
+        ],
+    },
+    "status": {"conditions": [{"type": "Suspended", "status": "False"}]},
+}
+_WORKLOADS = {
+    "replicas": 3,
+    "template": _TEMPLATE_BYTES,
+}
+_BUFFER = {
+    "metadata": _metadata("b"),
+    "status": {
+        "podTemplateRef": {"name": "t"},
+        "podTemplateGeneration": 1,
+        "replicas": 3,
+        "conditions": [kueue_objects.condition("ReadyForProvisioning"), kueue_objects.condition("Provisioning")],
+    },
+}
+_RECORD = IncrementRecord(
+    "i",
+    Increment({"a": 1}, pods=frozenset({"u"}), placements=(Placement("a", ("u",)),)),
+    Phase.CREATING,
+    (Member("token", "a", MemberState.ORDERED),),
+    1e9,
+    2e9,
+)
+_INCREMENT = objects.increment_body(_RECORD)
+_GROUPS = Contents(groups=[GroupRecord(group("a"), ("limit",))])
+(_PAGE,) = objects.page_bodies([objects.page_of("a")], _GROUPS).values()
+_CONFIG = "it is not there"
+
+_SEEDS: Mapping[str, tuple[Any, ...]] = {
+    "pods": _PODS,
+    "nodes": (_NODE,),
+    "daemonsets": (kubernetes_pb2.DaemonSet(metadata={"name": "d"}, spec={"template": {"spec": _PODS[0].spec}}),),
+    "priorityclasses": (kubernetes_pb2.PriorityClass(metadata={"name": "p"}, value=5, globalDefault=True),),
+    "deployments": (kubernetes_pb2.Deployment(metadata=_META, spec=_WORKLOADS),),
+    "replicasets": (kubernetes_pb2.ReplicaSet(metadata=_META, spec=_WORKLOADS),),
+    "statefulsets": (kubernetes_pb2.StatefulSet(metadata=_META, spec=_WORKLOADS),),
+    "jobs": (kubernetes_pb2.Job(metadata=_META, spec={"parallelism": 3, "template": _TEMPLATE_BYTES}),),
+    "jobsets": (_JOB_SET,),
+    "namespaces": (kubernetes_pb2.Namespace(metadata={"name": "n", "deletionTimestamp": {"seconds": 5}}),),
+    "resourcequotas": (
+        {
+            "metadata": _metadata("q"),
+            "status": {"hard": {"requests.cpu": "4", "pods": "10"}, "used": {"requests.cpu": "1500m", "pods": "3"}},
+        },
+    ),
+    "podgroups": (
+        {"metadata": _metadata("g"), "spec": {"minMember": 3}},
+        {"metadata": _metadata("g"), "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}},
+    ),
+    "provisioningrequests": (_REQUEST,),
+    "podtemplates": ({"metadata": _metadata("worker"), "template": _TEMPLATE},),
+    "provisioningclasses": (
+        {"metadata": _metadata("c"), "spec": {"behaviour": "atomic-scale-up", "parameters": {"x": "y"}}},
+    ),
+    "workloads": (
+        kueue_objects.workload(
+            kueue_objects.pod_set("workers", 8), conditions=[kueue_objects.condition("Admitted", status=False)]
+        ),
+    ),
+    "admissionchecks": (
+        {
+            "metadata": _metadata("capacity"),
+            "spec": {"controllerName": "c", "parameters": {"apiGroup": "x", "kind": "y", "name": "z"}},
+            "status": {"conditions": [kueue_objects.condition("Active")]},
+        },
+    ),
+    "provisioningrequestconfigs": (kueue_objects.config(**kueue_objects.retries(3), managedResources=["cpu"]),),
+    "resourceflavors": (kueue_objects.flavor(nodeLabels={"zone": "a"}, tolerations=[{"key": "gpu"}]),),
+}

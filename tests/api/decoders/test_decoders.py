@@ -1,0 +1,70 @@
+"""Whatever others write, every decoder answers with a value or with InvalidInput, and soon. `fuzz` looks for longer."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import nullcontext, suppress
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.view.objects import PodReader, Stage
+from cagrpc.errors import InvalidInput, NotImplementedByDesign
+from tests.api.decoders import hostile
+from tests.api.decoders.registry import Decoder, decoders
+
+_MOST_SECONDS = 1.0
+"""Of the processor. A decoder takes milliseconds; what grows faster than its input takes minutes."""
+_DECODERS = decoders()
+_NO_ANSWERS = (NotImplementedByDesign, InvalidInput)
+"""What the provider may say to a request that says next to nothing."""
+
+
+def _read(decoder: Decoder, data: bytes) -> None:
+    began = time.thread_time()
+    with suppress(*decoder.errors):
+        decoder.read(data)
+    assert time.thread_time() - began < _MOST_SECONDS
+
+
+@pytest.mark.parametrize("decoder", _DECODERS, ids=lambda each: each.name)
+def test_the_seeds_are_read(decoder: Decoder) -> None:
+    """Or the properties would look at nothing but refusals."""
+    for data in decoder.raw_seeds():
+        with nullcontext() if decoder.errors == (InvalidInput,) else suppress(*_NO_ANSWERS):
+            decoder.read(data)
+
+
+@pytest.mark.parametrize("decoder", _DECODERS, ids=lambda each: each.name)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chooser=st.randoms(use_true_random=False))
+def test_plausible_objects_with_hostile_values_fail_nothing(decoder: Decoder, chooser: random.Random) -> None:
+    seed = chooser.choice(decoder.seeds)
+    _read(decoder, hostile.changed(seed, chooser))
+
+
+@pytest.mark.parametrize("decoder", _DECODERS, ids=lambda each: each.name)
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.binary() | st.text().map(lambda text: text.encode(errors="surrogatepass")))
+def test_any_bytes_fail_nothing(decoder: Decoder, data: bytes) -> None:
+    _read(decoder, data)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chooser=st.randoms(use_true_random=False))
+def test_a_bound_pod_is_on_its_node_whatever_else_it_says(chooser: random.Random) -> None:
+    decoder = next(each for each in _DECODERS if each.name == "a pod's placement")
+    found = kubernetes_pb2.Pod()
+    try:
+        found.ParseFromString(hostile.changed(chooser.choice(decoder.seeds), chooser))
+    except Exception:  # noqa: BLE001 - no pod
+        return
+    found.spec.nodeName = "n1"
+    found.status.phase = "Running"
+    found.metadata.labels.clear()  # no pause pod
+    found.metadata.annotations.pop("podType", None)
+    seen = PodReader("gang", {"default-scheduler"}, "cagrpc").read(found.SerializeToString())
+    assert (seen.node, seen.stage) in (("n1", Stage.MOVABLE), ("n1", Stage.FIXED))

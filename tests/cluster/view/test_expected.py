@@ -1,0 +1,426 @@
+"""Pods that workloads still have to create: how many are expected, of which class, and for how long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.state import is_expected
+from cagrpc.cluster.view import expected as view_expected
+from cagrpc.cluster.view.expected import MOST, MOST_OF_ONE, PATIENCE_SECONDS
+from cagrpc.cluster.view.model import DEPLOYMENTS, JOB_SETS
+from tests.support.cluster_objects import JOBS, PRIORITIES, REPLICA_SETS, STATEFUL_SETS, Fed, pod
+
+QUOTAS, NAMESPACES = "/api/v1/resourcequotas", "/api/v1/namespaces"
+
+
+def template(cpu: str = "1", labels: Any = None, **spec: Any) -> bytes:
+    found = kubernetes_pb2.PodTemplateSpec(metadata={"labels": labels or {}}, spec=spec)
+    found.spec.containers.add().resources.requests["cpu"].string = cpu
+    return found.SerializeToString()
+
+
+def metadata(name: str, parent: str = "", namespace: str = "default", **more: Any) -> kubernetes_pb2.ObjectMeta:
+    found = kubernetes_pb2.ObjectMeta(namespace=namespace, name=name, **more)
+    if parent:
+        kind, _, of = parent.partition("/")
+        found.ownerReferences.add(kind=kind, name=of, controller=True)
+    return found
+
+
+def replica_set(
+    wants: int,
+    there: int = 0,
+    name: str = "web-1",
+    *,
+    parent: str = "",
+    of: bytes | None = None,
+    namespace: str = "default",
+    **conditions: str,
+) -> kubernetes_pb2.ReplicaSet:
+    found = kubernetes_pb2.ReplicaSet(
+        metadata=metadata(name, parent, namespace),
+        spec={"replicas": wants, "template": template() if of is None else of},
+        status={"replicas": there},
+    )
+    for kind, status in conditions.items():
+        found.status.conditions.add(type=kind, status=status)
+    return found
+
+
+def deployment(wants: int, of: bytes | None = None, **spec: Any) -> kubernetes_pb2.Deployment:
+    spec = {"replicas": wants, "template": template() if of is None else of, **spec}
+    return kubernetes_pb2.Deployment(metadata=metadata("web"), spec=spec)
+
+
+def made(name: str, owner: str = "ReplicaSet/web-1", **more: Any) -> kubernetes_pb2.Pod:
+    kind, _, owner_name = owner.partition("/")
+    return pod(name, owner=kind, owner_name=owner_name, **more)
+
+
+def expected(fed: Fed) -> int:
+    found = fed.model.arrivals().expected
+    assert len(fed.state().expected) == found
+    return found
+
+
+@pytest.fixture
+def fed() -> Fed:
+    return Fed(expects=True)
+
+
+def test_pods_to_come_wait_with_those_that_are_there(fed: Fed) -> None:
+    tolerated = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in ("not-ready", "unreachable")]
+    there = [made(f"p{number}", tolerations=tolerated) for number in range(2)]
+    fed.put(*there)
+    fed.put(replica_set(5, 1), path=REPLICA_SETS)  # the status lags behind
+    (waiting,) = fed.state().waiting
+    assert (waiting.pod_set.name, waiting.pod_set.count) == ("default/p0", 5)
+    assert [each.uid for each in waiting.pods] == [
+        "uid-p0",
+        "uid-p1",
+        *(f"expected/ReplicaSet/default/web-1/{number}" for number in range(3)),
+    ]
+    assert fed.model.arrivals().waiting == 2
+
+
+def test_those_to_come_are_like_the_pod_that_was_seen_last(fed: Fed) -> None:
+    fed.put(made("p", cpu="1500m", node="n1"))  # with a sidecar that a webhook adds
+    fed.put(replica_set(3), path=REPLICA_SETS)
+    (waiting,) = fed.state().waiting
+    assert (waiting.pod_set.spec.requests, waiting.pod_set.count) == ((("cpu", 1500),), 2)
+
+
+def test_without_a_pod_their_tolerations_are_those_that_admission_adds(fed: Fed) -> None:
+    fed.put(replica_set(1), path=REPLICA_SETS)
+    (waiting,) = fed.state().waiting
+    assert [(each.key, each.effect) for each in waiting.pod_set.spec.tolerations] == [
+        ("node.kubernetes.io/not-ready", "NoExecute"),
+        ("node.kubernetes.io/unreachable", "NoExecute"),
+    ]
+
+
+def test_a_deployments_pods_are_expected_before_it_has_a_replica_set_and_counted_once_after(fed: Fed) -> None:
+    fed.put(deployment(4), path=DEPLOYMENTS)
+    keys = fed.state().expected
+    assert keys == {f"expected/Deployment/default/web/{number}" for number in range(4)}
+    fed.time = 1.0
+    fed.put(replica_set(4, parent="Deployment/web"), path=REPLICA_SETS)
+    assert fed.state().expected == keys
+    assert fed.model.arrivals().last_seen_at_seconds == 0.0
+    fed.put(made("p"))
+    state = fed.state()
+    assert state.expected == keys - {"expected/Deployment/default/web/3"}
+    assert state.roots == {"ReplicaSet/default/web-1": "Deployment/default/web"}
+
+
+def test_a_replica_set_may_be_seen_before_its_deployment_or_be_of_something_unknown(fed: Fed) -> None:
+    fed.put(replica_set(2, parent="Rollout/web"), path=REPLICA_SETS)
+    fed.put(replica_set(3, name="web-2", parent="Deployment/web"), path=REPLICA_SETS)
+    assert expected(fed) == 5
+    fed.put(deployment(3), path=DEPLOYMENTS)
+    assert expected(fed) == 5
+
+
+def test_while_a_deployment_rolls_out_each_revision_has_its_own(fed: Fed) -> None:
+    fed.put(deployment(4, template("2")), path=DEPLOYMENTS)
+    fed.put(replica_set(3, name="old", parent="Deployment/web"), path=REPLICA_SETS)
+    fed.put(replica_set(2, name="new", parent="Deployment/web", of=template("2")), path=REPLICA_SETS)
+    fed.put(*(made(f"p{number}", "ReplicaSet/old", node="n1") for number in range(3)))
+    (waiting,) = fed.state().waiting
+    assert (waiting.pod_set.spec.requests, waiting.pod_set.count) == ((("cpu", 2000),), 2)
+
+
+@pytest.mark.parametrize("spec", [{"paused": True}, {"strategy": {"type": "Recreate"}}])
+def test_what_a_deployment_makes_next_is_not_always_known(fed: Fed, spec: Any) -> None:
+    fed.put(deployment(4, **spec), path=DEPLOYMENTS)
+    assert expected(fed) == 0
+    fed.put(replica_set(3, parent="Deployment/web"), path=REPLICA_SETS)
+    assert expected(fed) == 3
+
+
+def test_a_replica_set_that_cannot_create_pods_has_none_to_come(fed: Fed) -> None:
+    fed.put(replica_set(3, ReplicaFailure="True"), path=REPLICA_SETS)
+    assert expected(fed) == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "to_come"),
+    [
+        ({"replicas": 5, "podManagementPolicy": "Parallel"}, {}, 4),
+        ({"replicas": 5}, {"replicas": 1, "readyReplicas": 1}, 1),
+        ({"replicas": 5}, {"replicas": 1}, 0),
+        ({"replicas": 1}, {"replicas": 3, "readyReplicas": 3}, 0),
+    ],
+)
+def test_stateful_sets_make_one_pod_after_the_other(fed: Fed, spec: Any, status: Any, to_come: int) -> None:
+    of = kubernetes_pb2.StatefulSet(metadata=metadata("db"), spec={**spec, "template": template()}, status=status)
+    fed.put(made("db-0", "StatefulSet/db"))
+    fed.put(of, path=STATEFUL_SETS)
+    assert expected(fed) == to_come
+
+
+def test_a_stateful_set_waits_for_a_pod_to_be_gone_a_replica_set_does_not(fed: Fed) -> None:
+    parallel = {"replicas": 1, "podManagementPolicy": "Parallel", "template": template()}
+    fed.put(kubernetes_pb2.StatefulSet(metadata=metadata("db"), spec=parallel), path=STATEFUL_SETS)
+    fed.put(made("db-0", "StatefulSet/db", node="n1", deleting=True))
+    assert expected(fed) == 0
+    fed.put(replica_set(1), path=REPLICA_SETS)
+    fed.put(made("p", node="n1", deleting=True))
+    assert expected(fed) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "to_come"),
+    [
+        ({"parallelism": 4, "completions": 10}, {"active": 1, "succeeded": 2}, 3),
+        ({"parallelism": 4, "completions": 10}, {"active": 1, "succeeded": 8}, 1),
+        ({"parallelism": 4}, {"active": 1}, 3),
+        ({"parallelism": 4}, {"active": 1, "succeeded": 1}, 0),
+        ({"parallelism": 4, "completions": 0}, {}, 0),
+        ({"parallelism": 4, "completions": 4, "suspend": True}, {}, 0),
+        ({"parallelism": 4, "completions": 4}, {"failed": 1}, 0),
+        ({"parallelism": 4, "completions": 4}, {"conditions": [{"type": "Complete", "status": "True"}]}, 0),
+        ({"parallelism": 4, "completions": 4}, {"conditions": [{"type": "Suspended", "status": "False"}]}, 3),
+    ],
+)
+def test_jobs_make_as_many_pods_as_run_at_once(fed: Fed, spec: Any, status: Any, to_come: int) -> None:
+    fed.put(made("j-0", "Job/j"))
+    job = kubernetes_pb2.Job(metadata=metadata("j"), spec={**spec, "template": template()}, status=status)
+    fed.put(job, path=JOBS)
+    assert expected(fed) == to_come
+
+
+def test_a_pod_that_has_succeeded_is_not_made_again_while_its_job_does_not_know(fed: Fed) -> None:
+    spec = {"parallelism": 2, "completions": 2, "template": template()}
+    fed.put(kubernetes_pb2.Job(metadata=metadata("j"), spec=spec), path=JOBS)
+    done = made("j-0", "Job/j", phase="Succeeded")
+    done.metadata.finalizers.append("batch.kubernetes.io/job-tracking")
+    fed.put(done)
+    assert expected(fed) == 1
+
+
+def job_set(**more: Any) -> dict[str, Any]:
+    resources = {"requests": {"cpu": 2, "memory": "1Gi"}}
+    pod_template = {
+        "metadata": {"labels": {"a": "b"}, "creationTimestamp": None},
+        "spec": {
+            "containers": [{"name": "main", "image": "trainer", "resources": resources}],
+            "restartPolicy": "Never",
+        },
+    }
+    jobs = [
+        {"name": "driver", "replicas": 1, "template": {"spec": {"template": pod_template}}},
+        {
+            "name": "worker",
+            "replicas": 2,
+            "template": {"spec": {"parallelism": 4, "completions": 3, "template": pod_template}},
+        },
+    ]
+    return {
+        "metadata": {"namespace": "default", "name": "train"},
+        "spec": {"replicatedJobs": jobs, **more.pop("spec", {})},
+        **more,
+    }
+
+
+def test_a_job_sets_pods_are_expected_before_its_jobs_are_there(fed: Fed) -> None:
+    fed.put(job_set(), path=JOB_SETS)
+    assert expected(fed) == 1 + 2 * 3
+    (waiting,) = fed.state().waiting
+    assert waiting.pod_set.spec.requests == (("cpu", 2000), ("memory", 2**30))
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "worker"}
+    job = kubernetes_pb2.Job(
+        metadata=metadata("train-worker-0", "JobSet/train", labels=labels),
+        spec={"parallelism": 4, "completions": 3, "template": template()},
+    )
+    fed.put(job, path=JOBS)
+    assert expected(fed) == 7
+    fed.put(made("w", "Job/train-worker-0"))
+    assert expected(fed) == 6
+    assert all(each.startswith("expected/JobSet/default/train/") for each in fed.state().expected)
+
+
+@pytest.mark.parametrize(
+    ("more", "to_come"),
+    [
+        ({"spec": {"suspend": True}}, 0),
+        ({"spec": {"startupPolicy": {"startupPolicyOrder": "InOrder"}}}, 1),
+        ({"status": {"conditions": [{"type": "Completed", "status": "True"}]}}, 0),
+    ],
+)
+def test_a_job_set_that_creates_no_jobs_now_has_none_to_come(fed: Fed, more: Any, to_come: int) -> None:
+    fed.put(job_set(**more), path=JOB_SETS)
+    assert expected(fed) == to_come
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(template(labels={DEFAULT_GANG_LABEL: "g"}), id="gang"),
+        pytest.param(template(labels={"kueue.x-k8s.io/queue-name": "q"}), id="kueue"),
+        pytest.param(template(schedulingGates=[{"name": "g"}]), id="gated"),
+        pytest.param(template(schedulerName="another"), id="another scheduler"),
+        pytest.param(template("much"), id="unreadable"),
+    ],
+)
+def test_pods_that_are_planned_only_once_they_are_there(fed: Fed, of: bytes) -> None:
+    fed.put(replica_set(2, of=of), path=REPLICA_SETS)
+    assert expected(fed) == 0
+
+
+def test_the_priority_of_those_to_come_is_their_classs_whatever_the_template_says(fed: Fed) -> None:
+    fed.put(replica_set(1, of=template(priority=2_000_000_000)), path=REPLICA_SETS)
+    named = template(priorityClassName="high", priority=2_000_000_000)
+    fed.put(replica_set(1, name="named", of=named), path=REPLICA_SETS)
+
+    def priorities() -> dict[str, int]:
+        return {each.pod_set.name: each.pod_set.priority for each in fed.state().waiting}
+
+    assert priorities() == {"default/web-1-00000": 0}  # admission refuses pods of a class that is not there
+    for name, value, default in (("high", 100, False), ("usual", 5, True)):
+        found = kubernetes_pb2.PriorityClass(metadata={"name": name}, value=value, globalDefault=default)
+        fed.put(found, path=PRIORITIES)
+    assert priorities() == {"default/named-00000": 100, "default/web-1-00000": 5}
+
+
+def test_nothing_is_planned_for_expendable_pods_to_come(fed: Fed) -> None:
+    fed.put(kubernetes_pb2.PriorityClass(metadata={"name": "low"}, value=-100), path=PRIORITIES)
+    fed.put(replica_set(1, of=template(priorityClassName="low")), path=REPLICA_SETS)
+    assert not fed.state().waiting
+
+
+def test_a_quota_says_how_many_may_come(fed: Fed) -> None:
+    fed.put(replica_set(5), replica_set(5, name="web-2"), path=REPLICA_SETS)
+    quota = {"metadata": {"namespace": "default", "name": "q"}}
+    for hard, used, to_come in (
+        ({"pods": "4"}, {"pods": "1"}, 3),
+        ({"requests.cpu": "6500m"}, {}, 6),
+        ({"cpu": "20", "count/pods": "100", "limits.cpu": "0", "requests.nvidia.com/gpu": "0"}, {}, 10),
+        ({"pods": "1"}, {"pods": "3"}, 0),
+        ({"requests.cpu": "3", "cpu": "20"}, {"requests.cpu": "1", "cpu": "1"}, 2),
+    ):
+        fed.put({**quota, "status": {"hard": hard, "used": used}}, path=QUOTAS)
+        assert expected(fed) == to_come, hard
+    fed.drop(quota, path=QUOTAS)
+    assert expected(fed) == 10
+
+
+def test_whoever_wants_any_number_of_pods_has_a_few_expected(fed: Fed) -> None:
+    for number in range(5):
+        fed.put(replica_set(2_000_000_000, name=f"web-{number}"), path=REPLICA_SETS)
+    assert [expected(fed), MOST, MOST_OF_ONE] == [20_000, 20_000, 5_000]
+
+
+def by_namespace(fed: Fed) -> Counter[str]:
+    return Counter(each.partition("/")[2].split("/")[1] for each in fed.state().expected)
+
+
+def test_a_namespace_that_wants_any_number_leaves_others_their_share(fed: Fed) -> None:
+    for number in range(5):
+        fed.put(replica_set(2_000_000_000, name=f"web-{number}", namespace="greedy"), path=REPLICA_SETS)
+    fed.put(replica_set(300, namespace="modest"), path=REPLICA_SETS)
+    assert by_namespace(fed) == {"greedy": MOST - 300, "modest": 300}
+    for number in range(5):
+        fed.put(replica_set(2_000_000_000, name=f"web-{number}", namespace="second"), path=REPLICA_SETS)
+    assert by_namespace(fed) == {"greedy": MOST - 300 - MOST // 3, "modest": 300, "second": MOST // 3}
+    fed.drop(*(replica_set(0, name=f"web-{number}", namespace="greedy") for number in range(5)), path=REPLICA_SETS)
+    fed.put(replica_set(2_000_000_000, name="web-0", namespace="second"), path=REPLICA_SETS)
+    assert by_namespace(fed)["modest"] == 300
+    assert by_namespace(fed)["second"] > MOST // 3
+
+
+WORKLOADS = st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 60))
+"""Namespace, number, pods."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(WORKLOADS, max_size=30))
+def test_no_namespace_has_less_than_its_share_for_what_others_want(changes: list[tuple[str, int, int]]) -> None:
+    most = 60
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_expected, "MOST", most)
+        fed, wanted = Fed(expects=True), {}
+        for namespace, number, pods in changes:
+            fed.put(replica_set(pods, name=f"w{number}", namespace=namespace), path=REPLICA_SETS)
+            wanted[namespace, number] = pods
+            found, asked = by_namespace(fed), Counter[str]()
+            for (who, _), count in wanted.items():
+                asked[who] += count
+            assert found.total() <= most
+            assert found[namespace] >= min(asked[namespace], most // len(+asked or "-"))
+    fed.drop(*(replica_set(0, name=f"w{n}", namespace=of) for of, n in wanted), path=REPLICA_SETS)
+    assert not any(fed.leftovers())
+
+
+def test_in_a_namespace_that_is_being_deleted_nothing_is_created(fed: Fed) -> None:
+    fed.put(replica_set(2), path=REPLICA_SETS)
+    namespace = kubernetes_pb2.Namespace(metadata={"name": "default"})
+    fed.put(namespace, path=NAMESPACES)
+    assert expected(fed) == 2
+    namespace.metadata.deletionTimestamp.seconds = 1
+    fed.put(namespace, path=NAMESPACES)
+    assert expected(fed) == 0
+    fed.put(replica_set(3), path=REPLICA_SETS)
+    assert expected(fed) == 0
+    fed.drop(namespace, path=NAMESPACES)
+    assert expected(fed) == 3
+
+
+def test_a_pod_that_was_expected_is_no_news(fed: Fed) -> None:
+    fed.put(replica_set(2), path=REPLICA_SETS)
+    fed.time = 5.0
+    fed.put(made("p1"))
+    assert fed.model.arrivals().last_seen_at_seconds == 0.0
+    fed.put(made("p2"), made("p3"))  # one more than it wants
+    assert fed.model.arrivals().last_seen_at_seconds == 5.0
+    fed.time = 6.0
+    fed.put(replica_set(9, 3), path=REPLICA_SETS)
+    assert (expected(fed), fed.model.arrivals().last_seen_at_seconds) == (6, 6.0)
+
+
+def test_what_does_not_come_is_given_up_until_it_comes_after_all(fed: Fed) -> None:
+    fed.put(replica_set(4), path=REPLICA_SETS)
+    fed.time = PATIENCE_SECONDS
+    fed.put(made("p1"))
+    fed.time = 1.9 * PATIENCE_SECONDS
+    assert expected(fed) == 3
+    fed.time = 2.5 * PATIENCE_SECONDS
+    assert expected(fed) == 0
+    fed.put(replica_set(4, 1), path=REPLICA_SETS)
+    assert expected(fed) == 0
+    fed.put(made("p2"))
+    assert expected(fed) == 2
+    fed.time = 5 * PATIENCE_SECONDS
+    assert expected(fed) == 0
+    fed.put(replica_set(6, 2), path=REPLICA_SETS)
+    assert expected(fed) == 4
+
+
+def test_where_many_are_to_come_the_last_has_longer(fed: Fed) -> None:
+    fed.put(replica_set(1000), replica_set(1, name="web-2"), path=REPLICA_SETS)
+    fed.time = 2 * PATIENCE_SECONDS
+    fed.put(made("p1"))
+    assert expected(fed) == 1000
+
+
+def test_nothing_is_expected_where_that_is_not_asked_for() -> None:
+    fed = Fed()
+    assert REPLICA_SETS not in {each.resource.path for each in fed.model.followed}
+    fed.put(made("p1"))
+    assert not any(is_expected(each.uid) for waiting in fed.state().waiting for each in waiting.pods)
+
+
+def test_growth_is_news_of_its_namespace_only(fed: Fed) -> None:
+    fed.put(replica_set(2, namespace="noisy"), path=REPLICA_SETS)
+    fed.time = 3.0
+    fed.put(made("p", "ReplicaSet/other"))
+    fed.time = 4.0
+    fed.put(replica_set(3, namespace="noisy"), path=REPLICA_SETS)
+    assert fed.model.arrivals().news_at_seconds == {"noisy": 4.0, "default": 3.0}

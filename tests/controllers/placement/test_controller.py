@@ -1,0 +1,262 @@
+"""The placement controller: nominations are set, made again, handed over and taken back, whatever happens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from cagrpc.controllers.placement.controller import LEFT_SECONDS, LOOK_SECONDS
+from cagrpc.controllers.placement.nominations import FORBIDDEN_SECONDS
+from cagrpc.controllers.placement.waiting import LONGEST_SECONDS, REST_SECONDS, SEEN_SECONDS
+from cagrpc.fleet.model import Increment, Phase, Placement
+from tests.support.fake_cluster import FakeCluster, Refusal, fake_cluster
+from tests.support.placement_scene import FREE, HELD, Scene
+
+POD = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with fake_cluster() as cluster:
+        yield Scene(cluster)
+
+
+def test_all_pods_are_nominated_before_the_first_node_is_released(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    planned = scene.planned()
+    assert len(planned) == 9
+    scene.run()
+    assert scene.nominated() == planned
+    assert scene.taints() == {FREE}
+    assert scene.phase() is Phase.DONE
+    kinds = ["pod" if "/pods/" in request else "node" for request in scene.cluster.requests]
+    assert kinds == ["pod"] * 9 + ["node"] * 3
+    assert "3 nodes released" in caplog.text
+
+
+def test_nobody_is_nominated_before_the_increment_is_whole(scene: Scene) -> None:
+    scene.run()
+    scene.pod("late")
+    asked = Increment({"a": 2}, pods=frozenset({"uid-late"}), placements=(Placement("a", ("uid-late",)),))
+    later = scene.fleet.apply(asked)
+    scene.fleet.reconcile()
+    first, _ = (i for i in scene.outside.backend.ids("a") if i.removeprefix("scripted://") not in scene.nodes())
+    scene.outside.backend.boot(first)
+    name = scene.register(first)
+    scene.fleet.reconcile()
+    scene.run()
+    assert scene.fleet.increment(later.id).phase is Phase.CREATING
+    assert "late" not in scene.nominated()
+    assert scene.cluster.taints(name) == list(HELD)
+
+
+def test_a_nomination_that_was_cleared_is_made_again(scene: Scene) -> None:
+    planned = scene.planned()
+    scene.run()
+    scene.nominate("pod-4", "")
+    scene.run(1)
+    assert scene.nominated() == planned
+
+
+def test_the_schedulers_own_nomination_is_never_overwritten(scene: Scene) -> None:
+    planned = scene.planned()
+    scene.nominate("pod-0", "elsewhere")
+    scene.run()
+    assert scene.nominated() == {**planned, "pod-0": "elsewhere"}
+    assert scene.phase() is Phase.DONE  # and its node is not held for it
+    scene.nominate("pod-5", "elsewhere")
+    scene.later()
+    assert scene.nominated()["pod-5"] == "elsewhere"
+
+
+def test_what_the_scheduler_nominates_meanwhile_is_never_overwritten(scene: Scene) -> None:
+    def meanwhile(request: str) -> None:
+        if request == f"PATCH {POD}/pod-0/status":
+            scene.nominate("pod-0", "elsewhere")
+
+    scene.cluster.before = meanwhile
+    scene.run()
+    assert scene.nominated()["pod-0"] == "elsewhere"
+
+
+def test_another_pod_of_the_same_name_is_not_nominated(scene: Scene) -> None:
+    def meanwhile(request: str) -> None:
+        if request == f"PATCH {POD}/pod-0/status":
+            scene.cluster.changed(f"{POD}/pod-0", metadata={"uid": "of another"})
+
+    scene.lags = True  # the view has not heard of it yet
+    scene.cluster.before = meanwhile
+    scene.run()
+    assert "pod-0" not in scene.nominated()
+
+
+def test_after_a_restart_nominations_stay_as_they_are(scene: Scene) -> None:
+    planned = scene.planned()
+    scene.run()
+    scene.restart()
+    scene.cluster.requests.clear()
+    scene.run()
+    scene.later(LOOK_SECONDS)
+    assert scene.nominated() == planned
+    assert scene.cluster.requests == []
+
+
+def test_a_nomination_whose_node_cannot_take_the_pod_any_more_is_taken_back_within_two_seconds(scene: Scene) -> None:
+    planned = scene.planned()
+    scene.run()
+    lost = planned["pod-0"]
+    scene.cluster.changed(f"/api/v1/nodes/{lost}", status={"conditions": [{"type": "Ready", "status": "False"}]})
+    scene.later(LOOK_SECONDS)
+    assert lost not in scene.nominated().values()
+    assert scene.placement.news >= 1
+
+
+def test_a_pod_whose_room_was_taken_gets_the_place_that_the_taker_has_left(scene: Scene) -> None:
+    planned = scene.planned()
+    scene.run()
+    one, other = planned["pod-0"], planned["pod-8"]
+    assert one != other
+    for name in ("pod-1", "pod-2"):
+        scene.bind(name, one)
+    scene.pod("foreign", 1000, node=one)  # leaves room for pod-0 alone
+    scene.bind("pod-8", one)
+    scene.run(1)
+    assert scene.nominated()["pod-0"] == other
+    assert scene.placement.news == 0
+
+
+def test_pods_of_nodes_that_are_held_move_where_that_helps_and_nothing_is_opened(scene: Scene) -> None:
+    """Somebody has taken so much of the room of a large pod that what is left is enough for small ones only."""
+    left, right, third = scene.nodes()
+    for number in range(9):
+        scene.cluster.remove(f"{POD}/pod-{number}")
+    scene.pod("fills", 4000, node=third)
+    scene.pod("large", 3000)
+    small = [scene.pod(f"small-{number}") for number in range(3)]
+    scene.places.assume({"uid-large": left, **{f"uid-{name}": right for name in small}})
+    scene.place()
+    assert scene.nominated() == {"large": left, **dict.fromkeys(small, right)}
+    scene.pod("thief", 2000, node=left)
+    scene.clock.advance(LOOK_SECONDS)
+    scene.place()
+    found = scene.nominated()
+    assert found["large"] == right
+    assert sorted(found[name] for name in small) == [left, left, right]
+    assert scene.placement.news == 0
+
+
+def test_a_pod_without_any_place_is_news_and_keeps_no_nomination(scene: Scene) -> None:
+    planned = scene.planned()
+    scene.run()
+    for node in set(planned.values()):
+        scene.pod(f"fills-{node}", 4000, node=node)
+    scene.later(LOOK_SECONDS)
+    assert scene.nominated() == {}
+    assert scene.placement.news == 9
+    scene.later(LEFT_SECONDS)
+    assert scene.placement.news == 9  # once
+
+
+def test_a_pod_that_is_planned_elsewhere_is_nominated_there(scene: Scene) -> None:
+    planned = scene.planned()
+    scene.run()
+    elsewhere = planned["pod-8"]
+    scene.places.assume({"uid-pod-0": elsewhere})
+    scene.run(1)
+    assert scene.nominated()["pod-0"] == elsewhere
+
+
+def test_a_pod_that_the_scheduler_does_not_take_for_other_reasons_gives_up_its_place(scene: Scene) -> None:
+    scene.run()
+    for _ in range(2):
+        scene.later(SEEN_SECONDS)
+        scene.nominate("pod-0", "")  # it was tried, and failed
+        scene.run(1)
+    assert "pod-0" not in scene.nominated()
+    assert scene.placement.news == 1
+    scene.later(SEEN_SECONDS)
+    assert "pod-0" not in scene.nominated()
+    scene.places.assume({"uid-pod-0": scene.nominated()["pod-1"]})  # it is planned there again
+    scene.run()
+    assert "pod-0" not in scene.nominated()
+    scene.later(REST_SECONDS)
+    assert "pod-0" in scene.nominated()
+
+
+def test_while_the_scheduler_stands_still_nobody_gives_up(scene: Scene) -> None:
+    planned = scene.planned()
+    scene.run()
+    scene.later(10 * LONGEST_SECONDS)
+    assert scene.nominated() == planned
+    scene.bind("pod-1", planned["pod-1"])  # it works: but the others wait for nothing that is known
+    scene.run()
+    scene.later(LOOK_SECONDS)
+    assert scene.nominated() == {}
+
+
+def test_without_the_right_everything_else_is_done_and_it_is_told_once(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    def forbidden(request: str) -> None:
+        if "/pods/" in request:
+            raise Refusal(403, "no")
+
+    scene.cluster.before = forbidden
+    scene.run()
+    assert scene.phase() is Phase.DONE
+    assert scene.taints() == {FREE}
+    assert "the right to patch pods/status is missing" in scene.placement.about()["problem"]
+    scene.later(FORBIDDEN_SECONDS)
+    assert sum("they cannot be nominated" in record.message for record in caplog.records) == 1
+    scene.cluster.before = lambda request: None
+    scene.later(FORBIDDEN_SECONDS)
+    assert len(scene.nominated()) == 9
+    assert "problem" not in scene.placement.about()
+
+
+def test_nodes_that_others_still_keep_pods_off_are_not_released(scene: Scene) -> None:
+    name = scene.planned()["pod-0"]
+    scene.cluster.taint(name, {"key": "network", "effect": "NoSchedule"})
+    scene.run()
+    assert scene.cluster.taints(name) == [*HELD, "network"]
+    assert scene.phase() is Phase.READY
+    node = scene.cluster.node(name)
+    rest = [taint for taint in node["spec"]["taints"] if taint["key"] != "network"]
+    scene.cluster.changed(f"/api/v1/nodes/{name}", spec={"taints": rest})
+    scene.later(LOOK_SECONDS)
+    assert scene.phase() is Phase.DONE
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("killed", [False, True])
+def test_whichever_request_fails_no_node_is_released_before_its_pods_are_nominated(lost: bool, killed: bool) -> None:
+    for failing in range(12):
+        with fake_cluster() as cluster:
+            _fails_at(cluster, failing, lost=lost, killed=killed)
+
+
+def _fails_at(cluster: FakeCluster, failing: int, *, lost: bool, killed: bool) -> None:
+    scene = Scene(cluster)
+    planned = scene.planned()
+    seen = 0
+
+    def fail(request: str) -> None:
+        nonlocal seen
+        seen += 1
+        if "/nodes/" in request:
+            assert scene.nominated() == planned, request
+        if seen - 1 == failing:
+            raise Refusal(503, "away", lost=lost)
+
+    cluster.before = fail
+    scene.run()
+    if killed:
+        scene.restart()
+    scene.later()
+    assert scene.nominated() == planned
+    assert scene.taints() == {FREE}
+    assert scene.phase() is Phase.DONE

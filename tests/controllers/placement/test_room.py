@@ -1,0 +1,143 @@
+"""Room that is kept for pods whose increment was let go, and for ProvisioningRequests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cagrpc.api.core.nodes import HOSTNAME
+from cagrpc.cluster.markers import booking_label
+from cagrpc.cluster.state import ClusterNode, ClusterState
+from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.placement.room import Room
+from cagrpc.fleet.model import (
+    FleetSnapshot,
+    Increment,
+    Placement,
+    request_key,
+)
+from solver import solve
+from solver.model import CPU, PODS, Budget, Node, PodSet, PodSpec, Problem, RunningPods
+from tests.support.fleet import ScriptedNodes, World, group
+
+NODES = 300
+
+
+# Room that is kept for ProvisioningRequests.
+
+BIG = PodSpec(((CPU, 3000),))
+WHOLE_NODE = {CPU: 4000, "memory": 16 * 2**30, PODS: 110}
+LABEL = booking_label("u1")
+
+
+def _node(name: str, labels: Mapping[str, str] | None = None) -> Node:
+    return Node(name, WHOLE_NODE, {**(labels or {}), HOSTNAME: name}, ())
+
+
+def _booked(state: ClusterState) -> dict[str, tuple[RunningPods, ...]]:
+    """As the bookings' owner has it: on every node that is seen with the label."""
+    return {each.node.name: (RunningPods(BIG, 1),) for each in state.nodes if LABEL in each.node.labels}
+
+
+def _free(snapshot: FleetSnapshot, state: ClusterState) -> dict[str, int]:
+    """CPU that is free for anybody, by node."""
+    groups = tuple(each.group for each in snapshot.groups.values())
+    room = Room(state, snapshot, groups, Wanted(), _booked(state))
+    return {node.name: node.free.get(CPU, 0) for node in room.nodes}
+
+
+def test_what_is_kept_on_a_node_is_not_free_and_can_be_seen_by_others() -> None:
+    state = ClusterState(
+        (), tuple(ClusterNode(n, n.name, True, False) for n in (_node("x", {LABEL: "true"}), _node("y"))), ()
+    )
+    snapshot = FleetSnapshot(1, {}, (), {})
+    x, y = Room(state, snapshot, (), Wanted(), _booked(state)).nodes
+    assert (x.free[CPU], x.free[PODS]) == (1000, 109)
+    assert x.running == (RunningPods(BIG, 1),)
+    assert y == _node("y")
+
+
+def test_more_than_there_is_may_be_kept() -> None:
+    state = ClusterState((), (ClusterNode(_node("x"), "x", True, False),), ())
+    snapshot = FleetSnapshot(1, {}, (), {})
+    (x,) = Room(state, snapshot, (), Wanted(), {"x": (RunningPods(BIG, 2),)}).nodes
+    assert x.free[CPU] == 0
+
+
+class _Life:
+    """An increment of one node for a request: the fleet's snapshots from first to last, and what the cluster shows of
+    the node, from first to last."""
+
+    def __init__(self) -> None:
+        ready = ScriptedNodes()
+        world = World([group("g")], options={"nodes": ready})
+        fleet = world.fleet()
+        key = request_key("u1")
+        asked = Increment({"g": 1}, pods=frozenset({key}), placements=(Placement("g", (key,)),))
+        increment_id = fleet.apply(asked).id
+        self.snapshots = [fleet.snapshot]
+        world.backend.hide_new = True
+        fleet.reconcile()
+        self.snapshots.append(fleet.snapshot)
+        world.backend.hidden.clear()
+        fleet.reconcile()
+        self.snapshots.append(fleet.snapshot)
+        world.backend.boot_all()
+        fleet.reconcile()
+        self.snapshots.append(fleet.snapshot)
+        (self.instance,) = world.backend.ids()
+        ready.ready.add(self.instance)
+        fleet.reconcile()
+        self.snapshots.append(fleet.snapshot)
+        self.ready = fleet.snapshot
+        ready.ready.clear()  # its Node is away for a moment
+        fleet.reconcile()
+        self.snapshots.append(fleet.snapshot)
+        fleet.release(increment_id)
+        self.done = fleet.snapshot
+        self.snapshots.append(fleet.snapshot)
+        world.clock.advance(3600)
+        fleet.reconcile()
+        self.snapshots.append(fleet.snapshot)
+        self.restarted = world.restart().snapshot
+        self.snapshots.append(self.restarted)
+
+    def cluster(self, *, ready: bool, held: bool, labelled: bool) -> ClusterState:
+        node = _node("n", {LABEL: "true"} if labelled else {})
+        return ClusterState((), (ClusterNode(node, self.instance, ready, held),), ())
+
+
+def test_at_no_time_does_the_room_of_a_requests_new_node_look_free() -> None:
+    """However far the view is behind what the fleet knows, or ahead of it."""
+    life = _Life()
+    seen = [
+        ClusterState((), (), ()),
+        life.cluster(ready=False, held=True, labelled=False),
+        life.cluster(ready=True, held=True, labelled=False),
+        life.cluster(ready=False, held=False, labelled=True),
+        life.cluster(ready=True, held=False, labelled=True),
+    ]
+    for number, snapshot in enumerate(life.snapshots):
+        for state in seen:
+            found = _free(snapshot, state)
+            # What the booking leaves is free once the node is seen let go, and with that the booking.
+            assert sum(found.values()) <= (1000 if state is seen[-1] else 0), (number, state.nodes)
+    for snapshot in (life.done, life.restarted):
+        assert _free(snapshot, seen[-1]) == {"n": 1000}
+
+
+def test_once_a_booking_is_over_its_room_is_anybodys() -> None:
+    life = _Life()
+    assert _free(life.done, life.cluster(ready=True, held=False, labelled=False)) == {"n": 4000}
+
+
+def test_nodes_that_are_coming_for_a_request_are_there_but_full() -> None:
+    life = _Life()
+    groups = tuple(each.group for each in life.ready.groups.values())
+    for snapshot, state in (
+        (life.snapshots[0], ClusterState((), (), ())),
+        (life.ready, ClusterState((), (), ())),
+        (life.ready, life.cluster(ready=True, held=True, labelled=False)),
+    ):
+        (node,) = Room(state, snapshot, groups, Wanted()).nodes
+        assert set(node.free.values()) == {0}
+        assert not solve(Problem((PodSet("p", PodSpec(()), 1),), nodes=(node,)), Budget(1.0)).existing

@@ -1,0 +1,188 @@
+"""The planner loop whatever happens: pods come and go, offerings run short at once or late, machines vanish, nodes are
+late, the autoscaler takes nodes away, the journal breaks, cagrpc is restarted. In the end all pods run, gangs are whole
+or nothing, and no pod was given a second node while its first was coming or there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.controllers.settings import PlannerSettings
+from cagrpc.fleet.model import Phase
+from solver.model import Limit, NodeGroup, PodSpec, Taint, TaintEffect, Toleration
+from tests.support.fleet import MemoryJournal, group
+from tests.support.planner_world import BOOT_SECONDS, World
+
+GPU = "nvidia.com/gpu"
+GPU_TAINT = Taint(GPU, TaintEffect.NO_SCHEDULE, "present")
+TOLERATES = (Toleration(GPU, "Exists"),)
+ENOUGH = 40
+LIVE = (Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.DONE)
+
+
+def _groups() -> list[NodeGroup]:
+    gpu = group("gpu", price=1.0, max_size=ENOUGH, taints=(GPU_TAINT,))
+    gpu = replace(gpu, allocatable={**gpu.allocatable, GPU: 2})
+    return [group("small", cpu=4000, max_size=ENOUGH), group("large", cpu=16000, price=0.35, max_size=ENOUGH), gpu]
+
+
+SHAPES = {
+    "tiny": PodSpec((("cpu", 500),)),
+    "middle": PodSpec((("cpu", 3000),)),
+    "big": PodSpec((("cpu", 9000),)),
+    "gpu": PodSpec((("cpu", 1000), (GPU, 1)), tolerations=TOLERATES),
+}
+
+
+class PlannerMachine(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.world = World(
+            _groups(),
+            [Limit("gpus", {"nodes": 60})],
+            settings=PlannerSettings(shortage_seconds=60.0),
+        )
+        self.cluster = self.world.cluster
+        self.gangs = 0
+        self.excused: set[str] = set()
+        """Pods whose node was taken away, or that lost their room on it to others."""
+        self.torn: set[str | None] = {None}
+        """Gangs that have lost a node on which they ran."""
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self._settle()
+            self.world.close()
+
+    # What people and workloads do.
+
+    @rule(shape=st.sampled_from(list(SHAPES)), count=st.integers(1, 6), priority=st.sampled_from([0, 0, 10]))
+    def pods_come(self, shape: str, count: int, priority: int) -> None:
+        for uid in self.world.add(count, priority=priority):
+            self.cluster.pods[uid].spec = SHAPES[shape]
+
+    @rule(shapes=st.lists(st.sampled_from(list(SHAPES)), min_size=2, max_size=5))
+    def a_gang_comes(self, shapes: list[str]) -> None:
+        self.gangs += 1
+        for uid, shape in zip(self.world.add(len(shapes), gang=f"gang-{self.gangs}"), shapes, strict=True):
+            self.cluster.pods[uid].spec = SHAPES[shape]
+
+    @rule(data=st.data(), again=st.booleans())
+    def a_pod_goes(self, data: st.DataObject, again: bool) -> None:
+        alone = [uid for uid, pod in self.cluster.pods.items() if pod.gang is None]
+        if alone:
+            pod = self.cluster.pods[data.draw(st.sampled_from(alone))]
+            if again:
+                self.world.replace(pod)
+            else:
+                del self.cluster.pods[pod.ref.uid]
+
+    # What the world does.
+
+    @rule(seconds=st.sampled_from([1.0, 1.0, 3.0, 12.0, BOOT_SECONDS, 45.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.run(seconds)
+
+    @rule(name=st.sampled_from(["small", "large", "gpu"]), stock=st.sampled_from([0, 1, 3]), late=st.booleans())
+    def an_offering_runs_short(self, name: str, stock: int, late: bool) -> None:
+        shortage = Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=stock) if late else Behaviour(stock=stock)
+        self.world.backend.set_behaviour(name, shortage)
+
+    @rule(name=st.sampled_from(["small", "large", "gpu"]), boot=st.sampled_from([BOOT_SECONDS, 90.0]))
+    def an_offering_is_there(self, name: str, boot: float) -> None:
+        self.world.backend.set_behaviour(name, Behaviour(boot_seconds=boot))
+
+    @rule(data=st.data())
+    def a_machine_vanishes(self, data: st.DataObject) -> None:
+        machines = self.world.backend.list_instances()
+        if machines:
+            machine = data.draw(st.sampled_from(machines))
+            self._excuse(machine.id)
+            self.world.backend.vanish([machine.id])
+
+    @rule(data=st.data())
+    def the_autoscaler_takes_an_empty_node(self, data: st.DataObject) -> None:
+        busy = {pod.node for pod in self.cluster.pods.values()}
+        empty = [
+            n for n in self.cluster.nodes() if n.ready and not n.held and n.provider_id and n.node.name not in busy
+        ]
+        if empty:
+            chosen = data.draw(st.sampled_from(empty)).provider_id
+            group_id = self.world.fleet.snapshot.group_of_instance.get(chosen)
+            if group_id is not None:
+                self._excuse(chosen)
+                self.world.fleet.delete_instances(group_id, [chosen])
+
+    @rule()
+    def the_scheduler_pauses(self) -> None:
+        self.cluster.scheduling = not self.cluster.scheduling
+
+    @rule()
+    def the_cluster_is_out_of_reach(self) -> None:
+        self.cluster.problem = None if self.cluster.problem else "the API server does not answer"
+
+    @rule()
+    def the_journal_breaks(self) -> None:
+        assert isinstance(self.world.journal, MemoryJournal)
+        if not self.world.journal.broken:
+            self.world.journal.broken = True
+            self.world.run(5)
+            self.world.journal.broken = False
+
+    @rule()
+    def cagrpc_is_restarted(self) -> None:
+        self.world.restart()
+
+    # What must hold.
+
+    @invariant()
+    def no_pod_is_given_a_second_node(self) -> None:
+        """But where somebody of a higher priority has taken its room, or its node has gone."""
+        live: Counter[str] = Counter()
+        for status in self.world.increments(*LIVE):
+            live.update(status.increment.pods)
+        twice = {uid for uid, count in live.items() if count > 1} - self.excused
+        assert not twice, (twice, self.world.increments(*LIVE))
+
+    @invariant()
+    def gangs_run_whole_or_not_at_all(self) -> None:
+        """But for gangs with pods that have room on nodes that stand: there the scheduler may put others first."""
+        on_new = {uid for status in self.world.increments(*LIVE) for uid in status.increment.pods}
+        elsewhere = {pod.gang for uid, pod in self.cluster.pods.items() if uid not in on_new}
+        members: dict[str, set[bool]] = {}
+        for pod in self.cluster.pods.values():
+            if pod.gang is not None and pod.gang not in self.torn | elsewhere:
+                members.setdefault(pod.gang, set()).add(pod.node is not None)
+        assert all(len(bound) == 1 for bound in members.values())
+
+    def _excuse(self, instance_id: str) -> None:
+        """Pods planned for the instance, or that run on it."""
+        name = instance_id.removeprefix("simulated://")
+        here = {uid: pod for uid, pod in self.cluster.pods.items() if pod.node == name}
+        self.excused |= here.keys()
+        self.torn |= {pod.gang for pod in here.values()}
+        for status in self.world.increments(*LIVE):
+            self.excused |= status.increment.pods
+
+    def _settle(self) -> None:
+        """With the world in order every pod runs, and nothing more is ordered."""
+        self.cluster.scheduling, self.cluster.problem = True, None
+        for name in ("small", "large", "gpu"):
+            self.world.backend.set_behaviour(name, None)
+        self.world.run(3000, step=5.0)
+        assert not self.world.pending(), self.world.loop.plans()[-1]
+        assert not [each for each in self.world.increments() if each.phase.in_flight]
+        before = len(self.world.increments())
+        self.world.run(120, step=5.0)
+        assert len(self.world.increments()) == before
+
+
+PlannerMachine.TestCase.settings = settings(
+    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestPlanner = PlannerMachine.TestCase

@@ -1,0 +1,122 @@
+"""The process is killed before, or after, each single call that the loop of ProvisioningRequests makes, and begins
+anew: it comes to the same end as one that was left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.fleet.model import Phase
+from tests.support.fleet import group
+from tests.support.planner_world import BOOT_SECONDS
+from tests.support.requests_play import Killed, RequestsWorld
+
+Story = Callable[[RequestsWorld, Callable[[float], None]], None]
+MOST_CALLS = 12
+LONG = 3 * BOOT_SECONDS
+
+
+def new_nodes(world: RequestsWorld, run: Callable[[float], None]) -> None:
+    world.request("r", ("web", 6), ("wide", 1))
+    run(LONG)
+
+
+def nodes_that_stand_and_new_ones(world: RequestsWorld, run: Callable[[float], None]) -> None:
+    _some_room(world)
+    world.request("r", ("web", 6))
+    run(LONG)
+
+
+def nodes_that_stand(world: RequestsWorld, run: Callable[[float], None]) -> None:
+    _some_room(world)
+    world.request("r", ("web", 3))
+    run(LONG)
+
+
+def a_shortage(world: RequestsWorld, run: Callable[[float], None]) -> None:
+    world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=0))
+    world.request("r", ("web", 6))
+    run(30)
+    world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS))
+    run(800)
+
+
+def deleted_on_its_way(world: RequestsWorld, run: Callable[[float], None]) -> None:
+    _some_room(world)
+    world.request("r", ("web", 6))
+    run(BOOT_SECONDS / 2)
+    world.delete("r")
+    run(LONG)
+
+
+def _some_room(world: RequestsWorld) -> None:
+    world.request("before", ("web", 4))
+    world.run(LONG)
+    world.delete("before")
+    world.run(5)
+
+
+def _told(story: Story, calls: int | None, *, after: bool) -> tuple[object, bool]:
+    """What there is in the end, and whether the process was killed."""
+    world = RequestsWorld([group("a"), group("b", cpu=9000, price=0.3)])
+    world.template("web", cpu=1000)
+    world.template("wide", cpu=8000)
+    made, left = 0, calls
+
+    def count() -> None:
+        nonlocal left
+        if left is not None and story_runs:
+            left -= 1
+            if left < 0:
+                raise Killed
+
+    story_runs, killed = False, False
+
+    def run(seconds: float) -> None:
+        nonlocal story_runs, killed, left
+        story_runs = True
+        try:
+            world.run(seconds)
+        except Killed:
+            killed, left = True, None
+            world.restart()
+            world.run(seconds)
+        story_runs = False
+
+    world.api.before, world.api.after = ((lambda: None), count) if after else (count, (lambda: None))
+    try:
+        story(world, run)
+        world.run(LONG)
+        made = len(world.increments())
+        there = "r" in {path.rpartition("/")[2] for path in world.api.store.objects}
+        conditions = {
+            kind: world.condition("r", kind)["status"]  # type: ignore[index]
+            for kind in ("Accepted", "Provisioned", "Failed", "CapacityRevoked", "BookingExpired")
+            if there and world.condition("r", kind) is not None
+        }
+        details = world.details("r") if there else {}
+        told = {key: details.get(key) for key in ("nodes", "nodeGroups", "attempts", "costPerHour")}
+        uid = world.document("r")["metadata"]["uid"] if there else "gone"
+        done = sum(each.phase is Phase.DONE for each in world.increments())
+        flying = sum(each.phase.in_flight for each in world.increments())
+        labels = len(world.labelled(uid)), len(world.any_labels())
+        return (conditions, told, labels, made, done, flying, world.targets(), world.requests.bookings()), killed
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "story", [new_nodes, nodes_that_stand_and_new_ones, nodes_that_stand, a_shortage, deleted_on_its_way]
+)
+def test_killed_at_any_call_it_comes_to_the_same_end(story: Story, after: bool) -> None:
+    expected, _ = _told(story, None, after=after)
+    for calls in range(MOST_CALLS):
+        found, killed = _told(story, calls, after=after)
+        assert found == expected, f"killed at call {calls}"
+        if not killed:
+            assert calls >= 2
+            return
+    pytest.fail(f"there are more than {MOST_CALLS} calls")

@@ -1,0 +1,237 @@
+"""The loop of ProvisioningRequests whatever happens: requests and their pods come and go, offerings run short at once
+or late, machines vanish, the API server and the journal are out of reach, what is seen lags behind, others write the
+same objects, and the process is killed before or after any of its calls. In the end every request is decided, nothing
+is ordered twice, nothing is left over, and what was told once stays true."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from cagrpc import errors
+from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.cluster.markers import booking_label
+from cagrpc.controllers.provisioning.classes import ATOMIC_SCALE_UP, CHECK_CAPACITY, UPSTREAM_CHECK_CAPACITY
+from cagrpc.controllers.provisioning.conditions import FIRST_PAUSE_SECONDS
+from cagrpc.controllers.settings import Behaviour as Served
+from cagrpc.controllers.settings import RequestSettings
+from cagrpc.fleet.model import IncrementStatus, Phase, request_of
+from solver.model import Limit
+from tests.support.fleet import MemoryJournal, group
+from tests.support.planner_world import BOOT_SECONDS
+from tests.support.requests_play import Killed, RequestsWorld
+
+GROUPS = ("small", "large")
+SHAPES = {"tiny": 500, "middle": 3000, "big": 9000}
+IN_FORCE = (Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.DONE)
+ENOUGH = 30
+FINAL = ("Failed", "BookingExpired", "CapacityRevoked", "Provisioned")
+
+
+class RequestsMachine(RuleBasedStateMachine):
+    @initialize(plans=st.booleans())
+    def start(self, plans: bool) -> None:
+        self.world = RequestsWorld(
+            [
+                group("small", cpu=4000, max_size=ENOUGH),
+                group("large", cpu=16_000, price=0.35, max_size=ENOUGH),
+            ],
+            [Limit("nodes", {"nodes": 40})],
+            requests=RequestSettings(booking_seconds=300, upstream_classes=frozenset(Served)),
+        )
+        self.world.plans = plans
+        for name, cpu in SHAPES.items():
+            self.world.template(name, cpu=cpu)
+        self.names: dict[str, str] = {}
+        """Of requests that are there, their UIDs by name."""
+        self.said: defaultdict[str, set[str]] = defaultdict(set)
+        """What has been true of a request, by UID."""
+        self.increments: dict[str, IncrementStatus] = {}
+        self.calls_left: int | None = None
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self._settle()
+            self.world.close()
+
+    # What people and workloads do.
+
+    @rule(
+        shapes=st.lists(st.tuples(st.sampled_from(list(SHAPES)), st.integers(1, 5)), min_size=1, max_size=3),
+        of=st.sampled_from([ATOMIC_SCALE_UP, ATOMIC_SCALE_UP, CHECK_CAPACITY, UPSTREAM_CHECK_CAPACITY]),
+        parameters=st.sampled_from([{}, {}, {"noRetry": "true"}, {"ValidUntilSeconds": "3m"}, {"What": "else"}]),
+    )
+    def a_request_comes(self, shapes: list[tuple[str, int]], of: str, parameters: dict[str, str]) -> None:
+        name = f"r{len(self.said) + len(self.names)}-{self.world.made}-{int(self.world.clock())}"
+        if name not in self.names:
+            self.names[name] = self.world.request(name, *shapes, of=of, **parameters)
+
+    @rule(data=st.data())
+    def a_request_is_deleted(self, data: st.DataObject) -> None:
+        if self.names:
+            name = data.draw(st.sampled_from(sorted(self.names)))
+            self.world.delete(name)
+            del self.names[name]
+
+    @rule(data=st.data(), count=st.integers(1, 4))
+    def its_pods_come(self, data: st.DataObject, count: int) -> None:
+        if self.names:
+            name = data.draw(st.sampled_from(sorted(self.names)))
+            spec = self.world.document(name)["spec"]
+            cpu = SHAPES[spec["podSets"][0]["podTemplateRef"]["name"]]
+            self.world.consume(name, count, cpu=cpu, of=spec["provisioningClassName"])
+
+    @rule(data=st.data())
+    def a_pod_is_done(self, data: st.DataObject) -> None:
+        bound = sorted(uid for uid, pod in self.world.cluster.pods.items() if pod.node is not None)
+        if bound:
+            self.world.cluster.finish(data.draw(st.sampled_from(bound)))
+
+    @rule(data=st.data())
+    def somebody_edits_a_request(self, data: st.DataObject) -> None:
+        if self.names:
+            name = data.draw(st.sampled_from(sorted(self.names)))
+            path = next(path for path in self.world.api.store.objects if path.endswith(f"/{name}"))
+            self.world.api.store.edit(path, annotations={"at": str(self.world.clock())})
+
+    # What the world does.
+
+    @rule(seconds=st.sampled_from([1.0, 1.0, 2.0, 5.0, BOOT_SECONDS, 45.0]))
+    def time_passes(self, seconds: float) -> None:
+        try:
+            self.world.run(seconds)
+        except Killed:
+            self._begin_anew()
+
+    @rule(calls=st.integers(0, 8), done=st.booleans())
+    def the_process_is_about_to_die(self, calls: int, done: bool) -> None:
+        """Before or after one of its calls."""
+        self.calls_left = calls
+
+        def count() -> None:
+            assert self.calls_left is not None
+            self.calls_left -= 1
+            if self.calls_left < 0:
+                raise Killed
+
+        self.world.api.before = (lambda: None) if done else count
+        self.world.api.after = count if done else (lambda: None)
+
+    @rule()
+    def the_process_is_restarted(self) -> None:
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.world.api.before = self.world.api.after = lambda: None
+        self._note()
+        self.world.restart()
+
+    @rule(name=st.sampled_from(GROUPS), stock=st.sampled_from([0, 1, 3]), late=st.booleans())
+    def an_offering_runs_short(self, name: str, stock: int, late: bool) -> None:
+        shortage = Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=stock) if late else Behaviour(stock=stock)
+        self.world.backend.set_behaviour(name, shortage)
+
+    @rule(name=st.sampled_from(GROUPS))
+    def an_offering_is_there(self, name: str) -> None:
+        self.world.backend.set_behaviour(name, Behaviour(boot_seconds=BOOT_SECONDS))
+
+    @rule(data=st.data())
+    def a_machine_vanishes(self, data: st.DataObject) -> None:
+        machines = self.world.backend.list_instances()
+        if machines:
+            self.world.backend.vanish([data.draw(st.sampled_from(machines)).id])
+
+    @rule(store=st.booleans(), view=st.booleans())
+    def what_is_seen_lags_behind(self, store: bool, view: bool) -> None:
+        self.world.store_lags, self.world.view_lags = store, view
+
+    @rule(share=st.sampled_from([0, 2, 3]))
+    def the_api_server_fails_now_and_then(self, share: int) -> None:
+        api = self.world.api
+
+        def refuses(method: str, path: str) -> errors.CagrpcError | None:
+            broken = share and len(api.calls) % share == 0
+            return errors.Unavailable("the API server does not answer") if broken else None
+
+        api.refuses = refuses
+
+    @rule()
+    def the_cluster_is_out_of_reach(self) -> None:
+        self.world.cluster.problem = None if self.world.cluster.problem else "the API server does not answer"
+
+    @rule()
+    def the_journal_breaks(self) -> None:
+        assert isinstance(self.world.journal, MemoryJournal)
+        if not self.world.journal.broken:
+            self.world.journal.broken = True
+            self.time_passes(5.0)
+            self.world.journal.broken = False
+
+    # What must hold.
+
+    @invariant()
+    def nothing_is_ordered_twice_for_a_request(self) -> None:
+        self._note()
+        asked: defaultdict[str, list[IncrementStatus]] = defaultdict(list)
+        for status in self.increments.values():
+            for key in status.increment.pods:
+                uid = request_of(key)
+                if uid is not None:
+                    asked[uid].append(status)
+        for uid, found in asked.items():
+            assert sum(each.phase in IN_FORCE for each in found) <= 1, (uid, found)
+            found.sort(key=lambda each: each.created_at_seconds)
+            for before, after in pairwise(found):
+                assert before.finished_at_seconds is not None
+                assert after.created_at_seconds >= before.finished_at_seconds + FIRST_PAUSE_SECONDS - 1
+
+    @invariant()
+    def what_was_told_stays_true(self) -> None:
+        for name, uid in self.names.items():
+            now = {kind for kind in FINAL if self.world.is_true(name, kind)}
+            assert now >= self.said[uid], (name, now, self.said[uid])
+            assert not {"Failed", "Provisioned"} <= now
+            self.said[uid] = now
+
+    def _note(self) -> None:
+        self.increments.update((each.id, each) for each in self.world.increments())
+
+    def _settle(self) -> None:
+        """With the world in order every request is decided, and nothing more happens."""
+        world = self.world
+        world.api.before = world.api.after = lambda: None
+        world.api.refuses = lambda method, path: None
+        world.store_lags = world.view_lags = False
+        world.cluster.problem = None
+        for name in GROUPS:
+            world.backend.set_behaviour(name, None)
+        world.run(2400, step=5.0)
+        self.nothing_is_ordered_twice_for_a_request()
+        self.what_was_told_stays_true()
+        for name, uid in self.names.items():
+            atomic = world.document(name)["spec"]["provisioningClassName"] == ATOMIC_SCALE_UP
+            waits = world.condition(name, "Provisioned") is not None and "retryAt" in world.details(name)
+            assert self.said[uid] or (waits and not atomic), (name, world.document(name))
+        assert not [each for each in world.increments() if each.phase.in_flight]
+        failed = {booking_label(uid) for uid in self.names.values() if "Failed" in self.said[uid]}
+        there = {booking_label(uid) for uid in self.names.values()}
+        assert world.any_labels() <= there - failed
+        ordered = sum(
+            sum(each.increment.deltas.values()) for each in self.increments.values() if each.phase is Phase.DONE
+        )
+        assert len(world.backend.list_instances()) <= ordered
+        before, writes = len(world.increments()), len(world.api.calls)
+        world.run(60, step=5.0)
+        assert len(world.increments()) == before
+        quiet = not any("retryAt" in world.details(name) for name in self.names)
+        assert len(world.api.calls) == writes or not quiet, world.api.calls[writes:]
+
+
+RequestsMachine.TestCase.settings = settings(
+    max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestRequests = RequestsMachine.TestCase

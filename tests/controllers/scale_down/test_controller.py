@@ -1,0 +1,216 @@
+"""Nodes are told what may go: only differences, only what is ours, and against a server that refuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
+from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
+from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.scale_down.choice import BOOKED, IN_USE, Bookings, booked_for, no_room
+from cagrpc.controllers.scale_down.controller import ScaleDown
+from cagrpc.errors import Conflict, NotFound, Unavailable
+from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.kube.client.client import PatchKind
+from solver.model import RunningPods
+from tests.support.scale_down_play import QUICK, Play, Played, spec, tier
+
+HIGH, LOW = tier("high", 100), tier("low", 10)
+BIG = tier("big", 100, cpu=8000)
+
+
+@dataclass
+class _Api:
+    """Nodes as the API server keeps them, by name: annotations and a version. `conflicts` writes are refused."""
+
+    annotations: dict[str, dict[str, str]] = field(default_factory=dict)
+    version: int = 1
+    conflicts: int = 0
+    broken: bool = False
+    patched: list[str] = field(default_factory=list)
+
+    def get(self, path: str) -> dict[str, Any]:
+        if self.broken:
+            raise Unavailable("out of reach")
+        name = path.removeprefix("/api/v1/nodes/")
+        if name not in self.annotations:
+            raise NotFound(name)
+        return {"metadata": {"name": name, "resourceVersion": str(self.version), "annotations": self.annotations[name]}}
+
+    def patch(self, path: str, body: Any, kind: PatchKind) -> dict[str, Any]:
+        assert kind is PatchKind.MERGE
+        metadata: Mapping[str, Any] = body["metadata"]
+        if self.conflicts or metadata["resourceVersion"] != str(self.version):
+            self.conflicts -= 1
+            self.version += 1
+            raise Conflict("changed")
+        self.version += 1
+        name = path.removeprefix("/api/v1/nodes/")
+        self.patched.append(name)
+        merged: dict[str, str | None] = {**self.annotations[name], **metadata["annotations"]}
+        self.annotations[name] = {key: value for key, value in merged.items() if value is not None}
+        return {}
+
+
+@dataclass
+class _World:
+    play: Play
+    api: _Api = field(default_factory=_Api)
+    in_flight_asked: AbstractSet[str] = frozenset()
+    bookings: Bookings = field(default_factory=Bookings)
+
+    def __post_init__(self) -> None:
+        self.api.annotations.update({each.name: {} for each in self.play.nodes})
+
+    @property
+    def snapshot(self) -> FleetSnapshot:
+        return self.play.fleet()
+
+    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
+        """As the API server has it now."""
+        self.in_flight_asked = without
+        for each in self.play.nodes:
+            kept = self.api.annotations.get(each.name, {})
+            each.disabled, each.by_us = kept.get(SCALE_DOWN_DISABLED, ""), OURS in kept
+        return self.play.cluster()
+
+    def controller(self, writes: int = 100) -> ScaleDown:
+        return ScaleDown(
+            self,
+            self,
+            self.api,
+            clock=lambda: 0.0,
+            rules=QUICK,
+            writes_a_step=writes,
+            held=lambda state: self.bookings.room if state.nodes else {},
+            booked=lambda: self.bookings.nodes,
+        )
+
+
+def _world() -> _World:
+    one = Counter({spec(1000): 1})
+    return _World(Play([Played("h", HIGH, Counter(one)), Played("l", LOW, Counter(one))], (HIGH, LOW, BIG)))
+
+
+def test_what_must_stay_is_marked_once_and_cleared_when_it_may_go() -> None:
+    world = _world()
+    controller = world.controller()
+    assert controller.about() == {}
+    controller.step()
+    assert controller.about() == {"may go": 1, no_room(100): 1}
+    assert world.api.annotations == {"h": {SCALE_DOWN_DISABLED: "true", OURS: no_room(100)}, "l": {}}
+    controller.step()
+    assert world.api.patched == ["h"]
+    world.play.nodes.append(Played("h2", BIG, Counter({spec(1000): 5})))
+    world.api.annotations["h2"] = {"other": "kept"}
+    controller.step()
+    assert world.api.annotations["h"] == {}
+    assert world.api.annotations["h2"] == {"other": "kept", SCALE_DOWN_DISABLED: "true", OURS: IN_USE}
+
+
+def test_a_node_that_is_booked_is_marked_and_cleared_with_its_booking() -> None:
+    world = _world()
+    controller = world.controller()
+    controller.step()
+    assert world.api.annotations["l"] == {}
+    kept = {"l": (RunningPods(spec(1000), 2),), "h": (RunningPods(spec(1000), 3),)}
+    world.bookings = Bookings(kept, {"l": "ml/train"})
+    controller.step()
+    assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: "booked for ProvisioningRequest ml/train"}
+    assert controller.about() == {"may go": 0, BOOKED: 1, no_room(100): 1}  # by reason, however many requests
+    world.bookings = Bookings(kept, {"l": "ml/other"})
+    controller.step()
+    assert world.api.annotations["l"][OURS] == booked_for("ml/other")
+    world.bookings = Bookings({"h": kept["h"]})
+    controller.step()
+    assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: no_room(10)}  # the room on h is kept
+    world.bookings = Bookings()
+    controller.step()
+    assert world.api.annotations["l"] == {}
+
+
+def test_a_reason_that_changes_is_told_and_after_a_restart_nothing_is_written_anew() -> None:
+    world = _world()
+    controller = world.controller()
+    controller.step()
+    world.play.named("h").pods = Counter({spec(1000): 3})
+    controller.step()
+    assert world.api.annotations["h"][OURS] == IN_USE
+    written = len(world.api.patched)
+    world.play.named("h").pods = Counter({spec(1000): 1})
+    world.controller().step()
+    assert len(world.api.patched) == written
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_what_somebody_else_said_is_never_touched(value: str) -> None:
+    world = _world()
+    world.api.annotations["h"] = {SCALE_DOWN_DISABLED: value}
+    world.controller().step()
+    assert world.api.annotations["h"] == {SCALE_DOWN_DISABLED: value}
+    # Also where the view is behind: it says nothing yet of what was written just now.
+    behind = _world()
+    controller = behind.controller()
+    old = behind.state()
+    behind.api.annotations["h"] = {SCALE_DOWN_DISABLED: value}
+    behind.state = lambda *, without=frozenset(): old  # type: ignore[method-assign]
+    controller.step()
+    assert behind.api.annotations["h"] == {SCALE_DOWN_DISABLED: value}
+
+
+def test_a_conflict_is_tried_again_and_a_node_that_is_gone_is_no_trouble() -> None:
+    world = _world()
+    world.api.conflicts = 2
+    world.controller().step()
+    assert OURS in world.api.annotations["h"]
+    world = _world()
+    world.api.conflicts = 3
+    controller = world.controller()
+    controller.step()
+    assert OURS not in world.api.annotations["h"]
+    controller.step()
+    assert OURS in world.api.annotations["h"]
+    world = _world()
+    del world.api.annotations["h"]
+    world.controller().step()
+    assert not world.api.patched
+
+
+def test_a_server_out_of_reach_is_told_and_what_was_left_is_done_later() -> None:
+    world = _world()
+    world.api.broken = True
+    controller = world.controller()
+    with pytest.raises(Unavailable):
+        controller.step()
+    world.api.broken = False
+    controller.step()
+    assert OURS in world.api.annotations["h"]
+
+
+def test_a_step_writes_only_so_much_and_what_is_urgent_first() -> None:
+    busy = [Played(f"busy{i}", HIGH, Counter({spec(1000): 3})) for i in range(3)]
+    idle = [Played("idle", HIGH, Counter({spec(1500): 1}))]
+    world = _World(Play([*busy, *idle], (HIGH, LOW)))
+    controller = world.controller(writes=2)
+    controller.step()
+    assert world.api.patched == ["idle", "busy0"]
+    controller.step()
+    assert world.api.patched == ["idle", "busy0", "busy1", "busy2"]
+
+
+def test_between_steps_only_nodes_that_were_booked_since_are_marked() -> None:
+    world = _world()
+    controller = world.controller()
+    controller.tick()
+    assert world.api.annotations["l"] == {}
+    world.bookings = Bookings({}, {"l": "ml/train", "not-of-the-fleet": "ml/train"})
+    controller.tick()
+    controller.tick()
+    assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: booked_for("ml/train")}
+    assert world.api.patched.count("l") == 1

@@ -1,0 +1,299 @@
+"""The server as an object: it stops also where its backend never answers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+
+from cagrpc.api.gen.externalgrpc_pb2 import NodeGroupIncreaseSizeRequest
+from cagrpc.backends.simulated.backend import SimulatedBackend
+from cagrpc.cli.serve import _no_thread_dies_unseen
+from cagrpc.config.load import Address, load_settings
+from cagrpc.controllers.planning import PlannerLoop
+from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.kube.lease import LeaderElection, Pace
+from cagrpc.server.certificates import load
+from cagrpc.server.leader import RECONCILE_SECONDS, Leader
+from cagrpc.server.server import Server, in_state_directory
+from tests.support.grpc_servers import Client, asking, option, pod
+from tests.support.object_store import object_store
+from tests.support.serving import configuration
+
+GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
+
+
+@contextmanager
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server whose backend hangs in the middle of listing its instances."""
+    monkeypatch.setattr("cagrpc.server.leader.STOP_SECONDS", 0.1)
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    server = Server(replace(settings, state_directory=tmp_path / "state"))
+    entered, answer = threading.Event(), threading.Event()
+
+    def hang(_: SimulatedBackend) -> list[object]:
+        entered.set()
+        assert answer.wait(30)
+        return []
+
+    monkeypatch.setattr(SimulatedBackend, "list_instances", hang)
+    try:
+        server.start()
+        assert entered.wait(20 * RECONCILE_SECONDS)
+        yield server
+    finally:
+        answer.set()
+        server.stop()
+
+
+def test_it_stops_while_the_backend_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hanging(tmp_path, monkeypatch) as server:
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < 10
+
+
+def test_a_backend_that_hangs_for_long_is_told_by_the_probe_of_liveness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cagrpc.server.leader.FLEET_PATIENCE_SECONDS", 0.0)
+    with hanging(tmp_path, monkeypatch) as server:
+        status, text = _get(server, "/healthz")
+        assert status == 503
+        assert text.startswith("a step of the fleet does not go on: in the middle of listing instances for")
+        loops = json.loads(_get(server, "/status")[1])["loops"]
+        assert loops["a step of the fleet"].startswith("in the middle of listing instances for")
+        assert 'cagrpc_loop_seconds_since_step{loop="a step of the fleet"}' in _get(server, "/metrics")[1]
+
+
+def _get(server: Server, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{server.endpoints.http}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dozen lists hang; with a time of its own for each it would take a minute."""
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    stopped: list[str] = []
+    for part in (PlannerLoop, Fleet):
+        monkeypatch.setattr(part, name := _END[part], _noted(part, name, stopped))
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(silent.getsockname()[1])))
+        cluster = ClusterSettings(kubeconfig, journal=JournalKind.SQLITE)
+        settings = replace(settings, drive=Drive.PLAN, cluster=cluster, state_directory=tmp_path / "state")
+        server = Server(settings)
+        server.start()
+        silent.settimeout(30)
+        kept = [silent.accept() for _ in range(3)]
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < 20  # and far less, but on a busy machine
+        assert stopped[:2] == ["PlannerLoop", "Fleet"]
+        for connection, _ in kept:
+            connection.close()
+
+
+@pytest.mark.parametrize(("cluster", "journalled"), [(False, 1), (True, 0)])
+def test_in_a_cluster_an_increase_is_for_pods_that_wait_there_whatever_was_named(
+    tmp_path: Path, cluster: bool, journalled: int
+) -> None:
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    settings = replace(settings, state_directory=tmp_path / "state", requests=None)
+    if cluster:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(1)))  # nobody answers, so nothing is known to wait
+        settings = replace(settings, cluster=ClusterSettings(kubeconfig, journal=JournalKind.SQLITE))
+    server = Server(settings)
+    server.start()
+    try:
+        with grpc.insecure_channel(server.endpoints.expander) as channel:
+            Client(channel).ok("BestOptions", asking(option("small", 1, [pod("named")])))
+        with grpc.insecure_channel(server.endpoints.provider) as channel:
+            Client(channel).ok("NodeGroupIncreaseSize", NodeGroupIncreaseSizeRequest(id="small", delta=1))
+        with urllib.request.urlopen(f"http://{server.endpoints.http}/increments", timeout=5) as answer:
+            (increment,) = json.loads(answer.read())
+        assert "for 1 pods" in increment["reason"]
+        assert increment["pods"] == journalled
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(("named", "code"), [("cluster-autoscaler", "OK"), ("another", "PERMISSION_DENIED")])
+def test_the_provider_is_for_clients_of_a_name_and_the_development_certificate_has_one(
+    tmp_path: Path, named: str, code: str
+) -> None:
+    one, names = [{"name": "one", "node_groups": [GROUP]}], {"client_names": [named]}
+    settings = load_settings(configuration(tmp_path / "cagrpc.yaml", one, tls=names))
+    anywhere = Address("127.0.0.1", 0)
+    moved = in_state_directory(settings.tls, settings.state_directory, tmp_path / "state")
+    settings = replace(settings, provider=anywhere, expander=anywhere, http=anywhere, tls=moved)
+    server = Server(replace(settings, state_directory=tmp_path / "state"))
+    server.start()
+    try:
+        client = load(*(tmp_path / "state" / "certs" / name for name in ("client.crt", "client.key", "ca.crt")))
+        credentials = grpc.ssl_channel_credentials(client.authority, client.key, client.certificate)
+        with grpc.secure_channel(server.endpoints.provider, credentials) as channel:
+            assert Client(channel).code("NodeGroups")[0] == code
+        credentials = grpc.ssl_channel_credentials(client.authority)
+        with grpc.secure_channel(server.endpoints.expander, credentials) as channel:
+            assert Client(channel).code("BestOptions")[0] == "OK"  # CA has no certificate to show there
+    finally:
+        server.stop()
+
+
+_END = {PlannerLoop: "stop", Fleet: "close"}
+
+
+def _noted(part: type, name: str, stopped: list[str]) -> Callable[[Any], None]:
+    done = getattr(part, name)
+
+    def noted(this: Any) -> None:
+        if part.__name__ not in stopped:
+            stopped.append(part.__name__)
+        done(this)
+
+    return noted
+
+
+def _kubeconfig(port: int) -> dict[str, Any]:
+    return {
+        "current-context": "it",
+        "clusters": [{"name": "it", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "it", "user": {}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    }
+
+
+class _Elected:
+    """A candidate that leads at once; `kept` is set when it gives the Lease back."""
+
+    identity = "this one"
+    is_leader = True
+    problem = ""
+
+    def __init__(self) -> None:
+        self.kept = threading.Event()
+
+    def acquire(self, _: threading.Event) -> bool:
+        return True
+
+    def check(self) -> None:
+        pass
+
+    def keep(self, stop: threading.Event, stuck: Callable[[], str]) -> None:
+        assert stop.wait(30)
+        self.kept.set()
+
+
+def test_who_cannot_lead_for_a_reason_nobody_thought_of_does_not_keep_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    told = threading.Event()
+    server = Server(replace(settings, state_directory=tmp_path / "state"), on_failure=told.set)
+    monkeypatch.setattr(Server, "_lead", lambda *_: dict[str, Leader]()["nobody"])
+    elected = _Elected()
+    cluster = SimpleNamespace(client=None, settings=ClusterSettings())
+    standing = threading.Thread(target=server._stand, args=(cluster, elected), daemon=True)
+    standing.start()
+    try:
+        assert told.wait(30)
+        assert server.failure == "leading failed unexpectedly: KeyError('nobody')"
+    finally:
+        server.stop()
+    assert elected.kept.wait(30)
+    standing.join(30)
+    assert not standing.is_alive()
+
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/cagrpc/leases"
+
+
+def test_who_hangs_before_it_leads_gives_the_lease_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cagrpc.server.server.TAKE_OVER_PATIENCE_SECONDS", 0.0)
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    told, answer = threading.Event(), threading.Event()
+    server = Server(replace(settings, state_directory=tmp_path / "state"), on_failure=told.set)
+    server._leader = None  # as in a standby
+    monkeypatch.setattr(Server, "_lead", lambda *_: answer.wait(30))
+    with object_store(LEASES) as store:
+        election = LeaderElection(store.client(), "cagrpc", identity="first", pace=Pace(renew=0.01))
+        cluster = SimpleNamespace(client=store.client(), settings=ClusterSettings())
+        standing = threading.Thread(target=server._stand, args=(cluster, election), daemon=True)
+        standing.start()
+        try:
+            assert told.wait(30)
+            assert server.failure.startswith(
+                "Lease cagrpc/cagrpc: given up by first: taking over the journal does not go on"
+            )
+            assert LeaderElection(store.client(), "cagrpc", identity="second").step()
+        finally:
+            answer.set()
+            server.stop()
+            standing.join(30)
+    assert not standing.is_alive()
+
+
+def test_what_went_wrong_first_is_why_it_ends_and_once(tmp_path: Path) -> None:
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
+    anywhere = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    failures: list[str] = []
+    server = Server(
+        replace(settings, state_directory=tmp_path / "state"), on_failure=lambda: failures.append(server.failure)
+    )
+    server.fail("first")
+    server.fail("second")
+    server.stop()
+    assert failures == ["first"]
+    assert server.failure == "first"
+
+
+def test_a_thread_that_dies_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[str] = []
+    before = threading.excepthook
+    with _no_thread_dies_unseen(told.append):
+        for error in (ZeroDivisionError("ours"), SystemExit(3)):
+            thread = threading.Thread(target=_raise, args=(error,), name="reflector-pods")
+            thread.start()
+            thread.join(30)
+    assert threading.excepthook is before
+    assert told == [
+        "the thread reflector-pods ended unexpectedly: ZeroDivisionError('ours')",
+        "the thread reflector-pods ended unexpectedly: SystemExit(3)",
+    ]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,207 @@
+"""The servers: who is let in, health, reflection, ports, and stopping."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.services.grpc import expander, provider, standard
+from cagrpc.services.grpc.servers import RpcServer, Tls
+from cagrpc.services.grpc.standard import MOST_STREAMS
+from cagrpc.services.grpc.status import Call, Method
+from tests.support.certificates import Authority
+from tests.support.grpc_servers import PATHS
+
+
+def _answer(_: bytes, __: Call) -> bytes:
+    return b""
+
+
+_SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+_EXPANDER: dict[str, Method] = {"BestOptions": _answer}
+_PROVIDER: dict[str, Method] = {name: _answer for name in PATHS if name != "BestOptions"}
+
+
+_AUTHORITY, _STRANGER = Authority(), Authority()
+_CERTIFICATE, _KEY = _AUTHORITY.issue("server")
+
+
+def _refresh(channel: grpc.Channel, method: str = "Refresh") -> str:
+    try:
+        channel.unary_unary(PATHS[method], None, None)(b"", timeout=5)
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return "OK"
+
+
+def _credentials(authority: Authority | None) -> grpc.ChannelCredentials:
+    certificate, key = authority.issue("client") if authority else (None, None)
+    return grpc.ssl_channel_credentials(_AUTHORITY.certificate, key, certificate)
+
+
+@pytest.mark.parametrize(
+    ("client", "code"),
+    [
+        pytest.param(_AUTHORITY, "OK", id="a client of ours"),
+        pytest.param(_STRANGER, "UNAVAILABLE", id="a client of another authority"),
+        pytest.param(None, "UNAVAILABLE", id="a client without a certificate"),
+    ],
+)
+def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
+    client: Authority | None, code: str
+) -> None:
+    tls = Tls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate)
+    server = RpcServer(provider.SERVICE, _PROVIDER, "127.0.0.1:0", tls=tls)
+    server.start()
+    with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(client)) as channel:
+        assert _refresh(channel) == code
+    server.stop(0.0)
+
+
+def test_the_expander_lets_in_clients_without_a_certificate_over_tls_only() -> None:
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=Tls(_CERTIFICATE, _KEY))
+    server.start()
+    with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(None)) as channel:
+        assert _refresh(channel, "BestOptions") == "OK"
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        assert _refresh(channel, "BestOptions") == "UNAVAILABLE"
+    server.stop(0.0)
+
+
+_OTHER_KEY = _AUTHORITY.issue("other")[1]
+
+
+@pytest.mark.parametrize(
+    ("tls", "why"),
+    [
+        pytest.param(Tls(b"nonsense", _KEY), "certificate is not PEM", id="no certificate"),
+        pytest.param(Tls(_CERTIFICATE, b"nonsense"), "key is not an unencrypted PEM", id="no key"),
+        pytest.param(Tls(_CERTIFICATE, _OTHER_KEY), "does not belong to its certificate", id="another's key"),
+        pytest.param(Tls(_CERTIFICATE, _KEY, b"nonsense"), "certificate authority is not PEM", id="no authority"),
+    ],
+)
+def test_unusable_certificates_are_refused_with_the_reason(tls: Tls, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=tls)
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    first = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
+    with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{first.port}"):
+        RpcServer(expander.SERVICE, _EXPANDER, f"127.0.0.1:{first.port}", tls=None)
+    first.stop(0.0)
+
+
+def test_health_follows_readiness_for_the_server_and_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standard, "_LOOK_EVERY_SECONDS", 0.01)
+    reasons = [""]
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None, why_not_ready=lambda: reasons[-1])
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for name in ("", expander.SERVICE):
+            request = health_pb2.HealthCheckRequest(service=name)
+            watch = stub.Watch(request, timeout=30)
+            for why_not, status in (("", _SERVING), ("no journal", _NOT_SERVING), ("", _SERVING)):
+                reasons.append(why_not)
+                assert stub.Check(request, timeout=5).status == status
+                assert next(watch).status == status
+            watch.cancel()
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.Check(health_pb2.HealthCheckRequest(service="other"), timeout=5)
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        unknown = stub.Watch(health_pb2.HealthCheckRequest(service="other"), timeout=5)
+        assert next(unknown).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        unknown.cancel()
+    server.stop(0.0)
+
+
+def test_who_watches_health_is_told_of_the_stop_and_does_not_delay_it() -> None:
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
+        assert next(watch).status == _SERVING
+        server.stop(grace_seconds=30.0)
+        assert [answer.status for answer in watch] == [_NOT_SERVING]
+
+
+def test_reflection_lists_and_describes_the_service() -> None:
+    server = RpcServer(provider.SERVICE, _PROVIDER, "127.0.0.1:0", tls=None)
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        questions = [
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol=provider.SERVICE),
+        ]
+        listing, description = stub.ServerReflectionInfo(iter(questions), timeout=5)
+    names = {service.name for service in listing.list_services_response.service}
+    assert names == {provider.SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    assert description.file_descriptor_response.file_descriptor_proto
+    server.stop(0.0)
+
+
+def test_forgotten_streams_leave_threads_for_the_calls_that_matter() -> None:
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None, threads=2 * MOST_STREAMS + 1)
+    server.start()
+    closed = threading.Event()
+
+    def questions() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        closed.wait(60)
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
+        health = health_pb2_grpc.HealthStub(channel)
+        kinds: list[Callable[[], Any]] = [
+            lambda: reflect(questions(), timeout=60),
+            lambda: health.Watch(health_pb2.HealthCheckRequest(), timeout=60),
+        ]
+        forgotten = [kind() for kind in kinds for _ in range(MOST_STREAMS)]
+        assert all(next(stream) for stream in forgotten)
+        for kind in kinds:
+            with pytest.raises(grpc.RpcError, match=rf"{MOST_STREAMS} (reflection|health) streams are open") as refused:
+                next(kind())
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert _refresh(channel, "BestOptions") == "OK"
+        assert health.Check(health_pb2.HealthCheckRequest(), timeout=5).status == _SERVING
+        closed.set()
+        assert list(forgotten[0]) == []
+        assert next(kinds[0]())  # there is room again
+    server.stop(0.0)
+
+
+def test_a_running_call_finishes_before_the_server_stops() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(_: bytes, __: Call) -> bytes:
+        entered.set()
+        assert leave.wait(5)
+        return b""
+
+    server = RpcServer(expander.SERVICE, {"BestOptions": slow}, "127.0.0.1:0", tls=None)
+    server.start()
+    codes: list[str] = []
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        worker = threading.Thread(target=lambda: codes.append(_refresh(channel, "BestOptions")))
+        worker.start()
+        assert entered.wait(5)
+        stopper = threading.Thread(target=server.stop)
+        stopper.start()
+        leave.set()
+        worker.join()
+        stopper.join()
+    assert codes == ["OK"]
+
+
+def test_a_service_with_a_method_missing_is_not_served() -> None:
+    with pytest.raises(AssertionError, match="methods given for it differ"):
+        RpcServer(provider.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)

@@ -1,0 +1,136 @@
+"""The compiled pricer against a plain CP-SAT knapsack, on random nodes and pods."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import assume, given, note, settings
+from hypothesis import strategies as st
+from ortools.sat.python import cp_model
+
+from solver import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem, solve
+from solver.columns import knapsack
+from solver.columns.generation import cost_bound
+from solver.columns.patterns import Pattern
+from solver.columns.pool import Duals
+from solver.columns.pricing import Effort, Pricer
+from solver.integral import packing
+from solver.planning.warm_up import warm_up
+from solver.reduction.dominance import dominators
+from solver.reduction.reduce import reduce
+from solver.reduction.reduced import MICROS, Floats, Reduced
+from tests.support.problems import GPU, group, node, pods, spec
+
+
+def best_value(reduced: Reduced, values: Floats) -> float:
+    """The value of the best pattern on an empty node of the only kind."""
+    model = cp_model.CpModel()
+    (kind,) = reduced.kinds
+    counts = [
+        model.new_int_var(0, int(wanted) if fits else 0, "")
+        for wanted, fits in zip(reduced.wanted, kind.fits, strict=True)
+    ]
+    for resource, free in enumerate(kind.free):
+        model.add(cp_model.LinearExpr.weighted_sum(counts, reduced.requests[:, resource].tolist()) <= free)
+    model.maximize(cp_model.LinearExpr.weighted_sum(counts, values.tolist()))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    assert solver.solve(model) == cp_model.OPTIMAL
+    return solver.objective_value
+
+
+EFFORT = Effort(answers=5, steps=10**6, cells=200_000)
+
+
+def fits(reduced: Reduced, pattern: Pattern) -> bool:
+    specs, counts = (list(part) for part in zip(*pattern.pods, strict=True))
+    needed = np.array(counts) @ reduced.requests[specs]
+    return bool((needed <= reduced.free[pattern.kind]).all() and (np.array(counts) <= reduced.wanted[specs]).all())
+
+
+@st.composite
+def priced_nodes(draw: st.DrawFn) -> tuple[Reduced, Floats]:
+    sets = []
+    for number in range(draw(st.integers(1, 9))):
+        requests = {
+            "cpu": draw(st.integers(1, 40)) * 100,
+            "gpu": draw(st.integers(0, 2)),
+            "memory": draw(st.integers(0, 50)),
+        }
+        sets.append(
+            PodSet(f"p{number}", PodSpec(tuple((k, v) for k, v in requests.items() if v)), draw(st.integers(1, 12)))
+        )
+    allocatable = {
+        "cpu": draw(st.integers(5, 120)) * 100,
+        "gpu": draw(st.integers(0, 4)),
+        "memory": draw(st.integers(10, 160)),
+        "pods": draw(st.integers(1, 20)),
+    }
+    reduced = reduce(Problem(tuple(sets), (NodeGroup("g", allocatable, 1.0),)))
+    values = draw(st.lists(st.integers(0, 50), min_size=len(reduced.rows), max_size=len(reduced.rows)))
+    return reduced, np.array(values, dtype=np.float64)
+
+
+@given(priced_nodes())
+@settings(max_examples=200, deadline=None)
+def test_the_best_pattern_is_found_and_the_bound_holds(case: tuple[Reduced, Floats]) -> None:
+    reduced, values = case
+    best = best_value(reduced, values)
+    note(f"best {best}")
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([1.0]), 0.5, EFFORT, lambda: False)
+    worths = [sum(values[row] * count for row, count in pattern.pods) for pattern in offer.patterns]
+    assert worths[:1] == ([best] if best > 0.5 else [])
+    assert all(worth > 0.5 for worth in worths)
+    assert len(set(offer.patterns)) == len(offer.patterns)
+    assert all(fits(reduced, pattern) for pattern in offer.patterns)
+    assert offer.bound >= best - 1e-6
+
+
+@given(priced_nodes(), st.floats(0.5, 2.0))
+@settings(max_examples=100, deadline=None)
+def test_no_offer_is_a_proof_that_nothing_is_worth_the_price(case: tuple[Reduced, Floats], factor: float) -> None:
+    reduced, values = case
+    best = best_value(reduced, values)
+    price = max(0.1, best * factor)
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([price]), 1.0, EFFORT, lambda: False)
+    assert bool(offer.patterns) == (best > price * (1 + 1e-8))
+    assert offer.bound >= best - 1e-6 * max(1.0, best) or offer.bound >= price - 1e-9
+
+
+@given(priced_nodes())
+@settings(max_examples=50, deadline=None)
+def test_any_pod_values_bound_the_cost(case: tuple[Reduced, Floats]) -> None:
+    reduced, values = case
+    assume(not reduced.hopeless)
+    active = np.array([0])
+    offers = Pricer(reduced, active).offers(values, np.array([1.0]), 1.0, EFFORT, lambda: False)
+    duals = Duals(values, np.zeros(1), np.zeros(0))
+    bound_micros = cost_bound(reduced, duals, offers, dominators(reduced, active))
+    plan = solve(reduced.problem, Budget(deterministic_seconds=1.0))
+    assert not plan.unplaced
+    assert bound_micros <= plan.certificate.cost_usd_per_hour * MICROS + 1e-3
+    assert (bound_micros > 0) == bool(values.any())
+
+
+def test_column_generation_serves_everything_with_a_valid_bound() -> None:
+    many = tuple(pods(f"p{i}", 5 + i % 7, spec(300 + 170 * i, 1 + i * i % 23, gpu=int(i % 3 == 0))) for i in range(30))
+    groups = tuple(
+        group(f"g{i}", 4000 * (1 + i), 0.4 * (1 + i) ** 0.95, extra={"nvidia.com/gpu": i % 5}) for i in range(8)
+    )
+    plan = solve(Problem(many, groups), Budget(deterministic_seconds=3.0))
+    assert not plan.unplaced
+    assert 0 < plan.certificate.lower_bound_usd_per_hour <= plan.certificate.cost_usd_per_hour
+    assert plan.certificate.gap < 0.03
+
+
+def test_everything_is_compiled_before_the_first_plan() -> None:
+    """A first plan that waits for the compiler keeps no budget."""
+    modules = (knapsack, packing)
+    compiled = [each for module in modules for each in vars(module).values() if hasattr(each, "signatures")]
+    warm_up()
+    before = [len(function.signatures) for function in compiled]
+    groups = tuple(group(f"g{size}", 1000 * size, size / 10, extra={GPU: size % 3}) for size in range(4, 16))
+    sets = tuple(pods(f"p{i}", 50 + i, spec(700 + 90 * i, 1 + i % 5, gpu=i % 2)) for i in range(20))
+    limits = (Limit("cluster", {"nodes": 60}),)
+    solve(Problem(sets, groups, (node("n", 4000),), limits), Budget(deterministic_seconds=0.3))
+    assert compiled
+    assert [len(function.signatures) for function in compiled] == before

@@ -1,0 +1,106 @@
+"""What holds of every plan where pods constrain each other, on random small problems of every kind. The checker has
+passed each plan already: `solve` lets none out that it has not."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from solver import Budget, NodeGroup, Problem, Status, solve
+from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
+from tests.support.problem_strategies import constrained_problems
+from tests.support.problems import group, pods, spec
+from tests.support.reference import as_micros, best_objective
+
+BUDGET = Budget(deterministic_seconds=10.0)
+MODEST = settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@given(constrained_problems())
+@settings(MODEST, max_examples=500)
+def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None:
+    plan = solve(problem, BUDGET)
+    note(str(plan))
+    assert as_micros(plan.objective, problem) == best_objective(problem)
+    assert as_micros(plan.bounds, problem) <= as_micros(plan.objective, problem)
+    assert plan.certificate.status is not Status.FEASIBLE
+
+
+@given(constrained_problems(), st.randoms(use_true_random=False))
+@MODEST
+def test_the_order_of_the_input_changes_nothing(problem: Problem, rng: random.Random) -> None:
+    other = replace(
+        problem,
+        pod_sets=tuple(rng.sample(problem.pod_sets, len(problem.pod_sets))),
+        node_groups=tuple(rng.sample(problem.node_groups, len(problem.node_groups))),
+        nodes=tuple(rng.sample(problem.nodes, len(problem.nodes))),
+    )
+    assert replace(solve(other, BUDGET), elapsed_seconds=0) == replace(solve(problem, BUDGET), elapsed_seconds=0)
+
+
+@given(constrained_problems(), st.integers(0, 2), st.integers(1, 3))
+@MODEST
+def test_more_capacity_in_a_known_domain_never_worsens_the_objective(problem: Problem, of: int, more: int) -> None:
+    """A new domain may: a spread then counts it as empty. So may a group that could not grow and now can."""
+    group = problem.node_groups[of % len(problem.node_groups)]
+    problem = replace(problem, previous=None)
+    twin = NodeGroup(
+        "twin", group.allocatable, group.price_usd_per_hour, group.labels, max_size=more, weight=group.weight
+    )
+    if group.max_size == 0:
+        return
+    larger = replace(problem, node_groups=(*problem.node_groups, twin))
+    before = as_micros(solve(problem, BUDGET).objective, problem)
+    assert as_micros(solve(larger, BUDGET).objective, larger) <= before
+
+
+@given(constrained_problems())
+@MODEST
+def test_gangs_are_whole_or_absent(problem: Problem) -> None:
+    plan = solve(problem, BUDGET)
+    left = {unplaced.pod_class: unplaced.count for unplaced in plan.unplaced}
+    shares = {left.get(cls.index, 0) / cls.count for cls in plan.pod_classes if cls.gang == "red"}
+    assert len(shares) <= 1
+    assert shares <= {0.0, 1.0}
+
+
+@given(constrained_problems())
+@MODEST
+def test_deterministic_limits_give_the_same_plan_twice(problem: Problem) -> None:
+    assert replace(solve(problem, BUDGET), elapsed_seconds=0) == replace(solve(problem, BUDGET), elapsed_seconds=0)
+
+
+@given(constrained_problems())
+@MODEST
+def test_a_tier_is_used_only_for_what_higher_ones_cannot_serve(problem: Problem) -> None:
+    lowest = {g.id for g in problem.node_groups if g.weight == min(each.weight for each in problem.node_groups)}
+    plan = solve(problem, BUDGET)
+    if len(lowest) == len(problem.node_groups) or lowest.isdisjoint(i.node_group for i in plan.increments):
+        return
+    without = replace(problem, node_groups=tuple(g for g in problem.node_groups if g.id not in lowest), previous=None)
+    spared = best_objective(without)
+    served = len(spared) - len({g.weight for g in without.node_groups}) - 1
+    assert spared[:served] > as_micros(plan.objective, problem)[:served]
+
+
+@pytest.mark.parametrize(
+    ("counts", "cpu", "best"),
+    [((100,), 98, 2), ((20, 20), 40, 10), ((10,), 6, 4)],
+    ids=["too-many-to-try-all", "mixes-left-out", "all-tried"],
+)
+def test_what_is_proven_of_pods_that_must_share_a_node(counts: tuple[int, ...], cpu: int, best: int) -> None:
+    """Where not every number of every class is tried, a better plan may exist and the bound says so."""
+    together = (PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, ("a",)),))),)
+    labels = (("app", "a"),)
+    sizes = range(len(counts), 0, -1)
+    sets = tuple(
+        pods(f"class-{size}", count, spec(1000 * size, labels=labels, pod_affinity=together))
+        for size, count in zip(sizes, counts, strict=True)
+    )
+    plan = solve(Problem(sets, (group("g", 1000 * cpu),)), Budget(deterministic_seconds=3))
+    assert plan.bounds[0] <= best <= plan.objective[0]
+    assert plan.certificate.status is not Status.OPTIMAL or plan.objective[0] == best

@@ -1,0 +1,37 @@
+"""Where not all patterns are at hand, preferences are given up as far as limits ask for it, and no pod is left out for
+their sake."""
+
+from __future__ import annotations
+
+import pytest
+
+from solver import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem, Status, Taint, TaintEffect, solve
+from solver.planning import search
+
+_SOFT = Taint("soft", TaintEffect.PREFER_NO_SCHEDULE)
+_NODE = {"cpu": 4000, "pods": 110}
+
+
+def test_pods_that_a_limit_keeps_from_what_they_prefer_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_ENUMERATE", 0)
+    problem = Problem(
+        (PodSet("x/a", PodSpec((("cpu", 100),)), 1000),),
+        (NodeGroup("main", _NODE, 0.1, weight=50), NodeGroup("soft", _NODE, 0.1, taints=(_SOFT,), weight=10)),
+        limits=(Limit("main", {"cpu": 8000}, node_groups=frozenset({"main"})),),
+    )
+    plan = solve(problem, Budget(deterministic_seconds=2))
+    assert plan.unplaced == ()
+    assert [relaxed.count for relaxed in plan.relaxed] == [1000 - 80]
+    assert plan.certificate.status is Status.OPTIMAL
+
+
+def test_only_what_a_group_has_no_room_for_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_ENUMERATE", 0)
+    sizes = {f"x/{cpu}": cpu for cpu in (300, 700, 900)}
+    problem = Problem(
+        tuple(PodSet(name, PodSpec((("cpu", cpu),)), 40) for name, cpu in sizes.items()),
+        (NodeGroup("main", _NODE, 0.1, max_size=5), NodeGroup("soft", _NODE, 0.1, taints=(_SOFT,))),
+    )
+    plan = solve(problem, Budget(deterministic_seconds=2))
+    assert plan.unplaced == ()
+    assert sum(i.delta for i in plan.increments if i.node_group == "main") == 5

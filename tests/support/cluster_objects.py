@@ -1,0 +1,170 @@
+"""Objects of a small cluster, and a cluster model that is fed with them by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from google.protobuf.message import Message
+
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.exclusion import Exclusion
+from cagrpc.cluster.state import ClusterState
+from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.kube.client.envelopes import identity
+
+NOW = 10_000.0
+REPLICA_SETS, STATEFUL_SETS, JOBS = "/apis/apps/v1/replicasets", "/apis/apps/v1/statefulsets", "/apis/batch/v1/jobs"
+DAEMON_SETS, PRIORITIES = "/apis/apps/v1/daemonsets", "/apis/scheduling.k8s.io/v1/priorityclasses"
+POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
+
+
+class Fed:
+    """A model whose reflectors are a test."""
+
+    def __init__(self, slack: Exclusion | None = None, *, expects: bool = False) -> None:
+        self.time = 0.0
+        self.model = ClusterModel(
+            gang_label=DEFAULT_GANG_LABEL,
+            schedulers={"default-scheduler"},
+            namespace="cagrpc",
+            clock=lambda: self.time,
+            now=lambda: NOW,
+            slack=slack,
+            expects=expects,
+        )
+        self._by_path = {each.resource.path: each for each in self.model.followed}
+
+    def put(self, *objects: Message | dict[str, Any], path: str = PODS) -> None:
+        followed = self._by_path[path]
+        for each in objects:
+            followed.sink.applied(followed.resource.decode(_raw(each)))
+
+    def drop(self, *objects: Message | dict[str, Any], path: str = PODS) -> None:
+        followed = self._by_path[path]
+        for each in objects:
+            followed.sink.deleted(identity(followed.resource.encoding, _raw(each)))
+
+    def relist(self, objects: Iterable[Message], path: str = PODS) -> None:
+        followed = self._by_path[path]
+        followed.sink.replaced(followed.resource.decode(_raw(each)) for each in objects)
+
+    def nodes(self, *nodes: kubernetes_pb2.Node) -> None:
+        self.put(*nodes, path=NODES)
+
+    def state(self, *without: str) -> ClusterState:
+        return self.model.state(frozenset(without))
+
+    def waiting(self, *without: str) -> dict[str, int]:
+        """Example -> count."""
+        return {each.pod_set.name: each.pod_set.count for each in self.state(*without).waiting}
+
+    def leftovers(self) -> tuple[Any, ...]:
+        """What it remembers; nothing once all objects are gone."""
+        pods, nodes = self.model._pods, self.model._nodes
+        classes = pods.classes
+        tallies = classes._selectors, classes._terms, classes._waiting_selectors, classes._waiting_ports
+        tables: tuple[Any, ...] = (
+            pods._pods,
+            pods._nominated,
+            pods.consumers.known(),
+            pods.waiting,
+            nodes._uses,
+            classes._shapes,
+            classes._classes,
+            classes.gangs,
+        )
+        expected = self.model._expected
+        if expected is not None:
+            tables = (*tables, expected.refs, expected._roots, expected._there, expected._pods, expected._like)
+            tables = (*tables, expected._workloads, expected._children, expected._quotas, expected._ending)
+            tables = (*tables, expected._of_namespaces, expected._short)
+        return (*tables, classes.with_waiting, *(list(tally) for tally in tallies))
+
+    def free(self, name: str = "n1") -> Mapping[str, int]:
+        (found,) = (each.node.free for each in self.state().nodes if each.node.name == name)
+        return found
+
+
+def _raw(obj: Message | dict[str, Any]) -> Any:
+    return obj.SerializeToString() if isinstance(obj, Message) else obj
+
+
+def comparable(state: ClusterState) -> Any:
+    """The state, with what has no order without it."""
+    nodes = [replace(each, movable=(), node=replace(each.node, running=(), free={})) for each in state.nodes]
+    of_nodes = [
+        (
+            {r: a for r, a in each.node.free.items() if a},
+            Counter({run.spec: run.count for run in each.node.running}),
+            Counter({run.spec: run.count for run in each.movable}),
+        )
+        for each in state.nodes
+    ]
+    return replace(state, nodes=tuple(nodes)), of_nodes
+
+
+def pod(
+    name: str = "p",
+    cpu: str = "1",
+    *,
+    uid: str = "",
+    node: str = "",
+    phase: str = "",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    namespace: str = "default",
+    created: int = 100,
+    priority: int = 0,
+    owner: str = "",
+    owner_name: str = "owner",
+    deleting: bool = False,
+    nominated: str = "",
+    **spec: Any,
+) -> kubernetes_pb2.Pod:
+    found = kubernetes_pb2.Pod()
+    metadata = found.metadata
+    metadata.name, metadata.namespace, metadata.uid = name, namespace, uid or f"uid-{name}"
+    metadata.creationTimestamp.seconds = created
+    metadata.labels.update(labels or {})
+    metadata.annotations.update(annotations or {})
+    if owner:
+        metadata.ownerReferences.add(kind=owner, name=owner_name, controller=True)
+    if deleting:
+        metadata.deletionTimestamp.seconds = created + 1
+    found.spec.MergeFrom(kubernetes_pb2.PodSpec(nodeName=node, priority=priority, **spec))
+    if cpu:
+        found.spec.containers.add().resources.requests["cpu"].string = cpu
+    found.status.phase = phase or ("Running" if node else "Pending")
+    found.status.nominatedNodeName = nominated
+    return found
+
+
+def node(name: str = "n1", cpu: str = "8", *, ready: bool = True, **spec: Any) -> kubernetes_pb2.Node:
+    found = kubernetes_pb2.Node(spec=kubernetes_pb2.NodeSpec(providerID=f"id-{name}", **spec))
+    found.metadata.name = name
+    found.metadata.labels["kubernetes.io/hostname"] = name
+    found.status.allocatable["cpu"].string = cpu
+    found.status.allocatable["pods"].string = "110"
+    found.status.conditions.add(type="Ready", status="True" if ready else "False")
+    return found
+
+
+def spread(app: str, key: str = "kubernetes.io/hostname") -> dict[str, Any]:
+    """Spread over hosts with others of one app."""
+    constraint = kubernetes_pb2.TopologySpreadConstraint(
+        maxSkew=1, topologyKey=key, whenUnsatisfiable="DoNotSchedule", labelSelector={"matchLabels": {"app": app}}
+    )
+    return {"topologySpreadConstraints": [constraint]}
+
+
+def apart(app: str) -> dict[str, Any]:
+    """On no host with others of one app."""
+    term = kubernetes_pb2.PodAffinityTerm(
+        topologyKey="kubernetes.io/hostname", labelSelector={"matchLabels": {"app": app}}
+    )
+    required = kubernetes_pb2.PodAntiAffinity(requiredDuringSchedulingIgnoredDuringExecution=[term])
+    return {"affinity": kubernetes_pb2.Affinity(podAntiAffinity=required)}

@@ -1,0 +1,147 @@
+"""Servers on real sockets over a real fleet, and a client that speaks the wire: what the service tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from google.protobuf.message import Message
+
+from cagrpc.api.gen import expander_pb2, externalgrpc_pb2, kubernetes_pb2
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.services.decisions import Decisions
+from cagrpc.services.grpc import expander, provider
+from cagrpc.services.grpc.expander import Expander, Rank, Timing
+from cagrpc.services.grpc.provider import Provider
+from cagrpc.services.grpc.servers import RpcServer
+from cagrpc.services.grpc.status import Method
+from solver.planning.rank import rank
+from tests.support.fleet import World
+
+METHODS = {
+    f"/{service.full_name}/{method.name}": method
+    for descriptor in (externalgrpc_pb2.DESCRIPTOR, expander_pb2.DESCRIPTOR)
+    for service in descriptor.services_by_name.values()
+    for method in service.methods
+}
+PATHS = {path.rpartition("/")[2]: path for path in METHODS}
+
+
+class Client:
+    """Calls methods by their short name, with messages or raw bytes, and tells codes instead of raising."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._channel = channel
+
+    def raw(self, method: str, request: bytes, timeout: float | None = 5.0) -> tuple[str, str, bytes]:
+        """Code, details and response."""
+        try:
+            response = self._channel.unary_unary(PATHS[method], None, None)(request, timeout=timeout)
+        except grpc.RpcError as error:
+            return error.code().name, error.details() or "", b""  # what a channel raises is a Call as well
+        return "OK", "", response
+
+    def code(self, method: str, request: Message | None = None, timeout: float | None = 5.0) -> tuple[str, str]:
+        data = request.SerializeToString() if request is not None else b""
+        return self.raw(method, data, timeout)[:2]
+
+    def ok(self, method: str, request: Message | None = None, timeout: float | None = 5.0) -> Any:
+        """The response message; anything but OK is a failure of the test."""
+        data = request.SerializeToString() if request is not None else b""
+        code, details, response = self.raw(method, data, timeout)
+        assert code == "OK", f"{method}: {code} {details}"
+        return METHODS[PATHS[method]].output_type._concrete_class.FromString(response)
+
+
+@dataclass
+class House:
+    """A fleet, its two services and a client of both; a context manager, so that no server outlives its test."""
+
+    world: World
+    gpu_label: str = "cagrpc.io/gpu"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rank: Rank = rank
+    timing: Timing | None = None
+    refusal_wait_seconds: float = 2.0
+    expander_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        self.fleet: Fleet = self.world.fleet()
+        self.decisions = Decisions(self.world.clock)
+        self.expander = Expander(
+            self.fleet,
+            self.rank,
+            self.decisions,
+            clock=self.world.clock,
+            timing=self.timing or Timing(),
+            **self.expander_options,
+        )
+        self.provider = Provider(
+            self.fleet,
+            options=self.options,
+            gpu_label=self.gpu_label,
+            take_choice=self.decisions.take_choice,
+            refusal_wait_seconds=self.refusal_wait_seconds,
+        )
+        self._servers = [
+            RpcServer(provider.SERVICE, self.provider.methods(), "127.0.0.1:0", tls=None),
+            RpcServer(expander.SERVICE, self.expander.methods(), "127.0.0.1:0", tls=None),
+        ]
+        for server in self._servers:
+            server.start()
+        self._channels = [_channel(server.port) for server in self._servers]
+        self.ca, self.advice = (Client(channel) for channel in self._channels)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for channel in self._channels:
+            channel.close()
+        for server in self._servers:
+            server.stop(grace_seconds=0.0)
+        self.expander.close()
+        self.fleet.close()
+
+
+def _channel(port: int) -> grpc.Channel:
+    options = [("grpc.max_receive_message_length", 4 * 1024 * 1024)]  # as CA's provider client
+    return grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+
+
+@contextmanager
+def serving(service: str, methods: Mapping[str, Method], threads: int = 8) -> Iterator[Client]:
+    """Methods of one service on a socket of their own."""
+    server = RpcServer(service, methods, "127.0.0.1:0", tls=None, threads=threads)
+    server.start()
+    with _channel(server.port) as channel:
+        yield Client(channel)
+    server.stop(grace_seconds=0.0)
+
+
+def pod(name: str, cpu: str = "1", *, namespace: str = "ns", priority: int = 0, **annotations: str) -> bytes:
+    message = kubernetes_pb2.Pod()
+    message.metadata.name, message.metadata.namespace, message.metadata.uid = name, namespace, f"uid-{name}"
+    message.metadata.annotations.update(annotations)
+    message.spec.containers.add().resources.requests["cpu"].string = cpu
+    message.spec.priority = priority
+    return message.SerializeToString()
+
+
+def option(group: str, count: int, pods: Sequence[bytes]) -> expander_pb2.Option:
+    return expander_pb2.Option(nodeGroupId=group, nodeCount=count, podBytes=pods)
+
+
+def asking(*options: expander_pb2.Option) -> expander_pb2.BestOptionsRequest:
+    return expander_pb2.BestOptionsRequest(options=options)
+
+
+def chosen(response: expander_pb2.BestOptionsResponse) -> str | None:
+    """The id of the one option answered; None for a veto."""
+    ids = [o.nodeGroupId for o in response.options]
+    assert len(ids) <= 1
+    return ids[0] if ids else None

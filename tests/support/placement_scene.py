@@ -1,0 +1,233 @@
+"""A scene for the placement controller and the release of nodes: a real fleet, a real view of an API server in memory,
+and what both say of an increment of three nodes with three pods each.
+
+    with fake_cluster() as cluster:
+        scene = Scene(cluster)
+        scene.run()
+        assert scene.nominated() == scene.planned()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.cluster.reservations import nothing_kept
+from cagrpc.cluster.state import ClusterState, PendingPod
+from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.cluster.view.objects import DEFAULT_SCHEDULER
+from cagrpc.controllers.placement.controller import PlacementController
+from cagrpc.controllers.placement.places import Places
+from cagrpc.controllers.placement.release import APART_SECONDS, Release
+from cagrpc.errors import CagrpcError, Unavailable
+from cagrpc.fleet.model import Increment, Phase, Placement
+from cagrpc.kube.client.envelopes import identity
+from tests.support.fake_cluster import FakeCluster, node_bytes, pod_bytes
+from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group
+
+OTHER_TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+HELD = ("nvidia.com/gpu", START_UP_TAINT)
+FREE = ("nvidia.com/gpu",)
+CPU_OF_A_POD, CPU_OF_A_NODE = 1000, 4000
+RETRIED_SECONDS = 60.0
+"""Whatever failed is tried again by then."""
+
+
+class View:
+    """The view, fed by `sync` with what has changed in the cluster."""
+
+    def __init__(self, cluster: FakeCluster, clock: Callable[[], float]) -> None:
+        self.unknown = False
+        self._cluster = cluster
+        self._model = ClusterModel(
+            gang_label=DEFAULT_GANG_LABEL,
+            schedulers={DEFAULT_SCHEDULER},
+            namespace="cagrpc",
+            clock=clock,
+            now=clock,
+        )
+        self._followed = {each.resource.path: each for each in self._model.followed}
+        for path, document in cluster.objects.items():
+            self._feed(path, document, there=True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
+        self._check()
+        return self._model.state(without)
+
+    def held_nodes(self) -> Mapping[str, str]:
+        self._check()
+        return self._model.held_nodes()
+
+    def pending(self, uids: Iterable[str]) -> dict[str, PendingPod]:
+        return self._model.pending(uids)
+
+    def sync(self) -> None:
+        while self._cluster.unseen:
+            path, document, there = self._cluster.unseen.popleft()
+            self._feed(path, document, there=there)
+
+    def _feed(self, path: str, document: Any, *, there: bool) -> None:
+        of, data = (PODS, pod_bytes(document)) if "/pods/" in path else (NODES, node_bytes(document))
+        followed = self._followed[of]
+        if there:
+            followed.sink.applied(followed.resource.decode(data))
+        else:
+            followed.sink.deleted(identity(followed.resource.encoding, data))
+
+    def _check(self) -> None:
+        if self.unknown:
+            raise Unavailable("the list of nodes is still to come")
+
+
+class Scene:
+    """An increment of two nodes of group a and one of b, three pods planned for each, all of it ready."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.ready = ScriptedNodes()
+        self.journal = MemoryJournal()
+        self.outside = World(
+            [group("a", cpu=CPU_OF_A_NODE), group("b", cpu=CPU_OF_A_NODE)],
+            journal=self.journal,
+            options={"nodes": self.ready},
+        )
+        self.clock = self.outside.clock
+        self.fleet = self.outside.fleet()
+        self.lags = False
+        """Whether the view is not told of changes."""
+        pods = [self.pod(f"pod-{number}") for number in range(9)]
+        placements = tuple(
+            Placement(of, tuple(f"uid-{name}" for name in pods[3 * index : 3 * index + 3]))
+            for index, of in enumerate("aab")
+        )
+        uids = frozenset(f"uid-{name}" for name in pods)
+        self.increment = self.apply(Increment({"a": 2, "b": 1}, placements=placements, pods=uids))
+        self.cluster.requests.clear()
+        self.restart()
+
+    def pod(self, name: str, cpu: int = CPU_OF_A_POD, *, node: str = "", **spec: Any) -> str:
+        resources = {"requests": {"cpu": f"{cpu}m"}}
+        spec = {"containers": [{"name": "main", "resources": resources}], "tolerations": [TOLERATION], **spec}
+        self.cluster.pod(name, node=node, spec=spec)
+        return name
+
+    def apply(self, increment: Increment) -> str:
+        """Until it is ready."""
+        applied = self.fleet.apply(increment)
+        self.fleet.reconcile()
+        self.outside.backend.boot_all()
+        for instance_id in self.outside.backend.ids():
+            self.register(instance_id)
+        self.fleet.reconcile()
+        assert self.fleet.increment(applied.id).phase is Phase.READY
+        return applied.id
+
+    def register(self, instance_id: str) -> str:
+        """The Node of an instance, ready and held; its name."""
+        name = instance_id.removeprefix("scripted://")
+        self.ready.ready.add(instance_id)
+        if self._path(name) not in self.cluster.objects:
+            taints = [OTHER_TAINT, {"key": START_UP_TAINT, "effect": "NoSchedule"}]
+            status = {
+                "allocatable": {"cpu": f"{CPU_OF_A_NODE}m", "memory": "16Gi", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+            document = {"metadata": {"labels": {}}, "spec": {"providerID": instance_id, "taints": taints}}
+            self.cluster.write(self._path(name), {**document, "status": status})
+        return name
+
+    def restart(self, requests_known: Callable[[], bool] = lambda: True, **more: Any) -> None:
+        """A new process; the old one may have ended anywhere."""
+        client: Any = self.cluster.client()
+        self.view = View(self.cluster, self.clock)
+        self.cluster.unseen.clear()
+        self.places = Places()
+        view: Any = self.view
+        self.placement = PlacementController(
+            client, self.fleet, view, self.places, kept=nothing_kept, clock=self.clock, **more
+        )
+        self.release = Release(
+            client, self.fleet, view, self.placement, self.places, requests_known=requests_known, clock=self.clock
+        )
+
+    # ---- what happens
+
+    def run(self, steps: int = 4) -> None:
+        """Everybody does what there is to do now, again and again."""
+        for _ in range(steps):
+            self.place()
+            self.let_go()
+            self.clock.advance(APART_SECONDS)
+
+    def place(self) -> None:
+        self.sync()
+        with suppress(CagrpcError):
+            self.placement.step()
+        self.placement.queue.run_due()
+        self.sync()
+
+    def let_go(self) -> None:
+        with suppress(CagrpcError):
+            self.release.step()
+        self.release.queue.run_due()
+        self.sync()
+
+    def later(self, seconds: float = RETRIED_SECONDS) -> None:
+        """Time passes, and what failed is tried again."""
+        self.clock.advance(seconds)
+        self.run()
+
+    def sync(self) -> None:
+        if not self.lags:
+            self.view.sync()
+
+    def bind(self, name: str, node: str) -> None:
+        """The scheduler binds a pod; the API server clears its nomination."""
+        self.nominate(name, "")
+        self.cluster.changed(self._pod(name), spec={"nodeName": node})
+
+    def nominate(self, name: str, node: str) -> None:
+        """The scheduler nominates a pod, or clears its nomination."""
+        pod = deepcopy(self.cluster.objects[self._pod(name)])
+        pod["metadata"]["managedFields"] = ["kube-scheduler"]
+        pod["status"]["nominatedNodeName"] = node
+        if not node:  # absent where it is empty
+            del pod["status"]["nominatedNodeName"]
+        self.cluster.write(self._pod(name), pod)
+
+    # ---- what is true
+
+    def phase(self) -> Phase:
+        return self.fleet.increment(self.increment).phase
+
+    def nodes(self) -> list[str]:
+        return [path.rpartition("/")[2] for path in self.cluster.objects if "/nodes/" in path]
+
+    def nominated(self) -> dict[str, str]:
+        found = {path.rpartition("/")[2]: pod for path, pod in self.cluster.objects.items() if "/pods/" in path}
+        return {name: node for name, pod in found.items() if (node := pod["status"].get("nominatedNodeName"))}
+
+    def planned(self) -> dict[str, str]:
+        """Of an increment that is ready."""
+        held = self.fleet.increment(self.increment).held
+        return {
+            uid.removeprefix("uid-"): node.instance_id.removeprefix("scripted://") for node in held for uid in node.pods
+        }
+
+    def taints(self) -> set[tuple[str, ...]]:
+        return {tuple(self.cluster.taints(name)) for name in self.nodes()}
+
+    def _path(self, name: str) -> str:
+        return f"/api/v1/nodes/{name}"
+
+    def _pod(self, name: str) -> str:
+        return f"/api/v1/namespaces/default/pods/{name}"

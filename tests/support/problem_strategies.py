@@ -1,0 +1,241 @@
+"""Random small problems that touch every kind of constraint the solver knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from solver import Limit, NodeGroup, PodSet, PodSpec, Problem, Requirement, Toleration
+from solver.model import (
+    HOSTNAME,
+    HostPort,
+    Node,
+    Operator,
+    PodAffinityTerm,
+    PodSelector,
+    PreferredNodes,
+    PreferredPods,
+    RunningPods,
+    Taint,
+    TaintEffect,
+    TopologySpread,
+    WhenUnsatisfiable,
+)
+from tests.support.problems import TAINT, TOLERATION, previous, wants
+
+ZONES = ("a", "b")
+
+
+@st.composite
+def pod_specs(draw: st.DrawFn) -> PodSpec:
+    requests = {"cpu": draw(st.integers(1, 9)) * 500, "memory": draw(st.integers(0, 6)), "gpu": draw(st.integers(0, 1))}
+    affinity = draw(
+        st.sampled_from(
+            [None, None, None, wants("zone", "NotIn", "a"), wants("size", "Gt", "4"), wants("kind", "Exists")]
+        )
+    )
+    return PodSpec(
+        tuple(sorted((name, amount) for name, amount in requests.items() if amount)),
+        node_selector=(("zone", draw(st.sampled_from(ZONES))),) if draw(st.integers(0, 3)) == 0 else (),
+        affinity=affinity,
+        tolerations=(TOLERATION,) if draw(st.booleans()) else (),
+    )
+
+
+@st.composite
+def node_groups(draw: st.DrawFn, number: int) -> NodeGroup:
+    cpu = draw(st.integers(1, 10))
+    labels = {"zone": draw(st.sampled_from(ZONES)), "size": str(cpu)}
+    if draw(st.booleans()):
+        labels["kind"] = "x"
+    most = draw(st.integers(0, 4))
+    return NodeGroup(
+        f"g{number}",
+        {
+            "cpu": cpu * 1000,
+            "memory": draw(st.integers(2, 12)),
+            "gpu": draw(st.integers(0, 2)),
+            "pods": draw(st.integers(1, 5)),
+        },
+        draw(st.integers(1, 20)) / 8,
+        labels=labels,
+        taints=(TAINT,) if draw(st.integers(0, 3)) == 0 else (),
+        min_size=draw(st.integers(0, min(1, most))),
+        max_size=most,
+        target_size=draw(st.integers(0, most)),
+        weight=draw(st.sampled_from([0, 0, 10, 50])),
+    )
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    gangs = [None, None, None, "red", "blue"]
+    pod_sets = []
+    for number in range(draw(st.integers(1, 5))):
+        placeholder = draw(st.integers(0, 5)) == 0
+        pod_sets.append(
+            PodSet(
+                f"ns/p{number}",
+                draw(pod_specs()),
+                draw(st.integers(1, 3)),
+                priority=draw(st.sampled_from([0, 0, 0, 1000])),
+                waiting_seconds=draw(st.sampled_from([0, 0, 60, 3600])),
+                gang=None if placeholder else draw(st.sampled_from(gangs)),
+                placeholder=placeholder,
+            )
+        )
+    groups: tuple[NodeGroup, ...] = tuple(draw(node_groups(number)) for number in range(draw(st.integers(0, 4))))
+    nodes = tuple(
+        Node(
+            f"n{number}",
+            {
+                "cpu": draw(st.integers(0, 6)) * 1000,
+                "memory": draw(st.integers(0, 8)),
+                "gpu": draw(st.integers(0, 1)),
+                "pods": draw(st.integers(0, 4)),
+            },
+            labels={"zone": draw(st.sampled_from(ZONES)), "size": "5"},
+        )
+        for number in range(draw(st.integers(0, 2)))
+    )
+    limits = []
+    obliged = {g.id: max(0, g.min_size - g.target_size) for g in groups}
+    cluster_limit: bool = draw(st.booleans())
+    if groups and cluster_limit:
+        # Limits leave room for what minimum sizes oblige to.
+        limits.append(Limit("cluster", {"nodes": sum(obliged.values()) + draw(st.integers(0, 4))}))
+    if groups and draw(st.integers(0, 2)) == 0:
+        ids = [g.id for g in groups]
+        chosen = frozenset(draw(st.sets(st.sampled_from(ids), min_size=1)))
+        cpu = sum(obliged[g.id] * g.allocatable["cpu"] for g in groups if g.id in chosen)
+        limits.append(Limit("some", {"cpu": cpu + draw(st.integers(0, 20)) * 1000 + 5}, {"cpu": 5}, chosen))
+    daemons: tuple[PodSpec, ...] = ()
+    if draw(st.integers(0, 3)) == 0:
+        daemons = (PodSpec((("cpu", draw(st.sampled_from([250, 2500]))),)), PodSpec((("gpu", 1),)))
+    return Problem(tuple(pod_sets), groups, nodes, tuple(limits), daemons)
+
+
+APPS = ("a", "b")
+PORTS = (HostPort(80), HostPort(80, ip="10.0.0.1"), HostPort(80, ip="10.0.0.2"), HostPort(80, "UDP"))
+DISCOURAGED = Taint("busy", TaintEffect.PREFER_NO_SCHEDULE)
+KEYS = ("zone", "zone", HOSTNAME)
+
+
+@st.composite
+def selectors(draw: st.DrawFn) -> PodSelector:
+    wanted = draw(
+        st.sampled_from(
+            [
+                (Requirement("app", Operator.IN, ("a",)),),
+                (Requirement("app", Operator.IN, ("a",)),),
+                (Requirement("app", Operator.IN, ("b",)),),
+                (Requirement("app", Operator.IN, ("b",)),),
+                (Requirement("app", Operator.EXISTS),),
+                (Requirement("app", Operator.NOT_IN, ("a",)),),
+                (),
+                None,
+            ]
+        )
+    )
+    return PodSelector(wanted, draw(st.sampled_from([("x",), ("x",), ("x", "y"), None])))
+
+
+@st.composite
+def pod_terms(draw: st.DrawFn) -> PodAffinityTerm:
+    return PodAffinityTerm(draw(st.sampled_from(KEYS)), draw(selectors()))
+
+
+@st.composite
+def spreads(draw: st.DrawFn) -> TopologySpread:
+    hard = draw(st.integers(0, 2)) > 0
+    return TopologySpread(
+        draw(st.sampled_from(KEYS)),
+        draw(st.sampled_from([1, 1, 2])),
+        replace(draw(selectors()), namespaces=None),
+        WhenUnsatisfiable.DO_NOT_SCHEDULE if hard else WhenUnsatisfiable.SCHEDULE_ANYWAY,
+        draw(st.sampled_from([1, 1, 2, 3])) if hard else 1,
+        draw(st.integers(0, 3)) > 0,
+        draw(st.integers(0, 3)) == 0,
+    )
+
+
+@st.composite
+def constrained_specs(draw: st.DrawFn) -> PodSpec:
+    """One or two constraints a pod, of any kind."""
+    preferred_nodes = PreferredNodes(draw(st.integers(1, 2)), draw(st.sampled_from(wants("zone", "In", "a"))))
+    spec = PodSpec(
+        (("cpu", draw(st.integers(1, 4)) * 500),),
+        node_selector=(("zone", "a"),) if draw(st.integers(0, 5)) == 0 else (),
+        tolerations=(Toleration("busy", "Exists"),) if draw(st.integers(0, 3)) == 0 else (),
+        namespace=draw(st.sampled_from(["x", "x", "x", "y"])),
+        labels=draw(st.sampled_from([(("app", "a"),), (("app", "a"),), (("app", "b"),), ()])),
+    )
+    for _ in range(draw(st.integers(0, 2))):
+        match draw(st.integers(0, 7)):
+            case 0:
+                spec = replace(spec, host_ports=(draw(st.sampled_from(PORTS)),))
+            case 1:
+                spec = replace(spec, pod_affinity=(*spec.pod_affinity, draw(pod_terms())))
+            case 2:
+                spec = replace(spec, pod_anti_affinity=(*spec.pod_anti_affinity, draw(pod_terms())))
+            case 3 | 4:
+                spec = replace(spec, topology_spread=(*spec.topology_spread, draw(spreads())))
+            case 5:
+                spec = replace(spec, preferred_nodes=(*spec.preferred_nodes, preferred_nodes))
+            case _:
+                wish = PreferredPods(draw(st.integers(1, 2)), draw(pod_terms()), draw(st.booleans()))
+                spec = replace(spec, preferred_pods=(*spec.preferred_pods, wish))
+    return spec
+
+
+@st.composite
+def constrained_problems(draw: st.DrawFn) -> Problem:
+    """Small problems with constraints of every kind between few pods, few zones and little room."""
+    pod_sets = []
+    for number in range(draw(st.integers(1, 4))):
+        placeholder = draw(st.integers(0, 9)) == 0
+        pod_sets.append(
+            PodSet(
+                f"ns/p{number}",
+                draw(constrained_specs()),
+                draw(st.integers(1, 3)),
+                priority=draw(st.sampled_from([0, 0, 0, 1000])),
+                waiting_seconds=draw(st.sampled_from([0, 0, 60])),
+                gang=None if placeholder else draw(st.sampled_from([None, None, None, "red"])),
+                placeholder=placeholder,
+            )
+        )
+    soft = st.sampled_from([(), (), (DISCOURAGED,)])
+    labels = st.sampled_from([{"zone": "a"}, {"zone": "a"}, {"zone": "b"}, {"zone": "b"}, {}])
+    groups = tuple(
+        NodeGroup(
+            f"g{number}",
+            {"cpu": draw(st.integers(1, 4)) * 1000, "pods": draw(st.integers(1, 5))},
+            draw(st.integers(1, 8)) / 8,
+            draw(labels),
+            draw(soft),
+            max_size=draw(st.integers(0, 3)),
+            weight=draw(st.sampled_from([0, 0, 10])),
+        )
+        for number in range(draw(st.integers(1, 3)))
+    )
+    nodes = tuple(
+        Node(
+            f"n{number}",
+            {"cpu": draw(st.integers(0, 4)) * 1000, "pods": draw(st.integers(0, 4))},
+            draw(labels),
+            draw(soft),
+            tuple(
+                RunningPods(spec, draw(st.integers(1, 2)))
+                for spec in draw(st.lists(constrained_specs(), min_size=0, max_size=2))
+            ),
+        )
+        for number in range(draw(st.integers(0, 2)))
+    )
+    limits = (Limit("nodes", {"nodes": draw(st.integers(0, 4))}),) if draw(st.integers(0, 3)) == 0 else ()
+    daemons = (PodSpec((("cpu", 250),), host_ports=PORTS[1:2]),) if draw(st.integers(0, 4)) == 0 else ()
+    before = None
+    if draw(st.integers(0, 3)) == 0:
+        before = previous({f"g{number}": draw(st.integers(0, 3)) for number in range(3)})
+    return Problem(tuple(pod_sets), groups, nodes, limits, daemons, before)

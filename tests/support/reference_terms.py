@@ -1,0 +1,217 @@
+"""What holds between pods, and what preferences ask for, in the exact reference's words: slots and variables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ortools.sat.python import cp_model
+
+from solver import Problem
+from solver.model import (
+    HOSTNAME,
+    HostPort,
+    NodeGroup,
+    PodAffinityTerm,
+    PodSpec,
+    PreferredNodes,
+    PreferredPods,
+    Resources,
+    RunningPods,
+    Taint,
+    TopologySpread,
+)
+from solver.model.eligibility import matches_term, required_affinity, selects, tolerates, why_not_eligible
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for one node: an existing one, or one that may be opened."""
+
+    free: Resources
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    group: NodeGroup | None
+    name: str = ""
+    running: tuple[RunningPods, ...] = ()
+    ports: tuple[HostPort, ...] = ()
+
+
+Preference = PreferredPods | PreferredNodes | TopologySpread | None
+"""None: taints with PreferNoSchedule."""
+Places = Mapping[tuple[int, int, int], cp_model.IntVar]
+
+
+def preferences(spec: PodSpec) -> list[Preference]:
+    """First given up first."""
+    pods = sorted(spec.preferred_pods, key=lambda each: (each.anti, -each.weight))
+    nodes = sorted(spec.preferred_nodes, key=lambda each: -each.weight)
+    return [*pods, *nodes, *(s for s in spec.topology_spread if s.when_unsatisfiable == "ScheduleAnyway"), None]
+
+
+def keeps_on_node(spec: PodSpec, level: int, slot: Slot) -> bool:
+    """Whether a pod that gave up the first `level` preferences may be there, as far as the node goes."""
+    for kept in preferences(spec)[level:]:
+        match kept:
+            case PreferredNodes(_, term):
+                empty = not term.match_expressions and not term.match_fields
+                if not empty and not matches_term(term, slot.labels, slot.name):
+                    return False
+            case None:
+                for taint in slot.taints:
+                    if taint.effect == "PreferNoSchedule" and not any(tolerates(t, taint) for t in spec.tolerations):
+                        return False
+    return True
+
+
+class _Terms:
+    def __init__(self, model: cp_model.CpModel, problem: Problem, slots: Sequence[Slot], place: Places) -> None:
+        self.model, self.problem, self.slots, self.place = model, problem, slots, place
+        self.specs = [pods.spec for pods in problem.pod_sets]
+        self.homes: dict[PodAffinityTerm, dict[object, cp_model.IntVar]] = {}
+        live = [pods.spec for pods in problem.pod_sets if pods.count]
+        self.needs = {
+            spec: {
+                other
+                for term in required_affinity(spec)
+                if not _counts(term, spec)
+                for other in live
+                if _counts(term, other)
+            }
+            for spec in live
+        }
+
+    def domain(self, slot: int, key: str) -> object | None:
+        return slot if key == HOSTNAME else self.slots[slot].labels.get(key)
+
+    def running(self, term: PodAffinityTerm) -> dict[object, int]:
+        found: dict[object, int] = defaultdict(int)
+        for s, slot in enumerate(self.slots):
+            for pods in slot.running:
+                if _counts(term, pods.spec):
+                    found[self.domain(s, term.topology_key)] += pods.count
+        return {domain: count for domain, count in found.items() if domain is not None}
+
+    def planned(
+        self, term: PodAffinityTerm, domain: object, specs: Sequence[PodSpec] | None = None
+    ) -> list[cp_model.IntVar]:
+        chosen = [_counts(term, spec) and (specs is None or spec in specs) for spec in self.specs]
+        return [v for (p, _, s), v in self.place.items() if chosen[p] and self.domain(s, term.topology_key) == domain]
+
+    def carriers(self, p: int, level: int, key: str) -> dict[object | None, list[cp_model.IntVar]]:
+        """Per domain: pods of the set that gave up so many preferences."""
+        found: dict[object | None, list[cp_model.IntVar]] = defaultdict(list)
+        for (q, given_up, s), v in self.place.items():
+            if (q, given_up) == (p, level):
+                found[self.domain(s, key)].append(v)
+        return found
+
+    def if_any(self, pods: Sequence[cp_model.IntVar]) -> cp_model.IntVar:
+        """1 where there is any."""
+        present = self.model.new_bool_var("")
+        for v in pods:
+            self.model.add(v == 0).only_enforce_if(~present)
+        return present
+
+    def of(self, p: int, level: int) -> None:
+        spec = self.specs[p]
+        for term in required_affinity(spec):
+            self.affinity(p, level, term)
+        for term in spec.pod_anti_affinity:
+            self.anti_affinity(p, level, term)
+        hard = (s for s in spec.topology_spread if s.when_unsatisfiable == "DoNotSchedule")
+        for kept in (*hard, *preferences(spec)[level:]):
+            match kept:
+                case PreferredPods(_, term, anti):
+                    (self.anti_affinity if anti else self.affinity)(p, level, term)
+                case TopologySpread():
+                    self.spread(p, level, kept)
+
+    def anti_affinity(self, p: int, level: int, term: PodAffinityTerm) -> None:
+        own = _counts(term, self.specs[p])
+        running = self.running(term)
+        for domain, mine in self.carriers(p, level, term.topology_key).items():
+            if domain is not None:
+                counted = sum(self.planned(term, domain)) + running.get(domain, 0)
+                self.model.add(counted <= int(own)).only_enforce_if(self.if_any(mine))
+
+    def guard(self, slot: int, term: PodAffinityTerm) -> None:
+        """Anti-affinity of a running pod."""
+        domain = self.domain(slot, term.topology_key)
+        if domain is not None:
+            self.model.add(sum(self.planned(term, domain)) == 0)
+
+    def affinity(self, p: int, level: int, term: PodAffinityTerm) -> None:
+        running = self.running(term)
+        own = _counts(term, self.specs[p])
+        helpers = [other for other in self.specs if other in self.needs and self.specs[p] not in self.waits(other)]
+        for domain, mine in self.carriers(p, level, term.topology_key).items():
+            if domain is None or (own and running and domain not in running):
+                self.model.add(sum(mine) == 0)
+            elif own and not running:
+                homes = self.homes.setdefault(term, {})
+                if domain not in homes:
+                    homes[domain] = self.model.new_bool_var("")
+                for v in mine:
+                    self.model.add(v == 0).only_enforce_if(~homes[domain])
+            elif domain not in running:
+                helping = sum(self.planned(term, domain, helpers))
+                self.model.add(helping >= 1).only_enforce_if(self.if_any(mine))
+
+    def waits(self, spec: PodSpec) -> set[PodSpec]:
+        """Classes that a class has to wait for, over however many others."""
+        found: set[PodSpec] = set()
+        ahead = [spec]
+        while ahead:
+            new = self.needs[ahead.pop()] - found
+            found |= new
+            ahead.extend(new)
+        return found
+
+    def spread(self, p: int, level: int, spread: TopologySpread) -> None:
+        spec = self.specs[p]
+        key = spread.topology_key
+        term = PodAffinityTerm(key, replace(spread.selector, namespaces=(spec.namespace,)))
+        running = self.running(term)
+        domains = set() if key == HOSTNAME else set(self.spread_domains(spec, spread))
+        emptiest = self.model.new_constant(0)
+        if key != HOSTNAME and len(domains) >= spread.min_domains and domains:
+            least = self.model.new_int_var(0, sum(pods.count for pods in self.problem.pod_sets) + 100, "")
+            for value in domains:
+                self.model.add(least <= sum(self.planned(term, value)) + running.get(value, 0))
+            emptiest = least
+        for domain, mine in self.carriers(p, level, key).items():
+            if domain is None:
+                self.model.add(sum(mine) == 0)
+            else:
+                counted = sum(self.planned(term, domain)) + running.get(domain, 0)
+                self.model.add(counted - emptiest <= spread.max_skew).only_enforce_if(self.if_any(mine))
+
+    def spread_domains(self, spec: PodSpec, spread: TopologySpread) -> Iterator[str]:
+        able = [(g.labels, g.taints, "") for g in self.problem.node_groups if g.target_size < g.max_size]
+        able += [(n.labels, n.taints, n.name) for n in self.problem.nodes]
+        for labels, taints, name in able:
+            selected = why_not_eligible(replace(spec, tolerations=()), labels, (), name) is None
+            tolerated = why_not_eligible(PodSpec(tolerations=spec.tolerations), {}, taints) is None
+            if spread.topology_key not in labels or (spread.honor_node_affinity and not selected):
+                continue
+            if tolerated or not spread.honor_node_taints:
+                yield labels[spread.topology_key]
+
+
+def _counts(term: PodAffinityTerm, spec: PodSpec) -> bool:
+    return selects(term.selector, spec.namespace, dict(spec.labels))
+
+
+def add_terms(model: cp_model.CpModel, problem: Problem, slots: Sequence[Slot], place: Places) -> None:
+    """Adds every constraint between pods."""
+    terms = _Terms(model, problem, slots, place)
+    for p, level in sorted({(p, level) for p, level, _ in place}):
+        terms.of(p, level)
+    for homes in terms.homes.values():
+        model.add(sum(homes.values()) <= 1)
+    for s, slot in enumerate(slots):
+        for pods in slot.running:
+            for term in pods.spec.pod_anti_affinity:
+                terms.guard(s, term)

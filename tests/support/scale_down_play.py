@@ -1,0 +1,149 @@
+"""A cluster in play for scale-down: nodes of tiers with pods on them, seen as the view and the fleet would tell it, and
+the three others who act on it: the autoscaler, the scheduler and the planner."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
+from cagrpc.controllers.scale_down.choice import Bookings, Rules, Verdicts, choose
+from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
+from solver import solve
+from solver.model import Budget, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, RunningPods
+from solver.model.eligibility import why_not_eligible
+
+GIB = 2**30
+QUICK = Rules(look_seconds=1e9)
+"""Everything is looked at, however slow the machine."""
+
+
+def tier(name: str, weight: int, *, cpu: int = 4000, price: float = 1.0, **more: object) -> NodeGroup:
+    resources = {"cpu": cpu, "memory": 16 * GIB, "pods": 20}
+    return NodeGroup(name, resources, price, weight=weight, labels={"tier": name}, **more)  # type: ignore[arg-type]
+
+
+def spec(cpu: int = 1000, **more: object) -> PodSpec:
+    return PodSpec((("cpu", cpu),), **more)  # type: ignore[arg-type]
+
+
+@dataclass
+class Played:
+    """One node; `pods` may move."""
+
+    name: str
+    group: NodeGroup | None
+    pods: Counter[PodSpec] = field(default_factory=Counter)
+    ready: bool = True
+    held: bool = False
+    taints: tuple[object, ...] = ()
+    disabled: str = ""
+    by_us: bool = False
+    state: InstanceState = InstanceState.RUNNING
+    allocatable: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def node(self) -> Node:
+        free = dict(self.allocatable or (self.group.allocatable if self.group else {}))
+        for each, count in self.pods.items():
+            for resource, amount in (*each.requests, ("pods", 1)):
+                free[resource] = free.get(resource, 0) - amount * count
+        labels = {**(self.group.labels if self.group else {}), "kubernetes.io/hostname": self.name}
+        # What nobody who waits looks at, the view leaves out of `running`.
+        return Node(self.name, free, labels, self.taints)  # type: ignore[arg-type]
+
+    @property
+    def used(self) -> float:
+        allocatable = self.allocatable or dict(self.group.allocatable if self.group else {})
+        return max(1 - self.node.free[name] / allocatable[name] for name in ("cpu", "memory"))
+
+
+@dataclass
+class Play:
+    nodes: list[Played]
+    groups: tuple[NodeGroup, ...]
+    waiting: Counter[PodSpec] = field(default_factory=Counter)
+    in_flight: frozenset[str] = frozenset()
+    """Names of nodes whose increment is in flight."""
+    may_go: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+    clock: Callable[[], float] = lambda: 0.0
+    bookings: Bookings = field(default_factory=Bookings)
+
+    def cluster(self) -> ClusterState:
+        return ClusterState(
+            tuple(
+                WaitingPods(PodSet(f"w{i}", each, count), tuple(PodRef(f"w{i}-{n}", "ns", "w") for n in range(count)))
+                for i, (each, count) in enumerate(self.waiting.items())
+            ),
+            tuple(
+                ClusterNode(
+                    each.node,
+                    f"id-{each.name}",
+                    each.ready,
+                    each.held,
+                    tuple(RunningPods(s, count) for s, count in each.pods.items()),
+                    each.disabled,
+                    each.by_us,
+                )
+                for each in self.nodes
+            ),
+            (),
+        )
+
+    def fleet(self) -> FleetSnapshot:
+        states = {}
+        for group in self.groups:
+            mine = [n for n in self.nodes if n.group is not None and n.group.id == group.id]
+            listed = tuple(Instance(f"id-{n.name}", group.id, n.state) for n in mine)
+            states[group.id] = GroupState(group, sum(n.state is not InstanceState.DELETING for n in mine), listed)
+        return FleetSnapshot(
+            version=1,
+            groups=states,
+            shown=(),
+            group_of_instance={f"id-{n.name}": n.group.id for n in self.nodes if n.group is not None},
+            held_instances=frozenset(f"id-{name}" for name in self.in_flight),
+        )
+
+    def verdicts(self, rules: Rules = QUICK) -> Verdicts:
+        found = choose(self.cluster(), self.fleet(), self.may_go, self.refused, rules, self.clock, self.bookings)
+        self.may_go = frozenset(found.go)
+        self.refused = frozenset() if found.swept else found.refused
+        return found
+
+    def named(self, name: str) -> Played:
+        return next(each for each in self.nodes if each.name == name)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """As CA does it: the nodes go, their pods wait."""
+        for name in names:
+            gone = self.named(name)
+            self.nodes.remove(gone)
+            self.waiting += gone.pods
+
+    def schedule(self, chance: random.Random) -> None:
+        """The kube-scheduler's LeastAllocated, one pod after the other, in any order."""
+        queue = list(self.waiting.elements())
+        chance.shuffle(queue)
+        self.waiting.clear()
+        for each in queue:
+            open_ = [node for node in self.nodes if node.ready and not node.held and _fits(each, node.node)]
+            if not open_:
+                self.waiting[each] += 1
+                continue
+            max(open_, key=lambda node: (-node.used, chance.random())).pods[each] += 1
+
+    def planned(self) -> Plan:
+        """What the planner would do for those that wait."""
+        sets = tuple(PodSet(f"w{i}", each, count) for i, (each, count) in enumerate(self.waiting.items()))
+        sizes = {group_id: state.target_size for group_id, state in self.fleet().groups.items()}
+        groups = tuple(replace(g, target_size=sizes[g.id]) for g in self.groups)
+        return solve(Problem(sets, groups, tuple(n.node for n in self.nodes if n.ready)), Budget(0.2))
+
+
+def _fits(each: PodSpec, node: Node) -> bool:
+    if any(node.free.get(resource, 0) < amount for resource, amount in (*each.requests, ("pods", 1))):
+        return False
+    return why_not_eligible(each, node.labels, node.taints, node.name) is None

@@ -1,0 +1,154 @@
+"""An API server of which every answer is written beforehand, for faults that a real one does not make on demand; and
+its answers, protobuf and JSON."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from threading import Event
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from kubernetes.client import Configuration
+
+from cagrpc.api.gen import api_pb2, kubernetes_pb2
+from cagrpc.kube.client.access import Access
+from cagrpc.kube.client.client import Client
+from tests.support.http_server import serving
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Answer:
+    body: bytes = b"{}"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    chunks: Sequence[bytes] | None = None
+    """Instead of a body: sent one after the other."""
+    cut: bool = False
+    """After the chunks the connection breaks."""
+    until: Event | None = None
+    """After the chunks nothing happens before this is set."""
+
+
+@dataclass
+class FakeApi:
+    url: str
+    answers: deque[Answer] = field(default_factory=deque)
+    """What is left to be answered; then every request gets a 500."""
+    requests: list[Request] = field(default_factory=list)
+
+    def client(self, waits: list[float] | None = None) -> Client:
+        def load(configuration: Configuration) -> None:
+            configuration.host = self.url
+
+        return Client(Access(load, pool_size=2), (waits if waits is not None else []).append)
+
+
+@contextmanager
+def fake_api(*answers: Answer) -> Iterator[FakeApi]:
+    with serving(_Handler) as (server, url):
+        api = FakeApi(url, deque(answers))
+        server.api = api  # type: ignore[attr-defined]
+        yield api
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for an acknowledgement
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
+        pass
+
+    def _answer(self) -> None:
+        api: FakeApi = self.server.api  # type: ignore[attr-defined]
+        url = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        api.requests.append(Request(self.command, url.path, dict(parse_qsl(url.query)), headers, body))
+        answer = api.answers.popleft() if api.answers else Answer(b"nothing is left to be said", 500)
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if answer.chunks is None:
+            self.send_header("content-length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+            return
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for chunk in answer.chunks:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            self.wfile.flush()
+        if answer.until:
+            answer.until.wait(60)
+        if answer.cut:
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+        else:
+            with suppress(ConnectionError):  # nobody may be there any more
+                self.wfile.write(b"0\r\n\r\n")
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 - names of the base class
+
+
+def enveloped(raw: bytes) -> bytes:
+    return b"k8s\x00" + api_pb2.Unknown(raw=raw).SerializeToString()
+
+
+def pod(name: str, version: str = "1") -> kubernetes_pb2.Pod:
+    return kubernetes_pb2.Pod(
+        metadata=kubernetes_pb2.ObjectMeta(name=name, namespace="default", resourceVersion=version)
+    )
+
+
+def listed(*pods: kubernetes_pb2.Pod, version: str, token: str = "") -> Answer:
+    found = api_pb2.List(
+        metadata=api_pb2.ListMeta(resourceVersion=version, continueToken=token),
+        items=[each.SerializeToString() for each in pods],
+    )
+    return Answer(enveloped(found.SerializeToString()))
+
+
+def watch_event(change: str, item: bytes) -> bytes:
+    event = api_pb2.WatchEvent(type=change, object=api_pb2.RawExtension(raw=enveloped(item))).SerializeToString()
+    return len(event).to_bytes(4, "big") + event
+
+
+def changed(change: str, item: kubernetes_pb2.Pod) -> bytes:
+    return watch_event(change, item.SerializeToString())
+
+
+def gone_event() -> bytes:
+    return watch_event("ERROR", api_pb2.Status(code=410, reason="Expired", message="too old").SerializeToString())
+
+
+def refused(code: int, message: str = "", *, protobuf: bool = False, **headers: str) -> Answer:
+    if protobuf:
+        body = enveloped(api_pb2.Status(code=code, message=message).SerializeToString())
+    else:
+        body = json.dumps({"kind": "Status", "code": code, "message": message}).encode()
+    return Answer(body, code, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def watched(*chunks: bytes, cut: bool = False) -> Answer:
+    return Answer(chunks=chunks, cut=cut)

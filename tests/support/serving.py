@@ -1,0 +1,202 @@
+"""Commands as real processes over real sockets: ports are free ones, state is below tmp_path."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+import grpc
+import pytest
+import yaml
+
+from cagrpc.api.gen import externalgrpc_pb2 as pb
+from cagrpc.replay.recording import PROVIDER
+
+RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "recordings"
+PATIENCE_SECONDS = 60.0
+FAST: Mapping[str, Any] = {"boot_seconds": 0.1, "delete_seconds": 0.1, "fail_after_seconds": 0.1}
+
+
+def cagrpc(*arguments: object, timeout: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "cagrpc.cli", *map(str, arguments)]
+
+
+def configuration(
+    path: Path,
+    provisioners: list[dict[str, Any]],
+    behaviours: Mapping[str, Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> Path:
+    """A configuration file; every group behaves fast where nothing else is said."""
+    simulated = {key: {**FAST, **value} for key, value in {"*": {}, **(behaviours or {})}.items()}
+    path.write_text(yaml.safe_dump({"backend": {"simulated": simulated}, "provisioners": provisioners, **more}))
+    return path
+
+
+def beginning(recording: str, lines: int, path: Path) -> Path:
+    """The first lines of a recording as one of its own."""
+    with gzip.open(RECORDINGS / f"{recording}.jsonl.gz") as whole:
+        path.write_bytes(gzip.compress(b"".join(islice(whole, lines))))
+    return path
+
+
+def recorded_groups(recording: str, weights: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The groups that the recorded provider served, each in a provisioner of its own weight."""
+    file = str(RECORDINGS / f"{recording}.groups.json")
+    return [
+        {"name": f"p-{index}", "weight": weight, "node_groups": [{"file": file, "ids": [group]}]}
+        for index, (group, weight) in enumerate(weights.items())
+    ]
+
+
+@dataclass
+class Serving:
+    """A `cagrpc serve` process that is up."""
+
+    process: subprocess.Popen[bytes]
+    state: Path
+    output: Path
+    endpoints: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def certificates(self) -> Path:
+        return self.state / "certs"
+
+    def get(self, path: str) -> Any:
+        """Of a list all pages."""
+        with urllib.request.urlopen(f"http://{self.endpoints['http']}{path}", timeout=5) as answer:
+            text, following = answer.read().decode(), answer.headers["Link"]
+        if answer.headers["Content-Type"] != "application/json":
+            return text
+        older = self.get(following[1 : following.index(">")]) if following else []
+        return older + json.loads(text) if older else json.loads(text)
+
+    def provider(self) -> Provider:
+        return Provider(self.endpoints["provider"], self.certificates)
+
+    def replay(self, recording: Path, *more: object) -> subprocess.CompletedProcess[str]:
+        addresses = ("--provider", self.endpoints["provider"], "--expander", self.endpoints["expander"])
+        return cagrpc("replay", recording, *addresses, "--certs", self.certificates, *more)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def log(self) -> str:
+        return self.output.with_suffix(".err").read_text()
+
+
+def serve(state: Path, *arguments: object, program: Sequence[str] = ("cagrpc.cli",)) -> Serving:
+    """Start a server and wait until it says where it is. `program` is another module than `cagrpc.cli`, with what it
+    takes before `serve`."""
+    output = state.parent / f"{state.name}.out"
+    endpoints = state / "endpoints.json"
+    with output.open("ab") as out, output.with_suffix(".err").open("ab") as err:
+        flags = ("serve", "--ephemeral-ports", "--state-dir", state, *arguments)
+        started = [sys.executable, "-m", *program, *map(str, flags)]
+        process = subprocess.Popen(started, stdout=out, stderr=err)
+    serving = Serving(process, state, output)
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not serving.endpoints:
+        if process.poll() is not None or time.monotonic() > give_up:
+            process.kill()
+            raise AssertionError(f"it does not serve (exit code {process.poll()}):\n{serving.log()}")
+        time.sleep(0.02)
+        if endpoints.exists() and (text := endpoints.read_text()).endswith("\n"):
+            found = json.loads(text)
+            serving.endpoints = found if found["pid"] == process.pid else {}  # else left by a killed one
+    return serving
+
+
+class Provider:
+    """A client of the provider as CA is one: mTLS, messages in, messages out."""
+
+    def __init__(self, address: str, certificates: Path, client: str = "client") -> None:
+        authority, key, certificate = (
+            (certificates / name).read_bytes() for name in ("ca.crt", f"{client}.key", f"{client}.crt")
+        )
+        credentials = grpc.ssl_channel_credentials(authority, key, certificate)
+        self._channel = grpc.secure_channel(address, credentials)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def _call(self, method: str, request: Any, response: Any) -> Any:
+        call = self._channel.unary_unary(f"/{PROVIDER.full_name}/{method}", None, response.FromString)
+        return call(request.SerializeToString(), timeout=5)
+
+    def node_groups(self) -> list[str]:
+        answer = self._call("NodeGroups", pb.NodeGroupsRequest(), pb.NodeGroupsResponse)
+        return [group.id for group in answer.nodeGroups]
+
+    def increase(self, node_group: str, delta: int) -> None:
+        request = pb.NodeGroupIncreaseSizeRequest(id=node_group, delta=delta)
+        self._call("NodeGroupIncreaseSize", request, pb.NodeGroupIncreaseSizeResponse)
+
+    def delete(self, node_group: str, *ids: str) -> None:
+        nodes = [pb.ExternalGrpcNode(name=each, providerID=each) for each in ids]
+        request = pb.NodeGroupDeleteNodesRequest(id=node_group, nodes=nodes)
+        self._call("NodeGroupDeleteNodes", request, pb.NodeGroupDeleteNodesResponse)
+
+    def target(self, node_group: str) -> int:
+        request = pb.NodeGroupTargetSizeRequest(id=node_group)
+        answer = self._call("NodeGroupTargetSize", request, pb.NodeGroupTargetSizeResponse)
+        return int(answer.targetSize)
+
+    def instances(self, node_group: str) -> dict[str, int]:
+        """Id -> state."""
+        answer = self._call("NodeGroupNodes", pb.NodeGroupNodesRequest(id=node_group), pb.NodeGroupNodesResponse)
+        return {each.id: each.status.instanceState for each in answer.instances}
+
+    def wait_for_running(self, node_group: str, count: int) -> list[str]:
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            states = self.instances(node_group)
+            running = [i for i, state in states.items() if state == pb.InstanceStatus.instanceRunning]
+            if len(running) == count:
+                return running
+            assert time.monotonic() < give_up, states
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """What `make run` serves, for tests that leave nothing behind."""
+    serving = serve(tmp_path_factory.mktemp("demonstration") / "state")
+    yield serving
+    assert serving.stop() == 0, serving.log()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Any]:
+    """Starts servers of one test: `started(*arguments)` serves from tmp_path/state."""
+    servers: list[Serving] = []
+
+    def start(*arguments: object, state: str = "state") -> Serving:
+        servers.append(serve(tmp_path / state, *arguments))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        if server.process.poll() is None:
+            os.kill(server.process.pid, signal.SIGKILL)
+            server.process.wait()
