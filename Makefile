@@ -44,7 +44,7 @@ format: $(DEVELOPMENT) ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEVELOPMENT) $(PROTOS) ## the benchmarks; BENCH_ARGS="--markdown docs/performance.md" rewrites the table there
+bench: $(DEVELOPMENT) $(PROTOS) ## the benchmarks; BENCH_ARGS="--markdown docs/reference/performance.md" rewrites the table there
 	$(BIN)/python -m bench.planner --json build/bench.json $(BENCH_ARGS)
 	$(BIN)/python -m bench.best_options
 	$(BIN)/python -m bench.cluster_view

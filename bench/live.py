@@ -13,7 +13,7 @@ waves    as Deployments, a third of them at a time, five minutes from one third 
 `above` is what the nodes cost at the end above the optimum (the bound that is proven for it in brackets); `rounds` are
 scale-ups; `all run` is counted from the first creation, `after` from the later of the last pod's creation and the last
 Node's readiness; `bound after lift` from the last taint to the last binding. Rows are Markdown, for
-docs/performance.md.
+docs/reference/performance.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
 
 Without a kubeconfig it starts the control plane of the tests. Nodes register, then all pods are bound at once and run,
 then nothing happens for a while, then every instance is gone. Told is what this process took of a core, less what
-making the pods took; waiting for the API server is in the seconds only. Rows are Markdown, for docs/performance.md.
+making the pods took; waiting for the API server is in the seconds only. Rows are Markdown, for
+docs/reference/performance.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ running for a moment: told is the time from before it is created until its incre
 server of their own, many small ones are created at once: told is the time from before the first is created until the
 last has been decided. Where instances boot faster than all is decided, the server plays the first thousands of nodes,
 which a cloud would not ask of it, while it decides on the rest. CPU seconds are the server's. `--requests 0` and
-`--drive none` leave one of the two out. Rows are Markdown, for docs/performance.md.
+`--drive none` leave one of the two out. Rows are Markdown, for docs/reference/performance.md.
 """
 
 from __future__ import annotations

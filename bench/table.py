@@ -1,4 +1,4 @@
-"""How results are shown: the table for a terminal and for docs/performance.md, and the machine they are from."""
+"""How results are shown: the table for a terminal and for docs/reference/performance.md, and the machine."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def configuration_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as it is published in docs/config.schema.json."""
+    """The schema as it is published in docs/reference/config.schema.json."""
     return json.dumps(configuration_schema(), indent=2) + "\n"
 
 

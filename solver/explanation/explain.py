@@ -1,7 +1,7 @@
 """Why a plan is as it is: `explain(problem, plan, budget) -> Explanation`.
 
 For what is not served: an irreducible core of constraints that keep it out, and the smallest changes after which it is
-served. For what is chosen: what it is chosen over. What "smallest" means is in docs/explanations.md.
+served. For what is chosen: what it is chosen over. What "smallest" means is in docs/reference/explanations.md.
 """
 
 from __future__ import annotations

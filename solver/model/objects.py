@@ -106,7 +106,7 @@ class WhenUnsatisfiable(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopologySpread:
-    """v1.TopologySpreadConstraint. ScheduleAnyway is a preference: see `docs/constraints.md` for when it is relaxed."""
+    """v1.TopologySpreadConstraint. ScheduleAnyway is a preference, relaxed as in `docs/reference/constraints.md`."""
 
     topology_key: str
     max_skew: int

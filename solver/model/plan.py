@@ -73,7 +73,7 @@ class Relaxed:
     pod_class: int
     count: int
     preferences: tuple[str, ...]
-    """What was given up, for people: one text per preference, in the order of `docs/constraints.md`."""
+    """What was given up, for people: one text per preference, in the order of `docs/reference/constraints.md`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """What holds between rows: on one node as counters, exclusions and needs; over larger domains as rules.
 
-Semantics: docs/constraints.md. A counter is a resource that constraints make: a node has one of each host port,
-and as many pods of a spread over hostnames as its skew allows. It costs the algorithms nothing new, so whatever can be
-said by a counter is.
+Semantics: docs/reference/constraints.md. A counter is a resource that constraints make: a node has one of each host
+port, and as many pods of a spread over hostnames as its skew allows. It costs the algorithms nothing new, so
+whatever can be said by a counter is.
 """
 
 from __future__ import annotations

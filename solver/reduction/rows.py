@@ -5,7 +5,7 @@ site being the values of all topology keys that matter (hostnames apart); one wi
 `terms`); and pods that must all share one node are *bundles*, rows of which one unit is several pods. Equal rows of
 several classes are one.
 
-Semantics: docs/constraints.md. `between` then says what holds between rows.
+Semantics: docs/reference/constraints.md. `between` then says what holds between rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What pods ask of other pods, as terms over domains; and preferences, as variants of a pod that asks for ever less.
 
-Semantics: docs/constraints.md. Says nothing of nodes' resources; `rows` puts terms and places together.
+Semantics: docs/reference/constraints.md. Says nothing of nodes' resources; `rows` puts terms and places together.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """How much slack: a target, the nodes and the pods of a cluster -> placeholders. Pure arithmetic over shapes of nodes
-and classes of pods, never over pods; docs/slack.md works it through in numbers. Where the placeholders are is
+and classes of pods, never over pods; docs/reference/slack.md works it through in numbers. Where the placeholders are is
 `slack_placement`'s, when which rate holds is the caller's.
 """
 

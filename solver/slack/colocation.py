@@ -1,6 +1,6 @@
 """What keeps placeholders from nodes beside resources: selectors and taints, and, of mirrors ([R8], [R9]), host ports
 and terms over other pods, running ones and placeholders alike. A part of `slack_placement`. Semantics are the planner's
-(docs/constraints.md), seen from where placeholders are put one after the other; preferences are not looked at.
+(docs/reference/constraints.md), as placeholders are put one after the other; preferences are not looked at.
 """
 
 from __future__ import annotations

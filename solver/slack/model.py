@@ -1,8 +1,8 @@
 """The vocabulary of the resource slack: what is to be held in reserve, of which cluster, as which placeholders, and
 where these are. Values only: how much is `slack`, where is `slack_placement`.
 
-Source: the specification "Resource Slack" of the cluster-autoscaler (R1 to R10, S1 to S7); docs/slack.md works it
-through. Units are the planner's: millicores, bytes, pieces.
+Source: the specification "Resource Slack" of the cluster-autoscaler (R1 to R10, S1 to S7); docs/reference/slack.md
+works it through. Units are the planner's: millicores, bytes, pieces.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The checker's part for pod affinity: which domains serve the carriers of a term. An end counts only if somebody can
-be first (`docs/constraints.md`)."""
+be first (`docs/reference/constraints.md`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What each planned class claims of other pods and, as preferences, of nodes: the constraints in one list, required
-ones and preferred ones, in the order in which preferences are given up (`docs/constraints.md`)."""
+ones and preferred ones, in the order in which preferences are given up (`docs/reference/constraints.md`)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from cagrpc.cli.main import main
 from solver.explanation.explain import Difference
 from solver.model import Increment
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "explanations.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "explanations.md"
 POOL = """
 apiVersion: karpenter.sh/v1
 kind: NodePool

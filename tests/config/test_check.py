@@ -17,8 +17,8 @@ THREE = DATA / "recordings" / "three-deployments.groups.json"
 
 
 def test_the_published_schema_is_up_to_date() -> None:
-    published = (ROOT / "docs" / "config.schema.json").read_text(encoding="utf-8")
-    assert published == schema_text(), "write it anew: cagrpc config schema > docs/config.schema.json"
+    published = (ROOT / "docs" / "reference" / "config.schema.json").read_text(encoding="utf-8")
+    assert published == schema_text(), "write it anew: cagrpc config schema > docs/reference/config.schema.json"
 
 
 def test_the_schema_describes_every_section() -> None:

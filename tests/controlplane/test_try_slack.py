@@ -1,4 +1,4 @@
-"""docs/try-slack.md, played on the control plane: its commands that are kubectl's or cagrpc's, in their order. There
+"""docs/guides/try-slack.md, played on the control plane: its commands that are kubectl's or cagrpc's, in order. There
 are no kubelets, so the server runs beside the cluster, with the configuration and the rights that the page gives it."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.controlplane.slack import Seen
 from tests.support.serving import cagrpc
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "try-slack.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "try-slack.md").read_text()
 NEED_KUBELETS = ("rollout restart", "port-forward")
 """Of kubectl: what it needs does not run here."""
 OF_THE_MACHINE = ("kind", "docker")

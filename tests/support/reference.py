@@ -2,7 +2,7 @@
 reductions.
 
 Slow and plain on purpose. It shares nothing with the solver but the model and the eligibility rules; what holds between
-pods is in `reference_terms`. Semantics: docs/constraints.md.
+pods is in `reference_terms`. Semantics: docs/reference/constraints.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What a v1.PodSpec (in JSON shape) says of pods beside it and of what it would like: host ports, affinity between
-pods, topology spread, preferences. How they are kept is in docs/constraints.md; nothing here decides it."""
+pods, topology spread, preferences. How they are kept is in docs/reference/constraints.md; nothing here decides it."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ class Planner(Form):
         if found:
             raise ValueError(
                 f"found {' and '.join(found)}, which earlier releases knew: now pods are nominated to the nodes that"
-                " were planned for them, whatever the scheduler's scoring (docs/placement.md); remove what was found"
+                " were planned for them, whatever the scheduler's scoring (docs/reference/placement.md); remove what"
+                " was found"
             )
         return written
 

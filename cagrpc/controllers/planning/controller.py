@@ -2,7 +2,7 @@
 by is decided in its sibling modules; here are the order of things and what goes wrong with them. Nothing is awaited.
 
 A round: the fleet's snapshot, then the cluster's state; what nothing serves yet is planned; before anything is asked of
-the fleet, what has changed in the meantime is left to the next round. See docs/planner-loop.md.
+the fleet, what has changed in the meantime is left to the next round. See docs/reference/planner-loop.md.
 """
 
 from __future__ import annotations

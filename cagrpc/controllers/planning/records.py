@@ -1,5 +1,5 @@
 """The record of planning rounds, for people and machines: `/plans` and `cagrpc status` show it. The shape of the JSON
-is told in docs/planner-loop.md. What became of increments is the journal's to know; here is their last known phase.
+is in docs/reference/planner-loop.md. Increments are the journal's; here is their last known phase.
 """
 
 from __future__ import annotations

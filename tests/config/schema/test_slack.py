@@ -206,7 +206,7 @@ def test_a_time_zone_is_suggested() -> None:
 
 
 def test_the_example_of_the_documentation_is_one() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "slack.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "slack.md").read_text()
     example = text.partition("```yaml\n")[2].partition("```")[0]
     settings = parse_settings(BASE + example, "c.yaml", Path()).slack
     assert settings is not None

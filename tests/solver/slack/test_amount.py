@@ -1,5 +1,5 @@
 """How much slack, requirement by requirement of the specification. Where placeholders are: test_slack_placement; what
-holds of any cluster: test_slack_properties; the examples of docs/slack.md: test_documents."""
+holds of any cluster: test_slack_properties; the examples of docs/reference/slack.md: test_documents."""
 
 from __future__ import annotations
 
