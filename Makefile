@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 STATE_DIR ?= .cagrpc
 RECORDING ?= three-deployments
 PYTEST_ARGS ?= --numprocesses auto
+# One test at a time to each worker, in order: the tests of the control plane come last, and all workers share them.
+PYTEST := $(BIN)/python -m pytest --maxschedchunk 1 $(PYTEST_ARGS)
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 600
 
@@ -18,18 +20,24 @@ DEVELOPMENT := $(VENV)/.stamp-development
 FUZZING := $(VENV)/.stamp-fuzzing
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test fuzz lint format bench lock sbom audit digests clean
+.PHONY: help venv run test test-rest test-all fuzz lint format bench lock sbom audit digests clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 venv: $(RUNTIME) $(PROTOS) ## the environment that `make run` needs, from requirements.lock
 
 run: venv ## serve the embedded configuration and replay a recorded conversation (ONCE=1: exit after the replay)
 	$(BIN)/cagrpc serve --log-level warning --state-dir $(STATE_DIR) --replay $(RECORDING) $(if $(ONCE),--once)
 
-test: lint ## lint, then the tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: lint ## lint, then the tests but those marked long; of those on a real control plane the smoke set
+	$(PYTEST) -m "not long and (smoke or not controlplane)"
+
+test-rest: $(DEVELOPMENT) $(PROTOS) ## what `make test` leaves out: the other tests on a real control plane
+	$(PYTEST) -m "not long and controlplane and not smoke"
+
+test-all: lint ## lint, then every test, properties with more examples; half an hour
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not long"
 
 fuzz: $(FUZZING) $(PROTOS) ## ten minutes (FUZZ_SECONDS=600) of coverage-guided fuzzing of every decoder
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m tests.api.decoders.fuzz

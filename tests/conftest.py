@@ -1,21 +1,18 @@
-"""For every test."""
+"""For every test: the profiles of hypothesis, and the mark `alone`."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import settings
 
-# How long an example takes says more of the machine than of what is tested.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+from tests.support.examples import load_profile
+
+load_profile()  # before any module with properties is imported; --hypothesis-profile comes after it, and wins
 
 pytest_plugins = ["tests.support.serving", "tests.controlplane.plugin"]
 
@@ -40,20 +37,3 @@ def _lock(path: Path, kind: int) -> Iterator[int]:
     with path.open("w") as file:
         fcntl.flock(file, kind)
         yield file.fileno()
-
-
-@pytest.fixture(autouse=True)
-def _connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Many a test leaves a journal or a simulated fleet as a killed process does. From 3.13 on Python warns of
-    connections that nobody closed, in whichever test runs when they are collected."""
-    opened: list[sqlite3.Connection] = []
-    connect = sqlite3.connect
-
-    def remembered(*arguments: Any, **more: Any) -> sqlite3.Connection:
-        opened.append(connect(*arguments, **more))
-        return opened[-1]
-
-    monkeypatch.setattr(sqlite3, "connect", remembered)
-    yield
-    for connection in opened:
-        connection.close()

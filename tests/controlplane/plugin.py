@@ -1,16 +1,17 @@
-"""What pytest knows of the control plane: the fixtures, and what the summary says where its tests were left out.
+"""What pytest knows of the control plane: the fixtures, the marker, and what the summary reports of tests left out.
 
-Under pytest-xdist the tests of this directory are two pieces of work, each for one worker with a control plane of its
-own: they restart its parts and own all of its nodes, so they could not share it at the same time. With another `--dist`
-than `load`, the default, each worker has one.
+Each worker of pytest-xdist has a control plane of its own, for tests restart its parts and own all of its nodes. These
+tests come last, the longest of them first: the programs are built while all other tests run, and no worker waits.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
+from threading import Thread
 
 import pytest
 
@@ -21,35 +22,41 @@ from tests.controlplane.live import Live
 from tests.controlplane.plane import ControlPlane
 
 LEFT_OUT = "no control plane here: "
-HERE = "tests/controlplane/"
-LIVE = "test_live"
-"""Tests of the whole `cagrpc serve`: they take about as long as all others."""
+MARKER = "controlplane"
+LONGEST = ("test_live", "test_provisioning_kills", "test_standby")
+"""Tests of the whole `cagrpc serve`, which would leave the other workers idle if they came last."""
 _numbers = count(1)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = None if required() else lacking()
     for item in items:
-        if reason and "control_plane" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.skip(reason=LEFT_OUT + reason))
+        if "control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker(MARKER)
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=LEFT_OUT + reason))
+    items.sort(key=_turn)  # a stable order: the same in every worker
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of this directory are two pieces of work, the first and largest; any other test is one of its own."""
-    if config.getoption("dist") != "load":
-        return None
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - pytest runs without it too
-
-    scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = _piece
-    return scheduler
+def _turn(item: pytest.Item) -> int:
+    if not item.get_closest_marker(MARKER):
+        return 0
+    return 1 if item.path.name.startswith(LONGEST) else 2
 
 
-def _piece(nodeid: str) -> str:
-    if not nodeid.startswith(HERE):
-        return nodeid
-    return f"{HERE}{LIVE if nodeid.startswith(HERE + LIVE) else ''}"
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the programs while other tests run, in one worker, if tests that need them are selected. At the usual
+    priority: a lower one would leave the build to the end, when all workers wait for it."""
+    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    wanted = any(item.get_closest_marker(MARKER) for item in session.items)
+    if first and wanted and not session.config.option.collectonly and not lacking():
+        Thread(target=_build, name="build of the control plane", daemon=True).start()
+
+
+def _build() -> None:
+    with suppress(CannotBuild):  # the fixture tries again, and reports it
+        build()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

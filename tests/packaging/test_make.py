@@ -42,7 +42,20 @@ def test_a_missing_venv_module_names_the_package(tmp_path: Path) -> None:
 def test_without_a_target_it_lists_them(tmp_path: Path) -> None:
     done = make(tmp_path)
     assert done.returncode == 0
-    for target in ("venv", "run", "test", "fuzz", "lint", "bench", "sbom", "audit", "digests", "clean"):
+    for target in (
+        "venv",
+        "run",
+        "test",
+        "test-rest",
+        "test-all",
+        "fuzz",
+        "lint",
+        "bench",
+        "sbom",
+        "audit",
+        "digests",
+        "clean",
+    ):
         assert f"make {target} " in done.stdout
 
 
@@ -72,10 +85,21 @@ def ci(directory: Path, *programs: str) -> subprocess.CompletedProcess[str]:
 def test_ci_runs_what_the_readme_says_and_leaves_no_test_out(tmp_path: Path) -> None:
     done = ci(tmp_path, "go", "make", "etcd", "python3")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "make test, required: 1"
+    assert done.stdout.splitlines()[-2:] == ["make test, required: 1", "make test-rest, required: 1"]
     assert "apt-get" not in done.stdout
     assert os.access(REPOSITORY / ".ci" / "run", os.X_OK)
     assert "make test " in (REPOSITORY / "README.md").read_text()
+
+
+def test_no_test_is_run_twice_and_none_left_out() -> None:
+    """What `test` and `test-rest` select is what `test-all` selects, each test once."""
+    lines = (REPOSITORY / "Makefile").read_text().splitlines()
+    selected = [line.split(' -m "')[1].rstrip('"') for line in lines if "$(PYTEST) -m" in line]
+    assert selected == [
+        "not long and (smoke or not controlplane)",
+        "not long and controlplane and not smoke",
+        "not long",
+    ]
 
 
 def test_ci_installs_etcd_where_it_is_missing(tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+"""How many examples a property is tried with: the profiles of hypothesis, and counts in proportion to them.
+
+A profile is chosen by HYPOTHESIS_PROFILE or `--hypothesis-profile`. What holds of every property is set here, so that a
+test names a count and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, Verbosity, settings
+
+_ALL = settings(
+    # How long an example takes shows more of the machine than of what is tested.
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+    print_blob=True,
+)
+settings.register_profile("default", _ALL, max_examples=50)
+settings.register_profile("ci", _ALL, max_examples=100)
+settings.register_profile("thorough", _ALL, max_examples=500)
+settings.register_profile("debug", _ALL, max_examples=5, verbosity=Verbosity.verbose)
+
+
+def load_profile() -> None:
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def examples(count: int, *, steps: int = 50, derandomize: bool = False) -> settings:
+    """Return the settings for `count` examples under the profile `ci`, and in proportion under any other one.
+
+    `steps` are those of a state machine.
+    """
+    share = max(1, count * settings().max_examples // 100)
+    return settings(max_examples=share, stateful_step_count=steps, derandomize=derandomize)
