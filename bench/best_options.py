@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.fleet.model import FleetSnapshot, GroupState
-from cagrpc.services.decisions import Decisions
+from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc.expander import Expander
-from cagrpc.services.grpc.status import Call
+from cagrpc.services.grpc.status import CallContext
 from solver.planning.rank import rank
 from tests.support.recordings import conversation, node_groups
 
@@ -34,7 +34,7 @@ def main(repeats: int) -> None:
     logging.disable(logging.CRITICAL)
     groups = {group.id: GroupState(group, 0) for group in node_groups("openb")}
     fleet = _Standing(FleetSnapshot(1, groups, tuple(groups), {}))
-    decisions = Decisions(time.time)
+    decisions = DecisionLog(time.time)
     expander = Expander(fleet, rank, decisions, clock=time.time)
     print(f"{'request':>10} {'options':>8} {'pods':>6} {'decode ms':>10} {'whole ms':>9} {'ratio':>6}  chosen")
     for rpc in conversation(RECORDING):
@@ -42,7 +42,7 @@ def main(repeats: int) -> None:
         pods = len({pod.key for option in request.options for pod in option.pods})
         decode_ms = _best_ms(lambda data=rpc.request: wire.decode(data, lambda: False), repeats)  # type: ignore[misc]
         whole_ms = _best_ms(
-            lambda data=rpc.request: expander.best_options(data, Call("BestOptions")),  # type: ignore[misc]
+            lambda data=rpc.request: expander.best_options(data, CallContext("BestOptions")),  # type: ignore[misc]
             repeats,
         )
         decision = decisions.latest()[-1]

@@ -36,7 +36,7 @@ from bench.table import machine, machine_line
 from bench.workloads import GPU, MIB, catalogue_groups, pod_sets, spec, with_tainted_gpus
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.markers import START_UP_TAINT
-from cagrpc.kube.client.envelopes import Identity
+from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.kube.informer.reflector import Reflector, Resource
 from solver import Budget, NodeGroup, Plan, PodSet, Problem, solve
 from solver.model.quantities import format_quantity
@@ -114,7 +114,7 @@ class Pods:
         if running:
             self._seen.running.setdefault(uid, now)
 
-    def deleted(self, of: Identity) -> None:
+    def deleted(self, of: ObjectIdentity) -> None:
         pass
 
 
@@ -135,7 +135,7 @@ class Nodes:
             if not held:
                 self._seen.lifted.setdefault(name, now)
 
-    def deleted(self, of: Identity) -> None:
+    def deleted(self, of: ObjectIdentity) -> None:
         self._seen.groups.pop(of.name, None)
 
 

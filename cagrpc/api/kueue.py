@@ -64,7 +64,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class KueueWorkload:
     """A Workload, as it was seen last."""
 
     version: str
@@ -154,7 +154,7 @@ class Flavor:
     tolerations: tuple[Mapping[str, Any], ...] = ()
 
 
-def workload(document: Mapping[str, Any]) -> Workload:
+def workload(document: Mapping[str, Any]) -> KueueWorkload:
     """Raises InvalidInput for what cannot be meant, with its path."""
     problems: Problems = []
     metadata = mapping(document, "metadata", "", problems)
@@ -163,7 +163,7 @@ def workload(document: Mapping[str, Any]) -> Workload:
     true = {each.type for each in conditions(status) if each.status}
     admission = mapping(status, "admission", "status", problems)
     annotations = strings(metadata, "annotations", "metadata", problems)
-    found = Workload(
+    found = KueueWorkload(
         version=str(document.get("apiVersion") or "").rpartition("/")[2] or VERSIONS[0],
         **_identity(metadata),
         namespace=str(metadata.get("namespace") or ""),
@@ -293,7 +293,7 @@ class CheckUpdate:
         }
 
 
-def checks_patch(workload: Workload, updates: Mapping[str, CheckUpdate], now_seconds: float) -> dict[str, Any]:
+def checks_patch(workload: KueueWorkload, updates: Mapping[str, CheckUpdate], now_seconds: float) -> dict[str, Any]:
     """A merge patch of a Workload's status: its list of checks, in which these say something else. The server refuses
     it (a conflict) where the Workload has changed since it was seen."""
     now = timestamp(now_seconds)

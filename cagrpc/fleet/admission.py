@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
-from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Instance, InstanceState, Origin, Phase
+from cagrpc.fleet.model import LARGEST_INCREMENT, IncrementSpec, Instance, InstanceState, Origin, Phase
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 from cagrpc.fleet.snapshot import View, used
 from solver.model import Limit, NodeGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FleetState:
     """What stands when a request comes."""
 
     contents: Contents
@@ -28,7 +28,7 @@ class Standing:
 
 
 def admit_increment(
-    standing: Standing, increment: Increment, *, increment_id: str, now: float, deadline_seconds: float
+    standing: FleetState, increment: IncrementSpec, *, increment_id: str, now: float, deadline_seconds: float
 ) -> IncrementRecord:
     """The increment as it is to be journalled. Raises `NotFound`, `InvalidInput`, `FailedPrecondition` (not for CA to
     ask), `OutOfRange` or `LimitExceeded`, the first of these that applies, with all problems in its message."""
@@ -72,7 +72,12 @@ def admit_increment(
 
 
 def admit_all(
-    standing: Standing, asked: Sequence[Increment], *, new_id: Callable[[], str], now: float, deadline_seconds: float
+    standing: FleetState,
+    asked: Sequence[IncrementSpec],
+    *,
+    new_id: Callable[[], str],
+    now: float,
+    deadline_seconds: float,
 ) -> list[IncrementRecord | errors.CagrpcError]:
     """Each as `admit_increment` has it, beside those before it that are admitted, or why it is not."""
     targets = Counter(standing.view.targets)
@@ -101,7 +106,7 @@ _BY_WEIGHT = (
 """Of several errors the first of these is raised."""
 
 
-def _not_for_the_autoscaler(standing: Standing, increment: Increment) -> list[str]:
+def _not_for_the_autoscaler(standing: FleetState, increment: IncrementSpec) -> list[str]:
     if standing.autoscaler_may_grow or increment.origin is not Origin.AUTOSCALER:
         return []
     return [
@@ -112,7 +117,7 @@ def _not_for_the_autoscaler(standing: Standing, increment: Increment) -> list[st
     ]
 
 
-def _over_limits(standing: Standing, increment: Increment) -> list[str]:
+def _over_limits(standing: FleetState, increment: IncrementSpec) -> list[str]:
     problems = []
     for limit in standing.limits:
         before = used(limit, standing.groups, standing.view.targets).used
@@ -126,7 +131,7 @@ def _over_limits(standing: Standing, increment: Increment) -> list[str]:
     return problems
 
 
-def admit_deletion(standing: Standing, group_id: str, instance_ids: Sequence[str], now: float) -> Changes:
+def admit_deletion(standing: FleetState, group_id: str, instance_ids: Sequence[str], now: float) -> Changes:
     """What deleting these instances of the group changes; empty where all of them go or are gone already.
 
     Raises `NotFound` for an unknown group or instance, `InvalidInput` for one of another group (all wrong ids are
@@ -159,7 +164,7 @@ def admit_deletion(standing: Standing, group_id: str, instance_ids: Sequence[str
     return _deletion_changes(standing.contents, wanted, now)
 
 
-def _owner(standing: Standing, instance_id: str) -> str | None:
+def _owner(standing: FleetState, instance_id: str) -> str | None:
     """The group of an instance that is listed, or was: deleted, failed or vanished."""
     listed = standing.view.group_of_instance.get(instance_id)
     if listed is not None:
@@ -185,7 +190,7 @@ def _deletion_changes(contents: Contents, wanted: Sequence[Instance], now: float
     return Changes(increments=increments, deletions=tuple(deletions))
 
 
-def admit_decrease(standing: Standing, group_id: str, delta: int) -> Changes:
+def admit_decrease(standing: FleetState, group_id: str, delta: int) -> Changes:
     """What lowering the target by up to `-delta` gives back: failed instances that are still listed, oldest first.
 
     CA calls it for an increase that it believes timed out, and asks for all of it even if some nodes came. Nodes that
@@ -210,7 +215,7 @@ def admit_decrease(standing: Standing, group_id: str, delta: int) -> Changes:
     )
 
 
-def _known_group(standing: Standing, group_id: str) -> NodeGroup:
+def _known_group(standing: FleetState, group_id: str) -> NodeGroup:
     group = standing.groups.get(group_id)
     if group is None:
         raise errors.NotFound(f"node group {_short(group_id)!r} does not exist")

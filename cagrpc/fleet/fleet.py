@@ -25,11 +25,11 @@ from cagrpc.fleet.backend import Backend, ReadyNodes
 from cagrpc.fleet.groups import check, served, to_journal
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.ledger import Ledger
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Origin
-from cagrpc.fleet.observation import Cluster, Sight
-from cagrpc.fleet.orders import Errands, Waiter
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Origin
+from cagrpc.fleet.observation import ClusterObserver, Observation
+from cagrpc.fleet.orders import BackendOrders, Waiter
 from cagrpc.fleet.records import Changes, IncrementRecord
-from cagrpc.fleet.serial_backend import Conversation, Shared, Submit
+from cagrpc.fleet.serial_backend import SerialBackend, SingleFlight, Submit
 from cagrpc.fleet.snapshot import Shown, View, snapshot, status, view
 from cagrpc.runtime.clock import SteadyClock
 from solver.model import Limit, NodeGroup
@@ -90,15 +90,15 @@ class Fleet:
     ) -> None:
         check(groups, increment_deadline_seconds, failed_listing_seconds)
         clock = clock or SteadyClock()
-        self._backend = Conversation(backend, clock, beat)
-        self._step = Shared(self.reconcile, submit)
-        self._cluster = Cluster(nodes, clock)
+        self._backend = SerialBackend(backend, clock, beat)
+        self._step = SingleFlight(self.reconcile, submit)
+        self._cluster = ClusterObserver(nodes, clock)
         self._autoscaler_may_grow = autoscaler_may_grow
         self._shown = shown or _show_all
         self._clock = clock
         self._times = lifecycle.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
         self._submit = submit
-        self._sight: Sight | None = None
+        self._sight: Observation | None = None
         self._backend_problem: str | None = None
         self._minimum_problems: dict[str, str] = {}
         self._told_of: set[str] = set()
@@ -108,7 +108,7 @@ class Fleet:
         news = lifecycle.taken_over(before, clock(), self._times)
         self._ledger.commit(replace(news, groups=to_journal(groups, limits, before.groups).groups))
         self._served = served({group.id: group for group in groups}, limits, self._ledger.contents.groups)
-        self._errands = Errands(
+        self._errands = BackendOrders(
             self._backend, self._ledger, lambda group_id: self._served.groups[group_id], self._publish, clock
         )
         self._publish()
@@ -131,7 +131,11 @@ class Fleet:
         return self._ledger.problem or silence or self._backend_problem or unseen or self._cluster.problem
 
     def apply(
-        self, increment: Increment, *, refusal_wait_seconds: float = 0.0, answer_within_seconds: float = float("inf")
+        self,
+        increment: IncrementSpec,
+        *,
+        refusal_wait_seconds: float = 0.0,
+        answer_within_seconds: float = float("inf"),
     ) -> IncrementStatus:
         """Journals the increment and returns; it is then ordered whole, and rolled back whole if it cannot be had.
 
@@ -159,7 +163,7 @@ class Fleet:
             self._errands.wait(record.id, waiter, refusal_wait_seconds)
         return self.increment(record.id)
 
-    def apply_all(self, asked: Sequence[Increment]) -> list[IncrementStatus | errors.CagrpcError]:
+    def apply_all(self, asked: Sequence[IncrementSpec]) -> list[IncrementStatus | errors.CagrpcError]:
         """Many increments with one write to the journal, each whole or not at all: its status, or why it is refused, as
         `apply` would raise it, which hinders no other. The next `reconcile` orders them. Raises `Unavailable`; what was
         journalled until then is in the snapshot."""
@@ -261,7 +265,7 @@ class Fleet:
         finds as after a crash; the backend is asked for nothing more. May be repeated."""
         self._ledger.close()
 
-    def _look(self) -> Sight:
+    def _look(self) -> Observation:
         """Reads the backend's list, and what the cluster says of it, and stores what follows, one phase at a time."""
         try:
             listing = self._backend.list_instances()
@@ -287,13 +291,13 @@ class Fleet:
                 self._publish()
         return sight
 
-    def _plan(self, increment: Increment) -> IncrementRecord:
+    def _plan(self, increment: IncrementSpec) -> IncrementRecord:
         (found,) = self._plan_all([increment])
         if isinstance(found, errors.CagrpcError):
             raise found
         return found
 
-    def _plan_all(self, asked: Sequence[Increment]) -> list[IncrementRecord | errors.CagrpcError]:
+    def _plan_all(self, asked: Sequence[IncrementSpec]) -> list[IncrementRecord | errors.CagrpcError]:
         found = admission.admit_all(
             self._standing(),
             asked,
@@ -304,7 +308,7 @@ class Fleet:
         self._ledger.commit(Changes(increments=tuple(each for each in found if isinstance(each, IncrementRecord))))
         return found
 
-    def _plan_or_why(self, increment: Increment) -> IncrementRecord | errors.CagrpcError:
+    def _plan_or_why(self, increment: IncrementSpec) -> IncrementRecord | errors.CagrpcError:
         try:
             return self._plan(increment)
         except errors.Unavailable:
@@ -344,10 +348,10 @@ class Fleet:
             raise errors.NotFound(f"increment {increment_id[:100]!r} is not known")
         return record
 
-    def _standing(self) -> admission.Standing:
+    def _standing(self) -> admission.FleetState:
         if self._sight is None:
             raise errors.Unavailable(f"the backend was not reached yet ({self.problem}); what stands is not known")
-        return admission.Standing(
+        return admission.FleetState(
             contents=self._ledger.contents,
             view=view(self._ledger.contents, self._sight, self._served.groups),
             groups=self._served.groups,

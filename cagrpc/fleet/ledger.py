@@ -18,7 +18,7 @@ from cagrpc import errors
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import Phase
 from cagrpc.fleet.records import Changes
-from cagrpc.fleet.serial_backend import Silence
+from cagrpc.fleet.serial_backend import PendingCall
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Ledger:
 
     def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
         self.contents = journal.read()
-        self.silence = Silence("the journal", clock)
+        self.silence = PendingCall("the journal", clock)
         self._journal = journal
         self._clock = clock
         self._lock = threading.RLock()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import IncrementNode, InstanceError, InstanceState, Origin, Phase
-from cagrpc.fleet.observation import Sight
+from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 
 _WAITING = (Phase.PLANNED, Phase.CREATING)
@@ -36,7 +36,7 @@ class Times:
     """How long finished increments and deletions are remembered, so that repeated requests for them are recognised."""
 
 
-def advance(contents: Contents, sight: Sight, groups: Collection[str], now: float, times: Times) -> Changes:
+def advance(contents: Contents, sight: Observation, groups: Collection[str], now: float, times: Times) -> Changes:
     """The next step of every increment and deletion; empty when nothing moves. Each phase is a step of its own, so
     the caller stores these changes and asks again until there are none."""
     increments = []
@@ -85,7 +85,7 @@ def _taken_over(record: IncrementRecord, now: float, times: Times) -> IncrementR
 
 
 def _advance_one(
-    record: IncrementRecord, sight: Sight, groups: Collection[str], now: float, times: Times
+    record: IncrementRecord, sight: Observation, groups: Collection[str], now: float, times: Times
 ) -> IncrementRecord:
     match record.phase:
         case Phase.PLANNED | Phase.CREATING:
@@ -102,7 +102,7 @@ def _advance_one(
     return record
 
 
-def _learn(record: IncrementRecord, sight: Sight) -> IncrementRecord:
+def _learn(record: IncrementRecord, sight: Observation) -> IncrementRecord:
     """A listed machine tells its id, and that its order was taken."""
     learnt: dict[str, Member] = {}
     for member in record.members:
@@ -115,7 +115,9 @@ def _learn(record: IncrementRecord, sight: Sight) -> IncrementRecord:
     return replace(record, members=tuple(learnt.get(member.token, member) for member in record.members))
 
 
-def _advance_waiting(record: IncrementRecord, sight: Sight, groups: Collection[str], now: float) -> IncrementRecord:
+def _advance_waiting(
+    record: IncrementRecord, sight: Observation, groups: Collection[str], now: float
+) -> IncrementRecord:
     if not record.remaining:
         return _done(record, "all of its instances were deleted", now)
     broken = _broken(record, sight, groups)
@@ -139,7 +141,7 @@ def _done(record: IncrementRecord, message: str, now: float) -> IncrementRecord:
     return replace(record, phase=Phase.DONE, finished_at_seconds=now, message=message)
 
 
-def _broken(record: IncrementRecord, sight: Sight, groups: Collection[str]) -> list[tuple[Member, InstanceError]]:
+def _broken(record: IncrementRecord, sight: Observation, groups: Collection[str]) -> list[tuple[Member, InstanceError]]:
     """Members because of which the increment cannot be whole any more, each with why."""
     found = ((member, _fault(member, sight.machines.get(member.token), groups)) for member in record.remaining)
     return [(member, fault) for member, fault in found if fault is not None]
@@ -159,7 +161,7 @@ def _fault(member: Member, machine: BackendInstance | None, groups: Collection[s
     return None
 
 
-def progress(record: IncrementRecord, sight: Sight) -> str:
+def progress(record: IncrementRecord, sight: Observation) -> str:
     """How far an increment has come, for people."""
     remaining = record.remaining
     running = f"{sum(sight.runs(member.token) for member in remaining)} of {len(remaining)} instances run"
@@ -170,7 +172,7 @@ def progress(record: IncrementRecord, sight: Sight) -> str:
     return f"{running}, {sum(sight.has_come(member.token) for member in remaining)} of their nodes are ready"
 
 
-def nodes(record: IncrementRecord, sight: Sight) -> tuple[IncrementNode, ...]:
+def nodes(record: IncrementRecord, sight: Observation) -> tuple[IncrementNode, ...]:
     """The nodes of an increment that is planned, creating or ready. Whole as it was, a ready one does not fail any
     more; a node of it that vanished, or that CA has deleted, is let go of."""
     if record.phase not in (*_WAITING, Phase.READY):
@@ -246,7 +248,7 @@ def to_order(record: IncrementRecord) -> tuple[str, ...]:
     return tuple(member.token for member in record.members if member.state is MemberState.PLANNED)
 
 
-def to_delete(contents: Contents, sight: Sight) -> Mapping[str, Sequence[str]]:
+def to_delete(contents: Contents, sight: Observation) -> Mapping[str, Sequence[str]]:
     """Instances that must go and do not go yet, by node group: deleted ones, members of failed increments (also those
     that turn up late) and members that CA gave back."""
     doomed: dict[str, list[str]] = {}
@@ -264,7 +266,7 @@ def must_go(contents: Contents, machine: BackendInstance) -> bool:
     )
 
 
-def expired(contents: Contents, sight: Sight, now: float, times: Times) -> Changes:
+def expired(contents: Contents, sight: Observation, now: float, times: Times) -> Changes:
     """What is finished for so long that it may be forgotten: nothing of it is listed, and no repetition is expected."""
     before = now - times.retention
     return Changes(
@@ -275,7 +277,7 @@ def expired(contents: Contents, sight: Sight, now: float, times: Times) -> Chang
     )
 
 
-def _finished_before(contents: Contents, before: float, sight: Sight) -> Iterator[IncrementRecord]:
+def _finished_before(contents: Contents, before: float, sight: Observation) -> Iterator[IncrementRecord]:
     for record in contents.increments.values():
         if record.finished_at_seconds is None or record.finished_at_seconds >= before:
             continue

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Origin
+from cagrpc.fleet.model import LARGEST_INCREMENT, IncrementSpec, Origin
 from cagrpc.fleet.records import Contents
 from solver.model import NodeGroup
 
@@ -18,14 +18,14 @@ _LONGEST_BACK_OFF_SECONDS = 1800.0
 
 def missing(
     groups: Mapping[str, NodeGroup], targets: Mapping[str, int], contents: Contents, now: float
-) -> Iterator[Increment]:
+) -> Iterator[IncrementSpec]:
     """One increment for each group below its minimum, unless the last attempts for it failed too recently: a minute
     after one failure, twice as long after each further one, at most half an hour. What is more than one increment may
     have is the next step's."""
     for group in groups.values():
         short = min(group.min_size, group.max_size) - targets.get(group.id, 0)
         if short > 0 and now >= _not_before(group.id, contents):
-            yield Increment(deltas={group.id: min(short, LARGEST_INCREMENT)}, origin=Origin.CAGRPC, reason=REASON)
+            yield IncrementSpec(deltas={group.id: min(short, LARGEST_INCREMENT)}, origin=Origin.CAGRPC, reason=REASON)
 
 
 def _not_before(group_id: str, contents: Contents) -> float:

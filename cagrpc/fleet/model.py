@@ -95,7 +95,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Increment:
+class IncrementSpec:
     """What is asked of the fleet: `deltas` (node group id -> new nodes, each >= 1), whole or not at all."""
 
     deltas: Mapping[str, int]
@@ -136,7 +136,7 @@ class IncrementStatus:
     """An increment as the journal knows it."""
 
     id: str
-    increment: Increment
+    increment: IncrementSpec
     phase: Phase
     message: str = ""
     """Why it was rolled back, or what it waits for."""

@@ -23,7 +23,7 @@ KNOWN_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """One look. `ready` are ids of instances whose Node is Ready, None where the cluster is not known."""
 
     listing: tuple[BackendInstance, ...] = ()
@@ -57,7 +57,7 @@ class Sight:
         return machine is not None and machine.state is not InstanceState.DELETING
 
 
-class Cluster:
+class ClusterObserver:
     """Asks a cluster which Nodes are Ready, where there is one, and remembers since when it is not known."""
 
     def __init__(self, nodes: ReadyNodes | None, clock: Callable[[], float]) -> None:
@@ -73,28 +73,28 @@ class Cluster:
         """Why the cluster is not known; None where it is, and where there is none to ask."""
         return self._reason
 
-    def look(self, listing: Sequence[BackendInstance]) -> Sight:
+    def look(self, listing: Sequence[BackendInstance]) -> Observation:
         """The backend's list beside what the cluster says now."""
         if self._nodes is None:
-            return Sight(tuple(listing))
+            return Observation(tuple(listing))
         now = self._clock()
         try:
             ready = self._nodes.ready_instances()
         except errors.Unavailable as error:
             self._tell(f"the cluster is not known: {error}")
             since = self._unknown_since = now if self._unknown_since is None else min(now, self._unknown_since)
-            return Sight(tuple(listing), asks_cluster=True, deadlines_wait=now < since + UNKNOWN_GRACE_SECONDS)
+            return Observation(tuple(listing), asks_cluster=True, deadlines_wait=now < since + UNKNOWN_GRACE_SECONDS)
         self._tell(None)
         if self._unknown_since is not None:
             self._late_from = now + min(KNOWN_AGAIN_SECONDS, now - self._unknown_since)
             self._unknown_since = None
         # A clock that was put back must not make it longer.
         waits = self._late_from - KNOWN_AGAIN_SECONDS <= now < self._late_from
-        return Sight(tuple(listing), ready, asks_cluster=True, deadlines_wait=waits)
+        return Observation(tuple(listing), ready, asks_cluster=True, deadlines_wait=waits)
 
-    def nothing_seen(self) -> Sight:
+    def nothing_seen(self) -> Observation:
         """What is known before the first look."""
-        return Sight(asks_cluster=self._nodes is not None, looked=False)
+        return Observation(asks_cluster=self._nodes is not None, looked=False)
 
     def _tell(self, reason: str | None) -> None:
         if reason is not None and reason != self._reason:  # once, not every second

@@ -14,9 +14,9 @@ from cagrpc.fleet import lifecycle
 from cagrpc.fleet.backend import Order
 from cagrpc.fleet.ledger import Ledger
 from cagrpc.fleet.model import Phase
-from cagrpc.fleet.observation import Sight
+from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, MemberState
-from cagrpc.fleet.serial_backend import Conversation
+from cagrpc.fleet.serial_backend import SerialBackend
 from solver.model import NodeGroup
 
 _log = logging.getLogger(__name__)
@@ -38,12 +38,12 @@ class Waiter:
     refusal: errors.CagrpcError | None = None
 
 
-class Errands:
+class BackendOrders:
     """`group` finds a node group by its id, `publish` is called where what is to be seen has changed."""
 
     def __init__(
         self,
-        backend: Conversation,
+        backend: SerialBackend,
         ledger: Ledger,
         group: Callable[[str], NodeGroup],
         publish: Callable[[], None],
@@ -86,7 +86,7 @@ class Errands:
         finally:
             self._answer(increment_id)
 
-    def run(self, sight: Sight, unreached: dict[str, str]) -> bool:
+    def run(self, sight: Observation, unreached: dict[str, str]) -> bool:
         """Asks for all that is due, each on its own; call it with the backend's `turn`. Whether there was anything.
         What the backend was not reached for is put into `unreached`, with why, and what is there already is passed
         over. Raises `Unavailable` where the journal is out of reach; then nothing more is asked."""

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from cagrpc.fleet.model import (
-    Increment,
     IncrementNode,
+    IncrementSpec,
     IncrementStatus,
     InstanceError,
     Origin,
@@ -59,7 +59,7 @@ class IncrementRecord:
     """An increment with all that must survive a crash. Times are seconds of the fleet's clock."""
 
     id: str
-    increment: Increment
+    increment: IncrementSpec
     phase: Phase
     members: tuple[Member, ...]
     created_at_seconds: float
@@ -147,7 +147,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemberRef:
     """Where a member stands: its increment, itself, and its place in the order of creation."""
 
     record: IncrementRecord
@@ -164,8 +164,8 @@ class Contents:
     increments: Mapping[str, IncrementRecord]
     deletions: Mapping[str, DeletionRecord]
     groups: Mapping[str, GroupRecord]
-    by_token: Mapping[str, Place]
-    by_instance: Mapping[str, Place]
+    by_token: Mapping[str, MemberRef]
+    by_instance: Mapping[str, MemberRef]
     """By every id under which a member is or was listed: the instance's, and the token."""
 
     def __init__(
@@ -213,7 +213,7 @@ class Contents:
                     numbers[record.id] = self._next_number
                     self._next_number += 1
                 for position, member in enumerate(record.members):
-                    place = Place(record, member, (numbers[record.id], position))
+                    place = MemberRef(record, member, (numbers[record.id], position))
                     by_token[member.token] = by_instance[member.token] = place
                     by_instance[member.listed_id] = place
         self.by_token, self.by_instance = by_token, by_instance
@@ -237,7 +237,7 @@ def increment_from_json(text: str) -> IncrementRecord:
     value: dict[str, Any] = json.loads(text)
     increment, error = value.pop("increment"), value.pop("error")
     return IncrementRecord(
-        increment=Increment(
+        increment=IncrementSpec(
             deltas=increment["deltas"],
             origin=Origin(increment["origin"]),
             pods=frozenset(increment["pods"]),

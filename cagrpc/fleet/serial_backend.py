@@ -19,7 +19,7 @@ _SILENCE_SECONDS = 5.0
 """A call that takes longer is told as a problem."""
 
 
-class Silence:
+class PendingCall:
     """For how long `who` has not answered the call under way."""
 
     def __init__(self, who: str, clock: Callable[[], float]) -> None:
@@ -56,13 +56,13 @@ class Silence:
         return f"{self._who} has not answered for {max(at_least_seconds, self.seconds):.3g} s"
 
 
-class Conversation:
+class SerialBackend:
     """The backend with the lock that keeps conversations apart: its calls need `turn` to be held by the caller. `beat`
     is told of each call."""
 
     def __init__(self, backend: Backend, clock: Callable[[], float], beat: Callable[[str], None]) -> None:
         self.turn = threading.Lock()
-        self.silence = Silence("the backend", clock)
+        self.silence = PendingCall("the backend", clock)
         self._backend = backend
         self._beat = beat
 
@@ -82,7 +82,7 @@ class Conversation:
             self._backend.delete(instance_ids)
 
 
-class Shared:
+class SingleFlight:
     """Work that many may ask for at once: it is done by a thread of its own, and whoever comes while it is under way
     waits for that, so that any number of callers hold one thread at most."""
 

@@ -21,7 +21,7 @@ from cagrpc.fleet.model import (
     Phase,
     requests_among,
 )
-from cagrpc.fleet.observation import Sight
+from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Contents, IncrementRecord, MemberState
 from solver.model import Limit, NodeGroup
 
@@ -44,7 +44,7 @@ class View:
     group_of_instance: Mapping[str, str]
 
 
-def view(contents: Contents, sight: Sight, groups: Mapping[str, NodeGroup]) -> View:
+def view(contents: Contents, sight: Observation, groups: Mapping[str, NodeGroup]) -> View:
     """Instances of groups that are not in `groups`, which were never configured, are passed over: they are not ours."""
     listed = sorted(_listed(contents, sight), key=lambda entry: entry[0])
     instances: dict[str, list[Instance]] = defaultdict(list)
@@ -62,7 +62,7 @@ def view(contents: Contents, sight: Sight, groups: Mapping[str, NodeGroup]) -> V
     )
 
 
-def _listed(contents: Contents, sight: Sight) -> Iterator[tuple[tuple[int, int], Instance]]:
+def _listed(contents: Contents, sight: Observation) -> Iterator[tuple[tuple[int, int], Instance]]:
     """Each instance to list with its place in the order of creation; those of unknown origin come first."""
     for position, machine in enumerate(sight.listing):
         place = contents.by_token.get(machine.token)
@@ -87,7 +87,7 @@ def _listed(contents: Contents, sight: Sight) -> Iterator[tuple[tuple[int, int],
                 yield contents.by_token[member.token].order, failed
 
 
-def _coming(contents: Contents, sight: Sight) -> Iterator[str]:
+def _coming(contents: Contents, sight: Observation) -> Iterator[str]:
     """The group of every node that is asked for and not listed yet."""
     for record in contents.increments.values():
         if record.phase in (Phase.PLANNED, Phase.CREATING):
@@ -107,7 +107,7 @@ def used(limit: Limit, groups: Mapping[str, NodeGroup], targets: Mapping[str, in
     return replace(limit, used=dict(total))
 
 
-def status(record: IncrementRecord, sight: Sight) -> IncrementStatus:
+def status(record: IncrementRecord, sight: Observation) -> IncrementStatus:
     """An increment for people: while it is in flight the message says what it waits for."""
     match record.phase:
         case Phase.PLANNED:
@@ -120,7 +120,7 @@ def status(record: IncrementRecord, sight: Sight) -> IncrementStatus:
     return record.status()
 
 
-def _held_instances(contents: Contents, sight: Sight) -> Iterator[str]:
+def _held_instances(contents: Contents, sight: Observation) -> Iterator[str]:
     """Of increments in flight, and those that a failed one still has to get rid of: nothing may land on them."""
     for machine in sight.listing:
         place = contents.by_token.get(machine.token)
@@ -131,7 +131,7 @@ def _held_instances(contents: Contents, sight: Sight) -> Iterator[str]:
             yield from (member.listed_id for member in record.members if member.state is MemberState.FAILED)
 
 
-def _in_flight_pods(contents: Contents, sight: Sight) -> Iterator[str]:
+def _in_flight_pods(contents: Contents, sight: Observation) -> Iterator[str]:
     """What is being rolled back serves nobody any more, and neither does a node that was deleted, or that vanished from
     an increment that was ready: their pods may look elsewhere at once."""
     for record in contents.increments.values():
@@ -148,7 +148,7 @@ def _in_flight_pods(contents: Contents, sight: Sight) -> Iterator[str]:
         yield from record.increment.pods - lost
 
 
-def _requested_instances(contents: Contents, sight: Sight) -> Iterator[tuple[str, frozenset[str]]]:
+def _requested_instances(contents: Contents, sight: Observation) -> Iterator[tuple[str, frozenset[str]]]:
     for record in contents.increments.values():
         if record.failing or not record.increment.requests:
             continue
@@ -171,7 +171,7 @@ def _latest(contents: Contents) -> Iterator[IncrementRecord]:
 def snapshot(
     previous: FleetSnapshot,
     contents: Contents,
-    sight: Sight,
+    sight: Observation,
     groups: Mapping[str, NodeGroup],
     limits: Sequence[Limit],
     shown: Shown,

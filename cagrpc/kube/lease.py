@@ -28,7 +28,7 @@ LEASE = "cagrpc"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LeaseTiming:
     """Seconds. A standby leads at most `duration` and two waits after the last renewal of a leader that was killed."""
 
     duration: int = 12
@@ -64,13 +64,13 @@ class LeaderElection:
         namespace: str,
         *,
         identity: str | None = None,
-        pace: Pace | None = None,
+        pace: LeaseTiming | None = None,
         clock: Callable[[], float] = monotonic,
         wall_clock: Callable[[], float] = time.time,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         self.identity = identity or new_identity()
-        self._pace = pace or Pace()
+        self._pace = pace or LeaseTiming()
         self._client = client.hurried(self._pace.answer)
         self._namespace = namespace
         self._clock = clock

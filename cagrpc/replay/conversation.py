@@ -44,7 +44,7 @@ class OptionAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RecordedDecision:
     """One BestOptions: what was asked, what the recorded expander chose, what ours chose and why. An empty choice is
     a veto; after an error it is empty as well."""
 
@@ -101,7 +101,7 @@ class Replay:
     """Everything that is known after a replay."""
 
     recording: str
-    events: list[Decision | Increase | Deletion] = field(default_factory=list)
+    events: list[RecordedDecision | Increase | Deletion] = field(default_factory=list)
     methods: dict[str, MethodTotals] = field(default_factory=dict)
     exceptions: Counter[str] = field(default_factory=Counter)
     """Reason of an allowed exception -> requests."""
@@ -209,7 +209,7 @@ class Conversation:
         reason = ours[0].debug if ours else answer.message or "veto: nothing scales up in this loop"
         options = tuple(OptionAsked(o.nodeGroupId, o.nodeCount, len(o.podBytes) or len(o.pod)) for o in asked)
         self._replay.events.append(
-            Decision(
+            RecordedDecision(
                 options,
                 recorded[0].nodeGroupId if recorded else "",
                 ours[0].nodeGroupId if ours else "",

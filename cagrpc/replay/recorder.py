@@ -18,7 +18,7 @@ from cagrpc.api.autoscaler.reduced import reduced
 from cagrpc.errors import InvalidInput
 from cagrpc.output import writing
 from cagrpc.replay.recording import SUFFIX, request_type
-from cagrpc.services.grpc.status import Call, Method, status_of
+from cagrpc.services.grpc.status import CallContext, Method, status_of
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Recorder:
                 self._file.close()
 
     def _recorded(self, name: str, method: Method) -> Method:
-        def with_record(data: bytes, call: Call) -> bytes:
+        def with_record(data: bytes, call: CallContext) -> bytes:
             seconds, code, answer = self._monotonic() - self._started, "OK", b""
             try:
                 answer = method(data, call)

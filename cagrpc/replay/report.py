@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from cagrpc.output import table
-from cagrpc.replay.conversation import Decision, Deletion, Increase, Replay
+from cagrpc.replay.conversation import Deletion, Increase, RecordedDecision, Replay
 
 VETO = "(none)"
 MOST_DISAGREEMENTS = 20
-_KINDS = {Decision: "decision", Increase: "increase", Deletion: "deletion"}
+_KINDS = {RecordedDecision: "decision", Increase: "increase", Deletion: "deletion"}
 
 
 def as_json(replay: Replay) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _events(replay: Replay) -> Any:
     result = table(f"Replay of {replay.recording}", "asked", "recorded", "cagrpc", "why, or what became of it")
     for event in replay.events:
         match event:
-            case Decision():
+            case RecordedDecision():
                 asked = "\n".join(f"{o.node_group}: {o.nodes} nodes, {o.pods} pods" for o in event.options)
                 why = f"{event.reason} [{event.milliseconds:.0f} ms]"
                 result.add_row(f"BestOptions\n{asked}", event.recorded_choice or VETO, event.choice or VETO, why)

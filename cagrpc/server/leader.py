@@ -22,7 +22,7 @@ from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.runtime.loop import Loop
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 from cagrpc.server.cluster import Cluster, Controllers
-from cagrpc.services.decisions import Decisions
+from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from solver.planning.rank import rank
 
@@ -40,7 +40,7 @@ class Leader:
         self,
         settings: Settings,
         journal: Journal,
-        decisions: Decisions,
+        decisions: DecisionLog,
         cluster: Cluster | None = None,
         observe: Callable[[Outcome], None] = lambda _: None,
     ) -> None:

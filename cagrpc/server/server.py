@@ -29,10 +29,10 @@ from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 from cagrpc.server import certificates
 from cagrpc.server.cluster import Cluster, Controllers
 from cagrpc.server.leader import Leader
-from cagrpc.services.decisions import Decisions
+from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from cagrpc.services.grpc.gate import Gate
-from cagrpc.services.grpc.servers import RpcServer, Tls, method_names
+from cagrpc.services.grpc.servers import RpcServer, ServerTls, method_names
 from cagrpc.services.http.server import HttpServer, Site
 from cagrpc.services.metrics import Metrics
 from solver.planning.warm_up import warm_up
@@ -94,7 +94,7 @@ class Server:
             if self._cluster is not None:
                 undo.callback(self._cluster.stop)
             pending = self._cluster.view.pending if self._cluster is not None else None
-            self._decisions = Decisions(SteadyClock(), observe=self._metrics.observe_decision, pending=pending)
+            self._decisions = DecisionLog(SteadyClock(), observe=self._metrics.observe_decision, pending=pending)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
             if self._cluster is not None and self._cluster.election is not None:
                 stand = partial(self._stand, self._cluster, self._cluster.election)
@@ -154,9 +154,9 @@ class Server:
         if self._cluster is not None:
             self._cluster.stop()
 
-    def _listen(self, tls: Tls | None, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
+    def _listen(self, tls: ServerTls | None, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
         # CA's expander client has no certificate to show.
-        tls_of = {provider.SERVICE: tls, expander.SERVICE: tls and Tls(tls.certificate, tls.key)}
+        tls_of = {provider.SERVICE: tls, expander.SERVICE: tls and ServerTls(tls.certificate, tls.key)}
         files = self._settings.tls
         names_of = {provider.SERVICE: files.client_names if files is not None else (), expander.SERVICE: ()}
         address_of = {provider.SERVICE: self._settings.provider, expander.SERVICE: self._settings.expander}
@@ -297,7 +297,7 @@ def _warm_up() -> None:
         log.exception("compiling failed unexpectedly")
 
 
-def load_tls(settings: Settings) -> Tls | None:
+def load_tls(settings: Settings) -> ServerTls | None:
     """The server's certificates, checked; development certificates are made in the state directory where the
     configuration names no others. Raises InvalidInput naming the file."""
     files = settings.tls
@@ -309,7 +309,7 @@ def load_tls(settings: Settings) -> Tls | None:
         if made:
             log.info("made development certificates in %s: %s", files.directory, ", ".join(made))
     loaded = certificates.load(files.certificate, files.key, files.client_ca)
-    return Tls(loaded.certificate, loaded.key, loaded.authority)
+    return ServerTls(loaded.certificate, loaded.key, loaded.authority)
 
 
 def makes_certificates(settings: Settings) -> bool:

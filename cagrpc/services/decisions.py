@@ -26,7 +26,7 @@ LONGEST_KEY = 63 + 1 + 253
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ExpanderChoice:
     """The option taken last: the pods that its increase is for, and why it was taken."""
 
     pods: frozenset[str]
@@ -72,7 +72,7 @@ class Decision:
         return asdict(self)
 
 
-class Decisions:
+class DecisionLog:
     """The latest decisions, and the choice that waits for its increase. Thread-safe."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Decisions:
         self._kept = kept
         self._ring: deque[Decision] = deque()
         self._options = 0  # of those in the ring
-        self._waiting: tuple[str, Choice, float] | None = None
+        self._waiting: tuple[str, ExpanderChoice, float] | None = None
         self._lock = Lock()
 
     def record(self, decision: Decision, pods: frozenset[str] = frozenset(), *, usual: bool = False) -> None:
@@ -99,7 +99,7 @@ class Decisions:
         a loop, so a new decision replaces a choice that nobody has taken up. A `usual` one, which is the same every
         time, is no news for the log."""
         counted = islice((pod for pod in pods if len(pod) <= LONGEST_KEY), MOST_PODS)
-        choice = Choice(frozenset(counted), decision.reason)
+        choice = ExpanderChoice(frozenset(counted), decision.reason)
         with self._lock:
             self._ring.append(decision)
             self._options += len(decision.options)
@@ -111,7 +111,7 @@ class Decisions:
         if log.isEnabledFor(level):
             log.log(level, "%s", json.dumps({"decision": decision.as_json()}, separators=(",", ":")))
 
-    def take_choice(self, node_group: str) -> Choice | None:
+    def take_choice(self, node_group: str) -> ExpanderChoice | None:
         """The latest choice, if it was this node group, not taken before and made just now; with those of its pods
         that wait."""
         with self._lock:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from bench import cluster_objects as objects
 from bench.cluster_server import change
-from cagrpc.cluster.view.objects import PodReader, Stage, read_node
-from cagrpc.kube.client.envelopes import Change, Encoding, event, frames
+from cagrpc.cluster.view.objects import PodReader, PodStage, read_node
+from cagrpc.kube.client.envelopes import Encoding, WatchEventType, event, frames
 
 _READER = PodReader("gang", {"default-scheduler"}, "cagrpc")
 
 
 def test_pods_are_on_nodes_or_wait() -> None:
     daemon = _READER.read(objects.pod(7))
-    assert (daemon.stage, daemon.node, daemon.pod.warning) == (Stage.FIXED, "node-00001", "")
+    assert (daemon.stage, daemon.node, daemon.pod.warning) == (PodStage.FIXED, "node-00001", "")
     running = _READER.read(objects.pod(30_001))
-    assert (running.stage, running.node) == (Stage.MOVABLE, "node-00001")
+    assert (running.stage, running.node) == (PodStage.MOVABLE, "node-00001")
     waiting = _READER.read(objects.pod(objects.PODS - 1))
-    assert (waiting.stage, waiting.node) == (Stage.WAITING, "")
+    assert (waiting.stage, waiting.node) == (PodStage.WAITING, "")
     assert dict(running.pod.spec.requests)["cpu"] == 200
     assert read_node(objects.node(1)).facts.allocatable["pods"] == 110
 
 
 def test_a_created_pod_is_bound_and_deleted_again() -> None:
-    seen: dict[str, list[tuple[Change, Stage | None]]] = {}
+    seen: dict[str, list[tuple[WatchEventType, PodStage | None]]] = {}
     for version in range(500):
         (frame,) = frames(Encoding.PROTOBUF, [change(version)])
         told = event(Encoding.PROTOBUF, frame)
@@ -31,8 +31,8 @@ def test_a_created_pod_is_bound_and_deleted_again() -> None:
         assert told.resource_version == str(version)
     created = _READER.read(objects.pod(objects.PODS + 10)).key
     assert seen[created] == [
-        (Change.ADDED, Stage.WAITING),
-        (Change.MODIFIED, Stage.MOVABLE),
-        (Change.MODIFIED, Stage.MOVABLE),
-        (Change.DELETED, Stage.MOVABLE),
+        (WatchEventType.ADDED, PodStage.WAITING),
+        (WatchEventType.MODIFIED, PodStage.MOVABLE),
+        (WatchEventType.MODIFIED, PodStage.MOVABLE),
+        (WatchEventType.DELETED, PodStage.MOVABLE),
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from cagrpc.cluster.settling import SETTLE_SECONDS, Settling
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
 from cagrpc.errors import Unavailable
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Phase
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Phase
 from solver.model import Node, PodSet, PodSpec, Taint, TaintEffect
 from tests.support.fleet import FakeClock
 
@@ -41,7 +41,7 @@ _LET_GO_AT = 1000.0
 
 
 def _snapshot(phase: Phase = Phase.DONE, pods: frozenset[str] = frozenset({"p", "gone"})) -> FleetSnapshot:
-    increment = IncrementStatus("1", Increment({"g": 1}, pods=pods), phase, finished_at_seconds=_LET_GO_AT)
+    increment = IncrementStatus("1", IncrementSpec({"g": 1}, pods=pods), phase, finished_at_seconds=_LET_GO_AT)
     return FleetSnapshot(1, {}, (), {"i-1": "g", "i-2": "other"}, (increment,))
 
 

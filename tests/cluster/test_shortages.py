@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cagrpc.cluster.shortages import Shortages, offering
-from cagrpc.fleet.model import FleetSnapshot, GroupState, Increment, IncrementStatus, Phase
+from cagrpc.fleet.model import FleetSnapshot, GroupState, IncrementSpec, IncrementStatus, Phase
 from tests.support.fleet import FakeClock, group
 
 BASE = 100.0
@@ -26,7 +26,7 @@ class Learner:
     def tell(self, phase: Phase, *groups: str, created: float, finished: float | None = None, short: str = "") -> None:
         status = IncrementStatus(
             id=f"i{len(self.told)}",
-            increment=Increment(dict.fromkeys(groups, 1)),
+            increment=IncrementSpec(dict.fromkeys(groups, 1)),
             phase=phase,
             message="no capacity",
             created_at_seconds=created,

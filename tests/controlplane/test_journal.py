@@ -17,7 +17,7 @@ from cagrpc.fleet.records import Changes, Member, MemberState
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.journal import ClusterJournal
-from cagrpc.kube.lease import LeaderElection, Pace
+from cagrpc.kube.lease import LeaderElection, LeaseTiming
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import clear_journal, install_crds, remove_crds
 from tests.fleet.test_journal import (  # noqa: F401 - collected here too, with the `opener` below
@@ -173,7 +173,7 @@ def test_the_api_server_is_restarted_between_and_during_commits(cluster: Cluster
 
 
 def test_of_two_servers_one_leads_and_only_that_one_writes(cluster: Cluster, client: Client) -> None:
-    stop, pace = threading.Event(), Pace(duration=2, renew=0.2, retry=0.2, give_up=1.0)
+    stop, pace = threading.Event(), LeaseTiming(duration=2, renew=0.2, retry=0.2, give_up=1.0)
     first = LeaderElection(client, cluster.namespace, identity="first", pace=pace)
     second = LeaderElection(client, cluster.namespace, identity="second", pace=pace)
     assert first.acquire(stop)

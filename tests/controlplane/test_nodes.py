@@ -19,7 +19,7 @@ from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.placement.release import Release
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
-from cagrpc.fleet.model import Increment, Phase, Placement
+from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from cagrpc.runtime.loop import Loop
 from cagrpc.runtime.work_queue import WorkQueue
 from solver.model import NodeGroup
@@ -93,7 +93,7 @@ class Live:
         """An increment of so many nodes, for pods of these UIDs."""
         placements = tuple(Placement(_SMALL.id, pods) for pods in planned)
         pods = frozenset(uid for uids in planned for uid in uids)
-        return self.fleet.apply(Increment({_SMALL.id: count}, pods=pods, placements=placements)).id
+        return self.fleet.apply(IncrementSpec({_SMALL.id: count}, pods=pods, placements=placements)).id
 
     def names(self) -> list[str]:
         return [i.id.removeprefix(ID_PREFIX) for i in self.fleet.snapshot.groups[_SMALL.id].instances]

@@ -9,7 +9,7 @@ import pytest
 
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.client import Client
-from cagrpc.kube.client.envelopes import Encoding, Identity
+from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.reflector import Reflector, Resource
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.processes import wait_for
@@ -31,7 +31,7 @@ class Names:
     def applied(self, obj: str) -> None:
         self.known.add(obj)
 
-    def deleted(self, of: Identity) -> None:
+    def deleted(self, of: ObjectIdentity) -> None:
         self.known.discard(of.name)
 
 

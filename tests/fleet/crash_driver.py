@@ -22,7 +22,7 @@ from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance, Order
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
-from cagrpc.fleet.model import Increment, Instance, InstanceError, InstanceState, Origin, Phase
+from cagrpc.fleet.model import IncrementSpec, Instance, InstanceError, InstanceState, Origin, Phase
 from cagrpc.fleet.records import Changes, Contents
 from solver.model import NodeGroup
 
@@ -131,7 +131,7 @@ def _until_quiet(fleet: Fleet) -> None:
     raise AssertionError(f"not quiet after {_ROUNDS} rounds: {fleet.snapshot}")
 
 
-def _grow(fleet: Fleet, increment: Increment, *, wait: bool = False) -> None:
+def _grow(fleet: Fleet, increment: IncrementSpec, *, wait: bool = False) -> None:
     """Asks unless a run before this one has asked already."""
     if fleet.snapshot.increments:
         return
@@ -142,17 +142,17 @@ def _grow(fleet: Fleet, increment: Increment, *, wait: bool = False) -> None:
 
 
 def _across_groups(fleet: Fleet) -> None:
-    _grow(fleet, Increment({"a": 2, "b": 1}))
+    _grow(fleet, IncrementSpec({"a": 2, "b": 1}))
     _until_quiet(fleet)
 
 
 def _asked_by_ca(fleet: Fleet) -> None:
-    _grow(fleet, Increment({"a": 3}, Origin.AUTOSCALER), wait=True)
+    _grow(fleet, IncrementSpec({"a": 3}, Origin.AUTOSCALER), wait=True)
     _until_quiet(fleet)
 
 
 def _deletes(fleet: Fleet) -> None:
-    _grow(fleet, Increment({"a": 3}, Origin.AUTOSCALER))
+    _grow(fleet, IncrementSpec({"a": 3}, Origin.AUTOSCALER))
     _until_quiet(fleet)
     if fleet.snapshot.groups["a"].target_size == 3:
         fleet.delete_instances("a", [instance.id for instance in _instances(fleet)][:2])
@@ -160,7 +160,7 @@ def _deletes(fleet: Fleet) -> None:
 
 
 def _deletes_in_flight(fleet: Fleet) -> None:
-    _grow(fleet, Increment({"a": 3}, Origin.AUTOSCALER), wait=True)
+    _grow(fleet, IncrementSpec({"a": 3}, Origin.AUTOSCALER), wait=True)
     if fleet.snapshot.groups["a"].target_size == 3:
         fleet.reconcile()
         fleet.delete_instances("a", [_instances(fleet)[0].id])
@@ -177,7 +177,7 @@ def _let_go(fleet: Fleet, directory: Path) -> None:
 
 
 def _held(fleet: Fleet, directory: Path) -> None:
-    _grow(fleet, Increment({"a": 2, "b": 1}))
+    _grow(fleet, IncrementSpec({"a": 2, "b": 1}))
     for _ in range(_ROUNDS):
         fleet.reconcile()
         _let_go(fleet, directory)
@@ -187,7 +187,7 @@ def _held(fleet: Fleet, directory: Path) -> None:
 
 
 def _deletes_while_held(fleet: Fleet, directory: Path) -> None:
-    _grow(fleet, Increment({"a": 3}, Origin.AUTOSCALER))
+    _grow(fleet, IncrementSpec({"a": 3}, Origin.AUTOSCALER))
     for _ in range(_ROUNDS):
         fleet.reconcile()
         if fleet.snapshot.increments[0].phase in (Phase.READY, Phase.DONE):
@@ -200,7 +200,7 @@ def _deletes_while_held(fleet: Fleet, directory: Path) -> None:
 
 def _withdrawn(fleet: Fleet, *phases: Phase) -> None:
     """Taken back once it has come so far; a run before this one may have done it."""
-    _grow(fleet, Increment({"a": 2, "b": 1}))
+    _grow(fleet, IncrementSpec({"a": 2, "b": 1}))
     for _ in range(_ROUNDS):
         fleet.reconcile()
         (status,) = fleet.snapshot.increments

@@ -10,7 +10,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Increment, Origin, Phase
+from cagrpc.fleet.model import IncrementSpec, Origin, Phase
 from cagrpc.fleet.records import MemberState
 from solver.model import Limit
 from tests.support.fleet import MemoryJournal, World, group, run_inline, states, targets
@@ -62,7 +62,7 @@ def test_refused_with_nothing_changed(
     fleet = world.fleet()
     before = fleet.snapshot
     with pytest.raises(error) as raised:
-        fleet.apply(Increment(deltas))
+        fleet.apply(IncrementSpec(deltas))
     assert all(word in str(raised.value) for word in words), str(raised.value)
     fleet.reconcile()
     assert fleet.snapshot is before
@@ -73,7 +73,7 @@ def test_one_increment_has_a_largest_size() -> None:
     world = World(groups=[group("a", max_size=2**31 - 1), group("b", max_size=2**31 - 1)])
     fleet = world.fleet()
     with pytest.raises(errors.InvalidInput, match="an increment of 10001 nodes; one has at most 10000"):
-        fleet.apply(Increment({"a": 10_000, "b": 1}))
+        fleet.apply(IncrementSpec({"a": 10_000, "b": 1}))
     assert targets(fleet.snapshot) == {}
 
 
@@ -84,7 +84,7 @@ def test_the_journal_is_written_before_the_backend_is_asked() -> None:
     journal = world.journal
     seen = []
     world.backend.before_order = lambda: seen.append([r.phase for r in journal.shelf[0].increments.values()])
-    applied = fleet.apply(Increment({"a": 2}))
+    applied = fleet.apply(IncrementSpec({"a": 2}))
     assert applied.phase is Phase.PLANNED
     assert world.backend.order_calls == []
     assert targets(fleet.snapshot) == {"a": 2}
@@ -95,7 +95,7 @@ def test_the_journal_is_written_before_the_backend_is_asked() -> None:
 def test_an_increment_over_several_groups_is_one_order_and_ends_done() -> None:
     world = _world()
     fleet = world.fleet()
-    applied = fleet.apply(Increment({"a": 2, "c": 1}, pods=frozenset({"p"}), reason="gang"))
+    applied = fleet.apply(IncrementSpec({"a": 2, "c": 1}, pods=frozenset({"p"}), reason="gang"))
     fleet.reconcile()
     assert [len(call) for call in world.backend.order_calls] == [3]
     assert fleet.increment(applied.id).message == "0 of 3 instances run"
@@ -116,7 +116,7 @@ def test_an_increment_over_several_groups_is_one_order_and_ends_done() -> None:
 def test_every_node_counts_once_at_every_step() -> None:
     world = _world()
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 3}))
+    fleet.apply(IncrementSpec({"a": 3}))
     seen = [targets(fleet.snapshot)]
     world.backend.before_order = lambda: seen.append(targets(fleet.snapshot))
     fleet.reconcile()
@@ -132,12 +132,12 @@ def test_every_node_counts_once_at_every_step() -> None:
 
 def test_increments_in_flight_count_against_maximum_and_limits() -> None:
     fleet = _world().fleet()
-    fleet.apply(Increment({"a": 3}))
+    fleet.apply(IncrementSpec({"a": 3}))
     with pytest.raises(errors.OutOfRange):
-        fleet.apply(Increment({"a": 3}))
+        fleet.apply(IncrementSpec({"a": 3}))
     with pytest.raises(errors.LimitExceeded, match="cpu is at 12000 of 24000, 16000 more"):
-        fleet.apply(Increment({"b": 4}))
-    fleet.apply(Increment({"b": 3}))
+        fleet.apply(IncrementSpec({"b": 4}))
+    fleet.apply(IncrementSpec({"b": 3}))
     assert fleet.snapshot.limits[0].used == {"cpu": 24_000}
     assert fleet.snapshot.limits[1].used == {"nodes": 6}
 
@@ -146,8 +146,8 @@ def test_what_a_limit_is_given_with_stands_outside_the_fleet() -> None:
     world = World(groups=[group("a")], limits=[Limit("cluster", {"nodes": 5}, used={"nodes": 3})])
     fleet = world.fleet()
     with pytest.raises(errors.LimitExceeded, match="nodes is at 3 of 5, 3 more"):
-        fleet.apply(Increment({"a": 3}))
-    fleet.apply(Increment({"a": 2}))
+        fleet.apply(IncrementSpec({"a": 3}))
+    fleet.apply(IncrementSpec({"a": 2}))
     assert fleet.snapshot.limits[0].used == {"nodes": 5}
 
 
@@ -156,15 +156,15 @@ def test_a_limit_that_is_broken_already_bounds_only_what_it_counts() -> None:
     plain = group("a", capacity={"cpu": 4000, "nvidia.com/gpu": 0})
     world = World(groups=[gpu, plain], limits=[Limit("cluster", {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 4})])
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     with pytest.raises(errors.LimitExceeded):
-        fleet.apply(Increment({"gpu": 1}))
+        fleet.apply(IncrementSpec({"gpu": 1}))
 
 
 def test_the_caller_may_change_its_mapping_afterwards() -> None:
     fleet = _world().fleet()
     deltas = {"a": 1}
-    applied = fleet.apply(Increment(deltas))
+    applied = fleet.apply(IncrementSpec(deltas))
     deltas["a"] = 5
     assert fleet.increment(applied.id).increment.deltas == {"a": 1}
 
@@ -178,7 +178,7 @@ def test_an_immediate_refusal_is_raised_and_leaves_nothing(origin: Origin) -> No
     world.backend.refused_groups = {"b"}
     fleet = world.fleet()
     with pytest.raises(errors.OutOfCapacity, match="no capacity for b"):
-        fleet.apply(Increment({"a": 1, "b": 1}, origin), refusal_wait_seconds=1)
+        fleet.apply(IncrementSpec({"a": 1, "b": 1}, origin), refusal_wait_seconds=1)
     assert targets(fleet.snapshot) == {}
     assert [i.phase for i in fleet.snapshot.increments] == [Phase.ROLLED_BACK]
     fleet = world.restart()
@@ -189,7 +189,7 @@ def test_an_immediate_refusal_is_raised_and_leaves_nothing(origin: Origin) -> No
 def test_an_order_that_is_taken_at_once_is_answered_at_once() -> None:
     world = _world()
     fleet = world.fleet()
-    applied = fleet.apply(Increment({"a": 2}), refusal_wait_seconds=1)
+    applied = fleet.apply(IncrementSpec({"a": 2}), refusal_wait_seconds=1)
     assert applied.phase is Phase.CREATING
     assert len(world.backend.executed_orders) == 2
     fleet.reconcile()
@@ -200,7 +200,7 @@ def test_an_unknown_answer_is_no_refusal() -> None:
     world = _world()
     fleet = world.fleet()
     world.backend.unreachable = True
-    applied = fleet.apply(Increment({"a": 2}), refusal_wait_seconds=1)
+    applied = fleet.apply(IncrementSpec({"a": 2}), refusal_wait_seconds=1)
     assert applied.phase is Phase.CREATING
     assert targets(fleet.snapshot) == {"a": 2}
     world.backend.unreachable = False
@@ -213,7 +213,7 @@ def test_a_refusal_that_comes_too_late_is_a_failure_that_ca_sees() -> None:
     world = _world(options={"submit": lambda work: works.pop()(work) if works else None})
     world.backend.refused_groups = {"a"}
     fleet = world.fleet()
-    applied = fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER), refusal_wait_seconds=0.001)
+    applied = fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER), refusal_wait_seconds=0.001)
     assert applied.phase is Phase.PLANNED
     fleet.reconcile()
     assert fleet.increment(applied.id).phase is Phase.ROLLED_BACK
@@ -232,11 +232,11 @@ def test_a_slow_backend_holds_up_neither_answers_nor_reads() -> None:
 
     world.backend.before_order = slow
     fleet = Fleet(world.groups, world.limits, world.backend, world.journal, clock=world.clock)
-    applied = fleet.apply(Increment({"a": 2}), refusal_wait_seconds=0.01)
+    applied = fleet.apply(IncrementSpec({"a": 2}), refusal_wait_seconds=0.01)
     assert entered.wait(10)
     assert applied.phase in (Phase.PLANNED, Phase.CREATING)
     assert targets(fleet.snapshot) == {"a": 2}
-    second = fleet.apply(Increment({"b": 1}))
+    second = fleet.apply(IncrementSpec({"b": 1}))
     assert second.phase is Phase.PLANNED
     world.backend.before_order = None
     go_on.set()
@@ -251,7 +251,7 @@ def test_a_refusal_reaches_the_waiting_caller_from_the_worker_thread() -> None:
     world.backend.refused_groups = {"a"}
     fleet = Fleet(world.groups, world.limits, world.backend, world.journal, clock=world.clock)
     with pytest.raises(errors.OutOfCapacity):
-        fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER), refusal_wait_seconds=10)
+        fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER), refusal_wait_seconds=10)
     assert targets(fleet.snapshot) == {}
     fleet.close()
 
@@ -265,7 +265,7 @@ def test_with_the_journal_out_of_reach_nothing_is_ordered() -> None:
     assert isinstance(world.journal, MemoryJournal)
     world.journal.broken = True
     with pytest.raises(errors.Unavailable):
-        fleet.apply(Increment({"a": 1}), refusal_wait_seconds=1)
+        fleet.apply(IncrementSpec({"a": 1}), refusal_wait_seconds=1)
     world.journal.broken = False
     fleet.reconcile()
     assert world.backend.order_calls == []
@@ -278,7 +278,7 @@ def test_a_journal_that_took_no_change_is_a_problem_until_it_can_be_written() ->
     assert isinstance(world.journal, MemoryJournal)
     world.journal.broken = True
     with pytest.raises(errors.Unavailable):
-        fleet.apply(Increment({"a": 1}))
+        fleet.apply(IncrementSpec({"a": 1}))
     assert fleet.problem == "journal: out of reach"
     with pytest.raises(errors.Unavailable, match="journal: out of reach"):
         fleet.refresh()
@@ -308,7 +308,7 @@ def test_a_journal_that_cannot_be_written_is_found_within_seconds_without_any_ch
 def test_a_journal_lost_between_plan_and_order_holds_the_order_back() -> None:
     world = _world()
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     assert isinstance(world.journal, MemoryJournal)
     world.journal.broken = True
     with pytest.raises(errors.Unavailable):
@@ -323,7 +323,7 @@ def test_a_backend_out_of_reach_loses_nothing() -> None:
     world = _world()
     fleet = world.fleet()
     world.backend.unreachable = True
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     for step in (fleet.refresh, fleet.reconcile):
         with pytest.raises(errors.Unavailable):
             step()
@@ -337,7 +337,7 @@ def test_a_backend_out_of_reach_loses_nothing() -> None:
 def test_a_lost_answer_is_not_ordered_twice() -> None:
     world = _world()
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 2}))
+    fleet.apply(IncrementSpec({"a": 2}))
     world.backend.lose_answers = True
     fleet.reconcile()
     world.backend.lose_answers = False
@@ -349,7 +349,7 @@ def test_a_lost_answer_is_not_ordered_twice() -> None:
 def test_a_lost_answer_for_instances_that_are_not_listed_yet_is_asked_again_by_the_same_tokens() -> None:
     world = _world()
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 2}))
+    fleet.apply(IncrementSpec({"a": 2}))
     world.backend.lose_answers = world.backend.hide_new = True
     fleet.reconcile()
     world.backend.lose_answers = False
@@ -363,7 +363,7 @@ def test_a_lost_answer_for_instances_that_are_not_listed_yet_is_asked_again_by_t
 def test_an_order_that_finds_its_part_of_the_backend_out_of_reach_holds_up_no_other() -> None:
     world = _world()
     fleet = world.fleet()
-    first, second = fleet.apply(Increment({"a": 1})), fleet.apply(Increment({"b": 1}))
+    first, second = fleet.apply(IncrementSpec({"a": 1})), fleet.apply(IncrementSpec({"b": 1}))
     world.backend.unreachable_groups = {"a"}
     fleet.refresh()
     assert fleet.problem is None
@@ -380,7 +380,7 @@ def test_an_order_out_of_reach_is_told_once(caplog: pytest.LogCaptureFixture) ->
     world = _world()
     fleet = world.fleet()
     world.backend.unreachable_groups = {"a"}
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     for _ in range(3):
         fleet.reconcile()
     assert caplog.text.count("asked for again") == 1
@@ -391,7 +391,7 @@ def test_nothing_is_changed_before_the_backend_was_seen_once() -> None:
     world.backend.unreachable = True
     fleet = world.fleet()
     for change in (
-        lambda: fleet.apply(Increment({"a": 1})),
+        lambda: fleet.apply(IncrementSpec({"a": 1})),
         lambda: fleet.delete_instances("a", ["x"]),
         lambda: fleet.decrease_target("a", -1),
     ):
@@ -399,7 +399,7 @@ def test_nothing_is_changed_before_the_backend_was_seen_once() -> None:
             change()
     world.backend.unreachable = False
     fleet.refresh()
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
 
 
 def test_a_closed_fleet_changes_nothing() -> None:
@@ -408,7 +408,7 @@ def test_a_closed_fleet_changes_nothing() -> None:
     fleet.close()
     fleet.close()
     with pytest.raises(errors.Unavailable):
-        fleet.apply(Increment({"a": 1}))
+        fleet.apply(IncrementSpec({"a": 1}))
 
 
 def test_an_unknown_increment() -> None:
@@ -451,7 +451,7 @@ def test_a_snapshot_is_replaced_only_when_something_changed() -> None:
     first = fleet.snapshot
     fleet.reconcile()
     assert fleet.snapshot is first
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     second = fleet.snapshot
     assert second.version == first.version + 1
     assert targets(first) == {}
@@ -463,7 +463,7 @@ def test_a_group_with_nodes_is_always_shown() -> None:
     world = _world(options={"shown": lambda groups, targets: ["c"]})
     fleet = world.fleet()
     assert list(fleet.snapshot.shown) == ["c"]
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     assert list(fleet.snapshot.shown) == ["a", "c"]
 
 
@@ -472,7 +472,7 @@ def test_finished_increments_are_shown_for_a_while_and_forgotten_after_a_day() -
     fleet = world.fleet()
     ids = []
     for _ in range(105):
-        ids.append(fleet.apply(Increment({"a": 1})).id)
+        ids.append(fleet.apply(IncrementSpec({"a": 1})).id)
         fleet.reconcile()
         world.backend.boot_all()
         fleet.reconcile()
@@ -490,7 +490,7 @@ def test_finished_increments_are_shown_for_a_while_and_forgotten_after_a_day() -
 def test_what_ended_together_is_shown_however_much_it_is() -> None:
     world = World(groups=[group("a", max_size=1000)], options={"submit": run_inline})
     fleet = world.fleet()
-    together = [fleet.apply(Increment({"a": 1})).id for _ in range(150)]
+    together = [fleet.apply(IncrementSpec({"a": 1})).id for _ in range(150)]
     fleet.reconcile()
     world.backend.boot_all()
     fleet.reconcile()
@@ -499,7 +499,7 @@ def test_what_ended_together_is_shown_however_much_it_is() -> None:
     world.clock.advance(60)
     fleet.reconcile()
     assert fleet.snapshot is before  # time alone is no news
-    last = fleet.apply(Increment({"a": 1})).id
+    last = fleet.apply(IncrementSpec({"a": 1})).id
     fleet.reconcile()
     world.backend.boot_all()
     fleet.reconcile()
@@ -509,10 +509,10 @@ def test_what_ended_together_is_shown_however_much_it_is() -> None:
 def test_what_was_asked_for_long_ago_and_ended_as_the_last_is_among_the_most_recent() -> None:
     world = World(groups=[group("a", max_size=1000), group("b")], options={"submit": run_inline})
     fleet = world.fleet()
-    slow = fleet.apply(Increment({"b": 1})).id
+    slow = fleet.apply(IncrementSpec({"b": 1})).id
     fleet.reconcile()
     for _ in range(105):
-        fleet.apply(Increment({"a": 1}))
+        fleet.apply(IncrementSpec({"a": 1}))
         fleet.reconcile()
         for instance_id in world.backend.ids("a"):
             world.backend.boot(instance_id)
@@ -528,7 +528,7 @@ def test_what_was_asked_for_long_ago_and_ended_as_the_last_is_among_the_most_rec
 def test_a_member_knows_its_instance_once_it_is_listed() -> None:
     world = _world()
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     fleet.reconcile()
     assert isinstance(world.journal, MemoryJournal)
     ((member,),) = [record.members for record in world.journal.shelf[0].increments.values()]
@@ -545,7 +545,7 @@ def test_an_order_at_once_that_fails_in_a_way_nobody_thought_of_is_told_and_made
         raise ZeroDivisionError("ours")
 
     world.backend.before_order = fail
-    key = fleet.apply(Increment({"a": 1}), refusal_wait_seconds=10.0).id
+    key = fleet.apply(IncrementSpec({"a": 1}), refusal_wait_seconds=10.0).id
     assert "ZeroDivisionError" in caplog.text
     assert fleet.increment(key).phase is Phase.CREATING
     world.backend.before_order = None

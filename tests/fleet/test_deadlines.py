@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cagrpc.fleet import lifecycle
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.lifecycle import Times
-from cagrpc.fleet.model import Increment, Origin, Phase
+from cagrpc.fleet.model import IncrementSpec, Origin, Phase
 from cagrpc.fleet.records import Changes, Contents, IncrementRecord, Member, MemberState
 from cagrpc.runtime.clock import SteadyClock
 from tests.support.fleet import FakeClock, MemoryJournal, World, group, states
@@ -37,7 +37,7 @@ class Clocks:
 def _ordered(clocks: Clocks) -> tuple[World, Fleet, str]:
     world = World(groups=[group("a")], options={"clock": clocks.steady()})
     fleet = world.fleet()
-    key = fleet.apply(Increment({"a": 2})).id
+    key = fleet.apply(IncrementSpec({"a": 2})).id
     fleet.reconcile()
     return world, fleet, key
 
@@ -117,7 +117,7 @@ def test_the_autoscaler_has_time_to_delete_what_failed(ahead: float, lasts: int)
     clocks = Clocks()
     world = World(groups=[group("a")], options={"clock": clocks.steady()})
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER))
+    fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER))
     fleet.reconcile()
     world.backend.vanish(world.backend.ids()[0])
     fleet.reconcile()
@@ -163,7 +163,7 @@ def _records(draw: st.DrawFn) -> IncrementRecord:
     states = st.lists(st.sampled_from(MemberState), min_size=1, max_size=3)
     return IncrementRecord(
         id=draw(st.text("abc", min_size=1, max_size=2)),
-        increment=Increment({"a": 1}),
+        increment=IncrementSpec({"a": 1}),
         phase=draw(st.sampled_from(Phase)),
         members=tuple(Member(f"t{number}", "a", state) for number, state in enumerate(draw(states))),
         created_at_seconds=draw(_EPOCH),

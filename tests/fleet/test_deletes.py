@@ -10,7 +10,7 @@ import pytest
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal, SqliteJournal
-from cagrpc.fleet.model import Increment, InstanceState, Origin, Phase
+from cagrpc.fleet.model import IncrementSpec, InstanceState, Origin, Phase
 from tests.support.fleet import MemoryJournal, World, group, listed, states, targets
 
 
@@ -19,7 +19,7 @@ def _running(deltas: dict[str, int], *, min_size: int = 0, origin: Origin = Orig
     fleet = world.fleet()
     world.backend.boot_all()
     fleet.reconcile()
-    fleet.apply(Increment(deltas, origin))
+    fleet.apply(IncrementSpec(deltas, origin))
     fleet.reconcile()
     world.backend.boot_all()
     fleet.reconcile()
@@ -109,7 +109,7 @@ def test_the_minimum_is_kept() -> None:
 def test_failed_instances_do_not_stand_in_for_the_minimum_and_may_always_go() -> None:
     world, fleet = _running({"b": 1}, min_size=2)
     (first, second, *_) = world.backend.ids("a")
-    fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER))
+    fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER))
     fleet.reconcile()
     failed = world.backend.ids("a")[2]
     world.backend.fail(failed)
@@ -178,7 +178,7 @@ def test_between_two_deletes_it_is_looked_whether_the_journal_is_ours_still(monk
     journal = MemoryJournal()
     world = World(groups=[group("a")], journal=journal)
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 5}))
+    fleet.apply(IncrementSpec({"a": 5}))
     fleet.reconcile()
     fleet.delete_instances("a", world.backend.ids())
 
@@ -199,7 +199,7 @@ def test_between_two_deletes_it_is_looked_whether_the_journal_is_ours_still(monk
 def test_deleted_members_leave_their_increment_which_goes_on_with_the_others() -> None:
     world = World(groups=[group("a")])
     fleet = world.fleet()
-    key = fleet.apply(Increment({"a": 3}, Origin.AUTOSCALER)).id
+    key = fleet.apply(IncrementSpec({"a": 3}, Origin.AUTOSCALER)).id
     fleet.reconcile()
     first, *others = world.backend.ids()
     fleet.delete_instances("a", [first])
@@ -220,7 +220,7 @@ def test_deleted_members_leave_their_increment_which_goes_on_with_the_others() -
 def test_an_increment_all_of_whose_members_were_deleted_is_done() -> None:
     world = World(groups=[group("a")])
     fleet = world.fleet()
-    key = fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER)).id
+    key = fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER)).id
     fleet.reconcile()
     fleet.delete_instances("a", world.backend.ids())
     fleet.reconcile()
@@ -266,7 +266,7 @@ def test_a_decrease_of_an_unknown_group() -> None:
 
 def test_a_decrease_never_takes_existing_instances_nor_a_part_of_an_increment_in_flight() -> None:
     world, fleet = _running({"a": 2})
-    fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER))
+    fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER))
     fleet.decrease_target("a", -2)
     assert targets(fleet.snapshot) == {"a": 4}
     fleet.reconcile()
@@ -278,7 +278,7 @@ def test_a_decrease_never_takes_existing_instances_nor_a_part_of_an_increment_in
 
 def test_a_decrease_gives_failed_instances_back_oldest_first() -> None:
     world, fleet = _running({"a": 2})
-    fleet.apply(Increment({"a": 3}, Origin.AUTOSCALER))
+    fleet.apply(IncrementSpec({"a": 3}, Origin.AUTOSCALER))
     fleet.reconcile()
     failed = world.backend.ids()[2:]
     world.backend.fail(failed[0])
@@ -309,16 +309,16 @@ def _reopen(path: Path) -> World:
 def test_everything_survives_a_restart_from_the_same_file(tmp_path: Path) -> None:
     world = _reopen(tmp_path / "journal.db")
     fleet = world.fleet()
-    done = fleet.apply(Increment({"a": 2, "b": 1}, pods=frozenset({"x", "y"}), reason="gang")).id
+    done = fleet.apply(IncrementSpec({"a": 2, "b": 1}, pods=frozenset({"x", "y"}), reason="gang")).id
     fleet.reconcile()
     world.backend.boot_all()
     fleet.reconcile()
-    failed = fleet.apply(Increment({"b": 2}, Origin.AUTOSCALER)).id
+    failed = fleet.apply(IncrementSpec({"b": 2}, Origin.AUTOSCALER)).id
     fleet.reconcile()
     world.backend.fail(world.backend.ids("b")[2])
     fleet.reconcile()
     fleet.delete_instances("a", world.backend.ids("a")[:1])
-    planned = fleet.apply(Increment({"a": 1}, pods=frozenset({"z"}))).id
+    planned = fleet.apply(IncrementSpec({"a": 1}, pods=frozenset({"z"}))).id
     before = fleet.snapshot
     world.backend.unreachable = True
     fleet = world.restart()
@@ -347,7 +347,7 @@ def test_instances_of_unknown_origin_are_adopted() -> None:
     assert targets(fleet.snapshot) == {"a": 2}
     assert fleet.snapshot.group_of_instance == {first: "a", second: "a"}
     with pytest.raises(errors.OutOfRange):
-        fleet.apply(Increment({"a": 1}))
+        fleet.apply(IncrementSpec({"a": 1}))
     fleet.delete_instances("a", [second])
     fleet.reconcile()
     assert world.backend.executed_deletes == [second]
@@ -372,7 +372,7 @@ def test_instances_are_listed_in_order_of_creation_whatever_the_backend_says_fir
     adopted = world.backend.add("a", token="t", state=InstanceState.RUNNING)
     fleet = world.fleet()
     for _ in range(3):
-        fleet.apply(Increment({"a": 1}))
+        fleet.apply(IncrementSpec({"a": 1}))
         fleet.reconcile()
     ids = world.backend.ids()
     assert ids[0] == adopted

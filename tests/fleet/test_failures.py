@@ -8,7 +8,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Increment, InstanceState, Origin, Phase
+from cagrpc.fleet.model import IncrementSpec, InstanceState, Origin, Phase
 from solver.model import Limit
 from tests.support.fleet import MemoryJournal, ScriptedBackend, World, group, listed, states, targets
 
@@ -19,7 +19,7 @@ def _world(**more: object) -> World:
 
 def _ordered(world: World, deltas: dict[str, int], origin: Origin) -> tuple[Fleet, str]:
     fleet = world.fleet()
-    applied = fleet.apply(Increment(deltas, origin, pods=frozenset({"p"})))
+    applied = fleet.apply(IncrementSpec(deltas, origin, pods=frozenset({"p"})))
     fleet.reconcile()
     return fleet, applied.id
 
@@ -132,7 +132,7 @@ def test_a_member_without_an_instance_is_listed_under_a_stable_made_up_id() -> N
     world.backend.hidden = {"everything"}
     fleet = world.fleet()
     world.backend.unreachable = True
-    fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER))
+    fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER))
     with pytest.raises(errors.Unavailable):
         fleet.reconcile()
     world.clock.advance(600)
@@ -152,7 +152,7 @@ def test_a_member_without_an_instance_is_listed_under_a_stable_made_up_id() -> N
 def test_a_machine_that_turns_up_after_the_roll_back_is_deleted_and_never_counted() -> None:
     world = _world()
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER))
+    fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER))
     world.backend.lose_answers = world.backend.hide_new = True
     fleet.reconcile()
     world.backend.lose_answers = False
@@ -193,7 +193,7 @@ def test_a_late_machine_is_remembered_beyond_a_day_while_it_is_listed() -> None:
 def test_one_increment_fails_and_the_others_of_its_group_go_on() -> None:
     world = _world()
     fleet, first = _ordered(world, {"a": 2}, Origin.AUTOSCALER)
-    second = fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER)).id
+    second = fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER)).id
     fleet.reconcile()
     world.backend.fail(world.backend.ids()[0])
     world.backend.boot(world.backend.ids()[2])
@@ -226,7 +226,7 @@ def test_a_refused_order_whose_first_answer_was_lost_takes_back_what_exists() ->
     """The first call was carried out, its answer lost, one instance not listed yet; the second call is refused."""
     world = _world()
     fleet = world.fleet()
-    key = fleet.apply(Increment({"a": 1, "b": 1})).id
+    key = fleet.apply(IncrementSpec({"a": 1, "b": 1})).id
     world.backend.lose_answers = world.backend.hide_new = True
     fleet.reconcile()
     world.backend.lose_answers = False

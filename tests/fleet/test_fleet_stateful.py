@@ -20,7 +20,7 @@ from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.minimum_size import REASON
-from cagrpc.fleet.model import Increment, IncrementStatus, InstanceState, Origin, Phase
+from cagrpc.fleet.model import IncrementSpec, IncrementStatus, InstanceState, Origin, Phase
 from cagrpc.fleet.observation import UNKNOWN_GRACE_SECONDS
 from cagrpc.fleet.records import Changes
 from solver.model import Limit
@@ -117,7 +117,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.applied += 1
         reason = f"apply {self.applied}"
         allowed = self._may_apply(deltas, before)
-        asked = Increment(deltas, origin, reason=reason)
+        asked = IncrementSpec(deltas, origin, reason=reason)
         raised = _raising(lambda: self._add(self.fleet.apply(asked, refusal_wait_seconds=1.0 if wait else 0.0)))
         if raised is None:
             assert allowed

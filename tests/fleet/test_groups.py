@@ -6,7 +6,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Increment, InstanceState
+from cagrpc.fleet.model import IncrementSpec, InstanceState
 from solver.model import Limit, Taint, TaintEffect
 from tests.support.fleet import MemoryJournal, World, group, listed, states, targets
 
@@ -22,7 +22,7 @@ def _without_c(count: int) -> tuple[World, Fleet]:
     world = World(groups=[group("a"), group("b"), group("c", min_size=1)], limits=LIMITS)
     fleet = world.fleet()
     if count > 1:
-        fleet.apply(Increment({"c": count - 1}))
+        fleet.apply(IncrementSpec({"c": count - 1}))
         fleet.reconcile()
     world.backend.boot_all()
     fleet.reconcile()
@@ -43,7 +43,7 @@ def test_a_removed_group_is_served_with_what_stands_and_does_not_grow(caplog: py
     assert shown.allocatable == group("c").allocatable
     assert fleet.snapshot.group_of_instance[world.backend.ids()[0]] == "c"
     with pytest.raises(errors.OutOfRange):
-        fleet.apply(Increment({"c": 1}))
+        fleet.apply(IncrementSpec({"c": 1}))
     fleet.reconcile()
     assert caplog.text.count("node group c is configured no longer; it is served until its nodes are gone") == 1
 
@@ -52,10 +52,10 @@ def test_limits_count_what_stands_in_a_removed_group() -> None:
     _, fleet = _without_c(3)
     assert [limit.used.get("nodes", 0) for limit in fleet.snapshot.limits] == [3, 3, 0]
     with pytest.raises(errors.LimitExceeded, match="limit cluster: nodes is at 3 of 5, 3 more"):
-        fleet.apply(Increment({"b": 3}))
+        fleet.apply(IncrementSpec({"b": 3}))
     with pytest.raises(errors.LimitExceeded, match="limit provisioner gold: nodes is at 3 of 4, 2 more"):
-        fleet.apply(Increment({"a": 2}))
-    fleet.apply(Increment({"b": 2}))
+        fleet.apply(IncrementSpec({"a": 2}))
+    fleet.apply(IncrementSpec({"b": 2}))
 
 
 def test_a_removed_group_is_forgotten_when_its_last_instance_is_gone() -> None:
@@ -87,17 +87,17 @@ def test_a_group_that_comes_back_is_what_is_configured_then() -> None:
     fleet = world.restart()
     back = fleet.snapshot.groups["c"].group
     assert (back.min_size, back.max_size, back.price_usd_per_hour) == (1, 3, 9.0)
-    fleet.apply(Increment({"c": 1}))
+    fleet.apply(IncrementSpec({"c": 1}))
 
 
 def test_a_maximum_below_what_stands_is_shown_as_what_stands() -> None:
     world = World(groups=[group("a", max_size=5)])
-    world.fleet().apply(Increment({"a": 4}))
+    world.fleet().apply(IncrementSpec({"a": 4}))
     world.groups = [group("a", max_size=2)]
     fleet = world.restart()
     assert fleet.snapshot.groups["a"].group.max_size == 4
     with pytest.raises(errors.OutOfRange, match="maximum of 2"):
-        fleet.apply(Increment({"a": 1}))
+        fleet.apply(IncrementSpec({"a": 1}))
 
 
 def test_instances_of_a_group_that_nobody_knows_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:

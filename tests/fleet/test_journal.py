@@ -14,7 +14,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.journal import Journal, SqliteJournal
-from cagrpc.fleet.model import Increment, InstanceError, Origin, Phase, Placement
+from cagrpc.fleet.model import IncrementSpec, InstanceError, Origin, Phase, Placement
 from cagrpc.fleet.records import (
     Changes,
     Contents,
@@ -55,7 +55,7 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
 def _record(key: str, **more: object) -> IncrementRecord:
     record = IncrementRecord(
         id=key,
-        increment=Increment({"a": 1, "b": 1}, Origin.AUTOSCALER, frozenset({"pod-1", "pod-2"}), "because"),
+        increment=IncrementSpec({"a": 1, "b": 1}, Origin.AUTOSCALER, frozenset({"pod-1", "pod-2"}), "because"),
         phase=Phase.CREATING,
         members=(Member(f"{key}-a-1", "a", MemberState.ORDERED, "x://1"), Member(f"{key}-b-1", "b")),
         created_at_seconds=12.5,
@@ -91,7 +91,7 @@ def test_a_new_journal_is_empty(opener: Opener) -> None:
             _record(
                 "three",
                 phase=Phase.READY,
-                increment=Increment(
+                increment=IncrementSpec(
                     {"a": 1},
                     plan="round 7",
                     placements=(Placement("a", ("p2", "p1")), Placement("b", ())),
@@ -221,7 +221,7 @@ def test_a_journal_of_version_1_is_read_and_becomes_one_of_version_2(tmp_path: P
     journal.close()
     assert record == IncrementRecord(
         id="one",
-        increment=Increment({"a": 1}, Origin.AUTOSCALER, frozenset({"p"}), "because"),
+        increment=IncrementSpec({"a": 1}, Origin.AUTOSCALER, frozenset({"p"}), "because"),
         phase=Phase.CREATING,
         members=(Member("one-a-1", "a", MemberState.ORDERED, "x://1"),),
         created_at_seconds=1.0,

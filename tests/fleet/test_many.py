@@ -8,7 +8,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Increment, IncrementStatus, Phase
+from cagrpc.fleet.model import IncrementSpec, IncrementStatus, Phase
 from cagrpc.fleet.records import Changes, MemberState
 from solver.model import Limit
 from tests.support.fleet import MemoryJournal, World, group, targets
@@ -24,7 +24,7 @@ def _commits(world: World) -> list[Counter[str]]:
     return [Counter(record.phase.value for record in changes.increments) for changes in world.journal.commits]
 
 
-def _ids(fleet: Fleet, *asked: Increment) -> list[str]:
+def _ids(fleet: Fleet, *asked: IncrementSpec) -> list[str]:
     answers = fleet.apply_all(asked)
     assert all(isinstance(answer, IncrementStatus) for answer in answers), answers
     return [answer.id for answer in answers if isinstance(answer, IncrementStatus)]
@@ -34,11 +34,11 @@ def test_each_is_admitted_beside_those_before_it_with_one_write(world: World) ->
     fleet = world.fleet()
     before, commits = fleet.snapshot.version, len(_commits(world))
     asked = [
-        Increment({"a": 3}),
-        Increment({"a": 3}),
-        Increment({"x": 1}),
-        Increment({"b": 4}),
-        Increment({"b": 1, "a": 1}),
+        IncrementSpec({"a": 3}),
+        IncrementSpec({"a": 3}),
+        IncrementSpec({"x": 1}),
+        IncrementSpec({"b": 4}),
+        IncrementSpec({"b": 1, "a": 1}),
     ]
     answers = fleet.apply_all(asked)
     assert [answer.increment if isinstance(answer, IncrementStatus) else type(answer) for answer in answers] == [
@@ -60,7 +60,7 @@ def test_nothing_of_it_is_in_force_where_the_journal_is_out_of_reach(world: Worl
     assert isinstance(world.journal, MemoryJournal)
     world.journal.broken = True
     with pytest.raises(errors.Unavailable):
-        fleet.apply_all([Increment({"a": 1}), Increment({"b": 1})])
+        fleet.apply_all([IncrementSpec({"a": 1}), IncrementSpec({"b": 1})])
     assert targets(fleet.snapshot) == {}
 
 
@@ -76,14 +76,14 @@ class _Narrow(MemoryJournal):
 def test_one_that_the_journal_cannot_keep_hinders_no_other(world: World) -> None:
     world.journal = _Narrow()
     fleet = world.fleet()
-    answers = fleet.apply_all([Increment({"a": 1}), Increment({"a": 4}), Increment({"b": 2})])
+    answers = fleet.apply_all([IncrementSpec({"a": 1}), IncrementSpec({"a": 4}), IncrementSpec({"b": 2})])
     assert [type(answer) for answer in answers] == [IncrementStatus, errors.InvalidInput, IncrementStatus]
     assert targets(fleet.snapshot) == {"a": 1, "b": 2}
 
 
 def test_each_is_an_order_of_its_own_and_the_journal_is_written_before_and_after_all(world: World) -> None:
     fleet = world.fleet()
-    _ids(fleet, *(Increment({"a": 1, "b": 1}) for _ in range(3)))
+    _ids(fleet, *(IncrementSpec({"a": 1, "b": 1}) for _ in range(3)))
     commits = len(_commits(world))
     seen: list[Counter[str]] = []
     world.backend.before_order = lambda: seen.append(Counter(status.phase.value for status in _stored(world)))
@@ -101,7 +101,7 @@ def _stored(world: World) -> list[IncrementStatus]:
 
 def test_one_that_is_withdrawn_while_others_are_ordered_is_not_ordered(world: World) -> None:
     fleet = world.fleet()
-    first, second, third = _ids(fleet, Increment({"a": 1}), Increment({"a": 1}), Increment({"b": 1}))
+    first, second, third = _ids(fleet, IncrementSpec({"a": 1}), IncrementSpec({"a": 1}), IncrementSpec({"b": 1}))
 
     def withdraw() -> None:
         world.backend.before_order = None
@@ -120,7 +120,7 @@ def test_one_that_is_withdrawn_while_others_are_ordered_is_not_ordered(world: Wo
 
 def test_answers_of_a_slow_backend_are_journalled_meanwhile(world: World) -> None:
     fleet = world.fleet()
-    _ids(fleet, *(Increment({"a": 1}) for _ in range(4)))
+    _ids(fleet, *(IncrementSpec({"a": 1}) for _ in range(4)))
     ordered: list[int] = []
 
     def order() -> None:
@@ -137,12 +137,12 @@ def test_answers_of_a_slow_backend_are_journalled_meanwhile(world: World) -> Non
 def test_a_refusal_and_a_part_of_the_backend_out_of_reach_hinder_no_other(world: World) -> None:
     fleet = world.fleet()
     world.backend.refused_groups = {"b"}
-    refused, ordered = _ids(fleet, Increment({"b": 1}), Increment({"a": 2}))
+    refused, ordered = _ids(fleet, IncrementSpec({"b": 1}), IncrementSpec({"a": 2}))
     fleet.reconcile()
     assert (fleet.increment(refused).phase, fleet.increment(ordered).phase) == (Phase.ROLLED_BACK, Phase.CREATING)
     world.backend.refused_groups = set()
     world.backend.unreachable_groups = {"b"}
-    late, soon = _ids(fleet, Increment({"b": 1}), Increment({"a": 1}))
+    late, soon = _ids(fleet, IncrementSpec({"b": 1}), IncrementSpec({"a": 1}))
     fleet.reconcile()
     assert [len(world.backend.ids(key)) for key in ("a", "b")] == [3, 0]
     world.backend.unreachable_groups = set()
@@ -158,7 +158,7 @@ def test_so_many_nodes_are_journalled_together_as_a_journal_of_objects_takes(mon
     monkeypatch.setattr("cagrpc.fleet.orders._MOST_ORDERS", 4)
     world = World(groups=[group("a", max_size=100)])
     fleet = world.fleet()
-    _ids(fleet, *(Increment({"a": nodes}) for nodes in (6, 2, 2, 1)))
+    _ids(fleet, *(IncrementSpec({"a": nodes}) for nodes in (6, 2, 2, 1)))
     commits = len(_commits(world))
     fleet.reconcile()
     begun = [record for record in _commits(world)[commits:] if record]
@@ -177,7 +177,7 @@ def test_between_two_orders_it_is_looked_whether_the_journal_is_ours_still(world
     """Orders may take long; the write that precedes them is one for many."""
     fleet, journal = world.fleet(), world.journal
     assert isinstance(journal, MemoryJournal)
-    first, _, _ = _ids(fleet, *(Increment({"a": 1}) for _ in range(3)))
+    first, _, _ = _ids(fleet, *(IncrementSpec({"a": 1}) for _ in range(3)))
 
     def lose() -> None:
         journal.lost = True
@@ -196,5 +196,5 @@ def test_an_order_at_once_is_made_only_by_the_one_writer(world: World) -> None:
     fleet, journal = world.fleet(), world.journal
     assert isinstance(journal, MemoryJournal)
     journal.lost = True
-    assert fleet.apply(Increment({"a": 1}), refusal_wait_seconds=1.0).phase is Phase.CREATING
+    assert fleet.apply(IncrementSpec({"a": 1}), refusal_wait_seconds=1.0).phase is Phase.CREATING
     assert world.backend.order_calls == []

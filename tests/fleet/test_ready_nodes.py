@@ -9,7 +9,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Increment, IncrementNode, Origin, Phase, Placement
+from cagrpc.fleet.model import IncrementNode, IncrementSpec, Origin, Phase, Placement
 from cagrpc.fleet.observation import KNOWN_AGAIN_SECONDS, UNKNOWN_GRACE_SECONDS
 from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group, states, targets
 
@@ -28,9 +28,9 @@ class ClusterWorld(World):
         """An increment of two of `a` and one of `b`, or of three of `a` where CA asks, ordered."""
         fleet = self.fleet()
         if origin is Origin.CAGRPC:
-            increment = Increment({"a": 2, "b": 1}, origin, PODS, placements=PLACEMENTS)
+            increment = IncrementSpec({"a": 2, "b": 1}, origin, PODS, placements=PLACEMENTS)
         else:
-            increment = Increment({"a": 3}, origin, PODS)
+            increment = IncrementSpec({"a": 3}, origin, PODS)
         key = fleet.apply(increment).id
         fleet.reconcile()
         return fleet, key
@@ -91,7 +91,7 @@ def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(world: 
 
 def test_the_nodes_of_an_increment_have_names_before_they_have_instances(world: ClusterWorld) -> None:
     fleet = world.fleet()
-    asked = Increment({"a": 2}, placements=(Placement("a", ("p1",)), Placement("a", ("expected/Job/ns/j/0",))))
+    asked = IncrementSpec({"a": 2}, placements=(Placement("a", ("p1",)), Placement("a", ("expected/Job/ns/j/0",))))
     key = fleet.apply(asked).id
     first, second = (
         IncrementNode(f"{key}/a/0", "a", "", ("p1",)),
@@ -113,7 +113,7 @@ def test_the_nodes_of_an_increment_have_names_before_they_have_instances(world: 
 
 def test_members_without_a_placement_are_held_for_nobody(world: ClusterWorld) -> None:
     fleet = world.fleet()
-    key = fleet.apply(Increment({"a": 2}, placements=(Placement("a", ("p1", "p2")),))).id
+    key = fleet.apply(IncrementSpec({"a": 2}, placements=(Placement("a", ("p1", "p2")),))).id
     fleet.reconcile()
     world.register_all()
     fleet.reconcile()
@@ -133,7 +133,7 @@ def test_a_machine_is_held_from_the_look_that_finds_it_until_its_increment_is_le
 def test_without_a_cluster_ready_is_done_and_nothing_is_held() -> None:
     world = World(groups=[group("a")])
     fleet = world.fleet()
-    key = fleet.apply(Increment({"a": 1})).id
+    key = fleet.apply(IncrementSpec({"a": 1})).id
     fleet.reconcile()
     world.backend.boot_all()
     fleet.reconcile()
@@ -361,7 +361,7 @@ def test_the_groups_of_failed_and_vanished_machines_are_short(world: ClusterWorl
 def test_the_groups_that_the_backend_refuses_are_short(world: ClusterWorld) -> None:
     fleet = world.fleet()
     world.backend.refused_groups = {"b"}
-    key = fleet.apply(Increment({"a": 2, "b": 1})).id
+    key = fleet.apply(IncrementSpec({"a": 2, "b": 1})).id
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLED_BACK
     assert fleet.increment(key).short_groups == ("b",)
@@ -369,7 +369,7 @@ def test_the_groups_that_the_backend_refuses_are_short(world: ClusterWorld) -> N
 
 def test_a_refusal_that_names_no_group_may_be_any(world: ClusterWorld) -> None:
     fleet = world.fleet()
-    key = fleet.apply(Increment({"a": 2, "b": 1})).id
+    key = fleet.apply(IncrementSpec({"a": 2, "b": 1})).id
 
     def refuse() -> None:
         raise errors.OutOfCapacity("no more of anything")
@@ -389,10 +389,10 @@ def test_where_the_planner_decides_ca_gets_no_more_than_the_minimum() -> None:
     assert targets(fleet.snapshot) == {"a": 2}
     for deltas in ({"a": 1}, {"b": 1}, {"a": 9}):
         with pytest.raises(errors.FailedPrecondition, match="drive: plan: the planner decides on scale-ups"):
-            fleet.apply(Increment(deltas, Origin.AUTOSCALER))
+            fleet.apply(IncrementSpec(deltas, Origin.AUTOSCALER))
     with pytest.raises(errors.OutOfRange):
-        fleet.apply(Increment({"a": 9}))
-    fleet.apply(Increment({"a": 1, "b": 2}))
+        fleet.apply(IncrementSpec({"a": 9}))
+    fleet.apply(IncrementSpec({"a": 1, "b": 2}))
     assert targets(fleet.snapshot) == {"a": 3, "b": 2}
 
 
@@ -402,7 +402,7 @@ def test_where_the_planner_decides_ca_may_still_fill_up_to_the_minimum_and_delet
     fleet = world.fleet()  # It has tried by itself, and waits before it tries again.
     fleet.reconcile()
     assert targets(fleet.snapshot) == {}
-    fleet.apply(Increment({"a": 2}, Origin.AUTOSCALER))
+    fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER))
     assert targets(fleet.snapshot) == {"a": 2}
     fleet.reconcile()
     assert states(fleet.snapshot, "a") == ["failed", "failed"]

@@ -6,13 +6,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cagrpc.fleet.model import Increment, Phase
+from cagrpc.fleet.model import IncrementSpec, Phase
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 
 
 def _record(number: int, ids: tuple[str | None, ...], state: MemberState = MemberState.ORDERED) -> IncrementRecord:
     members = tuple(Member(f"i{number}-a-{n}", "a", state, found) for n, found in enumerate(ids))
-    return IncrementRecord(f"i{number}", Increment({"a": len(ids)}), Phase.CREATING, members, 1.0, 2.0)
+    return IncrementRecord(f"i{number}", IncrementSpec({"a": len(ids)}), Phase.CREATING, members, 1.0, 2.0)
 
 
 _CHANGES = st.builds(

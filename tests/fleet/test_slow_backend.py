@@ -9,7 +9,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Increment
+from cagrpc.fleet.model import IncrementSpec
 from cagrpc.services.grpc import provider
 from tests.support.fleet import World, group, targets
 from tests.support.grpc_servers import serving
@@ -67,7 +67,7 @@ def test_a_refresh_waits_no_longer_than_it_said_and_the_silence_is_told(world: S
 def test_each_call_of_the_backend_is_progress(world: SlowWorld) -> None:
     beats: list[str] = []
     fleet = Fleet(world.groups, world.limits, world.backend, world.journal, clock=world.clock, beat=beats.append)
-    fleet.apply_all([Increment({"a": 2}), Increment({"a": 1})])
+    fleet.apply_all([IncrementSpec({"a": 2}), IncrementSpec({"a": 1})])
     beats.clear()
     fleet.reconcile()
     listing = "listing instances"
@@ -76,7 +76,7 @@ def test_each_call_of_the_backend_is_progress(world: SlowWorld) -> None:
     beats.clear()
     fleet.reconcile()
     assert beats == [listing, "deleting 3 instances", listing]
-    fleet.apply(Increment({"a": 1}), refusal_wait_seconds=10.0)
+    fleet.apply(IncrementSpec({"a": 1}), refusal_wait_seconds=10.0)
     assert beats[3:] == ["ordering 1 instances"]
 
 
@@ -98,9 +98,9 @@ def test_a_start_does_not_wait_for_a_backend_that_hangs(world: SlowWorld, monkey
     world.slow_down()
     fleet = world.threaded()
     with pytest.raises(errors.Unavailable, match="the backend was not reached yet"):
-        fleet.apply(Increment({"a": 1}))
+        fleet.apply(IncrementSpec({"a": 1}))
     _answer(world, fleet)
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     assert targets(fleet.snapshot) == {"a": 1}
     fleet.close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Increment, Origin, Phase
+from cagrpc.fleet.model import IncrementSpec, Origin, Phase
 from cagrpc.fleet.records import Changes
 from cagrpc.services.grpc import provider
 from tests.support.fleet import FakeClock, MemoryJournal, World, group, targets
@@ -50,7 +50,7 @@ class SlowWorld(World):
     def hanging(self, fleet: Fleet) -> threading.Thread:
         """An `apply` that waits for the journal."""
         self.slow.hang = True
-        thread = threading.Thread(target=lambda: fleet.apply(Increment({"a": 1})), daemon=True)
+        thread = threading.Thread(target=lambda: fleet.apply(IncrementSpec({"a": 1})), daemon=True)
         thread.start()
         assert self.slow.entered.wait(10)
         return thread
@@ -72,7 +72,7 @@ def world() -> Iterator[SlowWorld]:
 
 def test_what_is_read_does_not_wait_for_a_commit(world: SlowWorld) -> None:
     fleet = world.threaded()
-    key = fleet.apply(Increment({"b": 1})).id
+    key = fleet.apply(IncrementSpec({"b": 1})).id
     thread = world.hanging(fleet)
     with serving(provider.SERVICE, provider.Provider(fleet).methods(), threads=2) as client:
         assert client.code("NodeGroups", timeout=5)[0] == "OK"
@@ -92,7 +92,7 @@ def test_a_request_waits_for_its_turn_for_a_limited_time_and_the_silence_is_told
     fleet = world.threaded()
     thread = world.hanging(fleet)
     for change in (
-        lambda: fleet.apply(Increment({"b": 1}), refusal_wait_seconds=1.0),
+        lambda: fleet.apply(IncrementSpec({"b": 1}), refusal_wait_seconds=1.0),
         lambda: fleet.delete_instances("a", ["x"]),
         lambda: fleet.decrease_target("a", -1),
         lambda: fleet.release("x"),
@@ -110,7 +110,7 @@ def test_a_request_waits_for_its_turn_for_a_limited_time_and_the_silence_is_told
 def test_what_was_journalled_too_late_to_be_answered_is_taken_back_before_it_is_ordered(world: SlowWorld) -> None:
     fleet = world.fleet()
     world.slow.seconds = 4.0
-    asked = Increment({"a": 2}, Origin.AUTOSCALER)
+    asked = IncrementSpec({"a": 2}, Origin.AUTOSCALER)
     with pytest.raises(errors.DeadlineExpired, match="the journal took 4 s, the answer was due after 3 s"):
         fleet.apply(asked, refusal_wait_seconds=2.0, answer_within_seconds=3.0)
     assert targets(fleet.snapshot) == {}
@@ -127,7 +127,7 @@ def test_what_was_journalled_too_late_to_be_answered_is_taken_back_before_it_is_
 def test_a_journal_that_is_lost_in_the_middle_of_a_step_stops_it(world: SlowWorld) -> None:
     fleet = world.fleet()
     for key in ("a", "b"):
-        fleet.apply(Increment({key: 1}))
+        fleet.apply(IncrementSpec({key: 1}))
     world.slow.commits_left = 1  # The first order is journalled, and carried out; its answer is not taken any more.
     world.backend.before_order = lambda: world.clock.advance(1)  # and for the second that would be too long ago
     with pytest.raises(errors.Unavailable, match="journal: out of reach"):
@@ -147,7 +147,7 @@ def test_a_journal_that_is_lost_in_the_middle_of_a_step_stops_it(world: SlowWorl
 def test_an_order_is_not_repeated_without_the_journal(world: SlowWorld) -> None:
     fleet = world.fleet()
     world.backend.lose_answers = world.backend.hide_new = True
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     fleet.reconcile()
     asked = len(world.backend.order_calls)
     world.slow.broken = True  # Nobody knows it yet: the last write was a moment ago.
@@ -158,7 +158,7 @@ def test_an_order_is_not_repeated_without_the_journal(world: SlowWorld) -> None:
 
 def test_nothing_is_deleted_once_the_journal_is_known_to_be_lost(world: SlowWorld) -> None:
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     fleet.reconcile()
     world.backend.boot_all()
     fleet.reconcile()
@@ -166,7 +166,7 @@ def test_nothing_is_deleted_once_the_journal_is_known_to_be_lost(world: SlowWorl
     fleet.delete_instances("a", world.backend.ids())
     world.slow.broken = True
     with pytest.raises(errors.Unavailable):
-        fleet.apply(Increment({"b": 1}))
+        fleet.apply(IncrementSpec({"b": 1}))
     world.backend.unreachable_groups = set()
     with pytest.raises(errors.Unavailable):
         fleet.reconcile()
@@ -178,7 +178,7 @@ def test_nothing_is_deleted_once_the_journal_is_known_to_be_lost(world: SlowWorl
 
 def test_a_closed_fleet_asks_the_backend_for_nothing(world: SlowWorld) -> None:
     fleet = world.fleet()
-    fleet.apply(Increment({"a": 1}))
+    fleet.apply(IncrementSpec({"a": 1}))
     fleet.close()
     for step in (fleet.reconcile, fleet.refresh):
         with pytest.raises(errors.Unavailable, match="closed"):

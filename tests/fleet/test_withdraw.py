@@ -8,11 +8,11 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Increment, Origin, Phase, Placement, request_key
+from cagrpc.fleet.model import IncrementSpec, Origin, Phase, Placement, request_key
 from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group, states, targets
 
 WHY = "its request was deleted"
-FOR_REQUESTS = Increment(
+FOR_REQUESTS = IncrementSpec(
     {"a": 2, "b": 1},
     pods=frozenset({request_key("u1"), request_key("u2")}),
     placements=(
@@ -107,7 +107,7 @@ def test_it_is_out_of_the_targets_at_once_and_its_machines_go(
     if restarted:
         fleet = world.restart()
     else:
-        again = fleet.apply(Increment({"a": 2})).id  # the group's maximum is free for others
+        again = fleet.apply(IncrementSpec({"a": 2})).id  # the group's maximum is free for others
         fleet.withdraw(again, WHY)
     _ends(world, fleet, key)
 
@@ -146,7 +146,7 @@ def test_what_is_over_is_passed_over(world: ClusterWorld) -> None:
         fleet.withdraw(each, WHY)
     assert fleet.increment(key).phase is Phase.DONE
     assert targets(fleet.snapshot) == {"a": 2, "b": 1}
-    later = fleet.apply(Increment({"b": 1})).id
+    later = fleet.apply(IncrementSpec({"b": 1})).id
     fleet.withdraw(later, WHY)
     writes += 2
     fleet.withdraw(later, "another reason")
@@ -166,7 +166,7 @@ def test_what_fails_already_fails_on_for_its_own_reason(world: ClusterWorld) -> 
 
 def test_what_the_autoscaler_asked_for_is_its_own_to_take_back(world: ClusterWorld) -> None:
     fleet = world.fleet()
-    key = fleet.apply(Increment({"b": 1}, Origin.AUTOSCALER)).id
+    key = fleet.apply(IncrementSpec({"b": 1}, Origin.AUTOSCALER)).id
     with pytest.raises(errors.FailedPrecondition, match=f"increment {key} is the autoscaler's"):
         fleet.withdraw(key, WHY)
     assert fleet.increment(key).phase is Phase.PLANNED
@@ -255,7 +255,7 @@ def test_instances_for_requests_are_named_until_they_are_gone(world: ClusterWorl
 
 def test_requests_are_no_pods(world: ClusterWorld) -> None:
     fleet, key = world.ready()
-    other = fleet.apply(Increment({"b": 1}, pods=frozenset({"p"}), placements=(Placement("b", ("p",)),)))
+    other = fleet.apply(IncrementSpec({"b": 1}, pods=frozenset({"p"}), placements=(Placement("b", ("p",)),)))
     assert fleet.snapshot.in_flight_pods == {"p"}
     assert fleet.increment(key).increment.requests == ("u1", "u2")
     assert other.increment.requests == ()

@@ -16,7 +16,7 @@ from cagrpc.api.gen import expander_pb2, kubernetes_pb2
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.cli.main import main
 from cagrpc.errors import InvalidInput
-from cagrpc.replay.conversation import Answer, Conversation, Decision, Deletion, Increase, Replay
+from cagrpc.replay.conversation import Answer, Conversation, Deletion, Increase, RecordedDecision, Replay
 from cagrpc.replay.expectations import World, judge
 from cagrpc.replay.identities import Identities
 from cagrpc.replay.recording import Call, embedded_recordings, read_recording
@@ -186,7 +186,7 @@ def test_a_decision_shows_both_choices() -> None:
     (decision,) = replay(
         FakeServer(), call("BestOptions", request, expander_pb2.BestOptionsResponse(options=options[:1]))
     ).events
-    assert isinstance(decision, Decision)
+    assert isinstance(decision, RecordedDecision)
     assert (decision.recorded_choice, decision.choice, decision.reason) == ("a", "b", "the last")
     assert [(each.node_group, each.nodes, each.pods) for each in decision.options] == [("a", 2, 2), ("b", 2, 2)]
 

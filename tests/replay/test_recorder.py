@@ -16,7 +16,7 @@ from cagrpc.errors import InvalidInput, OutOfCapacity
 from cagrpc.replay import recorder as recorder_module
 from cagrpc.replay.recorder import Recorder
 from cagrpc.replay.recording import read_recording
-from cagrpc.services.grpc.status import Call
+from cagrpc.services.grpc.status import CallContext
 from tests.support.grpc_servers import asking, option
 from tests.support.recordings import CONVERSATIONS, conversation
 from tests.support.secrets import SECRET, pod_with_secrets
@@ -24,11 +24,11 @@ from tests.support.secrets import SECRET, pod_with_secrets
 _INCREASE = pb.NodeGroupIncreaseSizeRequest(id="m7i", delta=2).SerializeToString()
 
 
-def answer(data: bytes, _: Call) -> bytes:
+def answer(data: bytes, _: CallContext) -> bytes:
     return data + b"!"
 
 
-def refuse(_: bytes, call: Call) -> bytes:
+def refuse(_: bytes, call: CallContext) -> bytes:
     raise OutOfCapacity(f"{call.method}: none left")
 
 
@@ -36,9 +36,9 @@ def test_answers_and_errors_are_written_down(tmp_path: Path) -> None:
     now = iter([10.0, 10.0, 12.5])
     recorder = Recorder(tmp_path / "it.jsonl.gz", monotonic=lambda: next(now))
     methods = recorder.recorded({"Refresh": answer, "NodeGroupIncreaseSize": refuse})
-    assert methods["Refresh"](b"", Call("Refresh")) == b"!"
+    assert methods["Refresh"](b"", CallContext("Refresh")) == b"!"
     with pytest.raises(OutOfCapacity):
-        methods["NodeGroupIncreaseSize"](_INCREASE, Call("NodeGroupIncreaseSize"))
+        methods["NodeGroupIncreaseSize"](_INCREASE, CallContext("NodeGroupIncreaseSize"))
     recorder.close()
     recorder.close()
     first, second = read_recording(str(tmp_path / "it.jsonl.gz"))
@@ -71,7 +71,7 @@ def _recorded(path: Path, method: str, *requests: bytes) -> bytes:
     recorder = Recorder(path)
     call = recorder.recorded({method: lambda *_: b""})[method]
     for request in requests:
-        call(request, Call(method))
+        call(request, CallContext(method))
     recorder.close()
     return gzip.decompress(path.read_bytes())
 
@@ -112,7 +112,7 @@ def test_a_recording_of_a_recording_asks_the_same(tmp_path: Path, name: str) -> 
     sent = conversation(name)[:400]
     methods = recorder.recorded({rpc.method: lambda *_: b"" for rpc in sent})
     for rpc in sent:
-        methods[rpc.method](rpc.request, Call(rpc.method))
+        methods[rpc.method](rpc.request, CallContext(rpc.method))
     recorder.close()
     calls = read_recording(str(tmp_path / "it.jsonl.gz"))
     assert [call.method for call in calls] == [rpc.method for rpc in sent]
@@ -131,7 +131,7 @@ def test_it_ends_at_its_largest_size_with_one_warning_and_calls_go_on(
     increase = recorder.recorded({"NodeGroupIncreaseSize": lambda *_: b"done"})["NodeGroupIncreaseSize"]
     for _ in range(100):
         request = pb.NodeGroupIncreaseSizeRequest(id=os.urandom(10_000).hex(), delta=1).SerializeToString()
-        assert increase(request, Call("NodeGroupIncreaseSize")) == b"done"
+        assert increase(request, CallContext("NodeGroupIncreaseSize")) == b"done"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "nothing more is recorded: it would have more than 200000 bytes" in caplog.text
     recorder.close()
@@ -146,6 +146,6 @@ def test_a_full_disk_ends_the_recording_and_not_the_call(caplog: pytest.LogCaptu
     increase = recorder.recorded({"NodeGroupIncreaseSize": lambda *_: b"done"})["NodeGroupIncreaseSize"]
     for _ in range(100):
         request = pb.NodeGroupIncreaseSizeRequest(id=os.urandom(10_000).hex(), delta=1).SerializeToString()
-        assert increase(request, Call("NodeGroupIncreaseSize")) == b"done"
+        assert increase(request, CallContext("NodeGroupIncreaseSize")) == b"done"
     recorder.close()
     assert caplog.text.count("nothing more is recorded: No space left on device") == 1

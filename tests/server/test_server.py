@@ -26,7 +26,7 @@ from cagrpc.config.load import Address, load_settings
 from cagrpc.controllers.planning import PlannerLoop
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.kube.lease import LeaderElection, Pace
+from cagrpc.kube.lease import LeaderElection, LeaseTiming
 from cagrpc.server.certificates import load
 from cagrpc.server.leader import RECONCILE_SECONDS, Leader
 from cagrpc.server.server import Server, in_state_directory
@@ -247,7 +247,7 @@ def test_who_hangs_before_it_leads_gives_the_lease_up(tmp_path: Path, monkeypatc
     server._leader = None  # as in a standby
     monkeypatch.setattr(Server, "_lead", lambda *_: answer.wait(30))
     with object_store(LEASES) as store:
-        election = LeaderElection(store.client(), "cagrpc", identity="first", pace=Pace(renew=0.01))
+        election = LeaderElection(store.client(), "cagrpc", identity="first", pace=LeaseTiming(renew=0.01))
         cluster = SimpleNamespace(client=store.client(), settings=ClusterSettings())
         standing = threading.Thread(target=server._stand, args=(cluster, election), daemon=True)
         standing.start()

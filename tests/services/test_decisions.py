@@ -13,10 +13,10 @@ from cagrpc.services.decisions import (
     KEPT_OPTIONS,
     LONGEST_KEY,
     MOST_PODS,
-    Choice,
     ConsideredOption,
     Decision,
-    Decisions,
+    DecisionLog,
+    ExpanderChoice,
 )
 from tests.support.fleet import FakeClock
 
@@ -27,16 +27,16 @@ def _decision(chosen: str, number: int = 0) -> Decision:
 
 
 def test_a_choice_is_taken_once_and_only_by_its_own_group() -> None:
-    decisions = Decisions(FakeClock())
+    decisions = DecisionLog(FakeClock())
     decisions.record(_decision("a"), frozenset({"u1"}))
     assert decisions.take_choice("b") is None
-    assert decisions.take_choice("a") == Choice(frozenset({"u1"}), "cheapest")
+    assert decisions.take_choice("a") == ExpanderChoice(frozenset({"u1"}), "cheapest")
     assert decisions.take_choice("a") is None
 
 
 def test_a_choice_that_nobody_took_up_grows_old() -> None:
     clock = FakeClock()
-    decisions = Decisions(clock)
+    decisions = DecisionLog(clock)
     decisions.record(_decision("a"), frozenset({"u1"}))
     clock.advance(CHOICE_SECONDS + 1)
     assert decisions.take_choice("a") is None
@@ -44,7 +44,7 @@ def test_a_choice_that_nobody_took_up_grows_old() -> None:
 
 @pytest.mark.parametrize("next_choice", ["b", ""])
 def test_a_newer_decision_replaces_the_choice(next_choice: str) -> None:
-    decisions = Decisions(FakeClock())
+    decisions = DecisionLog(FakeClock())
     decisions.record(_decision("a"), frozenset({"u1"}))
     decisions.record(_decision(next_choice), frozenset())
     assert decisions.take_choice("a") is None
@@ -52,16 +52,16 @@ def test_a_newer_decision_replaces_the_choice(next_choice: str) -> None:
 
 def test_a_choice_counts_only_for_pods_that_wait_when_it_is_taken() -> None:
     waiting = {"u1", "u2", "u3"}
-    decisions = Decisions(FakeClock(), pending=lambda pods: {pod: None for pod in pods if pod in waiting})
+    decisions = DecisionLog(FakeClock(), pending=lambda pods: {pod: None for pod in pods if pod in waiting})
     decisions.record(_decision("a"), frozenset({"u1", "u2", "of somebody else", "never there"}))
     waiting.remove("u2")  # bound meanwhile
-    assert decisions.take_choice("a") == Choice(frozenset({"u1"}), "cheapest")
+    assert decisions.take_choice("a") == ExpanderChoice(frozenset({"u1"}), "cheapest")
 
 
 def test_a_choice_holds_no_more_than_an_increment_can() -> None:
-    decisions = Decisions(FakeClock())
+    decisions = DecisionLog(FakeClock())
     decisions.record(_decision("a"), frozenset({"x" * (LONGEST_KEY + 1), "x" * LONGEST_KEY}))
-    assert decisions.take_choice("a") == Choice(frozenset({"x" * LONGEST_KEY}), "cheapest")
+    assert decisions.take_choice("a") == ExpanderChoice(frozenset({"x" * LONGEST_KEY}), "cheapest")
     decisions.record(_decision("a"), frozenset(map(str, range(MOST_PODS + 5))))
     choice = decisions.take_choice("a")
     assert choice is not None
@@ -69,14 +69,14 @@ def test_a_choice_holds_no_more_than_an_increment_can() -> None:
 
 
 def test_the_ring_keeps_the_latest_oldest_first() -> None:
-    decisions = Decisions(FakeClock(), kept=3)
+    decisions = DecisionLog(FakeClock(), kept=3)
     for number in range(5):
         decisions.record(_decision("a", number), frozenset())
     assert [d.at_seconds for d in decisions.latest()] == [2.0, 3.0, 4.0]
 
 
 def test_the_ring_keeps_fewer_decisions_of_many_options() -> None:
-    decisions = Decisions(FakeClock())
+    decisions = DecisionLog(FakeClock())
     many = replace(_decision("a"), options=(ConsideredOption("a", 1, 3),) * (KEPT_OPTIONS // 4))
     for number in range(9):
         decisions.record(replace(many, at_seconds=float(number)))
@@ -91,7 +91,7 @@ def test_the_ring_keeps_fewer_decisions_of_many_options() -> None:
 def test_each_decision_is_one_line_of_json(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "cagrpc.decisions")
     seen: list[Decision] = []
-    decisions = Decisions(FakeClock(), observe=seen.append)
+    decisions = DecisionLog(FakeClock(), observe=seen.append)
     decision = _decision("a")
     decisions.record(decision, frozenset())
     (line,) = caplog.messages

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2, kubernetes_pb2
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.services.decisions import Decisions
+from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from cagrpc.services.grpc.expander import Expander, Rank, Timing
 from cagrpc.services.grpc.provider import Provider
@@ -71,7 +71,7 @@ class House:
 
     def __enter__(self) -> Self:
         self.fleet: Fleet = self.world.fleet()
-        self.decisions = Decisions(self.world.clock)
+        self.decisions = DecisionLog(self.world.clock)
         self.expander = Expander(
             self.fleet,
             self.rank,

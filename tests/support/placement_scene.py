@@ -25,7 +25,7 @@ from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.placement.release import APART_SECONDS, Release
 from cagrpc.errors import CagrpcError, Unavailable
-from cagrpc.fleet.model import Increment, Phase, Placement
+from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from cagrpc.kube.client.envelopes import identity
 from tests.support.fake_cluster import FakeCluster, node_bytes, pod_bytes
 from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group
@@ -110,7 +110,7 @@ class Scene:
             for index, of in enumerate("aab")
         )
         uids = frozenset(f"uid-{name}" for name in pods)
-        self.increment = self.apply(Increment({"a": 2, "b": 1}, placements=placements, pods=uids))
+        self.increment = self.apply(IncrementSpec({"a": 2, "b": 1}, placements=placements, pods=uids))
         self.cluster.requests.clear()
         self.restart()
 
@@ -120,7 +120,7 @@ class Scene:
         self.cluster.pod(name, node=node, spec=spec)
         return name
 
-    def apply(self, increment: Increment) -> str:
+    def apply(self, increment: IncrementSpec) -> str:
         """Until it is ready."""
         applied = self.fleet.apply(increment)
         self.fleet.reconcile()

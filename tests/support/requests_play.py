@@ -37,9 +37,9 @@ from cagrpc.controllers.provisioning.store import Objects
 from cagrpc.controllers.provisioning.writing import Outcome
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus
 from cagrpc.kube.client.client import PatchKind
-from cagrpc.kube.client.failures import asked, failure, status_of
+from cagrpc.kube.client.failures import failure, request_info, status_of
 from solver.model import Budget, PodSpec
 from tests.support.object_store import ObjectStore, Request
 from tests.support.planner_world import ClusterApi, FakeCluster, SimPod, Unnoticed, World
@@ -139,7 +139,7 @@ class Api:
             raise refusal
         code, answer = self.store.handle(Request(method, path, {}, {"metadata": {}, **body}))
         if code >= 400:
-            raise failure("api", asked(method, path, {}), code, status_of(json.dumps(answer).encode()))
+            raise failure("api", request_info(method, path, {}), code, status_of(json.dumps(answer).encode()))
         self.after()
         assert isinstance(answer, dict)
         return answer
@@ -173,9 +173,9 @@ class MortalFleet:
     def snapshot(self) -> FleetSnapshot:
         return self.fleet.snapshot
 
-    def apply_all(self, asked: Sequence[Increment]) -> list[IncrementStatus | errors.CagrpcError]:
+    def apply_all(self, request_info: Sequence[IncrementSpec]) -> list[IncrementStatus | errors.CagrpcError]:
         self.api.before()
-        answers = self.fleet.apply_all(asked)
+        answers = self.fleet.apply_all(request_info)
         self.api.after()
         return answers
 

@@ -12,8 +12,8 @@ from cagrpc.api.core.resources import Problems, mapping, members, one_of, texts,
 from cagrpc.api.core.selectors import (
     NOBODY,
     NODE_OPERATORS,
-    Identity,
     Namespaces,
+    PodIdentity,
     counted_labels,
     label_selector,
     requirements,
@@ -45,7 +45,7 @@ class Surroundings:
     """What a pod's constraints are read against. `notes` gets a sentence, beginning with its path, for each selector of
     namespaces that what is known of them cannot answer."""
 
-    identity: Identity = NOBODY
+    identity: PodIdentity = NOBODY
     namespaces: Namespaces = field(default_factory=Namespaces)
     notes: list[str] = field(default_factory=list)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from cagrpc.api.core.selectors import Identity, Sight
+from cagrpc.api.core.selectors import LabelProjection, PodIdentity
 from solver.model import HostPort, PodAffinityTerm, PodSelector, PodSpec, RunningPods
 from solver.model.eligibility import selects
 
@@ -18,12 +18,12 @@ def port(of: HostPort) -> Port:
     return of.port, of.protocol
 
 
-def selecting(terms: Iterable[PodAffinityTerm], who: Identity) -> Iterable[PodAffinityTerm]:
+def selecting(terms: Iterable[PodAffinityTerm], who: PodIdentity) -> Iterable[PodAffinityTerm]:
     """Those of the terms that count this pod."""
     return (term for term in terms if selects(term.selector, who.namespace, who.labels))
 
 
-class Seen:
+class PodProjection:
     """Pods that are to be planned, and those that run, as the constraints of both see them. `selectors` and `ports` are
     of the pods to be planned; `terms` are the required anti-affinity terms of running pods that count one of these. Of
     running pods nothing else is kept: the rest was asked when they were placed."""
@@ -34,20 +34,20 @@ class Seen:
         self._terms = frozenset(terms)
         self._ports = frozenset(ports)
         selectors = frozenset(selectors)
-        self._of_planned = Sight(selectors)
-        self._of_all = Sight(selectors | {term.selector for term in self._terms})
+        self._of_planned = LabelProjection(selectors)
+        self._of_all = LabelProjection(selectors | {term.selector for term in self._terms})
 
-    def planned(self, spec: PodSpec, who: Identity) -> PodSpec:
+    def planned(self, spec: PodSpec, who: PodIdentity) -> PodSpec:
         return self._of_all.identified(spec, who)
 
-    def runs(self, spec: PodSpec, who: Identity) -> PodSpec | None:
+    def runs(self, spec: PodSpec, who: PodIdentity) -> PodSpec | None:
         """What planned pods see of a running one; None where they see nothing."""
         ports = tuple(each for each in spec.host_ports if port(each) in self._ports)
         terms = tuple(term for term in spec.pod_anti_affinity if term in self._terms)
         found = self._of_planned.identified(PodSpec(host_ports=ports, pod_anti_affinity=terms), who)
         return None if found == _NOTHING and not self._of_planned.of_anybody else found
 
-    def running(self, pods: Iterable[tuple[PodSpec, Identity]]) -> tuple[RunningPods, ...]:
+    def running(self, pods: Iterable[tuple[PodSpec, PodIdentity]]) -> tuple[RunningPods, ...]:
         """What planned pods see of pods that run on one node, equal ones together."""
         found = Counter(seen for spec, who in pods if (seen := self.runs(spec, who)) is not None)
         return tuple(RunningPods(spec, count) for spec, count in found.items())

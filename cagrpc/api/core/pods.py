@@ -24,7 +24,7 @@ from cagrpc.api.core.constraints import (
 from cagrpc.api.core.consumption import Consumption, consumption
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
 from cagrpc.api.core.resources import Problems, effective_requests, members, strings
-from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, Identity, Sight, selectors_of
+from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, LabelProjection, PodIdentity, selectors_of
 from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
 from cagrpc.api.encoding.messages import discard_unknown_fields, parse, plain
 from cagrpc.api.gen import kubernetes_pb2
@@ -95,13 +95,13 @@ class Pod:
         return self.consumes is not None and not self.consumes.missing
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.name.partition("/")[0] or DEFAULT_NAMESPACE, self.labels)
+    def identity(self) -> PodIdentity:
+        return PodIdentity(self.name.partition("/")[0] or DEFAULT_NAMESPACE, self.labels)
 
 
 def pod_spec(spec: Mapping[str, Any], path: str, problems: Problems, around: Surroundings | None = None) -> PodSpec:
-    """A v1.PodSpec in JSON shape, without namespace and labels (`Sight.identified` adds those). What cannot be meant is
-    added to `problems`, each with its path below `path`, and left out of the result."""
+    """Return the planner's spec of a v1.PodSpec in JSON shape, without namespace and labels, which
+    `LabelProjection.identified` adds. Invalid parts are left out and added to `problems` by their path below `path`."""
     around = around or Surroundings()
     return PodSpec(
         requests=effective_requests(spec, path, problems),
@@ -178,15 +178,15 @@ class PodDecoder:
         spec_bytes = spec.SerializeToString(deterministic=True)
         converted = self._specs.get(spec_bytes)
         if converted is None:
-            identity = Identity(message.metadata.namespace or DEFAULT_NAMESPACE, own)
+            identity = PodIdentity(message.metadata.namespace or DEFAULT_NAMESPACE, own)
             converted = self._meaning(spec_bytes, identity) or self._convert(message, spec_bytes, identity)
         return replace(who, spec=converted, labels=own)
 
-    def _meaning(self, spec_bytes: bytes, identity: Identity) -> PodSpec | None:
+    def _meaning(self, spec_bytes: bytes, identity: PodIdentity) -> PodSpec | None:
         own_keys = self._own_keys.get(spec_bytes)
         return None if own_keys is None else self._meanings.get(_seen_by_itself(spec_bytes, identity, own_keys))
 
-    def _convert(self, message: kubernetes_pb2.Pod, spec_bytes: bytes, identity: Identity) -> PodSpec:
+    def _convert(self, message: kubernetes_pb2.Pod, spec_bytes: bytes, identity: PodIdentity) -> PodSpec:
         document = plain(message.spec)
         problems: Problems = []
         converted = pod_spec(document, "spec", problems, Surroundings(identity))
@@ -208,7 +208,7 @@ class PodDecoder:
 
 
 def _seen_by_itself(
-    spec_bytes: bytes, identity: Identity, own_keys: tuple[str, ...]
+    spec_bytes: bytes, identity: PodIdentity, own_keys: tuple[str, ...]
 ) -> tuple[bytes, str, tuple[str | None, ...]]:
     return spec_bytes, identity.namespace, tuple(map(identity.labels.get, own_keys))
 
@@ -278,7 +278,7 @@ def told_apart(pods: Mapping[K, Pod]) -> Mapping[K, Pod]:
     selectors = {selector for spec in specs.values() for selector in selectors_of(spec)}
     if not selectors:
         return pods
-    sight = Sight(selectors)
+    sight = LabelProjection(selectors)
     return {
         key: pod if pod.spec is NOWHERE else replace(pod, spec=sight.identified(pod.spec, pod.identity))
         for key, pod in pods.items()

@@ -24,14 +24,14 @@ DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class PodIdentity:
     """Who a pod is to the selectors of others, and to its own."""
 
     namespace: str = DEFAULT_NAMESPACE
     labels: Labels = field(default_factory=dict)
 
 
-NOBODY = Identity()
+NOBODY = PodIdentity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _sorted(conditions: Iterable[Requirement]) -> tuple[Requirement, ...]:
 
 
 def counted_labels(
-    holder: Mapping[str, Any], path: str, problems: Problems, identity: Identity
+    holder: Mapping[str, Any], path: str, problems: Problems, identity: PodIdentity
 ) -> tuple[Requirement, ...] | None:
     """The `labelSelector` of a constraint between pods, with what its `matchLabelKeys` and `mismatchLabelKeys` say of
     the pod's own labels. The API server adds the same to the selector of a pod that it is given; a key that the pod
@@ -118,7 +118,7 @@ def counted_labels(
     return None if selected is None else _sorted([*selected, *own])
 
 
-class Sight:
+class LabelProjection:
     """What a number of selectors can see of a pod. Every question of theirs has the same answer before and after."""
 
     def __init__(self, selectors: Iterable[PodSelector]) -> None:
@@ -138,7 +138,7 @@ class Sight:
             self._namespaces.update(selector.namespaces or ())
             self.of_anybody = self.of_anybody or selects(selector, "", {})
 
-    def identified(self, spec: PodSpec, identity: Identity) -> PodSpec:
+    def identified(self, spec: PodSpec, identity: PodIdentity) -> PodSpec:
         """`spec` with as much of the pod's identity as can be seen: a label whose value is named, or whose key is asked
         for; a namespace that is named."""
         namespace = identity.namespace if identity.namespace in self._namespaces else ""

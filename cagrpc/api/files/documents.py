@@ -25,7 +25,7 @@ MOST_VALUES = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ManifestDocument:
     """One Kubernetes object. `place` begins every problem with it: file, index in the file, kind and name."""
 
     place: str
@@ -97,7 +97,7 @@ def rows(
         problems.append(f"{path}: line {reader.line_num}: is not CSV: {error}")
 
 
-def documents(path: Path, text: str, problems: Problems) -> Iterator[Document]:
+def documents(path: Path, text: str, problems: Problems) -> Iterator[ManifestDocument]:
     """Every object in a YAML (one or many documents) or JSON text, lists opened; empty documents are passed over."""
     try:
         for index, body in enumerate(_bodies(path, text, problems)):
@@ -189,7 +189,7 @@ class _UnusableError(Exception):
     pass
 
 
-def _opened(place: str, body: Any, problems: Problems) -> Iterator[Document]:
+def _opened(place: str, body: Any, problems: Problems) -> Iterator[ManifestDocument]:
     if not isinstance(body, Mapping):
         problems.append(f"{place}: expected a Kubernetes object, found {body!r:.60}")
         return
@@ -202,5 +202,5 @@ def _opened(place: str, body: Any, problems: Problems) -> Iterator[Document]:
                 item = {"kind": kind.removesuffix("List"), **item}  # noqa: PLW2901 - a PodList's items have no kind
             yield from _opened(f"{place}.items[{index}]", item, problems)
     else:
-        document = Document(place, body)
-        yield Document(f"{place} ({kind} {document.namespace}/{document.name})", body)
+        document = ManifestDocument(place, body)
+        yield ManifestDocument(f"{place} ({kind} {document.namespace}/{document.name})", body)

@@ -11,8 +11,8 @@ from typing import Any
 from cagrpc.api.core.gangs import GangCounts, GangMembership, gang_of_pod, incomplete, pod_group
 from cagrpc.api.core.pods import is_placeholder
 from cagrpc.api.core.resources import Problems, mapping, strings
-from cagrpc.api.core.selectors import Identity
-from cagrpc.api.files.documents import Document
+from cagrpc.api.core.selectors import PodIdentity
+from cagrpc.api.files.documents import ManifestDocument
 from solver.model import PodSet
 
 
@@ -26,7 +26,7 @@ class GangsOfFiles:
     """Sentences about gangs that are not planned, once `divided` has been read to its end."""
     _counts: GangCounts = field(default_factory=GangCounts)
 
-    def add_object(self, document: Document) -> bool:
+    def add_object(self, document: ManifestDocument) -> bool:
         """Whether it is a PodGroup that planning reads."""
         here: Problems = []
         found = pod_group(document.body, here)
@@ -36,7 +36,7 @@ class GangsOfFiles:
         return found is not None
 
     def add_pods(
-        self, document: Document, pod: Mapping[str, Any], path: str, *, bound: int = 0, held_back: int = 0
+        self, document: ManifestDocument, pod: Mapping[str, Any], path: str, *, bound: int = 0, held_back: int = 0
     ) -> str | None:
         """The name of the gang that a pod, or the template of many, says it is of. `bound` and `held_back` of them (as
         `gangs.divide` has it) are not among the pods to be planned."""
@@ -49,7 +49,7 @@ class GangsOfFiles:
         return gang.name
 
     def _membership(
-        self, document: Document, pod: Mapping[str, Any], path: str, problems: Problems
+        self, document: ManifestDocument, pod: Mapping[str, Any], path: str, problems: Problems
     ) -> GangMembership | None:
         metadata = mapping(pod, "metadata", "", [])
         annotations = strings(metadata, "annotations", "", [])
@@ -60,10 +60,10 @@ class GangsOfFiles:
         group = mapping(mapping(pod, "spec", "", []), "schedulingGroup", spec_path, problems).get("podGroupName")
         return gang_of_pod(document.namespace, labels, annotations, str(group or ""), self.label, problems, path)
 
-    def divided(self, pod_sets: Iterable[tuple[PodSet, Identity]]) -> Iterator[tuple[PodSet, Identity]]:
+    def divided(self, pod_sets: Iterable[tuple[PodSet, PodIdentity]]) -> Iterator[tuple[PodSet, PodIdentity]]:
         """The pod sets, which are all there are, without those of incomplete gangs; pods beyond the minimum of their
         gang are ordinary ones."""
-        by_gang: defaultdict[str, list[tuple[PodSet, Identity]]] = defaultdict(list)
+        by_gang: defaultdict[str, list[tuple[PodSet, PodIdentity]]] = defaultdict(list)
         for pod_set, who in pod_sets:
             if pod_set.gang is None:
                 yield pod_set, who
@@ -77,5 +77,5 @@ class GangsOfFiles:
             if division.missing:
                 self.incomplete.append(f"{incomplete(gang, division)}; nothing of it is planned")
 
-    def _report(self, document: Document, problems: Iterable[str]) -> None:
+    def _report(self, document: ManifestDocument, problems: Iterable[str]) -> None:
         self.problems.extend(f"{document.place}: {problem}" for problem in problems)

@@ -16,12 +16,12 @@ from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.consumption import CONSUME_KEYS
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangKind, gang_name
 from cagrpc.api.core.nodes import facts_of_document, free
-from cagrpc.api.core.observed_labels import Seen, port, selecting
+from cagrpc.api.core.observed_labels import PodProjection, port, selecting
 from cagrpc.api.core.pods import daemon, is_placeholder, pod_spec, unread_features
 from cagrpc.api.core.resources import Problems, mapping, members, strings
-from cagrpc.api.core.selectors import NOBODY, Identity, Namespaces, Sight, selectors_of
+from cagrpc.api.core.selectors import NOBODY, LabelProjection, Namespaces, PodIdentity, selectors_of
 from cagrpc.api.encoding.times import epoch_seconds
-from cagrpc.api.files.documents import Document, documents, read_text
+from cagrpc.api.files.documents import ManifestDocument, documents, read_text
 from cagrpc.api.files.manifest_gangs import GangsOfFiles
 from cagrpc.api.files.tables import pods_of_table
 from cagrpc.errors import InvalidInput
@@ -64,13 +64,13 @@ def read(
 
     Raises InvalidInput with every problem of every file, one a line, each with file, index, object and path.
     """
-    reader = _Reader(now_seconds, gang_label)
+    reader = _ManifestReader(now_seconds, gang_label)
     for path in dict.fromkeys((*paths, *paths_of_nodes)):
         text = read_text(path, reader.problems)
         if text is None:
             continue
         before = len(reader.problems)
-        found: list[Document] = []
+        found: list[ManifestDocument] = []
         if path.suffix.lower() == ".csv" and path in paths:
             reader.pod_sets += [(pod_set, NOBODY) for pod_set in pods_of_table(path, text, reader.problems)]
         else:
@@ -85,17 +85,17 @@ def read(
 
 
 @dataclass
-class _Reader:
+class _ManifestReader:
     """Collects documents first, since they refer to each other in any order and across files; `resolve` reads them."""
 
     now_seconds: float
     gang_label: str
     problems: Problems = field(default_factory=list)
-    documents: list[Document] = field(default_factory=list)
+    documents: list[ManifestDocument] = field(default_factory=list)
     namespaces: Namespaces = field(default_factory=Namespaces)
-    pod_sets: list[tuple[PodSet, Identity]] = field(default_factory=list)
+    pod_sets: list[tuple[PodSet, PodIdentity]] = field(default_factory=list)
     daemon_sets: list[PodSpec] = field(default_factory=list)
-    running_on: defaultdict[str, list[tuple[PodSpec, Identity]]] = field(default_factory=lambda: defaultdict(list))
+    running_on: defaultdict[str, list[tuple[PodSpec, PodIdentity]]] = field(default_factory=lambda: defaultdict(list))
     notes: list[str] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
     out_of_place: Counter[str] = field(default_factory=Counter)
@@ -108,7 +108,7 @@ class _Reader:
     def __post_init__(self) -> None:
         self.gangs = GangsOfFiles(self.gang_label, self.problems)
 
-    def of_nodes(self, found: Iterable[Document]) -> Iterable[Document]:
+    def of_nodes(self, found: Iterable[ManifestDocument]) -> Iterable[ManifestDocument]:
         """What counts in a file of nodes; the rest is remembered for a warning."""
         for document in found:
             bound = document.kind == "Pod" and document.spec.get("nodeName")
@@ -155,7 +155,7 @@ class _Reader:
             for owner, _ in members(document.metadata, "ownerReferences", "", [])
         }
 
-    def _pod(self, document: Document, requests: set[tuple[str, str]]) -> None:
+    def _pod(self, document: ManifestDocument, requests: set[tuple[str, str]]) -> None:
         phase = mapping(document.body, "status", "", []).get("phase")
         node_name = document.spec.get("nodeName")
         if phase == _SUCCEEDED or (node_name and phase != _FAILED):
@@ -172,7 +172,7 @@ class _Reader:
             return
         self._add(document, document.body, "", 1, since=epoch_seconds(document.metadata.get("creationTimestamp")))
 
-    def _workload(self, document: Document, requests: set[tuple[str, str]]) -> None:
+    def _workload(self, document: ManifestDocument, requests: set[tuple[str, str]]) -> None:
         spec, path = document.spec, "spec"
         if document.kind == "CronJob":  # one run of it
             here: Problems = []
@@ -194,12 +194,14 @@ class _Reader:
             if spec.get("volumeClaimTemplates"):  # of a StatefulSet; its pods get the volumes when they are made
                 self.unread.setdefault("persistentVolumeClaim", f"{document.namespace}/{document.name}")
 
-    def _daemon_set(self, document: Document) -> None:
+    def _daemon_set(self, document: ManifestDocument) -> None:
         template = self._template(document, document.spec, "spec")
         spec, _ = self._spec(document, template, "spec.template")
         self.daemon_sets.append(daemon(spec))
 
-    def _provisioning_request(self, document: Document, templates: Mapping[tuple[str, str], Document]) -> None:
+    def _provisioning_request(
+        self, document: ManifestDocument, templates: Mapping[tuple[str, str], ManifestDocument]
+    ) -> None:
         here: Problems = []
         pod_sets = list(members(document.spec, "podSets", "spec", here))
         if not pod_sets and not here:
@@ -221,7 +223,7 @@ class _Reader:
 
     def _add(
         self,
-        document: Document,
+        document: ManifestDocument,
         pod: Mapping[str, Any],
         path: str,
         count: int,
@@ -251,10 +253,10 @@ class _Reader:
         )
         self.pod_sets.append((pod_set, identity))
 
-    def _spec(self, document: Document, pod: Mapping[str, Any], path: str) -> tuple[PodSpec, Identity]:
+    def _spec(self, document: ManifestDocument, pod: Mapping[str, Any], path: str) -> tuple[PodSpec, PodIdentity]:
         here: Problems = []
         given = dict.fromkeys(_LABELS_OF_CONTROLLERS.get(document.kind, ()), document.name)
-        identity = Identity(document.namespace, {**given, **self._labels(document, pod, path)})
+        identity = PodIdentity(document.namespace, {**given, **self._labels(document, pod, path)})
         around = Surroundings(identity, self.namespaces)
         spec = mapping(pod, "spec", path, here)
         path = f"{path}.spec".removeprefix(".")
@@ -267,20 +269,20 @@ class _Reader:
             self.unread.setdefault(kind, f"{document.namespace}/{document.name}")
         return converted, identity
 
-    def _labels(self, document: Document, labelled: Mapping[str, Any], path: str) -> dict[str, str]:
+    def _labels(self, document: ManifestDocument, labelled: Mapping[str, Any], path: str) -> dict[str, str]:
         here: Problems = []
         at = f"{path}.metadata".removeprefix(".")
         labels = strings(mapping(labelled, "metadata", path, here), "labels", at, here)
         self._report(document, here)
         return labels
 
-    def _template(self, document: Document, spec: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    def _template(self, document: ManifestDocument, spec: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         here: Problems = []
         template = mapping(spec, "template", path, here)
         self._report(document, here)
         return template
 
-    def _count(self, document: Document, spec: Mapping[str, Any], name: str, path: str) -> int:
+    def _count(self, document: ManifestDocument, spec: Mapping[str, Any], name: str, path: str) -> int:
         count = spec.get(name, 1)
         if count is None:
             return 1
@@ -289,7 +291,7 @@ class _Reader:
         self.problems.append(f"{document.place}: {path}.{name}: {count!r:.40} is not a whole number of 0 or more")
         return 0
 
-    def _priority_class(self, document: Document) -> None:
+    def _priority_class(self, document: ManifestDocument) -> None:
         value = document.body.get("value")
         if not isinstance(value, int):
             self.problems.append(f"{document.place}: value: {value!r:.40} is not a whole number")
@@ -298,7 +300,7 @@ class _Reader:
         if document.body.get("globalDefault") is True:
             self.default_priority = value
 
-    def _priority(self, document: Document, spec: Mapping[str, Any]) -> int:
+    def _priority(self, document: ManifestDocument, spec: Mapping[str, Any]) -> int:
         priority, name = spec.get("priority"), spec.get("priorityClassName")
         if isinstance(priority, int):
             return priority
@@ -308,7 +310,7 @@ class _Reader:
             self.unknown_priorities.setdefault(str(name), f"{document.namespace}/{document.name}")
         return self.priorities.get(str(name), 0)
 
-    def _node(self, document: Document, seen: Seen) -> Node:
+    def _node(self, document: ManifestDocument, seen: PodProjection) -> Node:
         here: Problems = []
         facts = facts_of_document(document.body, "", here)
         if not facts.allocatable and not here:
@@ -318,7 +320,7 @@ class _Reader:
         left = free(facts.allocatable, (dict(spec.requests) for spec, _ in pods))
         return Node(facts.name, left, facts.labels, facts.taints, seen.running(pods), facts.allocatable)
 
-    def _report(self, document: Document, problems: Iterable[str]) -> None:
+    def _report(self, document: ManifestDocument, problems: Iterable[str]) -> None:
         self.problems.extend(f"{document.place}: {problem}" for problem in problems)
 
     def _warnings(self, nodes: Sequence[Node]) -> Iterable[str]:
@@ -350,22 +352,22 @@ class _Reader:
             yield f"objects that planning does not read were passed over: {_counted(self.ignored_kinds)}"
 
 
-def _seen(reader: _Reader) -> Seen:
+def _seen(reader: _ManifestReader) -> PodProjection:
     specs = {pod_set.spec for pod_set, _ in reader.pod_sets}
     running = {spec.pod_anti_affinity for pods in reader.running_on.values() for spec, _ in pods}
     terms = {term for each in running for term in each}
-    wide = Sight(term.selector for term in terms)
+    wide = LabelProjection(term.selector for term in terms)
     planned = {wide.identified(PodSpec(), who) for _, who in reader.pod_sets}
-    kept = {term for pod in planned for term in selecting(terms, Identity(pod.namespace, dict(pod.labels)))}
+    kept = {term for pod in planned for term in selecting(terms, PodIdentity(pod.namespace, dict(pod.labels)))}
     selectors = {selector for spec in specs for selector in selectors_of(spec)}
-    return Seen(selectors, {port(each) for spec in specs for each in spec.host_ports}, kept)
+    return PodProjection(selectors, {port(each) for spec in specs for each in spec.host_ports}, kept)
 
 
 def _counted(kinds: Counter[str]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 
 
-def _consumes(document: Document, annotated: Mapping[str, Any], requests: set[tuple[str, str]]) -> bool:
+def _consumes(document: ManifestDocument, annotated: Mapping[str, Any], requests: set[tuple[str, str]]) -> bool:
     """Whether a ProvisioningRequest of the files stands for these pods: its pod sets are counted, they are not."""
     annotations = strings(mapping(annotated, "metadata", "", []), "annotations", "", [])
     return any((document.namespace, annotations.get(annotation, "")) in requests for annotation in CONSUME_KEYS)

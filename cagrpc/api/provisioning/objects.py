@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import pod_spec
 from cagrpc.api.core.resources import Problems, mapping, members, one_of, strings, whole
-from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, Identity
+from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, PodIdentity
 from cagrpc.api.encoding.times import epoch_seconds, timestamp
 from cagrpc.errors import InvalidInput
 from solver.model import PodSpec
@@ -143,8 +143,8 @@ class TemplatePod:
     """A number that the template says itself counts for nothing: no admission has seen it."""
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.namespace, dict(self.labels))
+    def identity(self) -> PodIdentity:
+        return PodIdentity(self.namespace, dict(self.labels))
 
 
 def template_pod(document: Mapping[str, Any]) -> TemplatePod:
@@ -156,7 +156,7 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
     spec = mapping(template, "spec", "template", problems)
     if not (spec.get("containers") or problems):
         problems.append("template.spec.containers: missing; a pod has at least one container")
-    converted = pod_spec(spec, "template.spec", problems, Surroundings(Identity(namespace, labels)))
+    converted = pod_spec(spec, "template.spec", problems, Surroundings(PodIdentity(namespace, labels)))
     if problems:
         raise InvalidInput("; ".join(problems))
     return TemplatePod(namespace, tuple(sorted(labels.items())), converted, str(spec.get("priorityClassName") or ""))

@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from cagrpc.api.core.gangs import GangMembership
-from cagrpc.api.core.observed_labels import Port, Seen, port, selecting
-from cagrpc.api.core.selectors import Identity, Sight, selectors_of
+from cagrpc.api.core.observed_labels import PodProjection, Port, port, selecting
+from cagrpc.api.core.selectors import LabelProjection, PodIdentity, selectors_of
 from cagrpc.cluster.state import PodRef, oldest_first
-from cagrpc.cluster.view.objects import SeenPod, Stage
+from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from solver.model import PodAffinityTerm, PodSelector, PodSpec
 
 K = TypeVar("K")
 
-_SERVED = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED, Stage.SUCCEEDED)
+_SERVED = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.SUCCEEDED)
 
 
-class Tally(Generic[K]):
+class CountedSet(Generic[K]):
     """What is there how often; `version` changes with what there is, not with how often."""
 
     def __init__(self) -> None:
@@ -68,22 +68,22 @@ class ClassKey(NamedTuple):
     gang: GangMembership | None
 
 
-class PodClass:
+class EquivalenceClass:
     """Pods of one key. Compared as the object that it is."""
 
     __slots__ = ("_ordered", "_planned", "_runs", "_whole", "identity", "key", "pods", "selected_by", "waiting")
 
     def __init__(self, key: ClassKey) -> None:
         self.key = key
-        self.identity = Identity(key.namespace, dict(key.labels))
+        self.identity = PodIdentity(key.namespace, dict(key.labels))
         self.pods = 0
         self.waiting: dict[str, PodRef] = {}
         self.selected_by: tuple[int, tuple[PodAffinityTerm, ...]] = (-1, ())
         self._ordered: tuple[PodRef, ...] | None = ()
         # What was made with which sight; it is made anew with another one.
-        self._planned: tuple[Seen, PodSpec] | None = None
-        self._runs: tuple[Seen, PodSpec | None] | None = None
-        self._whole: tuple[Sight, PodSpec] | None = None
+        self._planned: tuple[PodProjection, PodSpec] | None = None
+        self._runs: tuple[PodProjection, PodSpec | None] | None = None
+        self._whole: tuple[LabelProjection, PodSpec] | None = None
 
     def ordered(self) -> tuple[PodRef, ...]:
         """Those that wait, oldest first."""
@@ -98,17 +98,17 @@ class PodClass:
         else:
             self.waiting[uid] = ref
 
-    def planned(self, seen: Seen) -> PodSpec:
+    def planned(self, seen: PodProjection) -> PodSpec:
         if self._planned is None or self._planned[0] is not seen:
             self._planned = seen, seen.planned(self.key.shape.spec, self.identity)
         return self._planned[1]
 
-    def runs(self, seen: Seen) -> PodSpec | None:
+    def runs(self, seen: PodProjection) -> PodSpec | None:
         if self._runs is None or self._runs[0] is not seen:
             self._runs = seen, seen.runs(self.key.shape.spec, self.identity)
         return self._runs[1]
 
-    def whole(self, sight: Sight) -> PodSpec:
+    def whole(self, sight: LabelProjection) -> PodSpec:
         if self._whole is None or self._whole[0] is not sight:
             self._whole = sight, sight.identified(self.key.shape.spec, self.identity)
         return self._whole[1]
@@ -120,7 +120,7 @@ class Gang:
     __slots__ = ("bound", "classes", "held_back")
 
     def __init__(self) -> None:
-        self.classes: dict[PodClass, int] = {}
+        self.classes: dict[EquivalenceClass, int] = {}
         self.bound = 0
         self.held_back = 0
 
@@ -143,32 +143,32 @@ _NOBODY = _Expected(frozenset(), frozenset(), frozenset())
 
 class Classes:
     def __init__(self) -> None:
-        self.with_waiting: dict[PodClass, None] = {}
+        self.with_waiting: dict[EquivalenceClass, None] = {}
         self.gangs: dict[str, Gang] = {}
         self._shapes: dict[PodSpec, Shape] = {}
-        self._classes: dict[ClassKey, PodClass] = {}
-        self._selectors: Tally[PodSelector] = Tally()
-        self._terms: Tally[PodAffinityTerm] = Tally()
-        self._waiting_selectors: Tally[PodSelector] = Tally()
-        self._waiting_ports: Tally[Port] = Tally()
-        self._sight: tuple[int, Sight] = (-1, Sight(()))
+        self._classes: dict[ClassKey, EquivalenceClass] = {}
+        self._selectors: CountedSet[PodSelector] = CountedSet()
+        self._terms: CountedSet[PodAffinityTerm] = CountedSet()
+        self._waiting_selectors: CountedSet[PodSelector] = CountedSet()
+        self._waiting_ports: CountedSet[Port] = CountedSet()
+        self._sight: tuple[int, LabelProjection] = (-1, LabelProjection(()))
         self._expected: tuple[frozenset[PodSpec], int, _Expected] = (frozenset(), -1, _NOBODY)
-        self._seen: tuple[object, Seen] = (None, Seen((), (), ()))
+        self._seen: tuple[object, PodProjection] = (None, PodProjection((), (), ()))
 
-    def of(self, seen: SeenPod) -> PodClass:
+    def of(self, seen: ObservedPod) -> EquivalenceClass:
         """The class that a pod belongs to; it counts there once it has been told to `enter`."""
         pod = seen.pod
         shape = self._shapes.get(pod.spec) or Shape(pod.spec)
         labels = tuple(sorted(pod.labels.items()))
         key = ClassKey(shape, seen.ref.namespace, labels, pod.priority, seen.priority_class, seen.admitted, pod.gang)
-        return self._classes.get(key) or PodClass(key)
+        return self._classes.get(key) or EquivalenceClass(key)
 
-    def enter(self, of: PodClass, stage: Stage, uid: str, ref: PodRef) -> None:
+    def enter(self, of: EquivalenceClass, stage: PodStage, uid: str, ref: PodRef) -> None:
         if not of.pods:
             self._born(of)
         of.pods += 1
         self._count(of, stage, 1)
-        if stage is Stage.WAITING:
+        if stage is PodStage.WAITING:
             if not of.waiting:
                 self.with_waiting[of] = None
                 shape = of.key.shape
@@ -178,8 +178,8 @@ class Classes:
                 shape.waiting += 1
             of.set_waiting(uid, ref)
 
-    def leave(self, of: PodClass, stage: Stage, uid: str) -> None:
-        if stage is Stage.WAITING:
+    def leave(self, of: EquivalenceClass, stage: PodStage, uid: str) -> None:
+        if stage is PodStage.WAITING:
             of.set_waiting(uid, None)
             if not of.waiting:
                 del self.with_waiting[of]
@@ -193,13 +193,13 @@ class Classes:
         if not of.pods:
             self._gone(of)
 
-    def sight(self) -> Sight:
+    def sight(self) -> LabelProjection:
         """What the constraints of all pods can see."""
         if self._sight[0] != self._selectors.version:
-            self._sight = self._selectors.version, Sight(self._selectors)
+            self._sight = self._selectors.version, LabelProjection(self._selectors)
         return self._sight[1]
 
-    def seen(self, expected: frozenset[PodSpec] = frozenset()) -> Seen:
+    def seen(self, expected: frozenset[PodSpec] = frozenset()) -> PodProjection:
         """What the pods that wait can see of others and others, in whose way they would be, of them. `expected` are of
         pods that are not there yet and are to be planned all the same, with namespaces and labels."""
         others = self._of_expected(expected)
@@ -207,7 +207,7 @@ class Classes:
         based_on = self._waiting_selectors.version, self._waiting_ports.version, terms, others.selectors, others.ports
         if self._seen[0] != based_on:
             selectors, ports = others.selectors.union(self._waiting_selectors), others.ports.union(self._waiting_ports)
-            self._seen = based_on, Seen(selectors, ports, terms)
+            self._seen = based_on, PodProjection(selectors, ports, terms)
         return self._seen[1]
 
     def _of_expected(self, expected: frozenset[PodSpec]) -> _Expected:
@@ -216,7 +216,7 @@ class Classes:
             return _NOBODY
         before, version, _ = self._expected
         if before != expected or version != self._terms.version:
-            identities = [Identity(spec.namespace, dict(spec.labels)) for spec in expected]
+            identities = [PodIdentity(spec.namespace, dict(spec.labels)) for spec in expected]
             found = _Expected(
                 frozenset(selector for spec in expected for selector in selectors_of(spec)),
                 frozenset(port(each) for spec in expected for each in spec.host_ports),
@@ -225,12 +225,12 @@ class Classes:
             self._expected = expected, self._terms.version, found
         return self._expected[2]
 
-    def _selecting(self, of: PodClass) -> tuple[PodAffinityTerm, ...]:
+    def _selecting(self, of: EquivalenceClass) -> tuple[PodAffinityTerm, ...]:
         if of.selected_by[0] != self._terms.version:
             of.selected_by = self._terms.version, tuple(selecting(self._terms, of.identity))
         return of.selected_by[1]
 
-    def _born(self, of: PodClass) -> None:
+    def _born(self, of: EquivalenceClass) -> None:
         shape = of.key.shape
         self._classes[of.key] = of
         if not shape.pods:
@@ -241,7 +241,7 @@ class Classes:
         if of.key.gang:
             self.gangs.setdefault(of.key.gang.name, Gang()).classes[of] = 0
 
-    def _gone(self, of: PodClass) -> None:
+    def _gone(self, of: EquivalenceClass) -> None:
         shape = of.key.shape
         del self._classes[of.key]
         shape.pods -= 1
@@ -255,11 +255,11 @@ class Classes:
             if not classes:
                 del self.gangs[of.key.gang.name]
 
-    def _count(self, of: PodClass, stage: Stage, difference: int) -> None:
+    def _count(self, of: EquivalenceClass, stage: PodStage, difference: int) -> None:
         if of.key.gang is None:
             return
         gang = self.gangs[of.key.gang.name]
         if stage in _SERVED:
             gang.bound += difference
-        elif stage is Stage.HELD_BACK:
+        elif stage is PodStage.HELD_BACK:
             gang.held_back += difference

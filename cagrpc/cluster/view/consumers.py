@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from cagrpc.cluster.state import Consumer, ConsumerStage, PodRef, oldest_first
-from cagrpc.cluster.view.objects import SeenPod
+from cagrpc.cluster.view.objects import ObservedPod
 
 V = TypeVar("V")
 
@@ -17,7 +17,7 @@ class Consumers:
         self._whole: _Ordered[Consumer] = _Ordered()
         self._half: _Ordered[str] = _Ordered()
 
-    def put(self, seen: SeenPod) -> None:
+    def put(self, seen: ObservedPod) -> None:
         self._whole.put(seen, _consumer(seen))
         self._half.put(seen, _half(seen))
 
@@ -45,7 +45,7 @@ class _Ordered(Generic[V]):
         self.of: dict[str, tuple[PodRef, V]] = {}
         self._shown: tuple[tuple[PodRef, V], ...] | None = ()
 
-    def put(self, seen: SeenPod, value: V | None) -> None:
+    def put(self, seen: ObservedPod, value: V | None) -> None:
         """None takes it away."""
         if value is None:
             self.drop(seen.key)
@@ -63,7 +63,7 @@ class _Ordered(Generic[V]):
         return self._shown
 
 
-def _consumer(seen: SeenPod) -> Consumer | None:
+def _consumer(seen: ObservedPod) -> Consumer | None:
     consumes = seen.pod.consumes
     if consumes is None or consumes.missing or seen.life is None:
         return None
@@ -71,7 +71,7 @@ def _consumer(seen: SeenPod) -> Consumer | None:
     return Consumer(seen.ref, consumes.request, consumes.class_name, seen.pod.spec, seen.life, node)
 
 
-def _half(seen: SeenPod) -> str | None:
+def _half(seen: ObservedPod) -> str | None:
     consumes = seen.pod.consumes
     if consumes is None or seen.life in (None, ConsumerStage.SUCCEEDED):
         return None

@@ -14,9 +14,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from cagrpc.cluster.state import EXPECTED, PodRef
-from cagrpc.cluster.view.classes import Classes, PodClass
-from cagrpc.cluster.view.news import News
-from cagrpc.cluster.view.objects import SeenPod, Stage
+from cagrpc.cluster.view.classes import Classes, EquivalenceClass
+from cagrpc.cluster.view.news import PlanningTriggers
+from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.workloads import Quota, Workload, expectable
 from solver.model import PODS
 
@@ -35,7 +35,7 @@ class _Root:
     """What is expected of a workload and all that it has made."""
 
     namespace: str
-    pods: list[PodClass]
+    pods: list[EquivalenceClass]
     """The class of each, by its number."""
     until: float
     """When it is not believed any more."""
@@ -43,8 +43,10 @@ class _Root:
     """How many pods it wanted when that was so; 0 where it is believed."""
 
 
-class Expected:
-    def __init__(self, classes: Classes, clock: Callable[[], float], now: Callable[[], float], news: News) -> None:
+class ExpectedPods:
+    def __init__(
+        self, classes: Classes, clock: Callable[[], float], now: Callable[[], float], news: PlanningTriggers
+    ) -> None:
         """`clock` gives seconds that only grow, `now` those since the epoch. `news` is told where more pods are
         expected than before."""
         self._classes = classes
@@ -56,7 +58,7 @@ class Expected:
         """UID -> its workload."""
         self._there: Counter[str] = Counter()
         """By workload."""
-        self._like: dict[str, SeenPod] = {}
+        self._like: dict[str, ObservedPod] = {}
         """The pod that was seen last of each workload."""
         self._quotas: defaultdict[str, dict[str, Quota]] = defaultdict(dict)
         """By namespace and name."""
@@ -81,7 +83,7 @@ class Expected:
             seen[owner] = None
         return owner
 
-    def put_pod(self, seen: SeenPod) -> bool:
+    def put_pod(self, seen: ObservedPod) -> bool:
         """Whether it was expected."""
         owner = seen.owner if seen.counted and not seen.owner.startswith("DaemonSet/") else ""
         if owner:
@@ -198,7 +200,7 @@ class Expected:
             del self._roots[key]
             self._short.pop(key, None)
 
-    def _missing(self, key: str) -> Iterator[tuple[SeenPod, int]]:
+    def _missing(self, key: str) -> Iterator[tuple[ObservedPod, int]]:
         """Pods to come of a workload and all that it has made, each with how many. Owners are whatever was written:
         they may go round in a circle, and be any number of levels."""
         left, looked_at, found = [key], {key}, []
@@ -210,7 +212,7 @@ class Expected:
         for each in reversed(found):  # what was made comes before what has made it
             yield from self._own(each)
 
-    def _own(self, key: str) -> Iterator[tuple[SeenPod, int]]:
+    def _own(self, key: str) -> Iterator[tuple[ObservedPod, int]]:
         workload = self._workloads.get(key)
         if workload is None:  # of a kind that is not known here, or not yet
             return
@@ -224,7 +226,7 @@ class Expected:
             if rest > 0 and part.template is not None:
                 yield part.template, rest
 
-    def _allowed(self, key: str, root: _Root, wanted: list[tuple[SeenPod, int]]) -> list[tuple[SeenPod, int]]:
+    def _allowed(self, key: str, root: _Root, wanted: list[tuple[ObservedPod, int]]) -> list[tuple[ObservedPod, int]]:
         """No more than there may be, and than the namespace's quotas leave room for beside what is expected of other
         workloads."""
         others = self._of_namespaces[root.namespace] - len(root.pods)
@@ -261,7 +263,7 @@ class Expected:
                 self._pop(key, root)
                 self._short[key] = None
 
-    def _set(self, key: str, root: _Root, wanted: list[tuple[SeenPod, int]]) -> None:
+    def _set(self, key: str, root: _Root, wanted: list[tuple[ObservedPod, int]]) -> None:
         number = 0
         for like, count in wanted:
             of = self._classes.of(like) if count else None
@@ -279,19 +281,19 @@ class Expected:
         self._leave(key, root, len(root.pods) - 1)
         root.pods.pop()
 
-    def _enter(self, key: str, namespace: str, number: int, of: PodClass | None) -> PodClass:
+    def _enter(self, key: str, namespace: str, number: int, of: EquivalenceClass | None) -> EquivalenceClass:
         assert of is not None
         name = key.rpartition("/")[2]
         uid = f"{EXPECTED}{key}/{number}"
         ref = PodRef(uid, namespace, f"{name}-{number:05d}", int(self._now()), key)
-        self._classes.enter(of, Stage.WAITING, uid, ref)
+        self._classes.enter(of, PodStage.WAITING, uid, ref)
         self.refs[uid] = ref
         self._of_namespaces[namespace] += 1
         return of
 
     def _leave(self, key: str, root: _Root, number: int) -> None:
         uid = f"{EXPECTED}{key}/{number}"
-        self._classes.leave(root.pods[number], Stage.WAITING, uid)
+        self._classes.leave(root.pods[number], PodStage.WAITING, uid)
         del self.refs[uid]
         self._of_namespaces[root.namespace] -= 1
         if not self._of_namespaces[root.namespace]:

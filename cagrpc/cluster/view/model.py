@@ -14,11 +14,11 @@ from cagrpc.api.core.gangs import GangCount
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
 from cagrpc.cluster.view.classes import Classes
-from cagrpc.cluster.view.expected import Expected
-from cagrpc.cluster.view.news import News
-from cagrpc.cluster.view.nodes import Nodes
+from cagrpc.cluster.view.expected import ExpectedPods
+from cagrpc.cluster.view.news import PlanningTriggers
+from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Keyed, Named, PodReader, read_node
-from cagrpc.cluster.view.pods import Pods
+from cagrpc.cluster.view.pods import PodTable
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.waiting import Waiting
 from cagrpc.cluster.view.workloads import (
@@ -34,10 +34,10 @@ from cagrpc.cluster.view.workloads import (
     quota,
 )
 from cagrpc.kube.client.client import Client
-from cagrpc.kube.client.envelopes import Encoding, Identity
+from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.reflector import Reflector, Resource
-from cagrpc.kube.informer.unreadable import LeftOut
+from cagrpc.kube.informer.unreadable import UnreadableObjects
 from solver.model import PodSpec
 from solver.slack.model import Placement
 
@@ -54,7 +54,7 @@ POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "sch
 _MOST_WARNINGS = 20
 
 
-class _Table(Protocol[K_contra]):
+class Table(Protocol[K_contra]):
     def keys(self) -> Iterable[str]: ...
 
     def put(self, obj: K_contra, /) -> None: ...
@@ -66,12 +66,12 @@ class TableSink(Generic[K]):
     """A table that a reflector fills, under a lock that is held for one object at a time. An object that the table
     cannot take is not in it, and keeps no other out."""
 
-    def __init__(self, table: _Table[K], lock: Lock, kind: str, key: Callable[[Identity], str] = str) -> None:
+    def __init__(self, table: Table[K], lock: Lock, kind: str, key: Callable[[ObjectIdentity], str] = str) -> None:
         """`kind` is told of, `key` is the key in the table of an object of which nothing else is known."""
         self._table = table
         self._lock = lock
         self._key = key
-        self.left_out: LeftOut[str] = LeftOut(kind)
+        self.left_out: UnreadableObjects[str] = UnreadableObjects(kind)
 
     def replaced(self, objects: Iterable[K]) -> None:
         there: set[str] = set()
@@ -86,7 +86,7 @@ class TableSink(Generic[K]):
     def applied(self, obj: K) -> None:
         self._put(obj)
 
-    def deleted(self, of: Identity) -> None:
+    def deleted(self, of: ObjectIdentity) -> None:
         key = self._key(of)
         self.left_out.discard(key)
         with self._lock:
@@ -123,7 +123,7 @@ class Followed(Generic[K]):
         return Informer(Reflector(client, self.resource, self.sink), needed, self.sink.left_out)
 
 
-def by_uid(of: Identity) -> str:
+def by_uid(of: ObjectIdentity) -> str:
     """The key of pods."""
     return of.uid or str(of)
 
@@ -145,12 +145,12 @@ class ClusterModel:
         the slack. `expects`: pods that workloads still have to create are among those that wait."""
         self._lock = Lock()
         self._now = now
-        self._nodes = Nodes()
+        self._nodes = NodeTable()
         self._slack = None if slack is None else SlackTable(slack)
         classes = Classes()
-        self._news = News(clock)
-        self._expected = Expected(classes, clock, now, self._news) if expects else None
-        self._pods = Pods(self._nodes, clock, classes, self._news, self._slack, self._expected)
+        self._news = PlanningTriggers(clock)
+        self._expected = ExpectedPods(classes, clock, now, self._news) if expects else None
+        self._pods = PodTable(self._nodes, clock, classes, self._news, self._slack, self._expected)
         self._priorities = Priorities()
         self._daemon_sets: Values[PodSpec] = Values()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
@@ -286,7 +286,7 @@ class ClusterModel:
         more = len(found) - _MOST_WARNINGS
         return (*found[:_MOST_WARNINGS], *([f"and {more} more such pods"] if more > 0 else []))
 
-    def _fed(self, resource: Resource[K], table: _Table[K], key: Callable[[Identity], str] = str) -> Followed[K]:
+    def _fed(self, resource: Resource[K], table: Table[K], key: Callable[[ObjectIdentity], str] = str) -> Followed[K]:
         return Followed(resource, TableSink(table, self._lock, resource.name, key))
 
     def _workloads(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> Iterator[Followed[Any]]:

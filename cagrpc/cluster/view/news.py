@@ -8,7 +8,7 @@ _MOST_NAMESPACES = 1000
 """Beyond that the oldest news is forgotten: whatever waits is planned with the news of any."""
 
 
-class News:
+class PlanningTriggers:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._at: dict[str, float] = {}

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from cagrpc.api.core.nodes import NodeFacts, left
-from cagrpc.api.core.observed_labels import Seen
-from cagrpc.api.core.selectors import Sight
+from cagrpc.api.core.observed_labels import PodProjection
+from cagrpc.api.core.selectors import LabelProjection
 from cagrpc.cluster.state import ClusterNode
-from cagrpc.cluster.view.classes import PodClass
-from cagrpc.cluster.view.objects import SeenNode, Stage
+from cagrpc.cluster.view.classes import EquivalenceClass
+from cagrpc.cluster.view.objects import ObservedNode, PodStage
 from solver.model import PODS, Node, PodSpec, RunningPods
 from solver.model.eligibility import why_not_eligible
 
@@ -23,34 +23,34 @@ class NodeUse:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.seen: SeenNode | None = None
+        self.seen: ObservedNode | None = None
         self.used: dict[str, int] = {}
-        self.movable: dict[PodClass, int] = {}
-        self.fixed: dict[PodClass, int] = {}
-        self.daemons: dict[PodClass, int] = {}
+        self.movable: dict[EquivalenceClass, int] = {}
+        self.fixed: dict[EquivalenceClass, int] = {}
+        self.daemons: dict[EquivalenceClass, int] = {}
         """Still to be bound."""
         self._made: ClusterNode | None = None
-        self._made_with: tuple[Seen, Sight] | None = None
+        self._made_with: tuple[PodProjection, LabelProjection] | None = None
 
     @property
     def unknown(self) -> bool:
         return not (self.seen or self.movable or self.fixed or self.daemons)
 
-    def add(self, of: PodClass, stage: Stage, pods: int) -> None:
+    def add(self, of: EquivalenceClass, stage: PodStage, pods: int) -> None:
         """So many pods more, or fewer."""
         self._made = None
-        if stage is not Stage.DAEMON:
+        if stage is not PodStage.DAEMON:
             _use(self.used, of, pods)
-        counts = {Stage.MOVABLE: self.movable, Stage.DAEMON: self.daemons}.get(stage, self.fixed)
+        counts = {PodStage.MOVABLE: self.movable, PodStage.DAEMON: self.daemons}.get(stage, self.fixed)
         counts[of] = counts.get(of, 0) + pods
         if not counts[of]:
             del counts[of]
 
-    def know(self, seen: SeenNode | None) -> None:
+    def know(self, seen: ObservedNode | None) -> None:
         self.seen = seen
         self._made = None
 
-    def shown(self, seen: SeenNode, by: Seen, sight: Sight) -> ClusterNode:
+    def shown(self, seen: ObservedNode, by: PodProjection, sight: LabelProjection) -> ClusterNode:
         """The node as planning reads it; made anew only where something of it has changed."""
         if self._made is not None and self._made_with is not None:
             before_by, before_sight = self._made_with
@@ -83,12 +83,12 @@ class NodeUse:
         )
         return self._made
 
-    def _with_daemons(self, facts: NodeFacts) -> tuple[dict[str, int], dict[PodClass, int]]:
+    def _with_daemons(self, facts: NodeFacts) -> tuple[dict[str, int], dict[EquivalenceClass, int]]:
         """What is used once those that fit there have been bound, and how many of each these are. (A scheduler binds no
         others, however large whoever may create one says that they are.)"""
         if not self.daemons:
             return self.used, self.daemons
-        used, bound = dict(self.used), Counter[PodClass]()
+        used, bound = dict(self.used), Counter[EquivalenceClass]()
         for of, count in self.daemons.items():
             requests = {**of.key.shape.requests, PODS: 1}
             if why_not_eligible(of.key.shape.spec, facts.labels, facts.taints, facts.name) is not None:
@@ -101,13 +101,13 @@ class NodeUse:
         return used, bound
 
 
-def _use(used: dict[str, int], of: PodClass, pods: int) -> None:
+def _use(used: dict[str, int], of: EquivalenceClass, pods: int) -> None:
     for resource, asked in of.key.shape.requests.items():
         used[resource] = used.get(resource, 0) + pods * asked
     used[PODS] = used.get(PODS, 0) + pods
 
 
-def _whole(counts: Mapping[PodClass, int], sight: Sight) -> tuple[RunningPods, ...]:
+def _whole(counts: Mapping[EquivalenceClass, int], sight: LabelProjection) -> tuple[RunningPods, ...]:
     together: dict[int, tuple[PodSpec, int]] = {}  # equal ones are the same object: hashing them would cost more
     for of, count in counts.items():
         spec = of.whole(sight)
@@ -119,7 +119,7 @@ def _as_pods(counts: Mapping[PodSpec, int]) -> tuple[RunningPods, ...]:
     return tuple(RunningPods(spec, count) for spec, count in counts.items())
 
 
-class Nodes:
+class NodeTable:
     """The table of nodes, by name."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Nodes:
     def keys(self) -> Iterable[str]:
         return [use.name for use in self._uses.values() if use.seen]
 
-    def put(self, seen: SeenNode) -> None:
+    def put(self, seen: ObservedNode) -> None:
         use = self.use(seen.key)
         if use.seen == seen:
             return  # a heartbeat
@@ -193,7 +193,7 @@ class Nodes:
         seen = (use.seen for use in self._uses.values())
         return {each.provider_id: each.key for each in seen if each and each.provider_id}
 
-    def shown(self, by: Seen, sight: Sight) -> tuple[ClusterNode, ...]:
+    def shown(self, by: PodProjection, sight: LabelProjection) -> tuple[ClusterNode, ...]:
         """All nodes, by name."""
         if self._order is None:
             self._order = sorted((use for use in self._uses.values() if use.seen), key=lambda use: use.name)

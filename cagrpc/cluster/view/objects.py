@@ -34,7 +34,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 _JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 
 
-class Stage(Enum):
+class PodStage(Enum):
     """What a pod is to planning."""
 
     WAITING = auto()
@@ -62,13 +62,13 @@ class Keyed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPod:
+class ObservedPod:
     key: str
     ref: PodRef
     pod: Pod
     priority_class: str
     """Only where its value is not in `pod.priority`."""
-    stage: Stage | None
+    stage: PodStage | None
     """None: it is no concern of planning."""
     node: str
     nominated: str
@@ -92,7 +92,7 @@ class SeenPod:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNode:
+class ObservedNode:
     key: str
     facts: NodeFacts
     """Without our start-up taint."""
@@ -127,7 +127,7 @@ class PodReader:
         self.namespace = namespace
         self._decoder = PodDecoder(gang_label, placeholders=False)
 
-    def read(self, data: bytes) -> SeenPod:
+    def read(self, data: bytes) -> ObservedPod:
         """Raises InvalidInput for bytes that are no v1.Pod."""
         message = parse(kubernetes_pb2.Pod, data)
         metadata, spec = message.metadata, message.spec
@@ -139,7 +139,7 @@ class PodReader:
         node = spec.nodeName or (_meant_for(spec) if daemon else "")
         priority_class = spec.priorityClassName if spec.priority == 0 else ""
         stage, life = self._stage(message, node, daemon=daemon), _life(message)
-        waits = stage is Stage.WAITING
+        waits = stage is PodStage.WAITING
         if daemon and spec.affinity.HasField("nodeAffinity"):
             spec.affinity.ClearField("nodeAffinity")  # it names the pod's node: one spec for each
             if not spec.affinity.ListFields():
@@ -149,10 +149,10 @@ class PodReader:
             pod = self._decoder.read(message)
         except UnreadablePod as error:
             pod, warning = unread(data, self._gang_label, placeholders=False), str(error)
-            if stage in (Stage.MOVABLE, Stage.FIXED):  # its node has so much less all the same
+            if stage in (PodStage.MOVABLE, PodStage.FIXED):  # its node has so much less all the same
                 pod = replace(pod, spec=replace(pod.spec, requests=error.requests))
-            stage = None if stage is Stage.WAITING else stage
-        if pod.consumer and stage in (Stage.WAITING, Stage.HELD_BACK):
+            stage = None if stage is PodStage.WAITING else stage
+        if pod.consumer and stage in (PodStage.WAITING, PodStage.HELD_BACK):
             stage = None
         if pause_shape is not None:
             stage = None  # it gives way to whatever comes
@@ -161,8 +161,8 @@ class PodReader:
         ref = PodRef(metadata.uid, metadata.namespace, metadata.name, pod.created_at_seconds, owner)
         pending = _pending(ref, message) if waits and pause_shape is None else None
         by_others = pending is not None and not pending.nominated_by_us
-        nominated = message.status.nominatedNodeName if stage is Stage.WAITING and by_others else ""
-        return SeenPod(
+        nominated = message.status.nominatedNodeName if stage is PodStage.WAITING and by_others else ""
+        return ObservedPod(
             pod.key,
             ref,
             pod,
@@ -179,19 +179,19 @@ class PodReader:
             pause_shape,
         )
 
-    def _stage(self, message: kubernetes_pb2.Pod, node: str, *, daemon: bool) -> Stage | None:
+    def _stage(self, message: kubernetes_pb2.Pod, node: str, *, daemon: bool) -> PodStage | None:
         metadata, spec, phase = message.metadata, message.spec, message.status.phase
         if phase in ("Succeeded", "Failed"):
-            return Stage.SUCCEEDED if phase == "Succeeded" else None
+            return PodStage.SUCCEEDED if phase == "Succeeded" else None
         going = metadata.HasField("deletionTimestamp")
         if node:
             if daemon and not spec.nodeName:
-                return None if going or spec.schedulingGates else Stage.DAEMON
-            return Stage.FIXED if daemon or going or _MIRROR in metadata.annotations else Stage.MOVABLE
+                return None if going or spec.schedulingGates else PodStage.DAEMON
+            return PodStage.FIXED if daemon or going or _MIRROR in metadata.annotations else PodStage.MOVABLE
         scheduled_by_us = (spec.schedulerName or DEFAULT_SCHEDULER) in self._schedulers
         if going or daemon or not scheduled_by_us or spec.priority < EXPENDABLE_BELOW:
             return None
-        return Stage.HELD_BACK if spec.schedulingGates else Stage.WAITING
+        return PodStage.HELD_BACK if spec.schedulingGates else PodStage.WAITING
 
 
 def workload_of(metadata: kubernetes_pb2.ObjectMeta) -> str:
@@ -245,14 +245,14 @@ def _meant_for(spec: kubernetes_pb2.PodSpec) -> str:
     return ""
 
 
-def read_node(data: bytes) -> SeenNode:
+def read_node(data: bytes) -> ObservedNode:
     """Raises InvalidInput for bytes that are no v1.Node; what of it cannot be meant is left out."""
     message = parse(kubernetes_pb2.Node, data)
     metadata = message.metadata
     facts = facts_of_document(plain(message), "", [])
     taints = tuple(taint for taint in facts.taints if taint.key != START_UP_TAINT)
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in message.status.conditions)
-    return SeenNode(
+    return ObservedNode(
         key=metadata.name,
         facts=NodeFacts(facts.name, facts.labels, taints, facts.allocatable),
         provider_id=message.spec.providerID,

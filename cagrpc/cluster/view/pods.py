@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cagrpc.cluster.state import PendingPod, PodRef
-from cagrpc.cluster.view.classes import Classes, PodClass
+from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.consumers import Consumers
-from cagrpc.cluster.view.expected import Expected
-from cagrpc.cluster.view.news import News
-from cagrpc.cluster.view.nodes import Nodes, NodeUse
-from cagrpc.cluster.view.objects import SeenPod, Stage
+from cagrpc.cluster.view.expected import ExpectedPods
+from cagrpc.cluster.view.news import PlanningTriggers
+from cagrpc.cluster.view.nodes import NodeTable, NodeUse
+from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.slack import Counted, SlackTable
 
-_TAKING = (Stage.NOMINATED, Stage.MOVABLE, Stage.FIXED, Stage.DAEMON)
+_TAKING = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.DAEMON)
 """Whose requests are taken from a node."""
 
 
-class _Waiting(NamedTuple):
+class _WaitingPod(NamedTuple):
     """A pod that waits."""
 
     ref: PodRef
@@ -32,8 +32,8 @@ class _Waiting(NamedTuple):
 class _Placed(NamedTuple):
     """A pod, as it is counted."""
 
-    of: PodClass
-    stage: Stage
+    of: EquivalenceClass
+    stage: PodStage
     on: NodeUse | None
     counted: Counted | None
     """What it is to the slack."""
@@ -44,12 +44,12 @@ class _Nominated:
 
     def __init__(self) -> None:
         self._nodes: dict[str, str] = {}
-        self._pods: dict[str, dict[str, SeenPod]] = {}
+        self._pods: dict[str, dict[str, ObservedPod]] = {}
 
-    def of(self, node: str) -> tuple[SeenPod, ...]:
+    def of(self, node: str) -> tuple[ObservedPod, ...]:
         return tuple(self._pods.get(node, {}).values())
 
-    def put(self, seen: SeenPod) -> None:
+    def put(self, seen: ObservedPod) -> None:
         self.drop(seen.key)
         if seen.nominated:
             self._nodes[seen.key] = seen.nominated
@@ -103,17 +103,17 @@ class Pending:
         self.changed(key, self.of[key])
 
 
-class Pods:
+class PodTable:
     """The table of pods, by UID."""
 
     def __init__(
         self,
-        nodes: Nodes,
+        nodes: NodeTable,
         clock: Callable[[], float],
         classes: Classes,
-        news: News,
+        news: PlanningTriggers,
         slack: SlackTable | None = None,
-        expected: Expected | None = None,
+        expected: ExpectedPods | None = None,
     ) -> None:
         """`classes`, `slack` and `expected` are kept up to date, too. `news` is told of pods that wait and were not
         expected."""
@@ -121,7 +121,7 @@ class Pods:
         self._slack = slack
         self._expected = expected
         self.classes = classes
-        self.waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        self.waiting: OrderedDict[str, _WaitingPod] = OrderedDict()
         """In the order in which they were seen first."""
         self.pending = Pending(clock)
         self.consumers = Consumers()
@@ -148,7 +148,7 @@ class Pods:
         found = ((uid, self._pods.get(uid)) for uid in uids)
         return {uid: placed.on.name for uid, placed in found if placed is not None and placed.on is not None}
 
-    def put(self, seen: SeenPod) -> None:
+    def put(self, seen: ObservedPod) -> None:
         key = seen.key
         if seen.warning:
             self.warnings[key] = seen.warning
@@ -161,7 +161,7 @@ class Pods:
             self._slack.put_pod(seen)
         was_expected = self._expected is not None and self._expected.put_pod(seen)
         stage, node = self._place(seen)
-        if stage is None or (stage is Stage.SUCCEEDED and seen.pod.gang is None):
+        if stage is None or (stage is PodStage.SUCCEEDED and seen.pod.gang is None):
             self._forget(key)
             return
         before = self._pods.get(key)
@@ -169,11 +169,11 @@ class Pods:
         of = self.classes.of(seen)
         counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
         now = _Placed(of, stage, on, counted)
-        if stage is Stage.WAITING and key not in self.waiting and not was_expected:
+        if stage is PodStage.WAITING and key not in self.waiting and not was_expected:
             self._news.of(seen.ref.namespace)
-        self._set_waiting(key, seen.ref if stage is Stage.WAITING else None)
+        self._set_waiting(key, seen.ref if stage is PodStage.WAITING else None)
         if now == before:
-            if stage is Stage.WAITING and now.of.waiting[key] != seen.ref:
+            if stage is PodStage.WAITING and now.of.waiting[key] != seen.ref:
                 now.of.set_waiting(key, seen.ref)
             return
         same = before is not None and (before.of, before.stage) == (now.of, stage)
@@ -197,9 +197,9 @@ class Pods:
             self._expected.drop_pod(key)
         self._forget(key)
 
-    def _place(self, seen: SeenPod) -> tuple[Stage | None, str]:
+    def _place(self, seen: ObservedPod) -> tuple[PodStage | None, str]:
         if seen.nominated and self._nodes.there(seen.nominated):
-            return Stage.NOMINATED, seen.nominated
+            return PodStage.NOMINATED, seen.nominated
         return seen.stage, seen.node
 
     def _place_nominated(self, node: str) -> None:
@@ -229,4 +229,4 @@ class Pods:
             self.waiting.pop(key, None)
         else:
             known = self.waiting.get(key)
-            self.waiting[key] = _Waiting(ref, known.since if known else self._clock())
+            self.waiting[key] = _WaitingPod(ref, known.since if known else self._clock())

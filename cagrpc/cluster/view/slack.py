@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from cagrpc.api.core.observed_labels import Seen
+from cagrpc.api.core.observed_labels import PodProjection
 from cagrpc.api.core.pods import Pod, is_nowhere
 from cagrpc.api.core.slack import Mark
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Mirror, SlackSeen
-from cagrpc.cluster.view.classes import PodClass, Shape
-from cagrpc.cluster.view.objects import SeenPod, Stage
+from cagrpc.cluster.view.classes import EquivalenceClass, Shape
+from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.workloads import Workload
 from solver.model import PodSpec
 from solver.slack.model import Placement, PodCount
 
-_COUNTED = (Stage.WAITING, Stage.NOMINATED, Stage.MOVABLE)
+_COUNTED = (PodStage.WAITING, PodStage.NOMINATED, PodStage.MOVABLE)
 
 
 class Counted(NamedTuple):
@@ -63,7 +63,7 @@ class SlackTable:
         self._mirrored: tuple[_Source, ...] | None = ()
         self._pause: dict[str, tuple[str, str]] = {}
 
-    def counted(self, seen: SeenPod, of: PodClass, stage: Stage) -> Counted | None:
+    def counted(self, seen: ObservedPod, of: EquivalenceClass, stage: PodStage) -> Counted | None:
         """What a pod of this class is to be counted as, if at all."""
         if stage not in _COUNTED:
             return None
@@ -78,7 +78,7 @@ class SlackTable:
         if not self._counts[counted]:
             del self._counts[counted]
 
-    def put_pod(self, seen: SeenPod) -> None:
+    def put_pod(self, seen: ObservedPod) -> None:
         """What it says of the slack, and where it is if it is a pause pod."""
         self.drop_pod(seen.key)
         if seen.mark is not None:
@@ -115,7 +115,7 @@ class SlackTable:
         """Of mirrored pods, with their namespaces and labels."""
         return frozenset(whole for each in self._mirrors() if (whole := each.whole))
 
-    def shown(self, seen: Seen) -> SlackSeen:
+    def shown(self, seen: PodProjection) -> SlackSeen:
         said = (*self._workloads.values(), *self._of_pods.values())
         return SlackSeen(
             pods=self._all_pods(),
@@ -170,7 +170,7 @@ class SlackTable:
         return {shape: dict(sorted(there.items())) for shape, there in sorted(found.items())}
 
 
-def _mirror(source: _Source, pod: Pod, seen: Seen) -> Mirror:
+def _mirror(source: _Source, pod: Pod, seen: PodProjection) -> Mirror:
     return Mirror(source.name, pod.identity.namespace, seen.planned(pod.spec, pod.identity), source.mark.mirrors)
 
 

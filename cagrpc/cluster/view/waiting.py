@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from cagrpc.api.core.gangs import divide
-from cagrpc.api.core.observed_labels import Seen
+from cagrpc.api.core.observed_labels import PodProjection
 from cagrpc.cluster.state import IncompleteGang, PodRef, WaitingPods, oldest_first
-from cagrpc.cluster.view.classes import Classes, Gang, PodClass
+from cagrpc.cluster.view.classes import Classes, EquivalenceClass, Gang
 from cagrpc.cluster.view.objects import EXPENDABLE_BELOW
 from cagrpc.cluster.view.workloads import Priorities
 from solver.model import PodSet, PodSpec
@@ -26,7 +26,7 @@ class Waiting:
     def __init__(
         self,
         classes: Classes,
-        seen: Seen,
+        seen: PodProjection,
         priorities: Priorities,
         pod_groups: Mapping[str, int | None],
         *,
@@ -47,7 +47,7 @@ class Waiting:
         return tuple(sorted(found, key=lambda each: oldest_first(each.pods[0])))
 
     def _add_all(self, pod_groups: Mapping[str, int | None], without: AbstractSet[str]) -> None:
-        of_gangs: defaultdict[str, list[tuple[PodClass, PodRef]]] = defaultdict(list)
+        of_gangs: defaultdict[str, list[tuple[EquivalenceClass, PodRef]]] = defaultdict(list)
         left_out: defaultdict[str, int] = defaultdict(int)
         for of in self._classes.with_waiting:
             refs: Sequence[PodRef] = of.ordered()
@@ -69,7 +69,12 @@ class Waiting:
         self.incomplete = tuple(incomplete)
 
     def _add_gang(
-        self, name: str, gang: Gang, members: list[tuple[PodClass, PodRef]], min_count: int | None, left_out: int
+        self,
+        name: str,
+        gang: Gang,
+        members: list[tuple[EquivalenceClass, PodRef]],
+        min_count: int | None,
+        left_out: int,
     ) -> IncompleteGang | None:
         members.sort(key=lambda each: oldest_first(each[1]))
         division = divide(
@@ -86,12 +91,12 @@ class Waiting:
                 self._add(of, of_gang, refs)
         return None
 
-    def _add(self, of: PodClass, gang: str | None, refs: Sequence[PodRef]) -> None:
+    def _add(self, of: EquivalenceClass, gang: str | None, refs: Sequence[PodRef]) -> None:
         priority = self._priority(of)
         if refs and priority is not None and priority >= EXPENDABLE_BELOW:
             self._alike[of.planned(self._seen), priority, gang].append(refs)
 
-    def _priority(self, of: PodClass) -> int | None:
+    def _priority(self, of: EquivalenceClass) -> int | None:
         """None where admission would refuse the pods."""
         if not of.key.admitted:
             return self._priorities.of_template(of.key.priority_class)
@@ -114,8 +119,8 @@ class Waiting:
         return WaitingPods(pod_set, tuple(pods))
 
 
-def _by_class(members: Iterable[tuple[PodClass, PodRef]]) -> Mapping[PodClass, list[PodRef]]:
-    found: defaultdict[PodClass, list[PodRef]] = defaultdict(list)
+def _by_class(members: Iterable[tuple[EquivalenceClass, PodRef]]) -> Mapping[EquivalenceClass, list[PodRef]]:
+    found: defaultdict[EquivalenceClass, list[PodRef]] = defaultdict(list)
     for of, ref in members:
         found[of].append(ref)
     return found

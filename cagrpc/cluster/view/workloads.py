@@ -10,14 +10,14 @@ from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.gangs import GangKind, gang_name, pod_group
 from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, daemon, is_nowhere, pod_spec
 from cagrpc.api.core.resources import Problems, amounts, mapping, members, whole
-from cagrpc.api.core.selectors import Identity
+from cagrpc.api.core.selectors import PodIdentity
 from cagrpc.api.core.slack import PLACEHOLDER, Mark, mark
 from cagrpc.api.encoding.messages import packed_known, parse, plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import conditions
-from cagrpc.cluster.view.objects import Named, PodReader, SeenPod, Stage, workload_of
+from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage, workload_of
 from cagrpc.errors import InvalidInput
-from cagrpc.kube.client.envelopes import Identity as ObjectIdentity
+from cagrpc.kube.client.envelopes import ObjectIdentity
 from solver.model import PODS, PodSpec
 
 V = TypeVar("V")
@@ -73,7 +73,7 @@ def _object_meta(metadata: Mapping[str, Any]) -> kubernetes_pb2.ObjectMeta:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WorkloadPart:
     """Pods that a workload has other workloads create: a Deployment its ReplicaSets, a JobSet the Jobs of one
     replicatedJob."""
 
@@ -81,7 +81,7 @@ class Part:
     """Empty for a Deployment."""
     pods: int
     """That all of them together are to have."""
-    template: SeenPod | None
+    template: ObservedPod | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ class Workload:
     """Which of the parent's parts it belongs to,"""
     share: int = 0
     """and how many pods of it are its to create, now or later."""
-    parts: tuple[Part, ...] = ()
-    template: SeenPod | None = None
+    parts: tuple[WorkloadPart, ...] = ()
+    template: ObservedPod | None = None
     """One of its pods, as long as there are some to be created."""
     mark: Mark | None = None
     """What it says of the slack, as long as it makes pods."""
@@ -121,12 +121,12 @@ class WorkloadReader:
     def deployment(self, data: bytes) -> Named[Workload]:
         """Its pods are its ReplicaSets' to create, and there are none for a while after its own creation."""
         found = parse(kubernetes_pb2.Deployment, data)
-        parts: tuple[Part, ...] = ()
+        parts: tuple[WorkloadPart, ...] = ()
         # `Recreate` makes no pods before all of the last revision are gone; what a paused one makes next nobody knows.
         if not (_makes_none(found) or found.spec.paused or found.spec.strategy.type == "Recreate"):
             creates = found.status.replicas < found.spec.replicas
             template = self._template(found.metadata, found.spec.template) if creates else None
-            parts = (Part("", found.spec.replicas, template),)
+            parts = (WorkloadPart("", found.spec.replicas, template),)
         return self._workload("Deployment", found, 0, parts=parts)
 
     def stateful_set(self, data: bytes) -> Named[Workload]:
@@ -158,7 +158,7 @@ class WorkloadReader:
         ends = said.get("deletionTimestamp") or any(
             each.status and each.type in _NO_MORE_PODS for each in conditions(mapping(document, "status", "", problems))
         )
-        parts: list[Part] = []
+        parts: list[WorkloadPart] = []
         for each, path in members(spec, "replicatedJobs", "spec", problems):
             if ends or spec.get("suspend") or each.get("dependsOn") or (parts and in_order):
                 continue  # some wait for those before them
@@ -169,7 +169,7 @@ class WorkloadReader:
 
     def _part(
         self, metadata: kubernetes_pb2.ObjectMeta, replicated: Mapping[str, Any], path: str, problems: Problems
-    ) -> Part:
+    ) -> WorkloadPart:
         path = f"{path}.template.spec"
         of_jobs = mapping(mapping(replicated, "template", path, problems), "spec", path, problems)
         pods = whole(of_jobs, "parallelism", path, problems, 0, _LARGEST_COUNT, default=1)
@@ -177,10 +177,17 @@ class WorkloadReader:
         replicas = whole(replicated, "replicas", path, problems, 0, _LARGEST_COUNT, default=1)
         template = packed_known(kubernetes_pb2.PodTemplateSpec, mapping(of_jobs, "template", path, problems))
         seen = self._template(metadata, template.SerializeToString())
-        return Part(str(replicated.get("name") or ""), replicas * pods, seen)
+        return WorkloadPart(str(replicated.get("name") or ""), replicas * pods, seen)
 
     def _workload(
-        self, kind: str, found: _Any, wants: int, *, creates: bool = False, share: int = 0, parts: tuple[Part, ...] = ()
+        self,
+        kind: str,
+        found: _Any,
+        wants: int,
+        *,
+        creates: bool = False,
+        share: int = 0,
+        parts: tuple[WorkloadPart, ...] = (),
     ) -> Named[Workload]:
         metadata = found.metadata
         key = f"{kind}/{metadata.namespace}/{metadata.name}"
@@ -206,7 +213,7 @@ class WorkloadReader:
         )
         return Named(_name(metadata), value)
 
-    def _template(self, metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> SeenPod | None:
+    def _template(self, metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> ObservedPod | None:
         """A pod as the API server's admission would leave it; None where it is not to be planned before it is there:
         members of gangs, pods with gates or of Kueue, consumers of ProvisioningRequests, pods of other schedulers."""
         pod = _first_pod(metadata, template)
@@ -220,12 +227,12 @@ class WorkloadReader:
         class_name = pod.spec.priorityClassName
         pod.spec.ClearField("priority")  # whatever it says: that is for admission to set
         seen = replace(self._pods.read(pod.SerializeToString()), priority_class=class_name, admitted=False)
-        return seen if expectable(seen) and seen.stage is Stage.WAITING else None
+        return seen if expectable(seen) and seen.stage is PodStage.WAITING else None
 
 
-def expectable(seen: SeenPod) -> bool:
+def expectable(seen: ObservedPod) -> bool:
     """Whether others like this pod may be planned before they are there."""
-    held_back = seen.stage in (None, Stage.HELD_BACK)
+    held_back = seen.stage in (None, PodStage.HELD_BACK)
     return not (held_back or seen.pod.gang or seen.pod.consumer or is_nowhere(seen.pod.spec))
 
 
@@ -323,7 +330,7 @@ def daemon_set(data: bytes) -> Named[PodSpec]:
     template, name = found.spec.template, _name(found.metadata)
     problems: Problems = []
     labels = template.metadata.labels
-    identity = Identity(found.metadata.namespace, {key: labels[key] for key in labels})
+    identity = PodIdentity(found.metadata.namespace, {key: labels[key] for key in labels})
     converted = pod_spec(plain(template.spec), "spec.template.spec", problems, Surroundings(identity))
     if problems:
         raise InvalidInput(f"DaemonSet {name}: {'; '.join(problems)}")

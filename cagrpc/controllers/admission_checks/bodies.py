@@ -13,14 +13,14 @@ from hashlib import sha1
 from typing import Any
 
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
-from cagrpc.api.kueue import GROUP, Workload
+from cagrpc.api.kueue import GROUP, KueueWorkload
 from cagrpc.api.provisioning import objects
 from cagrpc.controllers.admission_checks.model import CONTENT, OWNED, REQUEST, Purpose, template_name
 from cagrpc.controllers.admission_checks.pod_sets import RequestedPods
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
 
 
-def template_body(workload: Workload, purpose: Purpose, request: str, pods: RequestedPods) -> dict[str, Any]:
+def template_body(workload: KueueWorkload, purpose: Purpose, request: str, pods: RequestedPods) -> dict[str, Any]:
     """A v1.PodTemplate."""
     owner = _owner(f"{GROUP}/{workload.version}", "Workload", workload.name, workload.uid)
     content = sha1(json.dumps(pods.template, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
@@ -40,7 +40,7 @@ def template_body(workload: Workload, purpose: Purpose, request: str, pods: Requ
 
 
 def request_body(
-    workload: Workload,
+    workload: KueueWorkload,
     purpose: Purpose,
     name: str,
     class_name: str,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cagrpc.api.core.resources import mapping, members
-from cagrpc.api.kueue import IDENTICAL_TEMPLATES, SIMILAR_REQUIREMENTS, Flavor, RequestConfig, Workload
+from cagrpc.api.kueue import IDENTICAL_TEMPLATES, SIMILAR_REQUIREMENTS, Flavor, KueueWorkload, RequestConfig
 from solver.model.quantities import parse_quantity
 
 _CONTAINERS = ("initContainers", "containers")
@@ -32,7 +32,7 @@ class RequestedPods:
 
 
 def requested_pods(
-    workload: Workload, config: RequestConfig, flavors: Mapping[str, Flavor]
+    workload: KueueWorkload, config: RequestConfig, flavors: Mapping[str, Flavor]
 ) -> tuple[RequestedPods, ...] | str:
     """In the Workload's order; none where no pod set is of interest. A sentence where it cannot be said."""
     found: list[RequestedPods] = []

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.encoding.times import timestamp
-from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY, CheckUpdate, Flavor, RequestConfig, Workload
+from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY, CheckUpdate, Flavor, KueueWorkload, RequestConfig
 from cagrpc.controllers.admission_checks.bodies import pod_set_updates, request_body, template_body
 from cagrpc.controllers.admission_checks.messages import asked, explained, refused
 from cagrpc.controllers.admission_checks.model import (
@@ -32,13 +32,13 @@ from cagrpc.controllers.provisioning.model import Condition, ConditionType, Prov
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 
 
-def over(workload: Workload) -> bool:
+def over(workload: KueueWorkload) -> bool:
     """Whether nothing is to be provisioned for it now: it has no quota, or is about to lose it."""
     return not workload.reserved_at or workload.evicted or workload.finished or workload.deleting or not workload.active
 
 
 def reconcile(
-    workload: Workload,
+    workload: KueueWorkload,
     configs: Mapping[str, RequestConfig | str],
     requests: Sequence[OwnRequest],
     templates: Sequence[OwnTemplate],
@@ -95,7 +95,7 @@ class _Decision:
 class _Check:
     """One check of the Workload and what is known about it."""
 
-    workload: Workload
+    workload: KueueWorkload
     written: Mapping[str, Any]
     config: RequestConfig | str
     requests: Sequence[OwnRequest]
@@ -221,7 +221,7 @@ class _Check:
         return _Decision(self.name, update, own, again_seconds=due - self.now_seconds)
 
 
-def _parameters(config: RequestConfig, workload: Workload) -> dict[str, str]:
+def _parameters(config: RequestConfig, workload: KueueWorkload) -> dict[str, str]:
     return {**config.parameters, **workload.parameters}
 
 
@@ -244,7 +244,7 @@ def _progress(own: OwnRequest, config: RequestConfig) -> str:
     return explained(own.request, found)
 
 
-def _written(workload: Workload, check: str) -> Mapping[str, Any]:
+def _written(workload: KueueWorkload, check: str) -> Mapping[str, Any]:
     return next(each for each in workload.checks if str(each.get("name")) == check)
 
 

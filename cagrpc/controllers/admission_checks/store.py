@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from cagrpc.api import kueue as wire
 from cagrpc.api.core.resources import mapping
-from cagrpc.api.kueue import Check, Flavor, RequestConfig, Workload
+from cagrpc.api.kueue import Check, Flavor, KueueWorkload, RequestConfig
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
 from cagrpc.cluster.view.model import Followed, TableSink
 from cagrpc.cluster.view.objects import Named
@@ -41,7 +41,7 @@ _OURS = {"labelSelector": f"{OWNED}=true"}
 class Look:
     """What is known about one Workload."""
 
-    workload: Workload
+    workload: KueueWorkload
     checks: Mapping[str, Check]
     """All that there are, by name."""
     configs: Mapping[str, RequestConfig | str]
@@ -70,7 +70,7 @@ class Objects:
         self._keys: dict[str, str] = {}
         self._requests_of: _Index[OwnRequest] = _Index(lambda each: each.purpose.workload_uid)
         self._templates_of: _Index[OwnTemplate] = _Index(lambda each: each.annotations.get(WORKLOAD_UID, ""))
-        self._workloads: Values[Workload] = Values(self._on_workload)
+        self._workloads: Values[KueueWorkload] = Values(self._on_workload)
         self._checks: Values[Check] = Values(self._on_check)
         self._configs: Values[RequestConfig | str] = Values(self._on_config)
         self._flavors: Values[Flavor] = Values(lambda *_: self._all_workloads())
@@ -138,7 +138,7 @@ class Objects:
         )
         return Followed(resource, TableSink(table, self._lock, resource.name))
 
-    def _on_workload(self, before: Workload | None, after: Workload | None) -> None:
+    def _on_workload(self, before: KueueWorkload | None, after: KueueWorkload | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._keys.pop(before.uid, None)
         if after is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from cagrpc.api.kueue import GROUP, PENDING, Check, CheckUpdate, Workload, active_patch, checks_patch, collection
+from cagrpc.api.kueue import GROUP, PENDING, Check, CheckUpdate, KueueWorkload, active_patch, checks_patch, collection
 from cagrpc.api.provisioning.objects import API_VERSION
 from cagrpc.controllers.admission_checks.bodies import owned_by
 from cagrpc.controllers.admission_checks.checks import Activity
@@ -42,7 +42,7 @@ class Writer:
         self._say = say
         self._clock = clock
 
-    def write(self, workload: Workload, writes: Writes) -> bool:
+    def write(self, workload: KueueWorkload, writes: Writes) -> bool:
         """Whether the Workload itself was written to, so that it is not any more as it was seen."""
         for removal in writes.in_the_way:
             self._remove(removal)
@@ -70,7 +70,7 @@ class Writer:
         self._client.patch(path, active_patch(check, wanted.active, wanted.reason, wanted.message, self._clock()))
         self._count("checks_active" if wanted.active else "checks_inactive")
 
-    def _answer(self, workload: Workload, updates: Mapping[str, CheckUpdate]) -> bool:
+    def _answer(self, workload: KueueWorkload, updates: Mapping[str, CheckUpdate]) -> bool:
         before = {str(each.get("name")): each for each in workload.checks}
         changed = {name: each for name, each in updates.items() if each.differs(before[name])}
         if not changed:
@@ -88,7 +88,7 @@ class Writer:
                 self._say(Note(_about(workload), "AdmissionCheckUpdated", text))
         return str(answer["metadata"].get("resourceVersion")) != workload.resource_version
 
-    def _make(self, workload: Workload, creation: Creation) -> None:
+    def _make(self, workload: KueueWorkload, creation: Creation) -> None:
         namespace = creation.namespace
         templates = [
             self._ensure(f"/api/v1/namespaces/{namespace}/podtemplates", each, "PodTemplate")[0]
@@ -123,5 +123,5 @@ class Writer:
             self._count("requests_deleted")
 
 
-def _about(workload: Workload) -> ObjectRef:
+def _about(workload: KueueWorkload) -> ObjectRef:
     return ObjectRef(f"{GROUP}/{workload.version}", "Workload", workload.namespace, workload.name, workload.uid)

@@ -31,7 +31,7 @@ from cagrpc.controllers.planning.records import LeftOut, Ordered, PlanRecord, Ro
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.controllers.slack.model import SlackState, no_slack
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, Increment
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec
 from cagrpc.runtime.back_off import BackOff
 from solver import explain, solve
 from solver.model import Budget, NodeGroup, Plan, Problem
@@ -362,14 +362,14 @@ class PlannerLoop:
         """It may have been bound meanwhile, be gone, or have been given the place of another."""
         return self._cluster.pod_of(pod.uid) is not None and not self._places.assumed(pod.uid)
 
-    def _order(self, asked: Increment, nodes: Sequence[NewNode]) -> Ordered:
+    def _order(self, asked: IncrementSpec, nodes: Sequence[NewNode]) -> Ordered:
         status = self._fleet.apply(asked)
         self._tell(reasons.planned(status, (pod for node in nodes for pod in node.pods)))
         return Ordered(
             asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, status.id, status.phase.value, status.message
         )
 
-    def _refused(self, asked: Increment, nodes: Sequence[NewNode], error: errors.CagrpcError) -> Ordered:
+    def _refused(self, asked: IncrementSpec, nodes: Sequence[NewNode], error: errors.CagrpcError) -> Ordered:
         log.warning("not taken: %s: %s", told(asked.deltas), error)
         self._tell(reasons.refused(asked, error, (pod for node in nodes for pod in node.pods)))
         return Ordered(asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, message=str(error))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from cagrpc.cluster.connected import connected
 from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.planning.problem import Question, class_key
-from cagrpc.fleet.model import LARGEST_INCREMENT, Increment, Origin, Placement
+from cagrpc.fleet.model import LARGEST_INCREMENT, IncrementSpec, Origin, Placement
 from solver.model import NodeGroup, Plan
 
 MOST_PODS = 20_000
@@ -155,11 +155,11 @@ def still_wanted(part: tuple[NewNode, ...], waits: Callable[[PodRef], bool]) -> 
     return tuple(node for node in part if node.placeholders or any(map(waits, node.pods)))
 
 
-def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id: str, gap: float) -> Increment:
+def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id: str, gap: float) -> IncrementSpec:
     """What is asked of the fleet for one part."""
     deltas = Counter(node.node_group for node in part)
     pods = [pod for node in part for pod in node.pods]
-    return Increment(
+    return IncrementSpec(
         deltas=dict(deltas),
         origin=Origin.CAGRPC,
         pods=frozenset(pod.uid for pod in pods),

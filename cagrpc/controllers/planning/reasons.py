@@ -16,7 +16,7 @@ from cagrpc.controllers.events import Note, pod_object
 from cagrpc.controllers.planning.increments import HandedOut, told
 from cagrpc.controllers.planning.problem import Question
 from cagrpc.controllers.planning.records import LeftOut
-from cagrpc.fleet.model import Increment, IncrementStatus
+from cagrpc.fleet.model import IncrementSpec, IncrementStatus
 from solver.explanation.kinds import advice
 from solver.explanation.model import Explanation
 from solver.model import NodeGroup, Plan, PodClass
@@ -122,6 +122,6 @@ def planned(status: IncrementStatus, pods: Iterable[PodRef]) -> Iterator[Note]:
     return (_planned(pod, text) for pod in pods)
 
 
-def refused(asked: Increment, error: errors.CagrpcError, pods: Iterable[PodRef]) -> Iterator[Note]:
+def refused(asked: IncrementSpec, error: errors.CagrpcError, pods: Iterable[PodRef]) -> Iterator[Note]:
     text = f"{told(asked.deltas)} cannot be had: {error}"
     return (_not_planned(pod, text) for pod in pods)

@@ -27,7 +27,7 @@ from cagrpc.controllers.provisioning.observation import Ours
 from cagrpc.controllers.provisioning.progress import Decision, Granted, Pods, Refused
 from cagrpc.controllers.provisioning.sources import Increments
 from cagrpc.errors import CagrpcError
-from cagrpc.fleet.model import FleetSnapshot, Increment, Origin, Placement, request_key, request_of
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin, Placement, request_key, request_of
 from solver.model import Budget, RunningPods
 from solver.model.budget import Meter
 
@@ -178,8 +178,8 @@ class Deciding:
         return found
 
 
-def _increment(part: Part, plan: str, keys: Sequence[str]) -> Increment:
-    return Increment(
+def _increment(part: Part, plan: str, keys: Sequence[str]) -> IncrementSpec:
+    return IncrementSpec(
         deltas=part.deltas,
         origin=Origin.CAGRPC,
         pods=frozenset(map(request_key, part.uids)),

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.provisioning.model import ProvisioningRequest, Service
 from cagrpc.errors import CagrpcError
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus
 from cagrpc.kube.client.client import PatchKind
 from solver.model import PodSpec
 
@@ -63,7 +63,7 @@ class Increments(Protocol):
     @property
     def snapshot(self) -> FleetSnapshot: ...
 
-    def apply_all(self, asked: Sequence[Increment]) -> Sequence[IncrementStatus | CagrpcError]: ...
+    def apply_all(self, asked: Sequence[IncrementSpec]) -> Sequence[IncrementStatus | CagrpcError]: ...
 
     def increment(self, increment_id: str) -> IncrementStatus: ...
 

@@ -20,7 +20,7 @@ from cagrpc.api.gen import api_pb2
 from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.access import Access, Session, from_kubeconfig, in_cluster
 from cagrpc.kube.client.envelopes import Encoding
-from cagrpc.kube.client.failures import asked, failure, status_of
+from cagrpc.kube.client.failures import failure, request_info, status_of
 from cagrpc.runtime.heartbeat import beat
 
 USER_AGENT = "cagrpc"
@@ -137,7 +137,7 @@ class Client:
         """A watch's answer. The encoding of its frames is that of its objects."""
         accept = f"{encoding};stream=watch" if encoding is Encoding.PROTOBUF else str(encoding)
         response = self._send("GET", path, query, accept=accept, streamed=True)
-        return Stream(response, f"{self.server}: {asked('GET', path, query)}")
+        return Stream(response, f"{self.server}: {request_info('GET', path, query)}")
 
     def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """POST to a collection or a subresource."""
@@ -213,7 +213,7 @@ class Client:
         if content_type:
             headers["content-type"] = content_type
         target = f"{path}?{urlencode(query)}" if query else path
-        request = asked(method, path, query or {})
+        request = request_info(method, path, query or {})
         waited = 0.0
         while True:
             beat(request)

@@ -27,7 +27,7 @@ class Encoding(StrEnum):
     """The only one of custom resources."""
 
 
-class Change(StrEnum):
+class WatchEventType(StrEnum):
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
@@ -36,7 +36,7 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """A part of a list."""
 
     items: Iterable[Any]
@@ -46,7 +46,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ObjectIdentity:
     """Which object it is."""
 
     uid: str
@@ -58,16 +58,16 @@ class Identity:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-NOBODY = Identity("", "", "")
+NOBODY = ObjectIdentity("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    change: Change
+class WatchEvent:
+    change: WatchEventType
     item: Any
     """For ERROR the Status, as `body` of a refusal has it."""
     resource_version: str
-    of: Identity = NOBODY
+    of: ObjectIdentity = NOBODY
 
 
 def enveloped(data: bytes) -> bytes | None:
@@ -77,52 +77,52 @@ def enveloped(data: bytes) -> bytes | None:
     return parse(api_pb2.Unknown, data[len(_MAGIC) :]).raw
 
 
-def page(encoding: Encoding, body: bytes) -> Page:
+def page(encoding: Encoding, body: bytes) -> ListPage:
     """Raises InvalidInput for what is no list."""
     if encoding is Encoding.PROTOBUF:
         found = parse(api_pb2.List, _opened(body))
-        return Page(found.items, found.metadata.resourceVersion, found.metadata.continueToken)
+        return ListPage(found.items, found.metadata.resourceVersion, found.metadata.continueToken)
     document = _json(body)
     metadata = mapping(document, "metadata", "", [])
     items = document.get("items")
     if not isinstance(items, list):
         raise InvalidInput(f"expected a list with items, found {body[:60]!r}")
-    return Page(items, str(metadata.get("resourceVersion") or ""), str(metadata.get("continue") or ""))
+    return ListPage(items, str(metadata.get("resourceVersion") or ""), str(metadata.get("continue") or ""))
 
 
-def event(encoding: Encoding, frame: bytes) -> Event:
+def event(encoding: Encoding, frame: bytes) -> WatchEvent:
     """Raises InvalidInput for what is no watch event."""
     if encoding is Encoding.PROTOBUF:
         message = parse(api_pb2.WatchEvent, frame)
         change = _change(message.type)
-        if change is Change.ERROR:
-            return Event(change, message.object.raw, "")
+        if change is WatchEventType.ERROR:
+            return WatchEvent(change, message.object.raw, "")
         item = _opened(message.object.raw)
         metadata = parse(api_pb2.Object, item).metadata
-        return Event(change, item, metadata.resourceVersion, _identity(metadata))
+        return WatchEvent(change, item, metadata.resourceVersion, _identity(metadata))
     document = _json(frame)
     change = _change(document.get("type"))
     found = document.get("object")
     if not isinstance(found, dict):
         raise InvalidInput(f"a watch event without an object: {frame[:60]!r}")
-    if change is Change.ERROR:
-        return Event(change, json.dumps(found).encode(), "")
+    if change is WatchEventType.ERROR:
+        return WatchEvent(change, json.dumps(found).encode(), "")
     version = mapping(found, "metadata", "", []).get("resourceVersion")
-    return Event(change, found, str(version or ""), identity(encoding, found))
+    return WatchEvent(change, found, str(version or ""), identity(encoding, found))
 
 
-def identity(encoding: Encoding, item: Any) -> Identity:
+def identity(encoding: Encoding, item: Any) -> ObjectIdentity:
     """Of an object of a list or watch, whatever else can be read of it. Raises InvalidInput where not even that can."""
     if encoding is Encoding.PROTOBUF:
         return _identity(parse(api_pb2.Object, item).metadata)
     if not isinstance(item, Mapping):
         raise InvalidInput(f"expected an object, found {item!r:.60}")
     metadata = mapping(item, "metadata", "", [])
-    return Identity(*(str(metadata.get(each) or "") for each in ("uid", "namespace", "name")))
+    return ObjectIdentity(*(str(metadata.get(each) or "") for each in ("uid", "namespace", "name")))
 
 
-def _identity(metadata: api_pb2.ObjectMeta) -> Identity:
-    return Identity(metadata.uid, metadata.namespace, metadata.name)
+def _identity(metadata: api_pb2.ObjectMeta) -> ObjectIdentity:
+    return ObjectIdentity(metadata.uid, metadata.namespace, metadata.name)
 
 
 def frames(encoding: Encoding, chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -170,8 +170,8 @@ def _json(data: bytes) -> dict[str, Any]:
     return document
 
 
-def _change(found: Any) -> Change:
+def _change(found: Any) -> WatchEventType:
     try:
-        return Change(found)
+        return WatchEventType(found)
     except ValueError as error:
         raise InvalidInput(f"a watch event of type {found!r:.40}") from error

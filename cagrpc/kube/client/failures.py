@@ -32,7 +32,7 @@ _KINDS: Mapping[int, type[CagrpcError]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestInfo:
     """A request, in the words of RBAC."""
 
     verb: str
@@ -46,7 +46,7 @@ class Asked:
         return f"{self.verb} {self.resource}{f' {self.name}' if self.name else ''}{where}"
 
 
-def asked(method: str, path: str, query: Mapping[str, str]) -> Asked:
+def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
     """What a request to `path` (`/api/v1/namespaces/n/pods/p/binding`, `/apis/GROUP/VERSION/…`) is for."""
     parts = path.strip("/").split("/")
     group = parts[1] if parts[0] == "apis" and len(parts) > 2 else ""
@@ -57,7 +57,7 @@ def asked(method: str, path: str, query: Mapping[str, str]) -> Asked:
     resource, name, subresource = (*rest, "", "", "")[:3]
     verb = _VERBS.get(method) or ("watch" if query.get("watch") else "get" if name else "list")
     kind = (f"{resource}.{group}" if group else resource) or path
-    return Asked(verb, f"{kind}/{subresource}" if subresource else kind, namespace, name)
+    return RequestInfo(verb, f"{kind}/{subresource}" if subresource else kind, namespace, name)
 
 
 def status_of(body: bytes) -> api_pb2.Status:
@@ -77,7 +77,7 @@ def status_of(body: bytes) -> api_pb2.Status:
         return api_pb2.Status(message=body.decode(errors="replace").strip())
 
 
-def failure(server: str, request: Asked, code: int, status: api_pb2.Status) -> CagrpcError:
+def failure(server: str, request: RequestInfo, code: int, status: api_pb2.Status) -> CagrpcError:
     """The error to raise for a refusal."""
     message = status.message[:_LONGEST_TEXT] or status.reason or "it does not say why"
     told = f"{server}: {request}: {message}"

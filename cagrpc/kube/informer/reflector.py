@@ -13,9 +13,20 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from cagrpc.errors import CagrpcError, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.client import Client, Stream
-from cagrpc.kube.client.envelopes import NOBODY, Change, Encoding, Event, Identity, Page, event, frames, identity, page
-from cagrpc.kube.client.failures import Expired, asked, failure, status_of
-from cagrpc.kube.informer.unreadable import LeftOut
+from cagrpc.kube.client.envelopes import (
+    NOBODY,
+    Encoding,
+    ListPage,
+    ObjectIdentity,
+    WatchEvent,
+    WatchEventType,
+    event,
+    frames,
+    identity,
+    page,
+)
+from cagrpc.kube.client.failures import Expired, failure, request_info, status_of
+from cagrpc.kube.informer.unreadable import UnreadableObjects
 from cagrpc.runtime.stopping import STOP_SECONDS
 
 T = TypeVar("T")
@@ -44,7 +55,7 @@ class Sink(Protocol[T_contra]):
 
     def applied(self, obj: T_contra) -> None: ...
 
-    def deleted(self, of: Identity) -> None:
+    def deleted(self, of: ObjectIdentity) -> None:
         """It is gone, or cannot be read any more. It may be unknown."""
         ...
 
@@ -66,7 +77,7 @@ class Resource(Generic[T]):
     @property
     def name(self) -> str:
         """`pods`, `deployments.apps`."""
-        return asked("GET", self.path, {}).resource
+        return request_info("GET", self.path, {}).resource
 
 
 class _Unreadable(Exception):  # noqa: N818 - named for what happened
@@ -112,7 +123,7 @@ class Reflector(Generic[T]):
         self._unreadable = 0
         """So many lists for what could not be read, since a watch ended without."""
         self.name = resource.name
-        self.left_out: LeftOut[Identity] = LeftOut(self.name)
+        self.left_out: UnreadableObjects[ObjectIdentity] = UnreadableObjects(self.name)
         """Objects that cannot be read."""
 
     def start(self) -> None:
@@ -220,14 +231,14 @@ class Reflector(Generic[T]):
         self._version = first.resource_version
         self.synced = True
 
-    def _page(self, continue_token: str) -> Page:
+    def _page(self, continue_token: str) -> ListPage:
         query = {**self._resource.query, "limit": str(self._page_size)}
         if continue_token:
             query["continue"] = continue_token
         return page(self._resource.encoding, self._client.read(self._resource.path, query, self._resource.encoding))
 
-    def _listed(self, current: Page) -> Iterator[T]:
-        left_out: set[Identity] = set()
+    def _listed(self, current: ListPage) -> Iterator[T]:
+        left_out: set[ObjectIdentity] = set()
         while True:
             for item in current.items:
                 try:
@@ -247,7 +258,7 @@ class Reflector(Generic[T]):
             del current  # two pages are never held
             current = self._page(token)
 
-    def _identity(self, item: Any) -> Identity:
+    def _identity(self, item: Any) -> ObjectIdentity:
         try:
             return identity(self._resource.encoding, item)
         except InvalidInput:
@@ -284,26 +295,26 @@ class Reflector(Generic[T]):
                 return False
         return True
 
-    def _event(self, frame: bytes) -> Event:
+    def _event(self, frame: bytes) -> WatchEvent:
         try:
             return event(self._resource.encoding, frame)
         except InvalidInput as error:
             raise _Unreadable(str(error)) from error
 
-    def _apply(self, change: Event) -> None:
+    def _apply(self, change: WatchEvent) -> None:
         match change.change:
-            case Change.ERROR:
+            case WatchEventType.ERROR:
                 status = status_of(change.item)
-                request = asked("GET", self._resource.path, {"watch": "1"})
+                request = request_info("GET", self._resource.path, {"watch": "1"})
                 raise failure(self._client.server, request, status.code, status)
-            case Change.DELETED:
+            case WatchEventType.DELETED:
                 self.left_out.discard(change.of)
                 self._sink.deleted(change.of)
-            case Change.ADDED | Change.MODIFIED:
+            case WatchEventType.ADDED | WatchEventType.MODIFIED:
                 self._changed(change)
         self._version = change.resource_version or self._version
 
-    def _changed(self, change: Event) -> None:
+    def _changed(self, change: WatchEvent) -> None:
         try:
             decoded = self._resource.decode(change.item)
         except Exception as error:  # noqa: BLE001 - as in lists

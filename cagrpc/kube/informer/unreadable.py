@@ -17,7 +17,7 @@ _MOST_KNOWN = 10_000
 _LONGEST_REASON = 300
 
 
-class LeftOut(Generic[K]):
+class UnreadableObjects(Generic[K]):
     """By what tells them apart. For one thread, but for `len`, which any may ask."""
 
     def __init__(self, kind: str) -> None:

@@ -21,7 +21,7 @@ from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS, LARGEST_BYTES, ROOT, Object
-from cagrpc.kube.journal.root import Patience, Root, Superseded
+from cagrpc.kube.journal.root import ConfirmPolicy, Root, Superseded
 
 _log = logging.getLogger(__name__)
 
@@ -94,14 +94,14 @@ class ClusterJournal:
         *,
         namespace: str = "",
         check: Callable[[], None] = lambda: None,
-        patience: Patience | None = None,
+        patience: ConfirmPolicy | None = None,
     ) -> None:
         """`identity` is for people, `namespace` that of the Lease: the cluster is refused to writers under another's,
         which would end each other in turns. Nothing is asked of the cluster yet."""
         self._client = client
         self._check = check
         self._lock = threading.Lock()
-        patience = patience or Patience()
+        patience = patience or ConfirmPolicy()
         self._root = Root(client, identity, namespace, check, patience)
         self._clock = patience.clock
         self._caught_up_at = float("-inf")

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from cagrpc import errors
 from cagrpc.api.core.resources import mapping
 from cagrpc.api.encoding.untrusted import json_value
-from cagrpc.fleet.model import Increment
+from cagrpc.fleet.model import IncrementSpec
 from cagrpc.fleet.records import (
     Contents,
     DeletionRecord,
@@ -125,7 +125,7 @@ def room(record: IncrementRecord) -> int:
 
 def moving(record: IncrementRecord) -> dict[str, Any]:
     """All of a record that is not the increment itself: what a commit to a known increment changes."""
-    value: dict[str, Any] = json.loads(increment_to_json(replace(record, increment=Increment({}))))
+    value: dict[str, Any] = json.loads(increment_to_json(replace(record, increment=IncrementSpec({}))))
     del value["increment"]
     return value
 

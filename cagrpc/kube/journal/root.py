@@ -42,7 +42,7 @@ class Superseded(Exception):  # noqa: N818 - named for what happened
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ConfirmPolicy:
     """How long it is tried to find out whether a write arrived whose answer was lost."""
 
     settle_seconds: float = 7.0
@@ -60,7 +60,7 @@ class Root:
     """The root as this writer saw it last."""
 
     def __init__(
-        self, client: Client, writer: str, namespace: str, check: Callable[[], None], patience: Patience
+        self, client: Client, writer: str, namespace: str, check: Callable[[], None], patience: ConfirmPolicy
     ) -> None:
         """`namespace` is that of the Lease, empty where there is none; `check` raises `Unavailable` once this process
         may not write any more."""

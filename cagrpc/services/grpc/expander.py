@@ -18,10 +18,10 @@ from typing import Protocol
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, KnownGangs
 from cagrpc.fleet.model import FleetSnapshot
-from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, Decisions
-from cagrpc.services.grpc.gangs import Offer, OfferedGangs
+from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
+from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.ranking import Ranked, by_counts, problem, why_left_out
-from cagrpc.services.grpc.status import Call, Method
+from cagrpc.services.grpc.status import CallContext, Method
 from solver.model import Budget, Problem
 from solver.planning.rank import Candidate, Score
 
@@ -72,7 +72,7 @@ class Expander:
         self,
         fleet: HasSnapshot,
         rank: Rank,
-        decisions: Decisions,
+        decisions: DecisionLog,
         *,
         clock: Callable[[], float],
         timing: Timing | None = None,
@@ -109,7 +109,7 @@ class Expander:
         """Take no more work; what the planner is at runs out with its budget."""
         self._planner.shutdown(wait=False, cancel_futures=True)
 
-    def best_options(self, data: bytes, call: Call) -> bytes:
+    def best_options(self, data: bytes, call: CallContext) -> bytes:
         """A serialised BestOptionsRequest to a serialised BestOptionsResponse. Raises InvalidInput for malformed
         bytes, and nothing else."""
         started = self._monotonic()
@@ -160,7 +160,7 @@ class Expander:
     def _ranking(
         self,
         request: wire.Request,
-        open_: Sequence[Offer],
+        open_: Sequence[OptionDemand],
         gangs: OfferedGangs,
         snapshot: FleetSnapshot,
         answer_by: float,
@@ -181,7 +181,7 @@ class Expander:
     def _by_objective(
         self,
         options: Sequence[wire.Option],
-        open_: Sequence[Offer],
+        open_: Sequence[OptionDemand],
         gangs: OfferedGangs,
         snapshot: FleetSnapshot,
         answer_by: float,
@@ -214,7 +214,7 @@ class _Ranking:
 
 
 def _considered(
-    offers: Sequence[Offer], left_out: Sequence[str], ranked: Sequence[Ranked], snapshot: FleetSnapshot
+    offers: Sequence[OptionDemand], left_out: Sequence[str], ranked: Sequence[Ranked], snapshot: FleetSnapshot
 ) -> tuple[ConsideredOption, ...]:
     ranks = iter(ranked)
     found = []

@@ -24,7 +24,7 @@ _PLAN = "no option covers them: a gang that needs several node groups needs driv
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OptionDemand:
     """What an option is for."""
 
     option: Option
@@ -75,7 +75,7 @@ class OfferedGangs:
         """Whether these are as many of the gang as must be served together."""
         return not self._divisions[gang].missing and len(keys) >= self._needed[gang]
 
-    def _offer(self, option: Option, share: Mapping[str, AbstractSet[str]], covered: AbstractSet[str]) -> Offer:
+    def _offer(self, option: Option, share: Mapping[str, AbstractSet[str]], covered: AbstractSet[str]) -> OptionDemand:
         whole = {gang: keys for gang, keys in share.items() if self._serves(gang, keys)}
         broken = [gang for gang in share if gang not in whole]
         wanted = frozenset(
@@ -84,7 +84,7 @@ class OfferedGangs:
         uncounted = self._why_broken(broken[0], len(share[broken[0]]), broken[0] in covered) if broken else ""
         if len(broken) > 1:
             uncounted += f"; the same of {len(broken) - 1} other gangs"
-        return Offer(option, wanted, whole, uncounted)
+        return OptionDemand(option, wanted, whole, uncounted)
 
     def _why_broken(self, gang: str, pods: int, covered: bool) -> str:
         division, name = self._divisions[gang], gang[:_LONGEST_NAME]
@@ -93,7 +93,7 @@ class OfferedGangs:
         hint = "" if covered else f"; {_PLAN}"
         return f"serves {pods} pods of gang {name}, of which {self._needed[gang]} must be served together{hint}"
 
-    def demand(self, open_: Sequence[Offer]) -> tuple[Pod, ...]:
+    def demand(self, open_: Sequence[OptionDemand]) -> tuple[Pod, ...]:
         """The pods of all options as the planner is to see them: without those of incomplete gangs, those in flight and
         those that consume ProvisioningRequests; of a gang with a minimum so many are the gang as must be whole, such as
         all of the `open_` offers that are for the gang serve. Where these have too few in common, its pods are ranked
@@ -111,7 +111,7 @@ class OfferedGangs:
     def _waits(self, pod: Pod) -> bool:
         return pod.gang is not None and self._divisions[pod.gang.name].missing > 0
 
-    def _whole(self, open_: Sequence[Offer]) -> AbstractSet[str]:
+    def _whole(self, open_: Sequence[OptionDemand]) -> AbstractSet[str]:
         """Keys of the pods that are ranked as gangs."""
         found: set[str] = set()
         for gang, division in self._divisions.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cagrpc.errors import Unavailable
-from cagrpc.services.grpc.status import Call, Method
+from cagrpc.services.grpc.status import CallContext, Method
 
 
 class Gate:
@@ -26,7 +26,7 @@ class Gate:
         self._behind = methods
 
     def _method(self, name: str) -> Method:
-        def method(data: bytes, call: Call) -> bytes:
+        def method(data: bytes, call: CallContext) -> bytes:
             if self._behind is None:
                 raise Unavailable(self._why_shut())
             return self._behind[name](data, call)

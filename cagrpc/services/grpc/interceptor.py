@@ -31,7 +31,7 @@ _LOOK_EVERY_SECONDS = 0.5
 _MOST_TOLD = 100  # clients that the log knows as refused
 
 
-class Door(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is generic for the type checker alone
+class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is generic for the type checker alone
     """Of one server. Thread-safe."""
 
     def __init__(

@@ -20,11 +20,11 @@ from cagrpc.api.core.pods import PodDecoder
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import InvalidInput, NotFound, NotImplementedByDesign
-from cagrpc.fleet.model import FleetSnapshot, GroupState, Increment, IncrementStatus, Origin
-from cagrpc.services.decisions import Choice
+from cagrpc.fleet.model import FleetSnapshot, GroupState, IncrementSpec, IncrementStatus, Origin
+from cagrpc.services.decisions import ExpanderChoice
 from cagrpc.services.grpc.instances import instances
 from cagrpc.services.grpc.prices import node_price, pod_price
-from cagrpc.services.grpc.status import Call, Method, on_messages
+from cagrpc.services.grpc.status import CallContext, Method, on_messages
 from solver.model import NodeGroup
 
 SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
@@ -42,7 +42,11 @@ class FleetLike(Protocol):
     def snapshot(self) -> FleetSnapshot: ...
 
     def apply(
-        self, increment: Increment, *, refusal_wait_seconds: float = 0.0, answer_within_seconds: float = float("inf")
+        self,
+        increment: IncrementSpec,
+        *,
+        refusal_wait_seconds: float = 0.0,
+        answer_within_seconds: float = float("inf"),
     ) -> IncrementStatus: ...
 
     def delete_instances(self, node_group_id: str, instance_ids: Sequence[str]) -> None: ...
@@ -69,7 +73,7 @@ class Provider:
         *,
         options: Mapping[str, AutoscalingOptions] | None = None,
         gpu_label: str = "cagrpc.io/gpu",
-        take_choice: Callable[[str], Choice | None] = lambda _: None,
+        take_choice: Callable[[str], ExpanderChoice | None] = lambda _: None,
         refusal_wait_seconds: float = 2.0,
     ) -> None:
         """`options`: node group id -> what is configured for it. `gpu_label`: the key of the label that CA tells
@@ -118,7 +122,7 @@ class Provider:
         """A method that only reads the snapshot; equal requests get equal bytes for as long as it stands. Without
         `key_of` requests are equal when their bytes are."""
 
-        def method(data: bytes, call: Call) -> bytes:
+        def method(data: bytes, call: CallContext) -> bytes:
             memo = self._current_memo()
             request = None if key_of is None else parse(request_type, data)
             key = (call.method, data if request is None or key_of is None else key_of(request))
@@ -176,7 +180,7 @@ class Provider:
         values = {state.group.labels.get(self._gpu_label) for state in snapshot.groups.values()}
         return provider.gpu_types(sorted(value for value in values if value))
 
-    def _node_price(self, request: pb.PricingNodePriceRequest, _: Call) -> Message:
+    def _node_price(self, request: pb.PricingNodePriceRequest, _: CallContext) -> Message:
         hours = provider.interval_hours(request)
         snapshot = self._fleet.snapshot
         own = snapshot.groups.get(snapshot.group_of_instance.get(provider.instance_id(request.node), ""))
@@ -185,7 +189,7 @@ class Provider:
             raise NotImplementedByDesign(f"no price is known of node {request.node.name!r}")
         return pb.PricingNodePriceResponse(price=price * hours)
 
-    def _pod_price(self, request: pb.PricingPodPriceRequest, _: Call) -> Message:
+    def _pod_price(self, request: pb.PricingPodPriceRequest, _: CallContext) -> Message:
         hours = provider.interval_hours(request)
         pod = PodDecoder().decode(request.pod_bytes or request.pod)
         price = pod_price(pod.spec, _groups(self._fleet.snapshot))
@@ -193,14 +197,14 @@ class Provider:
             raise NotImplementedByDesign(f"no node group can run pod {pod.name}, so it has no price")
         return pb.PricingPodPriceResponse(price=price * hours)
 
-    def _refresh(self, _: pb.RefreshRequest, call: Call) -> Message:
+    def _refresh(self, _: pb.RefreshRequest, call: CallContext) -> Message:
         call.check_not_expired()
         # A slow backend must hold neither CA nor the threads that answer everything else.
         seconds_left = _NO_DEADLINE_SECONDS if call.seconds_left is None else call.seconds_left
         self._fleet.refresh(wait_seconds=seconds_left / 2)
         return pb.RefreshResponse()
 
-    def _increase_size(self, request: pb.NodeGroupIncreaseSizeRequest, call: Call) -> Message:
+    def _increase_size(self, request: pb.NodeGroupIncreaseSizeRequest, call: CallContext) -> Message:
         call.check_not_expired()  # CA counts it as failed already, and would ask again
         _state(self._fleet.snapshot, request.id)
         if request.delta < 1:
@@ -209,7 +213,7 @@ class Provider:
         if call.seconds_left is not None:
             wait_seconds = min(wait_seconds, call.seconds_left / 2)
         choice = self._take_choice(request.id)
-        increment = Increment(
+        increment = IncrementSpec(
             deltas={request.id: request.delta},
             origin=Origin.AUTOSCALER,
             pods=choice.pods if choice else frozenset(),
@@ -222,7 +226,7 @@ class Provider:
         )
         return pb.NodeGroupIncreaseSizeResponse()
 
-    def _delete_nodes(self, request: pb.NodeGroupDeleteNodesRequest, call: Call) -> Message:
+    def _delete_nodes(self, request: pb.NodeGroupDeleteNodesRequest, call: CallContext) -> Message:
         call.check_not_expired()
         _state(self._fleet.snapshot, request.id)
         ids = tuple(dict.fromkeys(provider.instance_id(node) for node in request.nodes))
@@ -232,7 +236,7 @@ class Provider:
             self._fleet.delete_instances(request.id, ids)
         return pb.NodeGroupDeleteNodesResponse()
 
-    def _decrease_target(self, request: pb.NodeGroupDecreaseTargetSizeRequest, call: Call) -> Message:
+    def _decrease_target(self, request: pb.NodeGroupDecreaseTargetSizeRequest, call: CallContext) -> Message:
         call.check_not_expired()
         _state(self._fleet.snapshot, request.id)
         if request.delta > -1:

@@ -12,7 +12,7 @@ from cagrpc.api.autoscaler.expander import Option
 from cagrpc.api.core.nodes import group_labels
 from cagrpc.api.core.pods import Pod, group
 from cagrpc.fleet.model import FleetSnapshot
-from cagrpc.services.grpc.gangs import Offer
+from cagrpc.services.grpc.gangs import OptionDemand
 from solver.model import NodeGroup, Problem
 from solver.planning.rank import after
 
@@ -81,7 +81,7 @@ def _groups(options: Sequence[Option], snapshot: FleetSnapshot) -> dict[str, Nod
     }
 
 
-def by_counts(offers: Sequence[Offer], snapshot: FleetSnapshot) -> tuple[Ranked, ...]:
+def by_counts(offers: Sequence[OptionDemand], snapshot: FleetSnapshot) -> tuple[Ranked, ...]:
     """The ranking that needs nothing but counts: the highest weight, then the least price for a pod served."""
     found = []
     for offer in offers:

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.services.grpc import expander, provider
-from cagrpc.services.grpc.interceptor import Door
+from cagrpc.services.grpc.interceptor import CallGuard
 from cagrpc.services.grpc.standard import Health, Reflection
 from cagrpc.services.grpc.status import Method, Observe, generic_handler
 
@@ -49,7 +49,7 @@ def method_names(service: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class ServerTls:
     """PEM texts. With `client_ca` only clients with a certificate of that authority are served (mTLS): so the
     provider. CA's expander client has none to show."""
 
@@ -88,7 +88,7 @@ class RpcServer:
         methods: Mapping[str, Method],
         address: str,
         *,
-        tls: Tls | None,
+        tls: ServerTls | None,
         observe: Observe = lambda *_: None,
         why_not_ready: Callable[[], str] = lambda: "",
         client_names: Collection[str] = (),
@@ -102,7 +102,7 @@ class RpcServer:
             raise AssertionError(f"{service} and the methods given for it differ")
         self._service = service
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=service.rpartition(".")[2])
-        self._door = Door(service, client_names=client_names, at_once=_AT_ONCE, observe=observe)
+        self._door = CallGuard(service, client_names=client_names, at_once=_AT_ONCE, observe=observe)
         self._server = grpc.server(
             self._executor,
             interceptors=[self._door],
@@ -129,7 +129,7 @@ class RpcServer:
         self.port = self._listen(address, tls)
         """The port that it listens on."""
 
-    def _listen(self, address: str, tls: Tls | None) -> int:
+    def _listen(self, address: str, tls: ServerTls | None) -> int:
         try:
             if tls is not None:
                 return int(self._server.add_secure_port(address, tls.credentials()))

@@ -40,7 +40,7 @@ _LONGEST_DETAILS_BYTES = 2000  # details travel in a header, which is limited to
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallContext:
     """What a method may know of the call besides its request."""
 
     method: str
@@ -53,7 +53,7 @@ class Call:
             raise errors.DeadlineExpired("the call's deadline had passed before it was begun; nothing was changed")
 
 
-Method = Callable[[bytes, Call], bytes]
+Method = Callable[[bytes, CallContext], bytes]
 """A method on serialised messages; raises CagrpcError for anything but OK."""
 
 Observe = Callable[[str, str, float], None]
@@ -78,10 +78,10 @@ def _cut(details: str) -> str:
     return details
 
 
-def on_messages(request_type: type[M], function: Callable[[M, Call], Message | bytes]) -> Method:
+def on_messages(request_type: type[M], function: Callable[[M, CallContext], Message | bytes]) -> Method:
     """`function` on messages as a method on bytes."""
 
-    def method(data: bytes, call: Call) -> bytes:
+    def method(data: bytes, call: CallContext) -> bytes:
         answer = function(parse(request_type, data), call)
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
@@ -100,7 +100,7 @@ def _served(name: str, method: Method, observe: Observe) -> Callable[[bytes, grp
     def serve(data: bytes, context: grpc.ServicerContext) -> bytes:
         started = time.perf_counter()
         try:
-            answer = method(data, Call(name, _seconds_left(context)))
+            answer = method(data, CallContext(name, _seconds_left(context)))
         except Exception as error:  # this is where every error becomes a status
             code, details = status_of(error)
             if code is grpc.StatusCode.INTERNAL:

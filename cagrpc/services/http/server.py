@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, requests_among
-from cagrpc.services.decisions import Decisions
+from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.http.pages import Page, list_page, object_page, page_of
 from cagrpc.services.metrics import CONTENT_TYPE, Metrics
 
@@ -92,7 +92,7 @@ class Site:
     raise InvalidInput and Unavailable."""
 
     snapshot: Callable[[], FleetSnapshot]
-    decisions: Decisions
+    decisions: DecisionLog
     metrics: Metrics
     why_not_ready: Callable[[], str]
     simulation: Callable[[], Simulation | None] = lambda: None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cagrpc.api.autoscaler import expander
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import NOWHERE, PodDecoder, pod_spec
-from cagrpc.api.core.selectors import Identity, Namespaces
+from cagrpc.api.core.selectors import Namespaces, PodIdentity
 from cagrpc.api.files.manifests import read
 from cagrpc.api.gen import expander_pb2 as pb
 from solver.model import (
@@ -341,7 +341,7 @@ _NOT_SHOP = {"matchExpressions": [expression("kubernetes.io/metadata.name", "Not
 def test_selectors_of_namespaces(
     selector: dict[str, Any], known: Namespaces, anti: bool, names: tuple[str, ...] | None, noted: bool
 ) -> None:
-    around = Surroundings(Identity("shop"), known)
+    around = Surroundings(PodIdentity("shop"), known)
     problems: list[str] = []
     term = {"topologyKey": ZONE, "labelSelector": {}, "namespaceSelector": selector}
     spec = pod_spec({"affinity": near(term, anti=anti)}, "spec", problems, around)

@@ -9,7 +9,7 @@ from hypothesis import given
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pod_bodies import pod_body
 from cagrpc.api.core.pods import pod_spec
-from cagrpc.api.core.selectors import Identity
+from cagrpc.api.core.selectors import PodIdentity
 from solver.model import (
     HOSTNAME,
     Operator,
@@ -30,7 +30,7 @@ OF_WEB = (Requirement("app", Operator.IN, ("web",)),)
 def read(spec: PodSpec, namespace: str) -> PodSpec:
     problems: list[str] = []
     body = pod_body(spec, "example.com/none", namespace)
-    found = pod_spec(body, "spec", problems, Surroundings(Identity(namespace)))
+    found = pod_spec(body, "spec", problems, Surroundings(PodIdentity(namespace)))
     assert not problems
     return replace(found, namespace=spec.namespace, labels=spec.labels)
 

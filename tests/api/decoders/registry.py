@@ -31,14 +31,14 @@ from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.store import Objects as RequestObjects
 from cagrpc.controllers.settings import KueueSettings
 from cagrpc.errors import CagrpcError, InvalidInput
-from cagrpc.fleet.model import Increment, Phase, Placement
+from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from cagrpc.fleet.records import Contents, GroupRecord, IncrementRecord, Member, MemberState
 from cagrpc.kube.client.envelopes import Encoding, event, frames, identity, page
 from cagrpc.kube.client.failures import status_of
 from cagrpc.kube.informer.reflector import Resource
 from cagrpc.kube.journal import objects
 from cagrpc.services.grpc.provider import Provider
-from cagrpc.services.grpc.status import Call
+from cagrpc.services.grpc.status import CallContext
 from tests.support import kueue_objects
 from tests.support.cluster_objects import apart, node, pod, spread
 from tests.support.fleet import World, group
@@ -195,7 +195,7 @@ def _answer(method: str) -> Callable[[bytes], object]:
     def answer(data: bytes) -> None:
         fleet = World(groups=[group("a")]).fleet()
         try:
-            Provider(fleet, refusal_wait_seconds=0.0).methods()[method](data, Call(method))
+            Provider(fleet, refusal_wait_seconds=0.0).methods()[method](data, CallContext(method))
         finally:
             fleet.close()
 
@@ -365,7 +365,7 @@ _BUFFER = {
 }
 _RECORD = IncrementRecord(
     "i",
-    Increment({"a": 1}, pods=frozenset({"u"}), placements=(Placement("a", ("u",)),)),
+    IncrementSpec({"a": 1}, pods=frozenset({"u"}), placements=(Placement("a", ("u",)),)),
     Phase.CREATING,
     (Member("token", "a", MemberState.ORDERED),),
     1e9,

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.cluster.view.objects import PodReader, Stage
+from cagrpc.cluster.view.objects import PodReader, PodStage
 from cagrpc.errors import InvalidInput, NotImplementedByDesign
 from tests.api.decoders import hostile
 from tests.api.decoders.registry import Decoder, decoders
@@ -67,4 +67,4 @@ def test_a_bound_pod_is_on_its_node_whatever_else_it_says(chooser: random.Random
     found.metadata.labels.clear()  # no pause pod
     found.metadata.annotations.pop("podType", None)
     seen = PodReader("gang", {"default-scheduler"}, "cagrpc").read(found.SerializeToString())
-    assert (seen.node, seen.stage) in (("n1", Stage.MOVABLE), ("n1", Stage.FIXED))
+    assert (seen.node, seen.stage) in (("n1", PodStage.MOVABLE), ("n1", PodStage.FIXED))

@@ -17,7 +17,7 @@ from cagrpc.backends.simulated.behaviour import Behaviour, behaviour_from_json, 
 from cagrpc.fleet.backend import Order
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
-from cagrpc.fleet.model import Increment, InstanceState, Origin, Phase
+from cagrpc.fleet.model import IncrementSpec, InstanceState, Origin, Phase
 from solver.model import NodeGroup
 from tests.support.fleet import FakeClock, group, run_inline, states, targets
 
@@ -386,7 +386,7 @@ def fleet(tmp_path: Path, clock: FakeClock, backend: SimulatedBackend) -> Fleet:
 def test_a_stockout_is_refused_at_once(fleet: Fleet, backend: SimulatedBackend) -> None:
     backend.set_behaviour("a", STOCKOUT)
     with pytest.raises(errors.OutOfCapacity):
-        fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER), refusal_wait_seconds=1)
+        fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER), refusal_wait_seconds=1)
     assert targets(fleet.snapshot) == {}
     assert states(fleet.snapshot, "a") == []
 
@@ -395,7 +395,7 @@ def test_instances_that_fail_are_listed_until_ca_deletes_them(
     fleet: Fleet, backend: SimulatedBackend, clock: FakeClock
 ) -> None:
     backend.set_behaviour("a", FAIL_INSTANCES)
-    fleet.apply(Increment({"a": 4}, Origin.AUTOSCALER), refusal_wait_seconds=1)
+    fleet.apply(IncrementSpec({"a": 4}, Origin.AUTOSCALER), refusal_wait_seconds=1)
     assert targets(fleet.snapshot) == {"a": 4}
     clock.advance(1)
     fleet.refresh()
@@ -410,7 +410,7 @@ def test_instances_that_fail_are_listed_until_ca_deletes_them(
 
 def test_two_of_eight_come_up_and_the_whole_goes(fleet: Fleet, backend: SimulatedBackend, clock: FakeClock) -> None:
     backend.set_behaviour("a", ATOMIC_FAIL)
-    applied = fleet.apply(Increment({"a": 8}, Origin.AUTOSCALER), refusal_wait_seconds=1)
+    applied = fleet.apply(IncrementSpec({"a": 8}, Origin.AUTOSCALER), refusal_wait_seconds=1)
     clock.advance(1)
     fleet.refresh()
     assert states(fleet.snapshot, "a") == ["running"] * 2 + ["creating"] * 6

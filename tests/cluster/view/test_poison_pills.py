@@ -15,14 +15,14 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.kueue import Retries
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.view.model import NODES, TableSink
-from cagrpc.cluster.view.objects import Named, PodReader, SeenPod, Stage
+from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage
 from cagrpc.cluster.view.workloads import Values, quota
 from cagrpc.controllers.admission_checks.model import ATTEMPT, purpose_of
 from cagrpc.controllers.provisioning.conditions import ATTEMPTS, CONSUMED, attempts_of, consumed_of, merged, retry_at
 from cagrpc.controllers.provisioning.conditions import failed as failure
 from cagrpc.controllers.provisioning.store import read_request
 from cagrpc.errors import InvalidInput
-from cagrpc.kube.client.envelopes import Identity
+from cagrpc.kube.client.envelopes import ObjectIdentity
 from solver.model import PODS, Budget, NodeGroup, Problem
 from solver.planning.solve import solve
 from tests.support.cluster_objects import REPLICA_SETS, Fed, comparable, node, pod
@@ -80,7 +80,7 @@ def test_text_that_is_no_utf_8_is_read_as_it_is_shown() -> None:
     fed.nodes(node())
     data = pod(node="n1", annotations={"note": "NOTE"}).SerializeToString().replace(b"NOTE", b"\xff\xfe\xfd\xfc")
     seen = PodReader("gang", {"default-scheduler"}, "cagrpc").read(data)
-    assert (seen.stage, seen.node, dict(seen.pod.spec.requests)) == (Stage.MOVABLE, "n1", {"cpu": 1000})
+    assert (seen.stage, seen.node, dict(seen.pod.spec.requests)) == (PodStage.MOVABLE, "n1", {"cpu": 1000})
 
 
 def test_a_pod_that_cannot_be_meant_takes_from_its_node_all_the_same() -> None:
@@ -127,7 +127,7 @@ def test_what_a_table_cannot_take_is_not_in_it_and_keeps_nothing_out(caplog: pyt
     sink.applied(Named("a", 2))
     sink.replaced([Named("a", 2), Named("b", 13)])
     assert (table.of, len(sink.left_out)) == ({"a": 2}, 1)
-    sink.deleted(Identity("", "", "b"))
+    sink.deleted(ObjectIdentity("", "", "b"))
     assert len(sink.left_out) == 0
     assert caplog.text.count("a is left out") == caplog.text.count("b is left out") == 1
 
@@ -141,7 +141,7 @@ def test_a_table_that_cannot_let_go_fails_no_list(caplog: pytest.LogCaptureFixtu
     sink = _sink(table)
     sink.replaced([Named("a", 1)])
     sink.replaced([Named("b", 2)])
-    sink.deleted(Identity("", "", "b"))
+    sink.deleted(ObjectIdentity("", "", "b"))
     assert not table.of
     assert caplog.text.count("a mistake") > 0
 
@@ -178,7 +178,7 @@ def test_a_pod_is_never_half_counted(part: str, step: str, known_before: bool, m
 def _breaks(monkeypatch: pytest.MonkeyPatch, part: Any, step: str) -> None:
     before: Callable[..., Any] = getattr(part, step)
 
-    def broken(seen: SeenPod, *more: Any) -> Any:
+    def broken(seen: ObservedPod, *more: Any) -> Any:
         if seen.ref.name in ("p", "w"):
             raise RecursionError("a mistake")
         return before(seen, *more)

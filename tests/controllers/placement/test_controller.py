@@ -10,7 +10,7 @@ import pytest
 from cagrpc.controllers.placement.controller import LEFT_SECONDS, LOOK_SECONDS
 from cagrpc.controllers.placement.nominations import FORBIDDEN_SECONDS
 from cagrpc.controllers.placement.waiting import LONGEST_SECONDS, REST_SECONDS, SEEN_SECONDS
-from cagrpc.fleet.model import Increment, Phase, Placement
+from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from tests.support.fake_cluster import FakeCluster, Refusal, fake_cluster
 from tests.support.placement_scene import FREE, HELD, Scene
 
@@ -41,7 +41,7 @@ def test_all_pods_are_nominated_before_the_first_node_is_released(
 def test_nobody_is_nominated_before_the_increment_is_whole(scene: Scene) -> None:
     scene.run()
     scene.pod("late")
-    asked = Increment({"a": 2}, pods=frozenset({"uid-late"}), placements=(Placement("a", ("uid-late",)),))
+    asked = IncrementSpec({"a": 2}, pods=frozenset({"uid-late"}), placements=(Placement("a", ("uid-late",)),))
     later = scene.fleet.apply(asked)
     scene.fleet.reconcile()
     first, _ = (i for i in scene.outside.backend.ids("a") if i.removeprefix("scripted://") not in scene.nodes())

@@ -9,7 +9,7 @@ import pytest
 from cagrpc.cluster.markers import START_UP_TAINT, booking_label
 from cagrpc.controllers.placement.release import APART_SECONDS, PATIENCE_SECONDS
 from cagrpc.errors import CagrpcError, Unavailable
-from cagrpc.fleet.model import Increment, Phase, Placement, request_key, requests_among
+from cagrpc.fleet.model import IncrementSpec, Phase, Placement, request_key, requests_among
 from tests.support.fake_cluster import Refusal, fake_cluster
 from tests.support.placement_scene import FREE, HELD, OTHER_TAINT, Scene
 
@@ -22,7 +22,7 @@ def scene() -> Iterator[Scene]:
 
 def test_an_increment_that_is_not_whole_yet_is_left_alone(scene: Scene) -> None:
     scene.run()
-    later = scene.fleet.apply(Increment({"a": 2}))
+    later = scene.fleet.apply(IncrementSpec({"a": 2}))
     scene.fleet.reconcile()
     first, second = (i for i in scene.outside.backend.ids("a") if i.removeprefix("scripted://") not in scene.nodes())
     scene.outside.backend.boot(first)
@@ -210,7 +210,7 @@ def test_a_node_that_no_increment_holds_is_released(scene: Scene) -> None:
 @pytest.mark.parametrize("code", [422, 503])
 def test_one_increment_in_trouble_does_not_hold_the_others(scene: Scene, code: int) -> None:
     troubled = scene.nodes()[0]
-    later = scene.apply(Increment({"b": 1}))
+    later = scene.apply(IncrementSpec({"b": 1}))
 
     def refused(request: str) -> None:
         if request.endswith(f"/nodes/{troubled}") and not request.startswith("GET"):
@@ -226,7 +226,7 @@ def test_one_increment_in_trouble_does_not_hold_the_others(scene: Scene, code: i
 
 # Nodes for ProvisioningRequests.
 
-FOR_REQUESTS = Increment(
+FOR_REQUESTS = IncrementSpec(
     {"a": 2, "b": 1},
     pods=frozenset(map(request_key, ("u1", "u2"))),
     placements=(

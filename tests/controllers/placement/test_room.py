@@ -11,7 +11,7 @@ from cagrpc.controllers.placement.places import Wanted
 from cagrpc.controllers.placement.room import Room
 from cagrpc.fleet.model import (
     FleetSnapshot,
-    Increment,
+    IncrementSpec,
     Placement,
     request_key,
 )
@@ -72,7 +72,7 @@ class _Life:
         world = World([group("g")], options={"nodes": ready})
         fleet = world.fleet()
         key = request_key("u1")
-        asked = Increment({"g": 1}, pods=frozenset({key}), placements=(Placement("g", (key,)),))
+        asked = IncrementSpec({"g": 1}, pods=frozenset({key}), placements=(Placement("g", (key,)),))
         increment_id = fleet.apply(asked).id
         self.snapshots = [fleet.snapshot]
         world.backend.hide_new = True

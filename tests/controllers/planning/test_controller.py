@@ -15,7 +15,7 @@ from cagrpc.cluster.reservations import Kept
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.planning.reasons import NOT_PLANNED, PLANNED
 from cagrpc.controllers.settings import PlannerSettings
-from cagrpc.fleet.model import Increment, Phase, Placement, request_key
+from cagrpc.fleet.model import IncrementSpec, Phase, Placement, request_key
 from solver.model import Limit, Node, PodSpec, RunningPods, Taint, TaintEffect, Toleration
 from tests.support.fleet import MemoryJournal, group
 from tests.support.planner_world import BOOT_SECONDS, World
@@ -374,7 +374,7 @@ def test_a_node_that_goes_while_planning_is_made_up_for(make: Make) -> None:
 def test_a_size_that_changes_while_planning_is_planned_with_at_once(make: Make) -> None:
     world = make(group("a", max_size=2), group("b", price=0.5))
     world.add(2, cpu=4000)
-    world.cluster.after_state = lambda: world.fleet.apply(Increment({"a": 1}))
+    world.cluster.after_state = lambda: world.fleet.apply(IncrementSpec({"a": 1}))
     world.run(SOON)
     assert world.targets() == {"a": 2, "b": 1} or world.targets() == {"a": 2}
     refused = [each for each in world.loop.plans()[0].increments if not each.id]
@@ -504,7 +504,7 @@ def test_a_node_that_is_not_ready_is_no_room(make: Make) -> None:
 
 # Beside ProvisioningRequests.
 
-FOR_A_REQUEST = Increment(
+FOR_A_REQUEST = IncrementSpec(
     {"a": 1}, pods=frozenset({request_key("u1")}), placements=(Placement("a", (request_key("u1"),)),)
 )
 

@@ -16,7 +16,7 @@ from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavail
 from cagrpc.kube.client.access import Access, from_kubeconfig
 from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.kube.client.envelopes import Encoding
-from cagrpc.kube.client.failures import Expired, Forbidden, asked
+from cagrpc.kube.client.failures import Expired, Forbidden, request_info
 from tests.support.scripted_api import Answer, FakeApi, fake_api, refused
 
 POD = "/api/v1/namespaces/n/pods/p"
@@ -119,7 +119,7 @@ def test_a_missing_right_is_named_in_the_words_of_rbac() -> None:
     ],
 )
 def test_requests_are_told_as_rbac_tells_them(method: str, path: str, query: dict[str, str], told: str) -> None:
-    assert str(asked(method, path, query)).startswith(told)
+    assert str(request_info(method, path, query)).startswith(told)
 
 
 def test_a_server_that_asks_for_time_gets_it_up_to_ten_seconds() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
-from cagrpc.kube.client.envelopes import Encoding, Identity
+from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.reflector import Reflector, Resource
-from cagrpc.kube.informer.unreadable import LeftOut
+from cagrpc.kube.informer.unreadable import UnreadableObjects
 from tests.support.scripted_api import (
     Answer,
     FakeApi,
@@ -46,7 +46,7 @@ class Kept:
     def applied(self, obj: tuple[str, str]) -> None:
         self.objects[obj[0]] = obj[1]
 
-    def deleted(self, of: Identity) -> None:
+    def deleted(self, of: ObjectIdentity) -> None:
         self.objects.pop(of.name, None)
 
 
@@ -318,7 +318,7 @@ def test_who_makes_any_number_of_bad_objects_fills_neither_log_nor_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("cagrpc.kube.informer.unreadable._MOST_KNOWN", 5)
-    found = LeftOut[int]("pods")
+    found = UnreadableObjects[int]("pods")
     for number in range(100):
         found.add(number, InvalidInput("x" * 10_000))
     assert len(found) == len(found._told) == len(caplog.records) == 5

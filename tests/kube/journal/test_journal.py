@@ -12,12 +12,12 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.ledger import Ledger
-from cagrpc.fleet.model import Increment, Origin, Phase, Placement
+from cagrpc.fleet.model import IncrementSpec, Origin, Phase, Placement
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, GroupRecord, IncrementRecord, Member, MemberState
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
-from cagrpc.kube.journal.root import Patience
+from cagrpc.kube.journal.root import ConfirmPolicy
 from tests.support.fleet import FakeClock, group
 from tests.support.object_store import Fault, ObjectStore, Request, object_store
 
@@ -32,7 +32,7 @@ def store() -> Iterator[ObjectStore]:
 
 def opened(store: ObjectStore, name: str = "one", check: Callable[[], None] = lambda: None) -> ClusterJournal:
     clock = FakeClock()
-    return ClusterJournal(store.client(), name, check=check, patience=Patience(7.0, clock, clock.advance))
+    return ClusterJournal(store.client(), name, check=check, patience=ConfirmPolicy(7.0, clock, clock.advance))
 
 
 def told(contents: Contents) -> Any:
@@ -43,7 +43,7 @@ def told(contents: Contents) -> Any:
 def record(key: str, phase: Phase = Phase.PLANNED, **more: Any) -> IncrementRecord:
     made = IncrementRecord(
         id=key,
-        increment=Increment({"a": 1, "b": 1}, Origin.CAGRPC, frozenset({"pod-1", "pod-2"}), "because"),
+        increment=IncrementSpec({"a": 1, "b": 1}, Origin.CAGRPC, frozenset({"pod-1", "pod-2"}), "because"),
         phase=phase,
         members=(Member(f"{key}-a-1", "a"), Member(f"{key}-b-1", "b")),
         created_at_seconds=12.5,
@@ -206,7 +206,7 @@ def test_objects_that_are_behind_are_made_good_by_the_next_write(
 
 def test_many_objects_are_written_once_for_several_commits_and_the_root_has_the_rest(store: ObjectStore) -> None:
     clock = FakeClock()
-    journal = ClusterJournal(store.client(), "one", patience=Patience(7.0, clock, clock.advance))
+    journal = ClusterJournal(store.client(), "one", patience=ConfirmPolicy(7.0, clock, clock.advance))
     keys = [f"many-{number:02}" for number in range(20)]
 
     def phases() -> set[str]:
@@ -419,7 +419,7 @@ def test_what_an_increment_asks_for_does_not_change(store: ObjectStore) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     with pytest.raises(errors.InvalidInput, match="cannot be changed"):
-        journal.commit(Changes(increments=(record("old", increment=Increment({"a": 7})),)))
+        journal.commit(Changes(increments=(record("old", increment=IncrementSpec({"a": 7})),)))
 
 
 def large(key: str, *, nodes: int, pods: int) -> IncrementRecord:
@@ -430,7 +430,7 @@ def large(key: str, *, nodes: int, pods: int) -> IncrementRecord:
     uids = [[f"{u[:8]}-{u[8:12]}-{u[12:16]}-{u[16:20]}-{u[20:]}" for u in node] for node in uids]
     return IncrementRecord(
         id=key,
-        increment=Increment(
+        increment=IncrementSpec(
             {"m7i.large-us-east-1a": nodes},
             pods=frozenset(uid for node in uids for uid in node),
             placements=tuple(Placement("m7i.large-us-east-1a", tuple(node)) for node in uids),

@@ -13,7 +13,7 @@ import pytest
 
 from cagrpc.api.gen import expander_pb2
 from cagrpc.api.gen import externalgrpc_pb2 as pb
-from cagrpc.fleet.model import Increment
+from cagrpc.fleet.model import IncrementSpec
 from solver.model import NodeGroup
 from tests.support.fleet import ScriptedBackend, World
 from tests.support.grpc_servers import House
@@ -119,7 +119,7 @@ class _Replay:
         recorded = pb.NodeGroupTargetSizeResponse.FromString(rpc.response).targetSize
         more = recorded - house.fleet.snapshot.groups[group_id].target_size
         if more > 0:
-            house.fleet.apply(Increment({group_id: more}))
+            house.fleet.apply(IncrementSpec({group_id: more}))
             house.fleet.reconcile()
 
     def _request(self, rpc: Rpc) -> bytes:

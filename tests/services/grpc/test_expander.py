@@ -15,11 +15,11 @@ import pytest
 from cagrpc.api.autoscaler.expander import decode
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.fleet.model import Increment, Origin
+from cagrpc.fleet.model import IncrementSpec, Origin
 from cagrpc.services.grpc.expander import Timing
 from cagrpc.services.grpc.gangs import OfferedGangs
 from cagrpc.services.grpc.ranking import by_counts
-from cagrpc.services.grpc.status import Call
+from cagrpc.services.grpc.status import CallContext
 from solver.model import Budget, Limit, Problem
 from solver.planning.rank import Candidate, Score
 from tests.support.fleet import World, group
@@ -90,7 +90,7 @@ def test_when_nothing_is_left_the_answer_is_empty_on_purpose_and_logged(caplog: 
 
 def test_limits_count_what_stands_already() -> None:
     with House(_world(limits=[Limit("cluster", {"nodes": 3})])) as house:
-        house.fleet.apply(Increment({"cheap": 2}))
+        house.fleet.apply(IncrementSpec({"cheap": 2}))
         request = asking(option("dear", 2, _PODS), option("cheap", 1, _PODS))
         assert chosen(house.advice.ok("BestOptions", request)) == "cheap"
         assert house.decisions.latest()[0].options[0].left_out
@@ -101,7 +101,7 @@ def test_options_only_for_pods_of_an_increment_in_flight_are_left_out_until_it_i
         assert chosen(house.advice.ok("BestOptions", asking(option("dear", 1, _PODS[:2])))) == "dear"
         choice = house.decisions.take_choice("dear")
         assert choice is not None
-        house.fleet.apply(Increment({"dear": 1}, Origin.AUTOSCALER, choice.pods, choice.reason))
+        house.fleet.apply(IncrementSpec({"dear": 1}, Origin.AUTOSCALER, choice.pods, choice.reason))
         assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS[:2])))) is None
         assert "increment in flight" in house.decisions.latest()[-1].reason
         # One more pod that nobody serves: the option is open, for that pod.
@@ -138,7 +138,9 @@ def test_pods_that_consume_requests_are_no_demand_beside_others() -> None:
     mixed = [*(pod(f"c{index}", **_CONSUMES) for index in range(3)), *_PODS]
     with House(_world(), rank=asked, expander_options=_SERVES) as house:
         house.advice.ok("BestOptions", asking(option("dear", 2, mixed)))
-        house.fleet.apply(Increment({"dear": 1}, Origin.AUTOSCALER, frozenset(f"uid-{i}" for i in range(4)), "these"))
+        house.fleet.apply(
+            IncrementSpec({"dear": 1}, Origin.AUTOSCALER, frozenset(f"uid-{i}" for i in range(4)), "these")
+        )
         assert chosen(house.advice.ok("BestOptions", asking(option("dear", 2, mixed)))) is None
         assert "by an increment in flight or consume ProvisioningRequests" in house.decisions.latest()[-1].reason
     assert asked.problem is not None
@@ -192,7 +194,7 @@ def test_the_problem_is_all_pods_by_class_and_the_groups_of_the_options_only() -
     small, large = pod("s1", "100m"), pod("l", "3")
     fake = pod("f", "100m", podType="capacityBufferFakePod")
     with House(world, rank=asked) as house:
-        house.fleet.apply(Increment({"a": 2}))
+        house.fleet.apply(IncrementSpec({"a": 2}))
         request = asking(option("a", 1, [small, large]), option("b", 2, [small, pod("s2", "100m"), fake]))
         house.advice.ok("BestOptions", request)
     problem = asked.problem
@@ -260,7 +262,7 @@ def test_without_time_to_decode_the_counts_decide() -> None:
     with House(_world(), timing=Timing(decode_seconds=0.5)) as house:
         house.expander._monotonic = lambda: float(next(ticks))
         data = asking(option("cheap", 1, _PODS), option("dear", 1, _PODS)).SerializeToString()
-        house.expander.best_options(data, Call("BestOptions"))
+        house.expander.best_options(data, CallContext("BestOptions"))
         (decision,) = house.decisions.latest()
         assert (decision.chosen, decision.ranked_by) == ("dear", "counts")
         assert "no time to decode" in decision.reason
@@ -268,7 +270,7 @@ def test_without_time_to_decode_the_counts_decide() -> None:
 
 def test_without_time_to_decode_pods_in_flight_are_known_all_the_same() -> None:
     with House(_world(), timing=Timing(decode_seconds=-1.0)) as house:
-        house.fleet.apply(Increment({"dear": 1}, Origin.AUTOSCALER, frozenset({"uid-0", "uid-1"})))
+        house.fleet.apply(IncrementSpec({"dear": 1}, Origin.AUTOSCALER, frozenset({"uid-0", "uid-1"})))
         assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS[:2])))) is None
         assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS)))) == "cheap"
         assert "no time to decode" in house.decisions.latest()[-1].reason
@@ -292,7 +294,7 @@ def test_one_strange_pod_leaves_the_objective_to_the_others_and_is_in_flight_lik
         choice = house.decisions.take_choice("cheap")
         assert choice is not None
         assert "uid-new" in choice.pods
-        house.fleet.apply(Increment({"cheap": 1}, Origin.AUTOSCALER, choice.pods, choice.reason))
+        house.fleet.apply(IncrementSpec({"cheap": 1}, Origin.AUTOSCALER, choice.pods, choice.reason))
         assert chosen(house.advice.ok("BestOptions", request)) is None
 
 

@@ -16,7 +16,7 @@ from cagrpc.api.autoscaler.expander import Option
 from cagrpc.api.core.gangs import GangCount, GangMembership, divide
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.fleet.model import FleetSnapshot, Increment, Origin
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin
 from cagrpc.services.grpc.gangs import OfferedGangs
 from cagrpc.services.grpc.ranking import problem
 from solver.model import PodSpec
@@ -113,7 +113,7 @@ def test_a_minimum_that_cannot_be_meant_is_ignored_and_told() -> None:
 def test_pods_in_flight_count_as_served() -> None:
     gang = [_member(str(index)) for index in range(4)]
     with House(_world()) as house:
-        house.fleet.apply(Increment({"a": 1}, Origin.AUTOSCALER, frozenset({"uid-0", "uid-1"})))
+        house.fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER, frozenset({"uid-0", "uid-1"})))
         assert chosen(house.advice.ok("BestOptions", asking(option("b", 1, gang[2:]), option("c", 1, gang[:3])))) == "b"
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import DeadlineExpired
-from cagrpc.fleet.model import FleetSnapshot, Increment, IncrementStatus, Origin, Phase
-from cagrpc.services.decisions import Choice
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Origin, Phase
+from cagrpc.services.decisions import ExpanderChoice
 from cagrpc.services.grpc import provider
 from cagrpc.services.grpc.provider import Provider
-from cagrpc.services.grpc.status import Call
+from cagrpc.services.grpc.status import CallContext
 from solver.model import Limit
 from tests.support.fleet import World, group, states, targets
 from tests.support.grpc_servers import House, serving
@@ -74,10 +74,14 @@ class _Recording:
 
     def __init__(self, snapshot: FleetSnapshot) -> None:
         self.snapshot = snapshot
-        self.applied: list[tuple[Increment, float]] = []
+        self.applied: list[tuple[IncrementSpec, float]] = []
 
     def apply(
-        self, increment: Increment, *, refusal_wait_seconds: float = 0.0, answer_within_seconds: float = float("inf")
+        self,
+        increment: IncrementSpec,
+        *,
+        refusal_wait_seconds: float = 0.0,
+        answer_within_seconds: float = float("inf"),
     ) -> IncrementStatus:
         self.answer_within_seconds = answer_within_seconds
         self.applied.append((increment, refusal_wait_seconds))
@@ -111,7 +115,7 @@ def test_increase_size_waits_at_most_half_of_the_deadline(
     recording: _Recording, seconds_left: float | None, wait_seconds: float, left_for_the_journal: float
 ) -> None:
     method = Provider(recording).methods()["NodeGroupIncreaseSize"]
-    method(_increase("a", 1).SerializeToString(), Call("NodeGroupIncreaseSize", seconds_left))
+    method(_increase("a", 1).SerializeToString(), CallContext("NodeGroupIncreaseSize", seconds_left))
     assert [wait for _, wait in recording.applied] == [wait_seconds]
     assert recording.answer_within_seconds == left_for_the_journal
 
@@ -121,7 +125,7 @@ def test_increase_size_waits_at_most_half_of_the_deadline(
 )
 def test_a_call_that_has_expired_is_not_started(recording: _Recording, name: str) -> None:
     with pytest.raises(DeadlineExpired, match="nothing was changed"):
-        Provider(recording).methods()[name](b"", Call(name, 0.0))
+        Provider(recording).methods()[name](b"", CallContext(name, 0.0))
     assert recording.applied == []
 
 
@@ -145,10 +149,10 @@ def test_a_call_that_expires_while_it_waits_for_a_thread_is_not_started(recordin
 
 
 def test_an_increase_remembers_the_pods_of_the_choice_behind_it_once(recording: _Recording) -> None:
-    choices = {"a": Choice(frozenset({"uid-1"}), "cheapest")}
+    choices = {"a": ExpanderChoice(frozenset({"uid-1"}), "cheapest")}
     method = Provider(recording, take_choice=lambda g: choices.pop(g, None)).methods()["NodeGroupIncreaseSize"]
     for _ in range(2):
-        method(_increase("a", 1).SerializeToString(), Call("NodeGroupIncreaseSize"))
+        method(_increase("a", 1).SerializeToString(), CallContext("NodeGroupIncreaseSize"))
     (first, _), (second, _) = recording.applied
     assert (first.pods, first.reason) == (frozenset({"uid-1"}), "cheapest")
     assert second.pods == frozenset()

@@ -17,15 +17,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cagrpc.services.grpc import expander, interceptor, provider, servers
-from cagrpc.services.grpc.servers import RpcServer, Tls
-from cagrpc.services.grpc.status import Call, Method
+from cagrpc.services.grpc.servers import RpcServer, ServerTls
+from cagrpc.services.grpc.status import CallContext, Method
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import PATHS, Client
 
 _CHECK = "/grpc.health.v1.Health/Check"
 
 
-def _answer(_: bytes, __: Call) -> bytes:
+def _answer(_: bytes, __: CallContext) -> bytes:
     return b""
 
 
@@ -83,7 +83,7 @@ def test_one_best_options_too_many_is_refused_at_once_and_counted() -> None:
     entered, leave = threading.Semaphore(0), threading.Event()
     seen: list[tuple[str, str]] = []
 
-    def slow(_: bytes, __: Call) -> bytes:
+    def slow(_: bytes, __: CallContext) -> bytes:
         entered.release()
         assert leave.wait(30)
         return b""
@@ -185,7 +185,7 @@ def _client(server: RpcServer, name: str, *alternatives: x509.GeneralName) -> It
 
 
 def _for(*names: str) -> dict[str, Any]:
-    return {"tls": Tls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate), "client_names": names}
+    return {"tls": ServerTls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate), "client_names": names}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cagrpc.fleet.model import Increment
+from cagrpc.fleet.model import IncrementSpec
 from tests.support.fleet import World, group
 from tests.support.grpc_servers import METHODS, PATHS, Client, House, asking, chosen, option, pod
 from tests.support.recordings import CONVERSATIONS, conversation
@@ -23,7 +23,7 @@ _ALLOWED = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "OUT_OF_RANG
 def _house() -> Iterator[House]:
     world = World(groups=[group("a")])
     with House(world) as house:
-        house.fleet.apply(Increment({"a": 1}))
+        house.fleet.apply(IncrementSpec({"a": 1}))
         house.fleet.reconcile()
         world.backend.boot_all()
         house.fleet.reconcile()

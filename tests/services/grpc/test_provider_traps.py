@@ -11,7 +11,7 @@ from cagrpc.api.autoscaler.provider import AutoscalingOptions
 from cagrpc.api.core import nodes
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.fleet.model import Increment, InstanceState, Origin
+from cagrpc.fleet.model import IncrementSpec, InstanceState, Origin
 from solver.model import NodeGroup, Taint, TaintEffect
 from tests.support.fleet import MemoryJournal, World, group, targets
 from tests.support.grpc_servers import House
@@ -23,7 +23,7 @@ def _house(world: World | None = None, **more: object) -> House:
 
 def _grow(house: House, group_id: str = "a", count: int = 2, *, boot: bool = True) -> list[str]:
     """Instances of a group, running unless told otherwise; their ids."""
-    house.fleet.apply(Increment({group_id: count}, origin=Origin.AUTOSCALER))
+    house.fleet.apply(IncrementSpec({group_id: count}, origin=Origin.AUTOSCALER))
     house.fleet.reconcile()
     if boot:
         house.world.backend.boot_all()

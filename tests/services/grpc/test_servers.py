@@ -13,14 +13,14 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.services.grpc import expander, provider, standard
-from cagrpc.services.grpc.servers import RpcServer, Tls
+from cagrpc.services.grpc.servers import RpcServer, ServerTls
 from cagrpc.services.grpc.standard import MOST_STREAMS
-from cagrpc.services.grpc.status import Call, Method
+from cagrpc.services.grpc.status import CallContext, Method
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import PATHS
 
 
-def _answer(_: bytes, __: Call) -> bytes:
+def _answer(_: bytes, __: CallContext) -> bytes:
     return b""
 
 
@@ -57,7 +57,7 @@ def _credentials(authority: Authority | None) -> grpc.ChannelCredentials:
 def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
     client: Authority | None, code: str
 ) -> None:
-    tls = Tls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate)
+    tls = ServerTls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate)
     server = RpcServer(provider.SERVICE, _PROVIDER, "127.0.0.1:0", tls=tls)
     server.start()
     with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(client)) as channel:
@@ -66,7 +66,7 @@ def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
 
 
 def test_the_expander_lets_in_clients_without_a_certificate_over_tls_only() -> None:
-    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=Tls(_CERTIFICATE, _KEY))
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=ServerTls(_CERTIFICATE, _KEY))
     server.start()
     with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(None)) as channel:
         assert _refresh(channel, "BestOptions") == "OK"
@@ -81,13 +81,13 @@ _OTHER_KEY = _AUTHORITY.issue("other")[1]
 @pytest.mark.parametrize(
     ("tls", "why"),
     [
-        pytest.param(Tls(b"nonsense", _KEY), "certificate is not PEM", id="no certificate"),
-        pytest.param(Tls(_CERTIFICATE, b"nonsense"), "key is not an unencrypted PEM", id="no key"),
-        pytest.param(Tls(_CERTIFICATE, _OTHER_KEY), "does not belong to its certificate", id="another's key"),
-        pytest.param(Tls(_CERTIFICATE, _KEY, b"nonsense"), "certificate authority is not PEM", id="no authority"),
+        pytest.param(ServerTls(b"nonsense", _KEY), "certificate is not PEM", id="no certificate"),
+        pytest.param(ServerTls(_CERTIFICATE, b"nonsense"), "key is not an unencrypted PEM", id="no key"),
+        pytest.param(ServerTls(_CERTIFICATE, _OTHER_KEY), "does not belong to its certificate", id="another's key"),
+        pytest.param(ServerTls(_CERTIFICATE, _KEY, b"nonsense"), "certificate authority is not PEM", id="no authority"),
     ],
 )
-def test_unusable_certificates_are_refused_with_the_reason(tls: Tls, why: str) -> None:
+def test_unusable_certificates_are_refused_with_the_reason(tls: ServerTls, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=tls)
 
@@ -182,7 +182,7 @@ def test_forgotten_streams_leave_threads_for_the_calls_that_matter() -> None:
 def test_a_running_call_finishes_before_the_server_stops() -> None:
     entered, leave = threading.Event(), threading.Event()
 
-    def slow(_: bytes, __: Call) -> bytes:
+    def slow(_: bytes, __: CallContext) -> bytes:
         entered.set()
         assert leave.wait(5)
         return b""

@@ -17,9 +17,9 @@ import cagrpc.services.http.server
 from cagrpc.cli.explain import get_json, get_list
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Increment, request_key
+from cagrpc.fleet.model import IncrementSpec, request_key
 from cagrpc.runtime.heartbeat import Heartbeat
-from cagrpc.services.decisions import ConsideredOption, Decision, Decisions
+from cagrpc.services.decisions import ConsideredOption, Decision, DecisionLog
 from cagrpc.services.http.pages import LARGEST_PAGE_BYTES
 from cagrpc.services.http.server import HttpServer, Site
 from cagrpc.services.metrics import Metrics
@@ -59,7 +59,7 @@ class _Web:
             slack=lambda: {"targets": [_SLACK]},
             loops=lambda: [self.loop],
         )
-        self.decisions = Decisions(lambda: 1.0, observe=self.metrics.observe_decision)
+        self.decisions = DecisionLog(lambda: 1.0, observe=self.metrics.observe_decision)
         self.why_not = self.stuck = ""
         site = Site(
             lambda: self.fleet.snapshot,
@@ -106,7 +106,7 @@ def test_alive_and_ready(web: _Web) -> None:
 
 
 def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
-    web.fleet.apply(Increment({"a": 2}, pods=frozenset({"u1"})))
+    web.fleet.apply(IncrementSpec({"a": 2}, pods=frozenset({"u1"})))
     web.metrics.observe_call("Refresh", "OK", 0.002)
     web.decisions.record(Decision(1.0, (), "a", "cheapest", "objective", 0.1), frozenset())
     web.decisions.record(Decision(1.0, (), "", "limits", "nothing", 0.1), frozenset())
@@ -135,7 +135,7 @@ def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
 def test_decisions_and_increments_are_json(web: _Web) -> None:
     option = ConsideredOption("a", 2, 5, ("ns/x",), (0.0, 0.2), 0.2, "cheapest")
     web.decisions.record(Decision(1.0, (option,), "a", "cheapest", "objective", 0.1), frozenset())
-    asked = Increment({"a": 2}, reason="cheapest", plan="round 7", cost_usd_per_hour=0.2, gap=0.01)
+    asked = IncrementSpec({"a": 2}, reason="cheapest", plan="round 7", cost_usd_per_hour=0.2, gap=0.01)
     web.fleet.apply(asked)
     (decision,) = json.loads(web.ask("/decisions")[2])
     assert (decision["chosen"], decision["options"][0]["node_group"]) == ("a", "a")
@@ -147,7 +147,7 @@ def test_decisions_and_increments_are_json(web: _Web) -> None:
 
 
 def test_an_increment_for_requests_says_which(web: _Web) -> None:
-    web.fleet.apply(Increment({"a": 2}, pods=frozenset({request_key("u2"), request_key("u1")})))
+    web.fleet.apply(IncrementSpec({"a": 2}, pods=frozenset({request_key("u2"), request_key("u1")})))
     (increment,) = json.loads(web.ask("/increments")[2])
     assert (increment["pods"], increment["requests"]) == (0, ["u1", "u2"])
     assert "cagrpc_pods_in_flight 0.0" in web.ask("/metrics")[2].splitlines()

@@ -19,7 +19,7 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import ID_PREFIX
 from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.errors import InvalidInput
-from cagrpc.kube.client.envelopes import Identity
+from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.kube.taints import taint_keys
 from solver.model import NodeGroup, Taint, TaintEffect
 
@@ -159,7 +159,7 @@ class SimulatedNodes:
             self._nodes[obj.name] = obj
         self._changed(obj.name)
 
-    def deleted(self, of: Identity) -> None:
+    def deleted(self, of: ObjectIdentity) -> None:
         with self._lock:
             known = self._nodes.get(of.name)
             if known is None or known.uid != of.uid:

@@ -19,7 +19,7 @@ from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.nodes.nodes import address
 from cagrpc.errors import InvalidInput
-from cagrpc.kube.client.envelopes import Identity
+from cagrpc.kube.client.envelopes import ObjectIdentity
 
 
 class Stage(Enum):
@@ -208,7 +208,7 @@ class BoundPods:
             if pod.uid in self._pods:
                 self._pods[pod.uid] = pod
 
-    def deleted(self, of: Identity) -> None:
+    def deleted(self, of: ObjectIdentity) -> None:
         with self._lock:
             known = self._pods.pop(of.uid, None)
             if known is not None:
