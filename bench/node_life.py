@@ -24,7 +24,7 @@ from pathlib import Path
 from bench.table import machine, machine_line
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
-from cagrpc.backends.simulated.nodes.controller import NodeLife
+from cagrpc.backends.simulated.nodes.controller import NodeController
 from cagrpc.backends.simulated.nodes.leases import LEASES
 from cagrpc.backends.simulated.nodes.pods import Stage
 from cagrpc.errors import NotFound
@@ -47,7 +47,7 @@ class Bench:
         self._backend = SimulatedBackend(directory / "simulated.sqlite")
         self._backend.set_behaviour(EVERYWHERE, Behaviour(boot_seconds=0, delete_seconds=0))
         snapshot = FleetSnapshot(1, {GROUP.id: GroupState(GROUP, 0)}, (), {})
-        self.life = NodeLife(client, self._backend, lambda: snapshot)
+        self.life = NodeController(client, self._backend, lambda: snapshot)
         self._uncounted = 0.0
         self._lock = threading.Lock()
 

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from cagrpc.api.autoscaler.provider import AutoscalingOptions
+from cagrpc.backends import registry
+from cagrpc.backends.plugin import BackendSettings, Inventory
 from cagrpc.config.groups import Entry, Expanded, Written, expand_all
 from cagrpc.config.problems import field_names, path, sentences, shown
 from cagrpc.config.schema import cluster, document, karpenter, kubernetes, slack
@@ -31,9 +33,10 @@ from cagrpc.controllers.settings import (
     RetryMode,
 )
 from cagrpc.controllers.slack.model import SlackSettings
-from cagrpc.errors import InvalidConfiguration, InvalidInput, did_you_mean
+from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.visibility import ShownGroups
+from cagrpc.forms import Form
 from solver.model import Limit, NodeGroup
 
 _T = TypeVar("_T")
@@ -74,10 +77,7 @@ class Settings:
     tls: TlsFiles | None
     """None only where the configuration says `insecure: true`."""
     state_directory: Path
-    simulated: Mapping[str, Any]
-    """The simulated backend's behaviours, as written."""
-    simulated_file: Path | None
-    """None for the state directory's."""
+    backend: BackendSettings
     catalogue: Catalogue
     groups: tuple[NodeGroup, ...]
     """Of all provisioners, in the order in which they are written."""
@@ -182,12 +182,10 @@ def _settings(
             "autoscaling: cluster-autoscaler 1.36.1 sets the start-up time of nodes to 0 for a group with options of "
             "its own (kubernetes/autoscaler#10245); its booting nodes do not count as upcoming"
         )
-    known = {"*", *(group.id for group in expanded.groups), *catalogue.instance_types}
-    warnings.extend(
-        f"{path('backend.simulated', [key])}: is no node group and no instance type{did_you_mean(key, known)}"
-        for key in written.backend.simulated
-        if key not in known
-    )
+    plugin = registry.chosen(written.backend)
+    inventory = Inventory(expanded.groups, catalogue)
+    backend = plugin.configure(written.backend, written.kubernetes, directory, inventory)
+    warnings.extend(f"{path('', location)}: {sentence}" for location, sentence in backend.warnings)
     if not expanded.groups:
         warnings.append("provisioners: there is not one node group, so nothing can scale up")
     state = directory / written.state_directory
@@ -198,8 +196,7 @@ def _settings(
         http=_address(written.listen.http),
         tls=_tls_files(written.tls, directory, state),
         state_directory=state,
-        simulated=written.backend.simulated,
-        simulated_file=None if written.backend.file is None else directory / written.backend.file,
+        backend=backend.settings,
         catalogue=catalogue,
         groups=expanded.groups,
         limits=(*expanded.limits, *whole),
@@ -226,7 +223,6 @@ def _cluster(written: cluster.Kubernetes | None, directory: Path) -> ClusterSett
         context=written.context,
         namespace=written.namespace,
         journal=JournalKind(written.journal),
-        simulated_nodes=written.simulated_nodes,
         gang_label=written.gang_label,
     )
 
@@ -383,7 +379,7 @@ _ENTRY: TypeAdapter[document.ProvisionerEntry] = TypeAdapter(document.Provisione
 _ADDRESS: TypeAdapter[str] = TypeAdapter(document.Address)
 _VOCABULARY = field_names(
     *(form for module in (kubernetes, karpenter, cluster, slack, document) for form in vars(module).values()
-      if isinstance(form, type) and issubclass(form, kubernetes.Form)),
+      if isinstance(form, type) and issubclass(form, Form)),
 )  # fmt: skip
 
 

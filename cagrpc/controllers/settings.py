@@ -54,8 +54,6 @@ class ClusterSettings:
     namespace: str = NAMESPACE
     """Where the Lease is."""
     journal: JournalKind = JournalKind.CLUSTER
-    simulated_nodes: bool = True
-    """Whether the simulated backend's instances become Nodes."""
     gang_label: str = DEFAULT_GANG_LABEL
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cagrpc.backends.simulated.nodes.controller import NodeLife
+from cagrpc.backends.plugin import OpenBackend
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.reservations import nothing_kept
 from cagrpc.cluster.state import ClusterState
@@ -38,7 +38,6 @@ from cagrpc.controllers.slack.controller import STEP_SECONDS as SLACK_SECONDS
 from cagrpc.controllers.slack.controller import SlackLoop
 from cagrpc.controllers.slack.model import SlackSettings, no_slack
 from cagrpc.controllers.slack.page import as_json
-from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client.client import Client
@@ -51,7 +50,6 @@ from cagrpc.server.slack import slack_loop
 from solver.planning.warm_up import warm_up
 
 PLANNER_SECONDS = 0.25
-NODE_LIFE_SECONDS = 1.0
 EVENTS_SECONDS = 0.5
 PLANNING_PATIENCE_SECONDS = 900.0
 """And four budgets: whoever plans waits for another's turn, compiles at first, and may take longer than its budget."""
@@ -99,7 +97,7 @@ class Controllers:
         settings: Settings,
         cluster: Cluster,
         fleet: Fleet,
-        backend: Backend,
+        backend: OpenBackend,
         clock: Callable[[], float],
         observe: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
@@ -108,10 +106,8 @@ class Controllers:
         view, client = cluster.view, cluster.client
         self._view, self._places = view, Places()
         self.loops: list[Loop] = []
-        simulates = cluster.settings.simulated_nodes
-        self._life = NodeLife(client, backend, lambda: fleet.snapshot) if simulates else None
-        if self._life is not None:
-            self.loops.append(Loop("the life of simulated nodes", self._life.step, NODE_LIFE_SECONDS))
+        self._of_backend = backend.controllers(client, lambda: fleet.snapshot)
+        self.loops += [Loop(each.name, each.step, each.step_seconds) for each in self._of_backend]
         self._turn = threading.Lock()
         """Of whoever plans: the same room is never given away twice."""
         self._store: Store | None = None
@@ -241,7 +237,7 @@ class Controllers:
 
     def informers(self) -> tuple[Informer, ...]:
         """Of what only the one writer follows."""
-        parts = (self._store, self._life, self._checks)
+        parts = (self._store, *self._of_backend, self._checks)
         return tuple(each for part in parts if part is not None for each in part.informers)
 
     def still_to_come(self) -> str:
@@ -274,26 +270,26 @@ class Controllers:
         """For `/status`."""
         planner = {"planner": self.planner.waits_for} if self.planner is not None else {}
         requests = {"provisioning_requests": self.requests.about()} if self.requests is not None else {}
-        life = {"simulated_nodes": self._life.problem or "as they should be"} if self._life is not None else {}
+        backend = {name: value for each in self._of_backend for name, value in each.about().items()}
         checks = {"admission_checks": self._checks.about()} if self._checks is not None else {}
         slack = {"slack": self._slack.about()} if self._slack is not None else {}
         placement = {"placement": self.placement.about()}
-        return {**planner, **placement, **slack, **requests, **checks, **life, "scale_down": self.scale_down.about()}
+        return {**planner, **placement, **slack, **requests, **checks, **backend, "scale_down": self.scale_down.about()}
 
     @property
     def heartbeats(self) -> list[Heartbeat]:
         """Of the threads of work queues; those of the loops are theirs."""
-        life = () if self._life is None else (self._life.queue, self._life.leases.queue)
         checks = () if self._checks is None else (self._checks.queue,)
-        return [each for queue in (*self._queues, *life, *checks) for each in queue.heartbeats]
+        parts = (*self._queues, *self._of_backend, *checks)
+        return [each for part in parts for each in part.heartbeats]
 
     def start(self) -> None:
         for queue in self._queues:
             queue.start()
         if self._store is not None:
             self._store.start()
-        if self._life is not None:
-            self._life.start()
+        for each in self._of_backend:
+            each.start()
         if self._checks is not None:
             self._checks.start()
 
@@ -303,7 +299,7 @@ class Controllers:
         for planner in (self.planner, self.requests, self._slack):
             if planner is not None:
                 planner.stop()
-        parts = (*self._queues, self._store, self._life, self._checks)
+        parts = (*self._queues, self._store, *self._of_backend, self._checks)
         stop_all([part.stop for part in parts if part is not None], wait_seconds)
 
 

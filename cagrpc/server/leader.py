@@ -9,8 +9,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.backends.simulated import switches
-from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.cluster.settling import Settling
 from cagrpc.config.load import Settings
 from cagrpc.controllers.provisioning.writing import Outcome
@@ -48,15 +46,15 @@ class Leader:
         `observe` is told what becomes of ProvisioningRequests."""
         with ExitStack() as undo:
             undo.callback(journal.close)
-            backend = SimulatedBackend(settings.simulated_file or settings.state_directory / "simulated.sqlite")
+            backend = settings.backend.open(settings.state_directory)
             undo.callback(backend.close)
             clock = SteadyClock()  # one for all who compare with the fleet's times
             heartbeat = Heartbeat("a step of the fleet", FLEET_PATIENCE_SECONDS)
-            self.switches = switches.configure(backend, settings.simulated, _names(settings))
+            self.pages = backend.pages
             self.fleet = Fleet(
                 settings.groups,
                 settings.limits,
-                backend,
+                backend.backend,
                 journal,
                 shown=settings.shown,
                 increment_deadline_seconds=settings.increment_deadline_seconds,
@@ -120,12 +118,6 @@ class Leader:
         stop_all((*controllers, *(loop.stop for loop in self._loops)), STOP_SECONDS)
         self.fleet.close()
         self._undo.close()
-
-
-def _names(settings: Settings) -> set[str]:
-    """Of the node groups and instance types that there are."""
-    groups = settings.groups
-    return {*(g.id for g in groups), *(g.instance_type for g in groups), *settings.catalogue.instance_types}
 
 
 def _timing(budget_seconds: float) -> expander.Timing:

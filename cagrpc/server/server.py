@@ -109,7 +109,7 @@ class Server:
                 self._decisions,
                 self._metrics,
                 self._why_not_ready,
-                lambda: self._leader.switches if self._leader is not None else None,
+                lambda: self._leader.pages if self._leader is not None else {},
                 self._plans,
                 self._requests,
                 self._slack,

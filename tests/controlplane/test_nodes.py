@@ -11,7 +11,7 @@ import pytest
 
 from cagrpc.backends.simulated.backend import ID_PREFIX, SimulatedBackend
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
-from cagrpc.backends.simulated.nodes.controller import NodeLife
+from cagrpc.backends.simulated.nodes.controller import NodeController
 from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.placement.controller import PlacementController
@@ -44,7 +44,7 @@ class Live:
         self.backend.set_behaviour(EVERYWHERE, Behaviour(boot_seconds=0.2, delete_seconds=0.2))
         self.fleet = Fleet([_SMALL], [], self.backend, SqliteJournal(directory / "journal.sqlite"), nodes=self.view)
         self.loops: list[Loop] = []
-        self.lives: list[NodeLife] = []
+        self.lives: list[NodeController] = []
         self.queues: list[WorkQueue[str]] = []
         self.view.start()
         self.loop("fleet", self.fleet.reconcile)
@@ -60,7 +60,7 @@ class Live:
         """In place of the one before, which ends as in a crash."""
         for life in self.lives:
             life.stop()
-        life = NodeLife(self.client, self.backend, lambda: self.fleet.snapshot, lease_seconds=lease_seconds)
+        life = NodeController(self.client, self.backend, lambda: self.fleet.snapshot, lease_seconds=lease_seconds)
         self.lives.append(life)
         life.start()
         self.loop("nodes", life.step)

@@ -15,7 +15,7 @@ _MOST_UNKNOWN = 20  # looking for what was meant takes its time
 
 
 class Switches:
-    """`cagrpc.services.http.Simulation` over the backend. Keys are instance types, node group ids or `*`."""
+    """A `SettablePage` over the backend. Keys are instance types, node group ids or `*`."""
 
     def __init__(self, backend: SimulatedBackend, known: Collection[str]) -> None:
         """`known` are the node groups and instance types that there are."""
@@ -25,15 +25,15 @@ class Switches:
     def get(self) -> Mapping[str, Any]:
         return {key: behaviour_to_json(behaviour) for key, behaviour in self._backend.behaviours().items()}
 
-    def put(self, behaviour: Mapping[str, Any]) -> Mapping[str, Any]:
+    def put(self, change: Mapping[str, Any]) -> Mapping[str, Any]:
         """Each key gets the behaviour given, whole (what is left out is the default); null takes one back. Raises
         InvalidConfiguration with every problem, a key that is nothing's name among them."""
         known = self._known | self._backend.behaviours().keys()  # also what the configuration was warned of
-        if unknown := [key for key in behaviour if key not in known][:_MOST_UNKNOWN]:
+        if unknown := [key for key in change if key not in known][:_MOST_UNKNOWN]:
             raise InvalidConfiguration(
                 [f"{key[:100]!a}: is no node group and no instance type{did_you_mean(key, known)}" for key in unknown]
             )
-        self._backend.set_behaviours(_parsed(behaviour, ""))
+        self._backend.set_behaviours(_parsed(change, ""))
         return self.get()
 
 

@@ -8,13 +8,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.config.schema.kubernetes import FilePath, Form, LabelKey
+from cagrpc.backends import registry
+from cagrpc.config.schema.kubernetes import LabelKey
+from cagrpc.forms import FilePath, Form
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600)]
 
 
-class Kubernetes(Form):
-    """Access to the cluster that cagrpc serves. Exactly one of `kubeconfig` and `in_cluster: true`."""
+class ClusterAccess(Form):
+    """How the cluster is reached, and what is kept there."""
 
     kubeconfig: FilePath | None = None
     context: str = ""
@@ -25,10 +27,6 @@ class Kubernetes(Form):
     """Where the Lease of the one writer is."""
     journal: Literal["cluster", "sqlite"] = "cluster"
     """Custom resources with a Lease (a standby may wait), or the file in the state directory."""
-    simulated_nodes: bool = True
-    """Whether instances of the simulated backend become Nodes of the cluster, as with kwok."""
-    gang_label: LabelKey = DEFAULT_GANG_LABEL
-    """Pods with the same value of this label (or Volcano's annotation) are useful only together."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -38,6 +36,13 @@ class Kubernetes(Form):
         if self.context and self.in_cluster:
             raise ValueError("context goes with kubeconfig; found it with in_cluster: true")
         return self
+
+
+class Kubernetes(registry.kubernetes_fields(), ClusterAccess):  # type: ignore[misc] # backends are known at run time
+    """Access to the cluster that cagrpc serves. Exactly one of `kubeconfig` and `in_cluster: true`."""
+
+    gang_label: LabelKey = DEFAULT_GANG_LABEL
+    """Pods with the same value of this label (or Volcano's annotation) are useful only together."""
 
 
 class Planner(Form):

@@ -17,22 +17,18 @@ from pydantic import (
     Field,
     RootModel,
     Tag,
-    TypeAdapter,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from cagrpc.backends.simulated.behaviour import Behaviour, behaviour_from_json
+from cagrpc.backends import registry
 from cagrpc.config.problems import shown
 from cagrpc.config.schema import karpenter
 from cagrpc.config.schema.cluster import Kubernetes, Kueue, Planner, ProvisioningRequests
 from cagrpc.config.schema.kubernetes import (
     Allocatable,
-    FilePath,
-    Form,
     LabelKey,
     Labels,
     LabelValue,
@@ -49,6 +45,7 @@ from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.fleet.catalogue import DEFAULT_ZONE, Catalogue, Offering
 from cagrpc.fleet.provisioners import DEFAULT_MAX_SIZE
 from cagrpc.fleet.visibility import DEFAULT_SHOWN_GROUPS
+from cagrpc.forms import FilePath, Form
 from solver.model import CPU, MEMORY, PODS
 
 CATALOGUE = "catalogue"
@@ -305,28 +302,8 @@ ProvisionerEntry = Annotated[
 ]
 
 
-def _behaviour(written: Any) -> Any:
-    if written is not None:
-        try:
-            behaviour_from_json(written, "")
-        except InvalidConfiguration as error:
-            raise ValueError("; ".join(problem.lstrip(".: ") for problem in error.problems)) from error
-    return written
-
-
-_BEHAVIOUR_SCHEMA = TypeAdapter(Behaviour).json_schema() | {"additionalProperties": False}
-Simulated = Annotated[Any, AfterValidator(_behaviour), WithJsonSchema({"anyOf": [_BEHAVIOUR_SCHEMA, {"type": "null"}]})]
-"""A behaviour of the simulation, as its own module reads it."""
-
-
-class Backend(Form):
+class Backend(registry.backend_fields()):  # type: ignore[misc] # backends are known at run time
     """Where nodes come from."""
-
-    simulated: dict[Annotated[str, Field(min_length=1)], Simulated] = Field(default_factory=dict)
-    """The embedded simulation's behaviours and faults, by instance type, node group id, or "*" for all others."""
-    file: FilePath | None = None
-    """Where the simulation keeps its instances; processes that share it see one cloud. Default: `simulated.sqlite` in
-    the state directory."""
 
 
 class Configuration(Form):

@@ -14,7 +14,6 @@ from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from cagrpc.config.schema.kubernetes import (
-    Form,
     Labels,
     Limits,
     ObjectName,
@@ -25,6 +24,7 @@ from cagrpc.config.schema.kubernetes import (
     amounts,
 )
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL, Provisioner
+from cagrpc.forms import Form
 
 V1, V1BETA1, V1ALPHA5 = "karpenter.sh/v1", "karpenter.sh/v1beta1", "karpenter.sh/v1alpha5"
 SUPPORTED = f'"{V1}" or "{V1BETA1}" with kind "NodePool", or "{V1ALPHA5}" with kind "Provisioner"'

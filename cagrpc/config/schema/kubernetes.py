@@ -7,23 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from cagrpc.config.problems import shown
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL
+from cagrpc.forms import Form
 from solver.model import CPU, MEMORY, NODES, PODS, Operator, Requirement, Taint, TaintEffect
 from solver.model.quantities import amount, parse_quantity
-
-
-class Form(BaseModel):
-    """A mapping in a file: unknown fields are errors, and nothing is guessed (the text "3" is no number)."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
-
-
-FilePath = Annotated[str, Field(min_length=1)]
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -128,7 +118,7 @@ class RequirementForm(Form):
 
     key: LabelKey
     operator: Annotated[Operator, Field(strict=False)]
-    values: Annotated[list[LabelValue], BeforeValidator(_empty_for_none)] = []
+    values: Annotated[list[LabelValue], BeforeValidator(_empty_for_none)] = Field(default=[])
 
     @model_validator(mode="after")
     def _values_fit_the_operator(self) -> Self:

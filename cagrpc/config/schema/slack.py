@@ -12,12 +12,13 @@ from pydantic import AfterValidator, Field, model_validator
 from cagrpc.api.encoding.times import duration_seconds
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.config.problems import shown
-from cagrpc.config.schema.kubernetes import Allocatable, Form, LabelKey, LabelValue, RequirementForm, amounts_asked
+from cagrpc.config.schema.kubernetes import Allocatable, LabelKey, LabelValue, RequirementForm, amounts_asked
 from cagrpc.controllers.slack.demand import MIRRORS
 from cagrpc.controllers.slack.model import Carrier, SlackSettings, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.errors import did_you_mean
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL
+from cagrpc.forms import Form
 from solver.model import NodeGroup, Operator, PodSelector, PodSpec, Requirement, Toleration
 from solver.slack.model import Base, Copies, Version
 

@@ -1,5 +1,5 @@
-"""The plain HTTP side: liveness, readiness, metrics, decisions and increments for people and probes, and the switches
-of a simulated backend where there is one."""
+"""The plain HTTP side: liveness, readiness, metrics, decisions and increments for people and probes, and the pages that
+the backend brings along."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from http import HTTPStatus
 from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import BoundedSemaphore, Lock, Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, requests_among
+from cagrpc.runtime.pages import SettablePage
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.http.pages import Page, list_page, object_page, page_of
 from cagrpc.services.metrics import CONTENT_TYPE, Metrics
@@ -38,19 +39,6 @@ _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
 
 T = TypeVar("T")
-
-
-class Simulation(Protocol):
-    """The behaviour of a simulated backend, readable and settable while it runs."""
-
-    def get(self) -> Mapping[str, Any]:
-        """The behaviour, as JSON can say it."""
-        ...
-
-    def put(self, behaviour: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Change what is named, leave the rest; answers the whole. Raises InvalidInput and Unavailable, with nothing
-        changed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +83,8 @@ class Site:
     decisions: DecisionLog
     metrics: Metrics
     why_not_ready: Callable[[], str]
-    simulation: Callable[[], Simulation | None] = lambda: None
+    of_backend: Callable[[], Mapping[str, SettablePage]] = dict
+    """Pages by path."""
     plans: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """The planner loop's rounds, oldest first, as JSON can say them."""
     requests: Callable[[], Sequence[Mapping[str, Any]]] = tuple
@@ -122,7 +111,7 @@ class Site:
 
     def _pages(self, query: str) -> dict[str, Callable[[], Answer]]:
         page, verbose = page_of(query), "verbose" in parse_qs(query, keep_blank_values=True)
-        pages = {
+        pages: dict[str, Callable[[], Answer]] = {
             "/healthz": lambda: _ok_unless(self.stuck()),
             "/readyz": lambda: self._readyz(verbose=verbose),
             "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text()),
@@ -133,8 +122,7 @@ class Site:
             "/slack": lambda: _object(self.slack()),
             "/increments": lambda: _list(self.snapshot().increments, _increment, page),
         }
-        simulation = self.simulation()
-        return pages if simulation is None else {**pages, "/simulation": lambda: _object(simulation.get())}
+        return pages | {path: lambda page=page: _object(page.get()) for path, page in self.of_backend().items()}
 
     def _readyz(self, *, verbose: bool) -> Answer:
         why_not = self.why_not_ready()
@@ -149,16 +137,16 @@ class Site:
         return _object({**ready, "increments_in_flight": in_flight, **self.about()})
 
     def put(self, path: str, body: bytes) -> Answer:
-        simulation = self.simulation()
-        if path != "/simulation" or simulation is None:
+        page = self.of_backend().get(path)
+        if page is None:
             return _text(HTTPStatus.METHOD_NOT_ALLOWED, f"{path[:100]} cannot be written")
         try:
-            behaviour = json.loads(body)
+            change = json.loads(body)
         except (ValueError, RecursionError) as error:
             return _text(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}")
-        if not isinstance(behaviour, dict):
+        if not isinstance(change, dict):
             return _text(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
-        return _object(simulation.put(behaviour))
+        return _object(page.put(change))
 
 
 def _target(text: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cagrpc.backends.simulated.nodes import nodes, pods
-from cagrpc.backends.simulated.nodes.controller import NodeLife
+from cagrpc.backends.simulated.nodes.controller import NodeController
 from cagrpc.backends.simulated.nodes.leases import LEASES, NodeLeases
 from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.errors import Unavailable
@@ -38,7 +38,7 @@ NOT_READY = "node.kubernetes.io/not-ready"
 
 
 class World:
-    """A cluster, a backend, and a NodeLife between them that works only when it is told to."""
+    """A cluster, a backend, and a NodeController between them that works only when it is told to."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
@@ -49,7 +49,9 @@ class World:
 
     def start(self) -> None:
         """A new process over the same cluster and backend; it lists what there is."""
-        self.life = NodeLife(self.cluster.client(), self.backend, self._snapshot, clock=self.clock, timer=self.clock)
+        self.life = NodeController(
+            self.cluster.client(), self.backend, self._snapshot, clock=self.clock, timer=self.clock
+        )
         self.cluster.unseen.clear()
         objects = tuple(self.cluster.objects.items())
         bound = [pods.decode(pod_bytes(pod)) for path, pod in objects if "/pods/" in path]

@@ -66,7 +66,7 @@ class _Web:
             self.decisions,
             self.metrics,
             lambda: self.why_not,
-            lambda: simulation,
+            lambda: {} if simulation is None else {"/simulation": simulation},
             stuck=lambda: self.stuck,
             slack=lambda: slack or {},
         )
@@ -282,7 +282,7 @@ def _threads() -> set[threading.Thread]:
 
 
 def test_connections_that_are_kept_open_are_few_and_keep_nobody_out(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cagrpc.services.http, "_MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(cagrpc.services.http.server, "_MOST_CONNECTIONS", 4)
     before = _threads()
     with _open(web, 12) as silent:
         assert silent[0].recv(1) == b""  # the oldest went first
@@ -295,7 +295,7 @@ def test_connections_that_are_kept_open_are_few_and_keep_nobody_out(web: _Web, m
 
 
 def test_a_client_that_says_little_at_a_time_is_ended(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cagrpc.services.http, "_LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(cagrpc.services.http.server, "_LONGEST_SECONDS", 0.2)
     with _open(web, 1) as (slow,):
         slow.settimeout(0.02)
         for _ in range(500):
@@ -320,7 +320,7 @@ def test_headers_are_no_longer_than_there_is_reason_for(web: _Web, headers: list
 
 
 def test_few_pages_are_made_at_once_and_probes_do_not_wait_for_them(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cagrpc.services.http, "_TURN_SECONDS", 0.05)
+    monkeypatch.setattr(cagrpc.services.http.server, "_TURN_SECONDS", 0.05)
     entered, leave = threading.Semaphore(0), threading.Event()
 
     def slow() -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
@@ -34,6 +34,7 @@ from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.reflector import Reflector, Resource
 from cagrpc.kube.taints import NODES, lift
+from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 from cagrpc.runtime.work_queue import WorkQueue
 
@@ -55,13 +56,16 @@ def node_name(instance_id: str) -> str:
     return instance_id.removeprefix(ID_PREFIX)
 
 
-class NodeLife:
-    """Nodes, Leases and pods of the instances of `backend`, between `start` and `stop`; `step` has to be called about
-    once a second. Only Nodes with the label `cagrpc.io/simulated` are ever changed or removed. Nothing is kept but in
-    the cluster, so that any other process can go on with it.
+class NodeController:
+    """Nodes, Leases and pods of the instances of `backend`, between `start` and `stop`; a `BackendController`. Only
+    Nodes with the label `cagrpc.io/simulated` are ever changed or removed. Nothing is kept but in the cluster, so that
+    any other process can go on with it.
 
     `clock` gives seconds since the epoch, `timer` measures pauses.
     """
+
+    name = "the life of simulated nodes"
+    step_seconds = 1.0
 
     def __init__(
         self,
@@ -100,6 +104,14 @@ class NodeLife:
         """Why Nodes are not as they should be."""
         reflected = (each.reflector.problem for each in self.informers)
         return next(filter(None, (*reflected, self.queue.problem, self.leases.queue.problem)), None)
+
+    @property
+    def heartbeats(self) -> Sequence[Heartbeat]:
+        return (*self.queue.heartbeats, *self.leases.queue.heartbeats)
+
+    def about(self) -> Mapping[str, Any]:
+        """Return what `/status` shows."""
+        return {"simulated_nodes": self.problem or "as they should be"}
 
     def start(self) -> None:
         for each in self.informers:

@@ -1,5 +1,5 @@
 """Simulated Nodes: what one registers with, what is read of it again, and all that there are as they are now. When they
-are made and removed is `node_life`'s.
+are made and removed is `controller`'s.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Pods that are bound to nodes: what a kubelet must know of each, and what it writes of one. On which nodes they are
-played, and when, is `node_life`'s.
+played, and when, is `controller`'s.
 """
 
 from __future__ import annotations

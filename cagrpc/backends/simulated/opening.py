@@ -1,0 +1,30 @@
+"""The simulated backend with all that it brings along: its switches as a page, its instances as Nodes of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cagrpc.backends.plugin import BackendController, OpenBackend
+from cagrpc.backends.simulated import switches
+from cagrpc.backends.simulated.backend import SimulatedBackend
+from cagrpc.backends.simulated.nodes.controller import NodeController
+from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.kube.client.client import Client
+
+
+def open_backend(path: Path, behaviours: Mapping[str, Any], known: Collection[str], *, nodes: bool) -> OpenBackend:
+    """Open the file. `known` are the node groups and instance types that there are; with `nodes`, instances become
+    Nodes where there is a cluster. Raises InvalidConfiguration and Unavailable."""
+    backend = SimulatedBackend(path)
+    try:
+        page = switches.configure(backend, behaviours, known)
+    except BaseException:
+        backend.close()
+        raise
+
+    def controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Sequence[BackendController]:
+        return [NodeController(client, backend, snapshot)] if nodes else []
+
+    return OpenBackend(backend, backend.close, {"/simulation": page}, controllers)

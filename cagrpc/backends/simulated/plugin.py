@@ -1,0 +1,89 @@
+"""The simulated backend's entry in the registry: its fields in the configuration file, and how it is opened. The parts
+that act are imported when it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, TypeAdapter, WithJsonSchema
+
+from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory, OpenBackend
+from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour_from_json
+from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.forms import FilePath, Form
+
+
+def _behaviour(written: Any) -> Any:
+    if written is not None:
+        try:
+            behaviour_from_json(written, "")
+        except InvalidConfiguration as error:
+            raise ValueError("; ".join(problem.lstrip(".: ") for problem in error.problems)) from error
+    return written
+
+
+_BEHAVIOUR_SCHEMA = TypeAdapter(Behaviour).json_schema() | {"additionalProperties": False}
+_Behaviour = Annotated[
+    Any, AfterValidator(_behaviour), WithJsonSchema({"anyOf": [_BEHAVIOUR_SCHEMA, {"type": "null"}]})
+]
+"""As its own module reads it."""
+
+
+class SimulatedFields(Form):
+    """In the section `backend`."""
+
+    simulated: dict[Annotated[str, Field(min_length=1)], _Behaviour] = Field(default_factory=dict)
+    """The embedded simulation's behaviours and faults, by instance type, node group id, or "*" for all others."""
+    file: FilePath | None = None
+    """Where the simulation keeps its instances; processes that share it see one cloud. Default: `simulated.sqlite` in
+    the state directory."""
+
+
+class SimulatedNodesField(Form):
+    """In the section `kubernetes`."""
+
+    simulated_nodes: bool = True
+    """Whether instances of the simulated backend become Nodes of the cluster, as with kwok."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSettings:
+    """`BackendSettings` of the simulated backend."""
+
+    behaviours: Mapping[str, Any]
+    """As written."""
+    known: AbstractSet[str]
+    """Ids of node groups, and instance types."""
+    file: Path | None
+    """None for the state directory's."""
+    nodes: bool
+    """Whether instances become Nodes of the cluster."""
+
+    def open(self, state_directory: Path) -> OpenBackend:
+        opened: OpenBackend = import_module("cagrpc.backends.simulated.opening").open_backend(
+            self.file or state_directory / "simulated.sqlite", self.behaviours, self.known, nodes=self.nodes
+        )
+        return opened
+
+
+class SimulatedPlugin(BackendPlugin):
+    name = "simulated"
+    backend_fields = SimulatedFields
+    kubernetes_fields = SimulatedNodesField
+
+    def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
+        assert isinstance(backend, SimulatedFields)
+        known = {EVERYWHERE, *inventory.names}
+        warnings = [
+            (("backend", "simulated", key), f"is no node group and no instance type{did_you_mean(key, known)}")
+            for key in backend.simulated
+            if key not in known
+        ]
+        file = None if backend.file is None else directory / backend.file
+        nodes = isinstance(kubernetes, SimulatedNodesField) and kubernetes.simulated_nodes
+        return Configured(SimulatedSettings(backend.simulated, inventory.names, file, nodes), warnings)
