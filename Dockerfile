@@ -11,7 +11,9 @@ COPY tools tools
 COPY protos protos
 COPY solver solver
 COPY cagrpc cagrpc
-RUN /opt/cagrpc/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+# git is not copied: docker build --build-arg VERSION="$(.venv/bin/python -m setuptools_scm)" .
+ARG VERSION
+RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_CAGRPC=$VERSION /opt/cagrpc/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 RUN mkdir -p /var/lib/cagrpc
 
 FROM ${BASE}

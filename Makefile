@@ -18,9 +18,10 @@ PROTOS := $(VENV)/.stamp-protos
 RUNTIME := $(VENV)/.stamp-runtime
 DEVELOPMENT := $(VENV)/.stamp-development
 FUZZING := $(VENV)/.stamp-fuzzing
+DOCUMENTS := $(VENV)/.stamp-documents
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-rest test-all fuzz lint format bench lock sbom audit digests clean
+.PHONY: help venv run test test-rest test-all fuzz lint format bench lock sbom audit digests docs release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -66,6 +67,7 @@ LOCK := CUSTOM_COMPILE_COMMAND='make lock' env -u PIP_FIND_LINKS -u PIP_INDEX_UR
 lock: $(DEVELOPMENT) ## make the lock files anew from pyproject.toml
 	$(LOCK) --output-file requirements.lock pyproject.toml
 	$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	$(LOCK) --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock pyproject.toml
 	$(LOCK) --extra fuzz --constraint requirements-dev.lock --output-file requirements-fuzz.lock pyproject.toml
 
 sbom: $(DEVELOPMENT) ## what requirements.lock installs, with licences, as CycloneDX in build/sbom.json; fails on a licence not allowed
@@ -73,10 +75,16 @@ sbom: $(DEVELOPMENT) ## what requirements.lock installs, with licences, as Cyclo
 
 # A project that cannot be looked up fails as well (--strict): without the network nothing is ever found. Hashes are pip's to check.
 audit: $(DEVELOPMENT) ## known vulnerabilities of what the lock files pin; asks osv.dev, so it is for releases and not for `make test`
-	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements.lock -r requirements-dev.lock -r requirements-fuzz.lock
+	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements.lock -r requirements-dev.lock -r requirements-docs.lock -r requirements-fuzz.lock
 
 digests: $(RUNTIME) ## pin images by their newest digests (IMAGE=registry/cagrpc:TAG: the pushed one too); needs docker buildx
 	$(BIN)/python tools/digests.py $(IMAGE)
+
+docs: $(DOCUMENTS) ## the site in build/site: documents, configuration, API; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+release: $(DEVELOPMENT) ## check that VERSION=X.Y.Z can be released, build it into dist/ and tag it; pushing the tag releases it
+	$(BIN)/python tools/release.py $(VERSION)
 
 clean: ## remove the environment and everything made
 	rm -rf $(VENV) $(STATE_DIR) build dist *.egg-info cagrpc/api/gen .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -96,6 +104,10 @@ $(RUNTIME): requirements.lock pyproject.toml setup.py | $(BIN)/python
 
 $(DEVELOPMENT): requirements-dev.lock | $(RUNTIME)
 	$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(DOCUMENTS): requirements-docs.lock | $(DEVELOPMENT)
+	$(PIP) --require-hashes -r requirements-docs.lock
 	@touch $@
 
 $(FUZZING): requirements-fuzz.lock | $(DEVELOPMENT)

@@ -1,6 +1,6 @@
 """Pins images by the digests that their tags have now: the base of the Dockerfile and what deploy/ runs. `make digests`
 needs Docker with buildx, and the registries. The project's own image has no digest before it is pushed; at a release
-`make digests IMAGE=registry.example/cagrpc:0.1.0` writes it into deploy/cagrpc.yaml.
+`make digests IMAGE=registry.example/cagrpc:0.2.0` writes it into deploy/cagrpc.yaml.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-fuzz.lock")
+LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock", "requirements-fuzz.lock")
 
 
 def pins(name: str) -> dict[str, str]:
@@ -42,6 +42,7 @@ def test_they_satisfy_pyproject() -> None:
     needed = {
         "requirements.lock": [*project["dependencies"], *document["build-system"]["requires"]],
         "requirements-dev.lock": [*project["dependencies"], *project["optional-dependencies"]["dev"]],
+        "requirements-docs.lock": [*project["dependencies"], *project["optional-dependencies"]["docs"]],
         "requirements-fuzz.lock": [*project["dependencies"], *project["optional-dependencies"]["fuzz"]],
     }
     for name, requirements in needed.items():
