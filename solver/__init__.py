@@ -2,8 +2,11 @@
 
     from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
 
-No I/O, no gRPC, no Kubernetes: values in, values out. See `solver.model` for the vocabulary. What plans (OR-Tools,
-numba) is imported when it is first used (PEP 562), so that whoever needs only the vocabulary starts at once.
+No I/O, no gRPC, no Kubernetes: values in, values out. The rooms, from the bottom up: `model` (the vocabulary: problems,
+plans, budgets), `verify` (the independent checker), `reduction` (to a small integer problem), `relaxation` (linear
+programs and bounds), `columns` (node patterns), `integral` (whole nodes), `planning` (`solve`, `rank`), `slack` (how
+much to hold in reserve) and `explanation` (`explain`). What plans (OR-Tools, numba) is imported at its first use
+(PEP 562), so that whoever needs only the vocabulary starts at once.
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ from solver.model import (
     Budget,
     Certificate,
     HostPort,
-    Increment,
     Labels,
     Limit,
     Node,
     NodeGroup,
+    NodeGroupIncrease,
     NodeSelectorTerm,
     Operator,
     PlacedOnNode,
@@ -56,11 +59,15 @@ from solver.model.errors import PlanRejectedError, ProblemError
 if TYPE_CHECKING:
     from solver.explanation.explain import explain
     from solver.explanation.model import Explanation
+    from solver.planning.rank import ScaleUpCandidate, Score, rank
     from solver.planning.solve import solve
 
 _LAZY = {
     "Explanation": "solver.explanation.model",
+    "ScaleUpCandidate": "solver.planning.rank",
+    "Score": "solver.planning.rank",
     "explain": "solver.explanation.explain",
+    "rank": "solver.planning.rank",
     "solve": "solver.planning.solve",
 }
 
@@ -74,11 +81,11 @@ __all__ = [
     "Certificate",
     "Explanation",
     "HostPort",
-    "Increment",
     "Labels",
     "Limit",
     "Node",
     "NodeGroup",
+    "NodeGroupIncrease",
     "NodeSelectorTerm",
     "Operator",
     "PlacedOnNode",
@@ -98,6 +105,8 @@ __all__ = [
     "Requirement",
     "Resources",
     "RunningPods",
+    "ScaleUpCandidate",
+    "Score",
     "Status",
     "Taint",
     "TaintEffect",
@@ -107,12 +116,13 @@ __all__ = [
     "Unplaced",
     "WhenUnsatisfiable",
     "explain",
+    "rank",
     "solve",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """What is imported at its first use."""
+    """Import what plans at its first use."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_LAZY[name]), name)

@@ -15,8 +15,8 @@ from cagrpc.output import table
 from solver import Explanation
 from solver.explanation.explain import (
     Alternative,
-    Change,
     Constraint,
+    ConstraintChange,
     Difference,
     Way,
     WhyGroup,
@@ -78,7 +78,7 @@ def as_json(planned: Planned, explanation: Explanation) -> dict[str, Any]:
 
 
 def _constraint_json(constraint: Constraint) -> dict[str, Any]:
-    if not isinstance(constraint, Change):
+    if not isinstance(constraint, ConstraintChange):
         return {"kind": "others", "subject": "", "key": "", "amount": None, "class": None, "text": _OTHERS}
     return {
         "kind": constraint.kind,
@@ -90,7 +90,7 @@ def _constraint_json(constraint: Constraint) -> dict[str, Any]:
     }
 
 
-def _change_json(change: Change) -> dict[str, Any]:
+def _change_json(change: ConstraintChange) -> dict[str, Any]:
     return {
         "kind": change.kind,
         "subject": change.subject,
@@ -102,7 +102,7 @@ def _change_json(change: Change) -> dict[str, Any]:
     }
 
 
-def _class_of(change: Change) -> int | None:
+def _class_of(change: ConstraintChange) -> int | None:
     """The class of the claim that is changed; other pods are known by their example, the subject."""
     return change.pods.index if change.pods is not None and change.pods.index >= 0 else None
 
@@ -192,7 +192,7 @@ def _core_lines(why: WhyUnserved) -> Iterator[str]:
         yield "nothing: the plan was made in too little time"
     elif not why.core:
         yield "there is nothing that it could run on"
-    yield from (reason(each) if isinstance(each, Change) else _OTHERS for each in why.core)
+    yield from (reason(each) if isinstance(each, ConstraintChange) else _OTHERS for each in why.core)
     if why.core and not why.proven:
         yield "(not proven: the time was up)"
 

@@ -18,7 +18,7 @@ from cagrpc.api.files.documents import read_text
 from cagrpc.errors import InvalidConfiguration
 from solver.model import (
     Certificate,
-    Increment,
+    NodeGroupIncrease,
     PlacedOnNode,
     Plan,
     PlannedNodes,
@@ -66,7 +66,7 @@ def _parsed(text: str, problems: Problems) -> Mapping[str, Any]:
 def _plan(document: Mapping[str, Any], pod_sets: Sequence[PodSet], problems: Problems) -> Plan:
     classes = _Classes(document, pod_sets, problems)
     increments = tuple(
-        Increment(_name(each, "node_group", at, problems), _count(each, "delta", at, problems))
+        NodeGroupIncrease(_name(each, "node_group", at, problems), _count(each, "delta", at, problems))
         for each, at in members(document, "increments", "", problems)
     )
     nodes = tuple(

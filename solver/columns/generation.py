@@ -12,8 +12,8 @@ import numpy as np
 
 from solver.columns import pool as pools
 from solver.columns.pool import Duals, Pool, Relaxation, RelaxedMaster, Weighting
-from solver.columns.pricing import Effort, Offer, Pricer
-from solver.model.budget import PROPOSE_SECONDS, Meter
+from solver.columns.pricing import Effort, Pricer, PricingResult
+from solver.model.budget import PROPOSE_SECONDS, RunningBudget
 from solver.reduction.reduced import Floats, Ints, Reduced
 from solver.relaxation.linear_program import INFINITY
 
@@ -51,7 +51,7 @@ def generate(
     values: Floats,
     active: Ints,
     weights: Weighting,
-    meter: Meter,
+    budget: RunningBudget,
     fraction: float,
     over: Ints,
 ) -> Generated | None:
@@ -60,13 +60,13 @@ def generate(
     holds where all kinds are active or have an active one over them."""
     reduced = pool.reduced
     pools.alone(pool, active, weights)
-    asked, master = _Asked(pool, active, weights, meter, over), RelaxedMaster(pool, weights)
+    asked, master = _Asked(pool, active, weights, budget, over), RelaxedMaster(pool, weights)
     centre = guess = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
     asked.propose(centre, LITTLE, fraction, _SEED_WORTH)
-    until = fraction * (1 - _PROVING) if meter.left_seconds(fraction) > _LONG_SECONDS else fraction
+    until = fraction * (1 - _PROVING) if budget.left_seconds(fraction) > _LONG_SECONDS else fraction
     efforts, best = [LITTLE], INFINITY
-    while meter.left_seconds(until) > 0:
-        found = master.solve(meter.wall_limit(until))
+    while budget.left_seconds(until) > 0:
+        found = master.solve(budget.wall_limit(until))
         if found is None:
             break
         guesses = (centre.mixed(found.duals, _SHARE), found.duals)
@@ -80,7 +80,7 @@ def generate(
     if relaxation is None:
         return None
     for share in _PROVEN:
-        if until < fraction and meter.left_seconds(fraction) > 0:
+        if until < fraction and budget.left_seconds(fraction) > 0:
             asked.propose(guess.mixed(relaxation.duals, share), _EXACT, fraction)
     return Generated(relaxation, asked.bound)
 
@@ -88,9 +88,9 @@ def generate(
 class _Asked:
     """Questions to all kinds, and the best bound on the cost that their answers prove."""
 
-    def __init__(self, pool: Pool, active: Ints, weights: Weighting, meter: Meter, over: Ints) -> None:
-        self._pool, self._pricer = pool, Pricer(pool.reduced, active, meter.budget.workers)
-        self._kinds, self._node_cost, self._meter, self._over = len(active), weights.node_cost, meter, over
+    def __init__(self, pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, over: Ints) -> None:
+        self._pool, self._pricer = pool, Pricer(pool.reduced, active, budget.granted.workers)
+        self._kinds, self._node_cost, self._budget, self._over = len(active), weights.node_cost, budget, over
         self._paying: frozenset[int] = frozenset()
         self._asked_alone = 0
         self.bound = 0.0
@@ -111,9 +111,9 @@ class _Asked:
 
     def _ask(
         self, duals: Duals, effort: Effort, fraction: float, share: float, kinds: Container[int] | None = None
-    ) -> tuple[int, Sequence[Offer]]:
+    ) -> tuple[int, Sequence[PricingResult]]:
         return propose(
-            self._pool, self._pricer, duals, self._node_cost, effort, self._meter, fraction, share=share, kinds=kinds
+            self._pool, self._pricer, duals, self._node_cost, effort, self._budget, fraction, share=share, kinds=kinds
         )  # fmt: skip
 
 
@@ -123,24 +123,24 @@ def propose(
     duals: Duals,
     node_cost: Floats,
     effort: Effort,
-    meter: Meter,
+    budget: RunningBudget,
     fraction: float,
     *,
     share: float = _WORTH,
     kinds: Container[int] | None = None,
-) -> tuple[int, Sequence[Offer]]:
+) -> tuple[int, Sequence[PricingResult]]:
     """Adds the patterns worth more than `share` of their price, as far as there is time; returns how many were new,
     and all answers. Of the given kinds only, where there are any."""
-    meter.charge(PROPOSE_SECONDS * (effort.steps / _SOME.steps) ** 0.5)
-    if not meter.deterministic:
-        most = int(meter.left_seconds(fraction) * _STEPS_PER_SECOND)
+    budget.charge(PROPOSE_SECONDS * (effort.steps / _SOME.steps) ** 0.5)
+    if not budget.deterministic:
+        most = int(budget.left_seconds(fraction) * _STEPS_PER_SECOND)
         effort = replace(effort, steps=min(effort.steps, max(_SOME.steps, most)))
     prices = duals.prices(node_cost, pool.reduced)
-    offers = pricer.offers(duals.pods, prices, share, effort, lambda: meter.left_seconds(fraction) <= 0, kinds)
+    offers = pricer.offers(duals.pods, prices, share, effort, lambda: budget.left_seconds(fraction) <= 0, kinds)
     return pool.add(pattern for offer in offers for pattern in offer.patterns), offers
 
 
-def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[Offer], over: Ints) -> float:
+def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[PricingResult], over: Ints) -> float:
     """What every plan costs that serves all pods, in millionths of $/h; `offers` are those of all kinds that are
     needed, for these duals (Farley, A note on bounding a class of linear programming problems, 1990).
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.reduction.colocation import Company
+from solver.reduction.colocation import CoLocation
 from solver.reduction.reduced import Ints, Kind, Reduced
 
 _LOOK_EVERY = 16
@@ -40,7 +40,7 @@ def pattern_of(kind: int, specs: Ints | Sequence[int], pods: Ints) -> Pattern:
     return Pattern(kind, tuple(sorted(zip(rows, counts, strict=True))))
 
 
-def trimmed(company: Company, pattern: Pattern) -> Pattern:
+def trimmed(company: CoLocation, pattern: Pattern) -> Pattern:
     """The part of a pattern that may share a node."""
     kept = company.trimmed(company.reduced.kinds[pattern.kind], dict(pattern.pods))
     return Pattern(pattern.kind, tuple(sorted(kept.items())))
@@ -52,7 +52,7 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
     if np.count_nonzero(reduced.wanted) > _MOST_SPECS:
         return None
     found: list[Pattern] = []
-    steps, company = most * 4, Company(reduced)
+    steps, company = most * 4, CoLocation(reduced)
     for kind in reduced.kinds:
         if kind.most and kind.index in kinds:
             of_kind = _Maximal(reduced, company, kind, most - len(found), steps)
@@ -66,7 +66,7 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
 class _Maximal:
     """The maximal patterns of one kind, `most` of them at most, in so many `steps`."""
 
-    def __init__(self, reduced: Reduced, company: Company, kind: Kind, most: int, steps: int) -> None:
+    def __init__(self, reduced: Reduced, company: CoLocation, kind: Kind, most: int, steps: int) -> None:
         self._kind, self._most, self.steps, self._company = kind, most, steps, company
         specs = [s for s in range(len(reduced.rows)) if kind.fits[s] and reduced.wanted[s]]
         # Large pods first: the last spec is filled up in one step, so it should be the one with the most values.

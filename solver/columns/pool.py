@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from solver.columns.patterns import Pattern, trimmed
-from solver.reduction.colocation import Company
-from solver.reduction.objective import Goal, Stage, hopeless_value
+from solver.reduction.colocation import CoLocation
+from solver.reduction.objective import Goal, ObjectiveStage, hopeless_value
 from solver.reduction.reduced import Floats, Ints, Reduced, most_per_node
 from solver.relaxation.growing_program import GrowingProgram
 from solver.relaxation.linear_program import INFINITY
@@ -40,8 +40,8 @@ class Pool:
     _kinds: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @cached_property
-    def _company(self) -> Company:
-        return Company(self.reduced)
+    def _company(self) -> CoLocation:
+        return CoLocation(self.reduced)
 
     def add(self, patterns: Iterable[Pattern]) -> int:
         """Returns how many were new. What may not share a node is left out of a pattern first."""
@@ -149,10 +149,12 @@ def weighting(reduced: Reduced) -> Weighting:
     return Weighting(node_cost, 2.0 * dearest * unserved)
 
 
-def values(found: Relaxation, pool: Pool, reduced: Reduced, order: Sequence[Stage]) -> dict[Stage, float]:
+def values(
+    found: Relaxation, pool: Pool, reduced: Reduced, order: Sequence[ObjectiveStage]
+) -> dict[ObjectiveStage, float]:
     """What a fractional plan comes to in each stage; waiting times at the demands' mean."""
     opened = np.bincount(pool.kinds(), weights=found.nodes, minlength=len(reduced.kinds))
-    result: dict[Stage, float] = {}
+    result: dict[ObjectiveStage, float] = {}
     for stage in order:
         result[stage] = float(hopeless_value(stage, reduced)) + sum(
             stage.node_cost(kind.price_micros, kind.weight) * float(opened[kind.index]) for kind in reduced.new_kinds

@@ -32,7 +32,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PricingResult:
     """The answer for one kind: patterns worth more than asked for, the best first, and an upper bound on what any
     pattern is worth."""
 
@@ -76,11 +76,11 @@ class Pricer:
         effort: Effort,
         out_of_time: Callable[[], bool],
         kinds: Container[int] | None = None,
-    ) -> list[Offer]:
+    ) -> list[PricingResult]:
         """Per kind (of `kinds`, where given) patterns worth more than `share` of its price (`prices` per kind); of as
         many kinds as there is time for. The same however many threads there are."""
         nodes = [node for node in self._nodes if kinds is None or node.kind in kinds]
-        answers: list[Offer | None] = [None] * len(nodes)
+        answers: list[PricingResult | None] = [None] * len(nodes)
         places = count()
 
         def work(_: int) -> None:
@@ -94,9 +94,9 @@ class Pricer:
                 list(threads.map(work, range(self._workers)))
         return [answer for answer in answers if answer is not None]
 
-    def _offer(self, node: _Node, values: Floats, prices: Floats, share: float, effort: Effort) -> Offer:
+    def _offer(self, node: _Node, values: Floats, prices: Floats, share: float, effort: Effort) -> PricingResult:
         if not node.specs.size:
-            return Offer(node.kind, [], 0.0)
+            return PricingResult(node.kind, [], 0.0)
         price, rounds = float(prices[node.kind]), _ROUNDS
         if not node.multipliers.any():
             rounds = _FIRST_ROUNDS
@@ -105,4 +105,4 @@ class Pricer:
             node.requests, node.free, values[node.specs], node.most, node.multipliers, rounds, price * share,
             effort.cells, effort.steps, effort.answers,
         )  # fmt: skip
-        return Offer(node.kind, [pattern_of(node.kind, node.specs, pods) for pods in found], bound)
+        return PricingResult(node.kind, [pattern_of(node.kind, node.specs, pods) for pods in found], bound)

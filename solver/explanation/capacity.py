@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from solver.explanation.model import Change, ConstraintKind
+from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import PODS, Limit, NodeGroup, Plan, PodClass, Problem
 from solver.model.quantities import format_quantity
 from solver.model.validation import MAX_COUNT
@@ -23,50 +23,50 @@ def _most_nodes(problem: Problem) -> int:
 # Sizes and limits
 
 
-def _sizes(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
+def _sizes(problem: Problem, _: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     most = _most_nodes(problem)
     for group in sorted(problem.node_groups, key=lambda g: g.id):
         after = min(MAX_COUNT, group.target_size + most)
         if after > group.max_size:
-            yield Change("max_size", group.id, before=group.max_size, after=after)
+            yield ConstraintChange("max_size", group.id, before=group.max_size, after=after)
 
 
-def _resize(group: NodeGroup, change: Change) -> NodeGroup:
+def _resize(group: NodeGroup, change: ConstraintChange) -> NodeGroup:
     return replace(group, max_size=change.whole)
 
 
-def _size_reached(change: Change, problem: Problem, plan: Plan) -> int:
+def _size_reached(change: ConstraintChange, problem: Problem, plan: Plan) -> int:
     target = next(g.target_size for g in problem.node_groups if g.id == change.subject)
     return target + sum(i.delta for i in plan.increments if i.node_group == change.subject)
 
 
-def _minima(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
+def _minima(problem: Problem, _: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     for group in sorted(problem.node_groups, key=lambda g: g.id):
         if group.min_size > group.target_size and any(_bounds(limit, group.id) for limit in problem.limits):
-            yield Change("min_size", group.id, before=group.min_size, after=0)
+            yield ConstraintChange("min_size", group.id, before=group.min_size, after=0)
 
 
-def _shrink(group: NodeGroup, change: Change) -> NodeGroup:
+def _shrink(group: NodeGroup, change: ConstraintChange) -> NodeGroup:
     return replace(group, min_size=change.whole)
 
 
-def _pods_per_node(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
+def _pods_per_node(problem: Problem, _: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     most = sum(pods.count for pods in problem.pod_sets) + len(problem.daemon_sets)
     for group in sorted(problem.node_groups, key=lambda g: g.id):
         if group.allocatable.get(PODS, 0) < most:
-            yield Change("pods_per_node", group.id, before=group.allocatable.get(PODS, 0), after=most)
+            yield ConstraintChange("pods_per_node", group.id, before=group.allocatable.get(PODS, 0), after=most)
 
 
-def _more_pods(group: NodeGroup, change: Change) -> NodeGroup:
+def _more_pods(group: NodeGroup, change: ConstraintChange) -> NodeGroup:
     # What a node counts against limits stays as it is.
     return replace(
         group, allocatable={**group.allocatable, PODS: change.whole}, capacity=group.capacity or group.allocatable
     )
 
 
-def _daemons(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
+def _daemons(problem: Problem, _: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     if problem.daemon_sets:
-        yield Change("daemon_sets", f"{len(problem.daemon_sets)} DaemonSets")
+        yield ConstraintChange("daemon_sets", f"{len(problem.daemon_sets)} DaemonSets")
 
 
 def _bounds(limit: Limit, group_id: str) -> bool:
@@ -79,17 +79,17 @@ def _counted(limit: Limit, problem: Problem, resource: str) -> dict[str, int]:
     return {group_id: amount for group_id, amount in counted.items() if amount}
 
 
-def _limits(problem: Problem, _: Sequence[PodClass]) -> Iterator[Change]:
+def _limits(problem: Problem, _: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     most = _most_nodes(problem)
     for limit in sorted(problem.limits, key=lambda each: each.name):
         for resource, maximum in sorted(limit.maxima.items()):
             counted = _counted(limit, problem, resource)
             after = min(_LARGEST, limit.used.get(resource, 0) + max(counted.values(), default=0) * most)
             if counted and after > maximum:
-                yield Change("limit", limit.name, resource, maximum, after)
+                yield ConstraintChange("limit", limit.name, resource, maximum, after)
 
 
-def _raise_limit(problem: Problem, change: Change) -> Problem:
+def _raise_limit(problem: Problem, change: ConstraintChange) -> Problem:
     return replace(
         problem,
         limits=tuple(
@@ -99,14 +99,14 @@ def _raise_limit(problem: Problem, change: Change) -> Problem:
     )
 
 
-def _limit_reached(change: Change, problem: Problem, plan: Plan) -> int:
+def _limit_reached(change: ConstraintChange, problem: Problem, plan: Plan) -> int:
     limit = next(each for each in problem.limits if each.name == change.subject)
     counted = _counted(limit, problem, change.key)
     taken = sum(counted.get(i.node_group, 0) * i.delta for i in plan.increments)
     return limit.used.get(change.key, 0) + taken
 
 
-def _limit_steps(change: Change, problem: Problem) -> tuple[int, int]:
+def _limit_steps(change: ConstraintChange, problem: Problem) -> tuple[int, int]:
     """Sums of whole nodes above what is used."""
     limit = next(each for each in problem.limits if each.name == change.subject)
     step = math.gcd(*_counted(limit, problem, change.key).values())
@@ -114,7 +114,7 @@ def _limit_steps(change: Change, problem: Problem) -> tuple[int, int]:
     return above % step or step, step
 
 
-def _amount(change: Change, amount: int | None) -> str:
+def _amount(change: ConstraintChange, amount: int | None) -> str:
     return format_quantity(change.key, amount or 0)
 
 

@@ -9,26 +9,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from solver.explanation.model import Alternative, Difference, WhyGroup
-from solver.explanation.question import Trials, after_daemons
-from solver.model import PODS, Increment, NodeGroup, Plan, Problem, Status
+from solver.explanation.question import LARGEST_SHARE
+from solver.model import PODS, NodeGroup, NodeGroupIncrease, Plan, Problem, Status
+from solver.model.budget import RunningBudget
+from solver.model.capacity import after_daemons
 from solver.model.eligibility import why_not_eligible
 from solver.planning.solve import solve
 
 _DUST_USD = 1e-9
 
 
-def why_group(problem: Problem, plan: Plan, increment: Increment, trials: Trials) -> WhyGroup:
+def why_group(problem: Problem, plan: Plan, increment: NodeGroupIncrease, budget: RunningBudget) -> WhyGroup:
     """Plans again without the group, and once per tier with a node of the best group that was not chosen."""
     groups = {group.id: group for group in problem.node_groups}
     mine = groups[increment.node_group]
     forbidden = _resized(problem, replace(mine, min_size=0, max_size=max(0, min(mine.target_size, mine.max_size))))
-    without = difference(plan, solve(forbidden, trials.next()))
+    without = difference(plan, solve(forbidden, budget.next_plan(LARGEST_SHARE)))
     others = []
     for other in _candidates(problem, plan, mine):
-        if trials.over:
+        if budget.exhausted:
             break
         forced = solve(
-            _resized(problem, replace(other, min_size=max(other.min_size, other.target_size + 1))), trials.next()
+            _resized(problem, replace(other, min_size=max(other.min_size, other.target_size + 1))),
+            budget.next_plan(LARGEST_SHARE),
         )
         opened = any(each.node_group == other.id for each in forced.increments)
         others.append(
@@ -52,7 +55,7 @@ def difference(plan: Plan, other: Plan) -> Difference:
         after[True] - before[True],
         tuple((weight, _clean(cost)) for weight, cost in sorted(tiers.items())),
         _clean(math.fsum(tiers.values())),
-        tuple(Increment(group_id, delta) for group_id, delta in sorted(now.items()) if delta),
+        tuple(NodeGroupIncrease(group_id, delta) for group_id, delta in sorted(now.items()) if delta),
         all(each.certificate.status is not Status.FEASIBLE for each in (plan, other)),
     )
 
@@ -95,7 +98,7 @@ def _candidates(problem: Problem, plan: Plan, mine: NodeGroup) -> Iterator[NodeG
 
 
 def _fits(problem: Problem, plan: Plan, group: NodeGroup, index: int) -> bool:
-    spec, free = plan.pod_classes[index].spec, after_daemons(problem, group)
+    spec, free = plan.pod_classes[index].spec, after_daemons(group, problem.daemon_sets)
     if why_not_eligible(spec, group.labels, group.taints) is not None:
         return False
     return all(free.get(name, 0) >= amount for name, amount in ((PODS, 1), *spec.requests))
@@ -103,7 +106,7 @@ def _fits(problem: Problem, plan: Plan, group: NodeGroup, index: int) -> bool:
 
 def _price(problem: Problem, plan: Plan, group: NodeGroup, pods: Mapping[int, int]) -> float:
     """Of as many nodes, in fractions, as the pods need of the resource that they need most of."""
-    free = after_daemons(problem, group)
+    free = after_daemons(group, problem.daemon_sets)
     load: Counter[str] = Counter()
     for index, count in pods.items():
         for name, amount in ((PODS, 1), *plan.pod_classes[index].spec.requests):
@@ -111,7 +114,7 @@ def _price(problem: Problem, plan: Plan, group: NodeGroup, pods: Mapping[int, in
     return group.price_usd_per_hour * max(amount / free[name] for name, amount in load.items() if amount)
 
 
-def by_cost(problem: Problem, plan: Plan) -> list[Increment]:
+def by_cost(problem: Problem, plan: Plan) -> list[NodeGroupIncrease]:
     """The increments of a plan in the order in which they are worth explaining: the dearest first."""
     price = {group.id: group.price_usd_per_hour for group in problem.node_groups}
     return sorted(plan.increments, key=lambda i: (-i.delta * price[i.node_group], i.node_group))

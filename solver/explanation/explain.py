@@ -11,30 +11,31 @@ from dataclasses import replace
 from solver.explanation.choices import by_cost, why_group
 from solver.explanation.kinds import advice, apply, reason
 from solver.explanation.model import (
-    KEPT,
+    KEPT_PODS,
     Alternative,
-    Change,
     Constraint,
+    ConstraintChange,
     Difference,
     Explanation,
     Way,
     WhyGroup,
     WhyUnserved,
 )
-from solver.explanation.question import Claim, Question, Trials, claims, question
+from solver.explanation.question import ServiceQuestion, UnservedClaim, claims, question
 from solver.explanation.unserved import why_unserved
 from solver.model import Budget, Plan, Problem
+from solver.model.budget import RunningBudget
 from solver.model.validation import validate
 
 __all__ = [
-    "KEPT",
+    "KEPT_PODS",
     "Alternative",
-    "Change",
-    "Claim",
     "Constraint",
+    "ConstraintChange",
     "Difference",
     "Explanation",
-    "Question",
+    "ServiceQuestion",
+    "UnservedClaim",
     "Way",
     "WhyGroup",
     "WhyUnserved",
@@ -55,7 +56,7 @@ _CLAIMS_SHARE = 0.7
 def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Explanation:
     """Explains `plan`, which `solve` made of `problem`, within `budget` (default: five seconds).
 
-    Under a deterministic budget the explanation depends on nothing but the arguments: the number of trials is bounded,
+    Under a deterministic budget the explanation depends on nothing but the arguments: the number of plans is bounded,
     and each of them gets a part of the budget. Raises `ProblemError` for a problem or budget that cannot
     be meant.
     """
@@ -63,18 +64,18 @@ def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Expla
     validate(problem, budget)
     waiting, opened = claims(plan), by_cost(problem, plan)
     first = _CLAIMS_SHARE if opened else 1.0
-    trials = Trials(replace(budget, seconds=budget.seconds * first))
+    running = RunningBudget(replace(budget, seconds=budget.seconds * first))
     unserved: list[WhyUnserved] = []
     for claim in waiting[:_MOST_CLAIMS]:
-        if trials.over:
+        if running.exhausted:
             break
-        unserved.append(why_unserved(problem, plan, claim, trials))
-    trials = Trials(replace(budget, seconds=max(0.0, budget.seconds - trials.meter.elapsed_seconds())))
+        unserved.append(why_unserved(problem, plan, claim, running))
+    running = RunningBudget(replace(budget, seconds=max(0.0, budget.seconds - running.elapsed_seconds())))
     chosen: list[WhyGroup] = []
     for increment in opened[:_MOST_GROUPS]:
-        if trials.over:
+        if running.exhausted:
             break
-        chosen.append(why_group(problem, plan, increment, trials))
+        chosen.append(why_group(problem, plan, increment, running))
     return Explanation(
         tuple(unserved),
         len(waiting) - len(unserved),

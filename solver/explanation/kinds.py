@@ -6,32 +6,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from solver.explanation import capacity, pods
-from solver.explanation.model import Change, ConstraintKind
+from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import NodeGroup, PodClass, Problem
 
 KINDS: dict[str, ConstraintKind] = {kind.name: kind for kind in (*pods.KINDS, *capacity.KINDS, pods.REQUEST)}
 """In the order in which reasons are told: what keeps pods away from nodes, what keeps nodes from being had, sizes."""
 
 
-def removals(problem: Problem, classes: Sequence[PodClass]) -> tuple[Change, ...]:
+def removals(problem: Problem, classes: Sequence[PodClass]) -> tuple[ConstraintChange, ...]:
     """Every constraint that might keep the classes out, as the change that takes it away, in the order of `KINDS`."""
     return tuple(change for kind in KINDS.values() for change in kind.find(problem, classes))
 
 
-def reason(change: Change) -> str:
+def reason(change: ConstraintChange) -> str:
     """The constraint that it changes, as it stands: "node group gpu-a may have 10 nodes"."""
     return KINDS[change.kind].reason(change)
 
 
-def advice(change: Change) -> str:
+def advice(change: ConstraintChange) -> str:
     """The change as an order to people: "raise maxSize of gpu-a from 10 to 12"."""
     return KINDS[change.kind].advice(change)
 
 
-def apply(problem: Problem, changes: Iterable[Change]) -> Problem:
+def apply(problem: Problem, changes: Iterable[ConstraintChange]) -> Problem:
     """The problem with all the changes. Pods are found by their class as it was before the first of them."""
     changes = tuple(changes)
-    of_groups: dict[str, list[Change]] = {}
+    of_groups: dict[str, list[ConstraintChange]] = {}
     for change in changes:
         kind = KINDS[change.kind]
         if kind.edit_problem is not None:
@@ -41,7 +41,7 @@ def apply(problem: Problem, changes: Iterable[Change]) -> Problem:
     if of_groups:
         groups = tuple(_edited(group, of_groups.get(group.id, ())) for group in problem.node_groups)
         problem = replace(problem, node_groups=groups)
-    edits: dict[tuple[object, ...], list[Change]] = {}
+    edits: dict[tuple[object, ...], list[ConstraintChange]] = {}
     for change in changes:
         if change.pods is not None:
             of = change.pods
@@ -58,7 +58,7 @@ def apply(problem: Problem, changes: Iterable[Change]) -> Problem:
     return replace(problem, pod_sets=tuple(changed))
 
 
-def _edited(group: NodeGroup, changes: Sequence[Change]) -> NodeGroup:
+def _edited(group: NodeGroup, changes: Sequence[ConstraintChange]) -> NodeGroup:
     for change in changes:
         edit = KINDS[change.kind].edit_group
         group = edit(group, change) if edit is not None else group

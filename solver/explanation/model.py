@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from solver.model import (
     HostPort,
-    Increment,
     NodeGroup,
+    NodeGroupIncrease,
     Plan,
     PodAffinityTerm,
     PodClass,
@@ -22,7 +22,7 @@ Part = Taint | HostPort | PodAffinityTerm | TopologySpread | None
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConstraintChange:
     """One parameter of a problem and its new value. Taking a constraint away altogether is a change too, so that what
     stands in the way and what would help are told in the same terms.
 
@@ -49,7 +49,7 @@ class Change:
         assert self.after is not None, self
         return self.after
 
-    def lessened(self) -> Change | None:
+    def lessened(self) -> ConstraintChange | None:
         """The change by one unit less; None where that is no change at all."""
         if self.before is None or self.after is None or abs(self.after - self.before) == 1:
             return None
@@ -61,41 +61,41 @@ class ConstraintKind:
     """How constraints of one kind are found, taken away, changed a little, and told."""
 
     name: str
-    find: Callable[[Problem, Sequence[PodClass]], Iterable[Change]]
+    find: Callable[[Problem, Sequence[PodClass]], Iterable[ConstraintChange]]
     """Every constraint of the kind that might keep the classes out, as the change that takes it away."""
-    reason: Callable[[Change], str]
+    reason: Callable[[ConstraintChange], str]
     """The constraint as it stands, for people."""
-    advice: Callable[[Change], str]
+    advice: Callable[[ConstraintChange], str]
     """The change as an order to people."""
-    edit_pods: Callable[[PodSpec, Change], PodSpec] | None = None
-    edit_group: Callable[[NodeGroup, Change], NodeGroup] | None = None
-    edit_problem: Callable[[Problem, Change], Problem] | None = None
-    milder: Callable[[Change], Change | None] = lambda _: None
+    edit_pods: Callable[[PodSpec, ConstraintChange], PodSpec] | None = None
+    edit_group: Callable[[NodeGroup, ConstraintChange], NodeGroup] | None = None
+    edit_problem: Callable[[Problem, ConstraintChange], Problem] | None = None
+    milder: Callable[[ConstraintChange], ConstraintChange | None] = lambda _: None
     """A change of an amount that may do where `find` drops the constraint."""
-    reached: Callable[[Change, Problem, Plan], int | None] = lambda *_: None
+    reached: Callable[[ConstraintChange, Problem, Plan], int | None] = lambda *_: None
     """The amount that a plan makes do with."""
-    steps: Callable[[Change, Problem], tuple[int, int]] = lambda *_: (1, 1)
+    steps: Callable[[ConstraintChange, Problem], tuple[int, int]] = lambda *_: (1, 1)
     """The distances from `before` at which anything changes: the first, and from one to the next."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptPods:
     """Stands among the constraints of a core for the pods that the plan serves and a claim does not outrank."""
 
 
-KEPT = Kept()
-Constraint = Change | Kept
+KEPT_PODS = KeptPods()
+Constraint = ConstraintChange | KeptPods
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
     """Changes after which a claim is served whole, and everything else that it does not outrank still is."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ConstraintChange, ...]
     proven: bool
     """Whether each change is proven to be needed to its last unit."""
 
-    def lessened(self) -> Iterator[tuple[Change, ...]]:
+    def lessened(self) -> Iterator[tuple[ConstraintChange, ...]]:
         """What is not enough: the changes with one of them by one unit less, or left out where it has no units."""
         for position, change in enumerate(self.changes):
             less = change.lessened()
@@ -137,7 +137,7 @@ class Difference:
     tiers: tuple[tuple[int, float], ...]
     """(weight, $/h), lowest weight first: the order in which they are minimised."""
     cost_usd_per_hour: float
-    increments: tuple[Increment, ...]
+    increments: tuple[NodeGroupIncrease, ...]
     """Nodes more or less, per group."""
     proven: bool
     """Whether both plans are proven best; otherwise the difference is one of plans found."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from solver.explanation.model import Change, ConstraintKind
+from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import (
     HostPort,
     PodAffinityTerm,
@@ -26,17 +26,17 @@ from solver.model.validation import MAX_COUNT
 from solver.planning.reasons import between_pods
 
 
-def _taints(problem: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+def _taints(problem: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     found = {taint for group in problem.node_groups for taint in group.taints}
     found |= {taint for node in problem.nodes for taint in node.taints}
     hard = [taint for taint in found if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE]
     for each in classes:
         for taint in sorted(hard, key=lambda t: (t.key, t.value, t.effect)):
             if not any(tolerates(toleration, taint) for toleration in each.spec.tolerations):
-                yield Change("toleration", each.example, taint.key, pods=each, part=taint)
+                yield ConstraintChange("toleration", each.example, taint.key, pods=each, part=taint)
 
 
-def _tolerate(spec: PodSpec, change: Change) -> PodSpec:
+def _tolerate(spec: PodSpec, change: ConstraintChange) -> PodSpec:
     assert isinstance(change.part, Taint)
     taint = change.part
     return replace(
@@ -44,41 +44,41 @@ def _tolerate(spec: PodSpec, change: Change) -> PodSpec:
     )
 
 
-def _taint_text(change: Change) -> str:
+def _taint_text(change: ConstraintChange) -> str:
     assert isinstance(change.part, Taint)
     value = f"={change.part.value}" if change.part.value else ""
     return f"{change.part.key}{value}:{change.part.effect}"
 
 
-def _selectors(_: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+def _selectors(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     for each in classes:
         for key, _value in each.spec.node_selector:
-            yield Change("node_selector", each.example, key, pods=each)
+            yield ConstraintChange("node_selector", each.example, key, pods=each)
 
 
-def _unselect(spec: PodSpec, change: Change) -> PodSpec:
+def _unselect(spec: PodSpec, change: ConstraintChange) -> PodSpec:
     return replace(spec, node_selector=tuple(pair for pair in spec.node_selector if pair[0] != change.key))
 
 
-def _selector_text(change: Change) -> str:
+def _selector_text(change: ConstraintChange) -> str:
     assert change.pods is not None
     return f"{change.key}={dict(change.pods.spec.node_selector)[change.key]}"
 
 
-def _affinities(_: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+def _affinities(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     for each in classes:
         if each.spec.affinity is not None:
-            yield Change("node_affinity", each.example, pods=each)
+            yield ConstraintChange("node_affinity", each.example, pods=each)
 
 
-def _requests(_: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+def _requests(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     for each in classes:
         for resource, amount in each.spec.requests:
             if amount:
-                yield Change("request", each.example, resource, amount, 0, each)
+                yield ConstraintChange("request", each.example, resource, amount, 0, each)
 
 
-def _ask(spec: PodSpec, change: Change) -> PodSpec:
+def _ask(spec: PodSpec, change: ConstraintChange) -> PodSpec:
     amounts: Resources = {**dict(spec.requests), change.key: change.whole}
     return replace(spec, requests=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)))
 
@@ -86,37 +86,37 @@ def _ask(spec: PodSpec, change: Change) -> PodSpec:
 # What a pod asks of other pods
 
 
-def _terms(kind: str, field: str) -> Callable[[Problem, Sequence[PodClass]], Iterator[Change]]:
-    def find(_: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+def _terms(kind: str, field: str) -> Callable[[Problem, Sequence[PodClass]], Iterator[ConstraintChange]]:
+    def find(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
         for each in classes:
             for term in dict.fromkeys(getattr(each.spec, field)):
                 if getattr(term, "when_unsatisfiable", None) is not WhenUnsatisfiable.SCHEDULE_ANYWAY:
                     key = str(term.port) if isinstance(term, HostPort) else term.topology_key
-                    yield Change(kind, each.example, key, pods=each, part=term)
+                    yield ConstraintChange(kind, each.example, key, pods=each, part=term)
 
     return find
 
 
-def _dropped(field: str) -> Callable[[PodSpec, Change], PodSpec]:
-    def drop(spec: PodSpec, change: Change) -> PodSpec:
+def _dropped(field: str) -> Callable[[PodSpec, ConstraintChange], PodSpec]:
+    def drop(spec: PodSpec, change: ConstraintChange) -> PodSpec:
         kept: Any = tuple(term for term in getattr(spec, field) if term != change.part)
         return replace(spec, **{field: kept})
 
     return drop
 
 
-def _less_even(change: Change) -> Change:
+def _less_even(change: ConstraintChange) -> ConstraintChange:
     assert isinstance(change.part, TopologySpread)
     return replace(change, kind="max_skew", before=change.part.max_skew, after=MAX_COUNT)
 
 
-def _respread(spec: PodSpec, change: Change) -> PodSpec:
+def _respread(spec: PodSpec, change: ConstraintChange) -> PodSpec:
     assert isinstance(change.part, TopologySpread)
     looser = replace(change.part, max_skew=change.whole)
     return replace(spec, topology_spread=tuple(looser if t == change.part else t for t in spec.topology_spread))
 
 
-def _anti_affinities(problem: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+def _anti_affinities(problem: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     """Of the classes, and of the pods beside them that keep them away."""
     yield from _terms("pod_anti_affinity", "pod_anti_affinity")(problem, classes)
     own = {each.spec for each in classes}
@@ -125,7 +125,7 @@ def _anti_affinities(problem: Problem, classes: Sequence[PodClass]) -> Iterator[
         if repelling and pods.spec not in own:
             other = PodClass(-1, pods.spec, pods.count, pods.name, pods.priority, pods.gang, pods.placeholder)
             for term in repelling:
-                yield Change("pod_anti_affinity", pods.name, term.topology_key, pods=other, part=term)
+                yield ConstraintChange("pod_anti_affinity", pods.name, term.topology_key, pods=other, part=term)
 
 
 def _repelling(spec: PodSpec, classes: Sequence[PodClass]) -> tuple[PodAffinityTerm, ...]:
@@ -137,13 +137,13 @@ def _repelling(spec: PodSpec, classes: Sequence[PodClass]) -> tuple[PodAffinityT
     )
 
 
-def _running(problem: Problem, classes: Sequence[PodClass]) -> Iterator[Change]:
+def _running(problem: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     found = {term for node in problem.nodes for pods in node.running for term in _repelling(pods.spec, classes)}
     for term in sorted(found, key=repr):
-        yield Change("running_anti_affinity", "pods that run", term.topology_key, part=term)
+        yield ConstraintChange("running_anti_affinity", "pods that run", term.topology_key, part=term)
 
 
-def _move(problem: Problem, change: Change) -> Problem:
+def _move(problem: Problem, change: ConstraintChange) -> Problem:
     drop = _dropped("pod_anti_affinity")
     return replace(
         problem,
@@ -154,7 +154,7 @@ def _move(problem: Problem, change: Change) -> Problem:
     )
 
 
-def _words(change: Change) -> str:
+def _words(change: ConstraintChange) -> str:
     """The constraint between pods that a change drops or loosens, as it is told everywhere."""
     assert isinstance(change.part, HostPort | PodAffinityTerm | TopologySpread)
     fields = {"host_port": "host_ports", "max_skew": "topology_spread"}
@@ -162,15 +162,15 @@ def _words(change: Change) -> str:
     return next(iter(between_pods(spec)))
 
 
-def _like(change: Change) -> str:
+def _like(change: ConstraintChange) -> str:
     return f"pods like {change.subject}"
 
 
-def _amount(change: Change, amount: int | None) -> str:
+def _amount(change: ConstraintChange, amount: int | None) -> str:
     return format_quantity(change.key, amount or 0)
 
 
-def _asked(change: Change) -> str:
+def _asked(change: ConstraintChange) -> str:
     to = _amount(change, change.after)
     return f"lower the {change.key} request of {_like(change)} from {_amount(change, change.before)} to {to}"
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from solver.explanation.kinds import KINDS
-from solver.explanation.model import KEPT, Change, Constraint
+from solver.explanation.model import KEPT_PODS, Constraint, ConstraintChange
 from solver.explanation.pods import REQUEST
-from solver.explanation.question import Question, after_daemons
+from solver.explanation.question import ServiceQuestion
 from solver.model import PODS, Labels, PodSet, PodSpec, Resources, Taint
+from solver.model.capacity import after_daemons, remaining
 from solver.model.eligibility import why_not_eligible
-from solver.model.validation import remaining
 
 _SIZE = 20_000
 """Pod sets times places, up to which the model is worth its time."""
@@ -29,19 +29,19 @@ _SECONDS = 0.2
 """Deterministic ones."""
 
 
-def relaxed_core(question: Question, constraints: Sequence[Constraint]) -> frozenset[Constraint] | None:
+def relaxed_core(question: ServiceQuestion, constraints: Sequence[Constraint]) -> frozenset[Constraint] | None:
     """Constraints that keep the claim out together. None where counting is not enough to tell, or too much to do."""
     counting = _counting(question, constraints)
     return counting.core() if counting else None
 
 
-def fewest_given_up(question: Question, changes: Sequence[Change]) -> frozenset[Change]:
+def fewest_given_up(question: ServiceQuestion, changes: Sequence[ConstraintChange]) -> frozenset[ConstraintChange]:
     """As few changes as let the claim in where only totals count; those of sizes and limits rather than of pods."""
     counting = _counting(question, changes)
     return counting.elastic() if counting else frozenset()
 
 
-def _counting(question: Question, constraints: Sequence[Constraint]) -> _Counting | None:
+def _counting(question: ServiceQuestion, constraints: Sequence[Constraint]) -> _Counting | None:
     problem = question.problem
     size = len(problem.pod_sets) * (len(problem.node_groups) + len(problem.nodes))
     return _Counting(question, constraints) if size <= _SIZE else None
@@ -60,17 +60,21 @@ class _Place:
 
 
 class _Counting:
-    def __init__(self, question: Question, constraints: Sequence[Constraint]) -> None:
+    def __init__(self, question: ServiceQuestion, constraints: Sequence[Constraint]) -> None:
         self._model = cp_model.CpModel()
         self._problem = question.problem
         self._literals = {constraint: self._model.new_bool_var("") for constraint in constraints}
         self._claims = len(question.claim.classes)
         self._changes = [
-            [c for c in constraints if isinstance(c, Change) and c.pods is not None and c.pods.index == each.index]
+            [
+                c
+                for c in constraints
+                if isinstance(c, ConstraintChange) and c.pods is not None and c.pods.index == each.index
+            ]
             for each in question.claim.classes
         ]
         self._of_subject = {
-            (c.kind, c.subject, c.key): c for c in constraints if isinstance(c, Change) and c.pods is None
+            (c.kind, c.subject, c.key): c for c in constraints if isinstance(c, ConstraintChange) and c.pods is None
         }
         self._opened = {g.id: self._model.new_int_var(0, self._pods(), "") for g in self._problem.node_groups}
         self._bound_nodes()
@@ -79,8 +83,8 @@ class _Counting:
             self._fill(place, placed)
         for number, (pods, here) in enumerate(zip(self._problem.pod_sets, placed, strict=True)):
             total = self._model.add(sum(here) == pods.count)
-            if number >= self._claims and KEPT in self._literals:
-                total.only_enforce_if(self._literals[KEPT])
+            if number >= self._claims and KEPT_PODS in self._literals:
+                total.only_enforce_if(self._literals[KEPT_PODS])
 
     def core(self) -> frozenset[Constraint] | None:
         by_index = {literal.index: constraint for constraint, literal in self._literals.items()}
@@ -90,8 +94,8 @@ class _Counting:
             return None
         return frozenset(by_index[index] for index in solver.sufficient_assumptions_for_infeasibility())
 
-    def elastic(self) -> frozenset[Change]:
-        prices = {c: 3 if c.pods else 2 for c in self._literals if isinstance(c, Change)}
+    def elastic(self) -> frozenset[ConstraintChange]:
+        prices = {c: 3 if c.pods else 2 for c in self._literals if isinstance(c, ConstraintChange)}
         self._model.minimize(sum(price * (1 - self._literals[change]) for change, price in prices.items()))
         solver = self._solver()
         if solver.solve(self._model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -135,7 +139,7 @@ class _Counting:
 
     def _places(self) -> Iterator[_Place]:
         for group in self._problem.node_groups:
-            free = after_daemons(self._problem, group)
+            free = after_daemons(group, self._problem.daemon_sets)
             yield _Place(group.labels, group.taints, "", free, self._opened[group.id], group.id)
         for node in self._problem.nodes:
             yield _Place(node.labels, node.taints, node.name, node.free, 1)
@@ -163,11 +167,11 @@ class _Counting:
             row = self._model.add(total <= max(0, place.free.get(name, 0)) // divisor * place.nodes)
             self._while(self._per_node(place, name), row)
 
-    def _per_node(self, place: _Place, resource: str) -> Change | None:
+    def _per_node(self, place: _Place, resource: str) -> ConstraintChange | None:
         return self._of_subject.get(("pods_per_node", place.group, "")) if resource == PODS else None
 
     def _asked(
-        self, place: _Place, pods: PodSet, here: cp_model.IntVar, requests: Mapping[str, Change]
+        self, place: _Place, pods: PodSet, here: cp_model.IntVar, requests: Mapping[str, ConstraintChange]
     ) -> Iterator[tuple[str, cp_model.IntVar, int]]:
         """Per resource the pods that ask for it, and the amount. Those whose request can be taken away ask only while
         it stands."""
@@ -183,7 +187,7 @@ class _Counting:
             yield name, asking, amount
 
 
-def _changed(spec: PodSpec, changes: Sequence[Change]) -> PodSpec:
+def _changed(spec: PodSpec, changes: Sequence[ConstraintChange]) -> PodSpec:
     for change in changes:
         edit = KINDS[change.kind].edit_pods
         spec = spec if edit is None else edit(spec, change)

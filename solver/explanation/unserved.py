@@ -7,33 +7,34 @@ from dataclasses import dataclass, replace
 
 from solver.explanation.core import minimal
 from solver.explanation.kinds import KINDS, removals
-from solver.explanation.model import KEPT, Change, Constraint, Way, WhyUnserved
+from solver.explanation.model import KEPT_PODS, Constraint, ConstraintChange, Way, WhyUnserved
 from solver.explanation.pods import REQUEST
-from solver.explanation.question import Answer, Claim, Oracle, Question, Trials, question
+from solver.explanation.question import LARGEST_SHARE, Oracle, ServiceQuestion, TrialResult, UnservedClaim, question
 from solver.explanation.relaxed import fewest_given_up, relaxed_core
 from solver.model import Plan, PodSet, Problem
+from solver.model.budget import RunningBudget
 from solver.planning.solve import solve
 
 _MOST_WAYS = 8
 _ROUNDS = 3
 
 
-def why_unserved(problem: Problem, plan: Plan, claim: Claim, trials: Trials) -> WhyUnserved:
-    """Where trials run out, the core may be larger than it need be, and ways fewer: both say so."""
+def why_unserved(problem: Problem, plan: Plan, claim: UnservedClaim, budget: RunningBudget) -> WhyUnserved:
+    """Where the budget is used up, the core may be larger than it need be, and ways fewer: both say so."""
     asked = question(problem, plan, claim)
-    oracle = Oracle(asked, trials)
+    oracle = Oracle(asked, budget)
     constraints = _constraints(asked)
     servable = oracle.ask().served
     core = () if servable else _core(oracle, constraints)
     proven = not servable and _proven(oracle, constraints, core)
-    ways = () if servable else tuple(_ways(oracle, [c for c in constraints if isinstance(c, Change)], core))
+    ways = () if servable else tuple(_ways(oracle, [c for c in constraints if isinstance(c, ConstraintChange)], core))
     return WhyUnserved(
         claim.name,
         tuple(each.index for each in claim.classes),
         claim.gang is not None,
         claim.pods,
         claim.unserved,
-        claim.pods if servable else _fit(asked, trials),
+        claim.pods if servable else _fit(asked, budget),
         core,
         proven,
         ways,
@@ -42,15 +43,15 @@ def why_unserved(problem: Problem, plan: Plan, claim: Claim, trials: Trials) -> 
     )
 
 
-def _constraints(asked: Question) -> tuple[Constraint, ...]:
+def _constraints(asked: ServiceQuestion) -> tuple[Constraint, ...]:
     changes = removals(asked.problem, asked.claim.classes)
-    return (*changes, KEPT) if asked.in_place or asked.problem != asked.alone else changes
+    return (*changes, KEPT_PODS) if asked.in_place or asked.problem != asked.alone else changes
 
 
-def _with_only(oracle: Oracle, constraints: Sequence[Constraint], kept: Sequence[Constraint]) -> Answer:
+def _with_only(oracle: Oracle, constraints: Sequence[Constraint], kept: Sequence[Constraint]) -> TrialResult:
     """The answer where of all constraints that can be taken away only some are `kept`."""
     gone = [c for c in constraints if c not in set(kept)]
-    return oracle.ask([c for c in gone if isinstance(c, Change)], alone=KEPT in gone)
+    return oracle.ask([c for c in gone if isinstance(c, ConstraintChange)], alone=KEPT_PODS in gone)
 
 
 def _core(oracle: Oracle, constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
@@ -68,13 +69,13 @@ def _proven(oracle: Oracle, constraints: Sequence[Constraint], core: Sequence[Co
     )
 
 
-def _ways(oracle: Oracle, changes: Sequence[Change], core: Sequence[Constraint]) -> Iterator[Way]:
+def _ways(oracle: Oracle, changes: Sequence[ConstraintChange], core: Sequence[Constraint]) -> Iterator[Way]:
     """A single change that is enough is in every core. Where there is none but in what pods ask for, sets of changes
     that are enough together come first, and pods ask for less in them only where nothing else helps."""
-    single = [c for c in core if isinstance(c, Change) and oracle.ask([c]).served][:_MOST_WAYS]
+    single = [c for c in core if isinstance(c, ConstraintChange) and oracle.ask([c]).served][:_MOST_WAYS]
     asking = [c for c in single if c.kind == REQUEST.name]
     conditions = [c for c in changes if c.kind != REQUEST.name]
-    found: list[Sequence[Change]] = [[c] for c in single if c not in asking]
+    found: list[Sequence[ConstraintChange]] = [[c] for c in single if c not in asking]
     if not found:
         found = _together(oracle, conditions)
     if not found:
@@ -84,22 +85,24 @@ def _ways(oracle: Oracle, changes: Sequence[Change], core: Sequence[Constraint])
         yield _shrunk(oracle, together)
 
 
-def _together(oracle: Oracle, changes: Sequence[Change]) -> list[Sequence[Change]]:
+def _together(oracle: Oracle, changes: Sequence[ConstraintChange]) -> list[Sequence[ConstraintChange]]:
     """Irreducible sets that are enough: one as small as counting says, one preferably of sizes and limits, one
     preferably of pods."""
-    found: list[Sequence[Change]] = []
+    found: list[Sequence[ConstraintChange]] = []
     if not oracle.ask(changes).served:
         return found
     few = fewest_given_up(oracle.question, changes)
     pods, others = [c for c in changes if c.pods], [c for c in changes if not c.pods]
     for order in (sorted(changes, key=lambda change: change not in few), [*others, *pods], [*pods, *others]):
         together = minimal(order, lambda some: oracle.ask(some).served)
-        if not any(set(together) == set(known) for known in found) and not oracle.trials.over:
+        if not any(set(together) == set(known) for known in found) and not oracle.budget.exhausted:
             found.append(together)
     return found
 
 
-def _asking_little_less(oracle: Oracle, change: Change, conditions: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
+def _asking_little_less(
+    oracle: Oracle, change: ConstraintChange, conditions: Sequence[ConstraintChange]
+) -> Iterator[tuple[ConstraintChange, ...]]:
     """Where pods must ask for less, as little less as may be, and what that takes besides."""
     least = _smallest(oracle, change, conditions)
     order = sorted(conditions, key=lambda c: c.pods is not None)
@@ -108,7 +111,7 @@ def _asking_little_less(oracle: Oracle, change: Change, conditions: Sequence[Cha
         yield (least, *others)
 
 
-def _shrunk(oracle: Oracle, changes: Sequence[Change]) -> Way:
+def _shrunk(oracle: Oracle, changes: Sequence[ConstraintChange]) -> Way:
     """Each change made as small as it can be, one after the other, until none can."""
     current = tuple(changes)
     for _ in range(_ROUNDS):
@@ -125,7 +128,7 @@ def _shrunk(oracle: Oracle, changes: Sequence[Change]) -> Way:
     return way
 
 
-def _milder(oracle: Oracle, change: Change, others: Sequence[Change]) -> Change:
+def _milder(oracle: Oracle, change: ConstraintChange, others: Sequence[ConstraintChange]) -> ConstraintChange:
     milder = KINDS[change.kind].milder(change)
     return milder if milder is not None and oracle.ask([*others, milder]).served else change
 
@@ -134,11 +137,11 @@ def _milder(oracle: Oracle, change: Change, others: Sequence[Change]) -> Change:
 class _Scale:
     """The values of a change at which anything changes, numbered from 0 in the direction of the change."""
 
-    change: Change
+    change: ConstraintChange
     first: int
     step: int
 
-    def at(self, number: int) -> Change:
+    def at(self, number: int) -> ConstraintChange:
         assert self.change.before is not None
         distance = self.first + number * self.step
         return replace(self.change, after=self.change.before + (distance if self._rises else -distance))
@@ -155,7 +158,7 @@ class _Scale:
         return self.change.whole > self.change.before
 
 
-def _smallest(oracle: Oracle, change: Change, others: Sequence[Change]) -> Change:
+def _smallest(oracle: Oracle, change: ConstraintChange, others: Sequence[ConstraintChange]) -> ConstraintChange:
     """The smallest amount that serves, with the other changes as they are. Expects that `change` does."""
     if change.after is None:
         return change
@@ -167,8 +170,8 @@ def _smallest(oracle: Oracle, change: Change, others: Sequence[Change]) -> Chang
     return found
 
 
-def _bisected(oracle: Oracle, scale: _Scale, others: Sequence[Change]) -> Change:
-    def serves(change: Change) -> int | None:
+def _bisected(oracle: Oracle, scale: _Scale, others: Sequence[ConstraintChange]) -> ConstraintChange:
+    def serves(change: ConstraintChange) -> int | None:
         """The number of the value that the plan found makes do with, where one is found."""
         answer = oracle.ask([*others, change])
         if answer.plan is None:
@@ -192,14 +195,14 @@ def _bisected(oracle: Oracle, scale: _Scale, others: Sequence[Change]) -> Change
     return scale.at(high) if serves(scale.at(high)) is not None else smallest
 
 
-def _fit(asked: Question, trials: Trials) -> int:
+def _fit(asked: ServiceQuestion, budget: RunningBudget) -> int:
     """As many of the claim's pods as can be served, with those that are kept before them."""
     own = len(asked.claim.classes)
     pod_sets = tuple(
         PodSet(pods.name, pods.spec, pods.count, priority=int(number >= own))
         for number, pods in enumerate(asked.problem.pod_sets)
     )
-    plan = solve(replace(asked.problem, pod_sets=pod_sets), trials.next())
+    plan = solve(replace(asked.problem, pod_sets=pod_sets), budget.next_plan(LARGEST_SHARE))
     missing = {each.pod_class: each.count for each in plan.unplaced}
     claimed = [each for each in plan.pod_classes if each.priority == 0]
     return sum(each.count - missing.get(each.index, 0) for each in claimed)

@@ -11,14 +11,14 @@ import numpy as np
 from solver.columns.generation import LITTLE, propose
 from solver.columns.pool import Pool, Relaxation, RelaxedMaster, Weighting
 from solver.columns.pricing import Pricer
-from solver.model.budget import Meter
+from solver.model.budget import RunningBudget
 from solver.reduction.reduced import Demand, Floats, Ints, Reduced
 
 _ROUNDS = 6
 _NEARLY = 1e-6
 
 
-def dive(pool: Pool, active: Ints, weights: Weighting, meter: Meter, fraction: float, enough: float) -> Ints:
+def dive(pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, fraction: float, enough: float) -> Ints:
     """Nodes per column of the pool (as it then is) for most of the pods; the rest is the greedy's. Adds columns.
     `enough` is the fraction of a node from which on it is taken for a whole one."""
     reduced = pool.reduced
@@ -26,8 +26,8 @@ def dive(pool: Pool, active: Ints, weights: Weighting, meter: Meter, fraction: f
     left, rest = reduced.wanted.copy(), reduced
     multipliers: dict[int, Floats] = {}
     nodes: dict[int, int] = {}
-    while left.any() and meter.left_seconds(fraction) > 0:
-        found = _fractional(master, pool, rest, active, weights, multipliers, meter, fraction)
+    while left.any() and budget.left_seconds(fraction) > 0:
+        found = _fractional(master, pool, rest, active, weights, multipliers, budget, fraction)
         if found is None:
             break
         taken = _take(found, enough)
@@ -51,18 +51,18 @@ def _fractional(
     active: Ints,
     weights: Weighting,
     multipliers: dict[int, Floats],
-    meter: Meter,
+    budget: RunningBudget,
     fraction: float,
 ) -> Relaxation | None:
     """What is left, relaxed, with columns of its own."""
-    pricer = Pricer(rest, active, meter.budget.workers, multipliers)
-    found = master.solve(meter.wall_limit(fraction), rest)
+    pricer = Pricer(rest, active, budget.granted.workers, multipliers)
+    found = master.solve(budget.wall_limit(fraction), rest)
     for _ in range(_ROUNDS):
-        if found is None or meter.left_seconds(fraction) <= 0:
+        if found is None or budget.left_seconds(fraction) <= 0:
             break
-        if not propose(pool, pricer, found.duals, weights.node_cost, LITTLE, meter, fraction)[0]:
+        if not propose(pool, pricer, found.duals, weights.node_cost, LITTLE, budget, fraction)[0]:
             break
-        found = master.solve(meter.wall_limit(fraction), rest)
+        found = master.solve(budget.wall_limit(fraction), rest)
     return found
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from ortools.sat.python import cp_model
 
 from solver.columns.pool import Pool
-from solver.model.budget import Meter
-from solver.reduction.objective import Goal, Stage, Units, hopeless_value, value
+from solver.model.budget import RunningBudget
+from solver.reduction.objective import Goal, ObjectiveStage, Units, hopeless_value, value
 from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import add_linear, claims, completed, near, sum_of, units_of, unserved_of
 
@@ -46,7 +46,7 @@ class Selection:
         """With the demands that no plan can serve."""
         return {**{d.index: d.count for d in reduced.demands if d.index in reduced.hopeless}, **self.unserved}
 
-    def objective(self, pool: Pool, stages: Sequence[Stage]) -> tuple[int, ...]:
+    def objective(self, pool: Pool, stages: Sequence[ObjectiveStage]) -> tuple[int, ...]:
         unserved, opened = self.all_unserved(pool.reduced), self.opened(pool)
         return tuple(value(stage, pool.reduced, unserved, opened, self.units) for stage in stages)
 
@@ -54,7 +54,7 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class MasterResult:
     selection: Selection
-    bounds: Mapping[Stage, int]
+    bounds: Mapping[ObjectiveStage, int]
     """Per stage a lower bound over this pool, with earlier stages at their values; a bound of the problem itself only
     where the pool holds every maximal pattern."""
 
@@ -111,7 +111,7 @@ class Master:
             use = [reduced.kinds[pattern.kind].use[row] for pattern in self._pool.patterns]
             self._model.add(cp_model.LinearExpr.weighted_sum(self._nodes, use) <= allowed)
 
-    def _expression(self, stage: Stage) -> cp_model.LinearExpr:
+    def _expression(self, stage: ObjectiveStage) -> cp_model.LinearExpr:
         reduced = self._pool.reduced
         if stage.goal in (Goal.COST, Goal.NODES):
             costs = []
@@ -139,12 +139,16 @@ class Master:
         return changes
 
     def minimise(
-        self, stages: Sequence[Stage], floors: Mapping[Stage, int], meter: Meter, fraction: float
+        self,
+        stages: Sequence[ObjectiveStage],
+        floors: Mapping[ObjectiveStage, int],
+        budget: RunningBudget,
+        fraction: float,
     ) -> MasterResult:
         """Stage after stage within the first `fraction` of the budget. A stage whose value meets its floor is not
         solved again; `floors` are bounds for plans whose earlier stages are no worse than the start's."""
         reduced, best = self._pool.reduced, self._start
-        bounds: dict[Stage, int] = {}
+        bounds: dict[ObjectiveStage, int] = {}
         began, sound = dict(zip(stages, best.objective(self._pool, stages), strict=True)), True
         for position, stage in enumerate(stages):
             current = best.objective(self._pool, [stage])[0]
@@ -152,11 +156,11 @@ class Master:
             floor = max(floors.get(stage, 0) if sound else 0, hopeless_value(stage, reduced))
             bounds[stage] = floor
             # What is left is shared out evenly, so that one hard stage does not starve the next.
-            share = meter.left_seconds(fraction) / (len(stages) - position)
+            share = budget.left_seconds(fraction) / (len(stages) - position)
             if current > floor and share > 0:
                 expression = self._expression(stage)
                 self._model.minimize(expression)
-                found, bound = self._solve(best, share, meter)
+                found, bound = self._solve(best, share, budget)
                 if self._whole:
                     bounds[stage] = max(floor, bound + hopeless_value(stage, reduced))
                 if found is not None and found.objective(self._pool, [stage])[0] <= current:
@@ -167,19 +171,19 @@ class Master:
             self._model.add_linear_constraint(self._expression(stage), 0, avoidable)
         return MasterResult(best, bounds)
 
-    def _solve(self, start: Selection, seconds: float, meter: Meter) -> tuple[Selection | None, int]:
+    def _solve(self, start: Selection, seconds: float, budget: RunningBudget) -> tuple[Selection | None, int]:
         self._hint(start)
         solver = cp_model.CpSolver()
         parameters = solver.parameters
-        parameters.num_workers = meter.budget.workers
+        parameters.num_workers = budget.granted.workers
         parameters.random_seed = 1
-        if meter.deterministic:
+        if budget.deterministic:
             parameters.max_deterministic_time = seconds
-            parameters.interleave_search = meter.budget.workers > 1
+            parameters.interleave_search = budget.granted.workers > 1
         else:
             parameters.max_time_in_seconds = seconds
         status = solver.solve(self._model)
-        meter.charge(solver.response_proto.deterministic_time)
+        budget.charge(solver.response_proto.deterministic_time)
         if status not in _FEASIBLE:
             return None, 0
         nodes = tuple(solver.value(variable) for variable in self._nodes)

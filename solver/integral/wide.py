@@ -17,9 +17,9 @@ from solver.columns.pool import Pool
 from solver.integral import greedy
 from solver.integral.master import Selection
 from solver.integral.packing import Packing
-from solver.model.budget import PROPOSE_SECONDS, Meter
+from solver.model.budget import PROPOSE_SECONDS, RunningBudget
 from solver.reduction.dominance import dominators
-from solver.reduction.objective import Goal, Stage, hopeless_value
+from solver.reduction.objective import Goal, ObjectiveStage, hopeless_value
 from solver.reduction.reduced import Demand, Floats, Ints, Reduced
 from solver.relaxation.merged import Ask, Fluid, MergedFluid
 
@@ -41,7 +41,7 @@ class WideModel:
     reduced: Reduced
     active: Ints
     """Kinds that a plan may need, as of `dominance.needed_kinds`."""
-    meter: Meter
+    budget: RunningBudget
 
     @cached_property
     def over(self) -> Ints:
@@ -63,7 +63,7 @@ class WideModel:
         existing = np.array([self.reduced.kinds[k].existing for k in found.tolist()], dtype=bool)
         return found[existing | (fluid.ratio[found] >= _NEARLY_PAYS)], False
 
-    def minimise(self, stage: Stage, fixed: Mapping[Stage, int], fraction: float) -> float:
+    def minimise(self, stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int], fraction: float) -> float:
         """A lower bound on a stage where earlier stages have at most their `fixed` values, with what no plan can
         avoid."""
         avoidable = {other: most - hopeless_value(other, self.reduced) for other, most in fixed.items()}
@@ -77,7 +77,7 @@ class WideModel:
         ask = Ask(self._per_node(stage), unserved, rows)
         return self._solve(ask, fraction).bound + hopeless_value(stage, self.reduced)
 
-    def weighed(self, weights: Mapping[Stage, float], fraction: float) -> Fluid:
+    def weighed(self, weights: Mapping[ObjectiveStage, float], fraction: float) -> Fluid:
         """All stages weighed into one objective."""
         nodes = np.sum([w * self._per_node(stage) for stage, w in weights.items()], axis=0)
         pods = np.sum([w * self._per_pod(stage) for stage, w in weights.items()], axis=0)
@@ -85,23 +85,23 @@ class WideModel:
 
     def _solve(self, ask: Ask, fraction: float) -> Fluid:
         return MergedFluid(self.reduced, self.active, self.over, ask).solve(
-            lambda: self._out_of_time(fraction), lambda: self.meter.wall_limit(fraction)
+            lambda: self._out_of_time(fraction), lambda: self.budget.wall_limit(fraction)
         )
 
     def _out_of_time(self, fraction: float) -> bool:
-        self.meter.charge(PROPOSE_SECONDS)
-        return self.meter.left_seconds(fraction) <= 0
+        self.budget.charge(PROPOSE_SECONDS)
+        return self.budget.left_seconds(fraction) <= 0
 
-    def _per_node(self, stage: Stage) -> Floats:
+    def _per_node(self, stage: ObjectiveStage) -> Floats:
         kinds = self.reduced.kinds
         return np.array([0.0 if k.existing else float(stage.node_cost(k.price_micros, k.weight)) for k in kinds])
 
-    def _per_pod(self, stage: Stage) -> Floats:
+    def _per_pod(self, stage: ObjectiveStage) -> Floats:
         """Of pods that have waited for different times the shortest: a bound all the same."""
         return np.array([_weight(stage, demand) for demand in self.reduced.demands])
 
 
-def _weight(stage: Stage, demand: Demand) -> float:
+def _weight(stage: ObjectiveStage, demand: Demand) -> float:
     if not stage.counts(demand):
         return 0.0
     return float(min(age for age, _ in demand.ages)) if stage.goal is Goal.WAITING else 1.0

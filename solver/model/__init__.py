@@ -31,7 +31,7 @@ from solver.model.objects import (
 )
 from solver.model.plan import (
     Certificate,
-    Increment,
+    NodeGroupIncrease,
     PlacedOnNode,
     Plan,
     PlannedNodes,
@@ -52,11 +52,11 @@ __all__ = [
     "Budget",
     "Certificate",
     "HostPort",
-    "Increment",
     "Labels",
     "Limit",
     "Node",
     "NodeGroup",
+    "NodeGroupIncrease",
     "NodeSelectorTerm",
     "Operator",
     "PlacedOnNode",

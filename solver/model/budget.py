@@ -1,7 +1,8 @@
-"""How much of the budget is left: wall seconds, or CP-SAT's own deterministic ones.
+"""How long planning may take (`Budget`), and how much of that is left (`RunningBudget`, the only counter there is).
 
-Under a deterministic budget the wall clock is never read: work outside CP-SAT is bounded by counts, and charged at a
-flat rate, so that the same problem takes the same path on every machine.
+Seconds are wall seconds, or CP-SAT's own deterministic ones. Under a deterministic budget the wall clock is never read:
+work outside CP-SAT is bounded by counts, and charged at a flat rate, so that the same problem takes the same path on
+every machine.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 PROPOSE_SECONDS = 0.02
 """What one round of column generation is charged under a deterministic budget."""
+_MOST_PLANS = 2000
+"""Plans that one running budget pays for under a deterministic budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,44 +29,64 @@ class Budget:
     workers: int = 1
 
     def part(self, share: float) -> Budget:
-        """This fraction of the time, of either kind."""
-        counted = self.deterministic_seconds
+        """Return this fraction of the time, of either kind."""
+        deterministic = self.deterministic_seconds
         return replace(
             self,
             seconds=share * self.seconds,
-            deterministic_seconds=None if counted is None else share * counted,
+            deterministic_seconds=None if deterministic is None else share * deterministic,
         )
 
 
 @dataclass
-class Meter:
-    budget: Budget
+class RunningBudget:
+    """What is left of a budget, from the moment this is made.
+
+    One plan charges the seconds that it uses (`charge`). Who makes many plans gives each a budget of its own
+    (`next_plan`): seconds as far as there are any left, or, under a deterministic budget, a fixed share, up to a number
+    of plans.
+    """
+
+    granted: Budget
+    until: float = 1.0
+    """The fraction of the granted time that may be used."""
+    plans_left: int = _MOST_PLANS
     _started: float = field(default_factory=time.perf_counter)
     _charged: float = 0.0
 
     @property
     def deterministic(self) -> bool:
-        return self.budget.deterministic_seconds is not None
+        return self.granted.deterministic_seconds is not None
 
     @property
     def total_seconds(self) -> float:
-        """Of the budget, of whichever kind it is."""
-        deterministic = self.budget.deterministic_seconds
-        return self.budget.seconds if deterministic is None else deterministic
+        """The granted seconds, of whichever kind they are."""
+        deterministic = self.granted.deterministic_seconds
+        return self.granted.seconds if deterministic is None else deterministic
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is nothing left for another plan."""
+        return self.plans_left <= 0 or (not self.deterministic and self.left_seconds() <= 0)
 
     def elapsed_seconds(self) -> float:
         return time.perf_counter() - self._started
 
     def left_seconds(self, fraction: float = 1.0) -> float:
-        """Seconds left of the first `fraction` of the budget; never negative."""
-        if self.budget.deterministic_seconds is not None:
-            return max(0.0, self.budget.deterministic_seconds * fraction - self._charged)
-        return max(0.0, self.budget.seconds * fraction - self.elapsed_seconds())
+        """Return the seconds left of the first `fraction` of the usable time; never negative."""
+        used = self._charged if self.deterministic else self.elapsed_seconds()
+        return max(0.0, self.total_seconds * self.until * fraction - used)
 
     def charge(self, seconds: float) -> None:
-        """Deterministic seconds that were used."""
+        """Count deterministic seconds as used."""
         self._charged += seconds
 
     def wall_limit(self, fraction: float = 1.0) -> float | None:
-        """For solvers that know wall time only: None under a deterministic budget."""
+        """Return the limit for solvers that know wall time only: None under a deterministic budget."""
         return None if self.deterministic else self.left_seconds(fraction)
+
+    def next_plan(self, share: float) -> Budget:
+        """Return the budget of one more plan: at most this share of all that was granted."""
+        self.plans_left -= 1
+        part = self.granted.part(share)
+        return part if self.deterministic else replace(part, seconds=min(part.seconds, self.left_seconds()))

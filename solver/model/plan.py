@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Increment:
+class NodeGroupIncrease:
     """`delta` new nodes of one group; a plan's increments are applied all or nothing."""
 
     node_group: str
@@ -102,7 +102,7 @@ class Certificate:
 @dataclass(frozen=True, slots=True)
 class Plan:
     pod_classes: tuple[PodClass, ...]
-    increments: tuple[Increment, ...]
+    increments: tuple[NodeGroupIncrease, ...]
     nodes: tuple[PlannedNodes, ...]
     existing: tuple[PlacedOnNode, ...]
     unplaced: tuple[Unplaced, ...]

@@ -9,11 +9,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from solver.model import Budget, Limit, NodeGroup, Plan, PodSet, Problem, Resources
+from solver.model import Budget, Limit, NodeGroup, Plan, PodSet, Problem
 from solver.model.errors import ProblemError
 from solver.model.validation_specs import MAX_AMOUNT, MAX_COUNT, SpecFaults, amounts
 
-__all__ = ["MAX_COUNT", "remaining", "validate"]
+__all__ = ["MAX_COUNT", "validate"]
 
 MAX_PRICE_USD_PER_HOUR = 10**6
 MAX_TOTAL_USD_PER_HOUR = 10**12
@@ -125,8 +125,3 @@ def _limit(limit: Limit) -> Iterator[str]:
     ceiling = MAX_AMOUNT * MAX_COUNT
     yield from amounts(f"{place}: maximum", limit.maxima, ceiling)
     yield from amounts(f"{place}: used", limit.used, ceiling)
-
-
-def remaining(limit: Limit) -> Resources:
-    """What a limit still allows of each resource it names; never negative."""
-    return {name: max(0, most - limit.used.get(name, 0)) for name, most in limit.maxima.items()}

@@ -6,42 +6,42 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from solver.integral.wide import WideModel
-from solver.model.budget import Meter
+from solver.model.budget import RunningBudget
 from solver.reduction.dominance import needed_kinds
-from solver.reduction.objective import Goal, Stage, breaks_ties, hopeless_value, stages
+from solver.reduction.objective import Goal, ObjectiveStage, breaks_ties, hopeless_value, stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Reduced
 from solver.relaxation.fluid import FluidModel
 
-Bounding = Callable[[Stage, Mapping[Stage, int]], float | None]
+Bounding = Callable[[ObjectiveStage, Mapping[ObjectiveStage, int]], float | None]
 """(stage, most that earlier stages may be) -> a lower bound on the stage, None where there was no time for one."""
 
 _LATE = 0.05
 """Of the budget, what a bound may take once the time is over: a plan without any is worth little."""
 
 
-def without_rules(reduced: Reduced, meter: Meter, fraction: float) -> Bounding:
+def without_rules(reduced: Reduced, budget: RunningBudget, fraction: float) -> Bounding:
     """Bounds from the problem without rules over domains and without preferences: every plan is a plan of that too."""
     free = reduce(reduced.problem, domains=False)
-    model, shared = WideModel(free, needed_kinds(free), meter), frozenset(stages(free))
+    model, shared = WideModel(free, needed_kinds(free), budget), frozenset(stages(free))
 
-    def bound(stage: Stage, fixed: Mapping[Stage, int]) -> float | None:
+    def bound(stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int]) -> float | None:
         held = {other: value for other, value in fixed.items() if other in shared}
         return model.minimise(stage, held, fraction) if stage in shared else None
 
     return bound
 
 
-def with_rules(fluid: FluidModel, meter: Meter, fraction: float) -> Bounding:
+def with_rules(fluid: FluidModel, budget: RunningBudget, fraction: float) -> Bounding:
     """Bounds by the fluid relaxation with rules; where there is no time for that, by the one without."""
     without: list[Bounding] = []
 
-    def bound(stage: Stage, fixed: Mapping[Stage, int]) -> float | None:
-        limit = None if meter.deterministic else max(meter.left_seconds(), meter.budget.seconds * _LATE)
+    def bound(stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int]) -> float | None:
+        limit = None if budget.deterministic else max(budget.left_seconds(), budget.granted.seconds * _LATE)
         found = fluid.minimise(stage, fixed, limit)
         if found is None:
             if not without:
-                without.append(without_rules(fluid.reduced, meter, fraction))
+                without.append(without_rules(fluid.reduced, budget, fraction))
             found = without[0](stage, fixed)
         return found
 
@@ -50,16 +50,16 @@ def with_rules(fluid: FluidModel, meter: Meter, fraction: float) -> Bounding:
 
 def bounds_of(
     reduced: Reduced,
-    order: Sequence[Stage],
-    reached: Mapping[Stage, int],
+    order: Sequence[ObjectiveStage],
+    reached: Mapping[ObjectiveStage, int],
     bounding: Bounding | None,
     least_cost_micros: float,
-) -> dict[Stage, int]:
+) -> dict[ObjectiveStage, int]:
     """Bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and a relaxation's where
     there is one and time; never above what is reached. The last stages (`breaks_ties`) are not bounded: nobody is
     shown them."""
     bounds = {stage: hopeless_value(stage, reduced) for stage in order}
-    fixed: dict[Stage, int] = {}
+    fixed: dict[ObjectiveStage, int] = {}
     everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
     for stage in order:
         if stage.goal is Goal.COST and everything and least_cost_micros:
@@ -72,7 +72,7 @@ def bounds_of(
     return {stage: min(bounds[stage], reached[stage]) for stage in order}
 
 
-def _step(stage: Stage, reduced: Reduced) -> int:
+def _step(stage: ObjectiveStage, reduced: Reduced) -> int:
     """What every value of the stage is a multiple of."""
     if stage.goal is not Goal.COST:
         return 1

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from solver.columns.pool import Pool, RelaxedMaster, values, weighting
-from solver.model import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem
-from solver.model.budget import Meter
+from solver.model import Budget, NodeGroup, PodSet, PodSpec, Problem
+from solver.model.budget import RunningBudget
 from solver.model.errors import ProblemError
 from solver.model.validation import validate
 from solver.planning.search import Columns, choose, find_columns
-from solver.reduction.objective import Goal, Stage, stages
+from solver.reduction.objective import Goal, ObjectiveStage, stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Kind, Reduced, price_micros
 
@@ -29,7 +29,7 @@ _COARSEST = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ScaleUpCandidate:
     """`node_count` new nodes of one group for some of the pods: index of `Problem.pod_sets` -> pods."""
 
     node_group: str
@@ -41,7 +41,7 @@ class Candidate:
 class Score:
     """How the whole comes out when a candidate is taken first. Smaller vectors are better."""
 
-    candidate: Candidate
+    candidate: ScaleUpCandidate
     vector: tuple[float, ...]
     """The objective's stages, most important first, candidate included; costs in $/h."""
     cost_usd_per_hour: float
@@ -58,7 +58,7 @@ class Score:
         return (*self.vector, -sum(self.candidate.pod_counts.values()), self.candidate.node_group)
 
 
-def rank(problem: Problem, candidates: Sequence[Candidate], budget: Budget) -> tuple[Score, ...]:
+def rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budget) -> tuple[Score, ...]:
     """A score per candidate, best first.
 
     Where all patterns of the problem are few enough to know, what is left is planned to the end for each candidate.
@@ -68,13 +68,13 @@ def rank(problem: Problem, candidates: Sequence[Candidate], budget: Budget) -> t
     Raises `ProblemError` where the problem, the budget or a candidate cannot be meant (an unknown group, more pods than
     there are), and TimeoutError where the budget is too short for a comparison.
     """
-    meter = Meter(budget)
+    running = RunningBudget(budget)
     validate(problem, budget)
     _validate(problem, candidates)
     problem = _coarse(problem)
     full = reduce(problem, domains=False)
-    shared = find_columns(full, meter, _FIRST_SHARE)
-    finish = _planned(shared, meter) if shared.complete else _relaxed(full, shared, meter)
+    shared = find_columns(full, running, _FIRST_SHARE)
+    finish = _planned(shared, running) if shared.complete else _relaxed(full, shared, running)
     scores = []
     for position, candidate in enumerate(candidates):
         share = _FIRST_SHARE + (1 - _FIRST_SHARE) * (position + 1) / len(candidates)
@@ -106,26 +106,28 @@ def _rounded(spec: PodSpec, ratio: float) -> PodSpec:
     )
 
 
-def _planned(shared: Columns, meter: Meter) -> Callable[[Reduced, float], Mapping[Stage, float]]:
-    return lambda rest, fraction: {s: float(v) for s, v in choose(rest, shared, meter, fraction).values.items()}
+def _planned(shared: Columns, budget: RunningBudget) -> Callable[[Reduced, float], Mapping[ObjectiveStage, float]]:
+    return lambda rest, fraction: {s: float(v) for s, v in choose(rest, shared, budget, fraction).values.items()}
 
 
-def _relaxed(full: Reduced, shared: Columns, meter: Meter) -> Callable[[Reduced, float], Mapping[Stage, float]]:
+def _relaxed(
+    full: Reduced, shared: Columns, budget: RunningBudget
+) -> Callable[[Reduced, float], Mapping[ObjectiveStage, float]]:
     pool = Pool(full)
     pool.add(shared.patterns)
     master, order = RelaxedMaster(pool, weighting(full)), stages(full)
 
-    def finish(rest: Reduced, _: float) -> Mapping[Stage, float]:
-        found = master.solve(meter.wall_limit(), rest)
+    def finish(rest: Reduced, _: float) -> Mapping[ObjectiveStage, float]:
+        found = master.solve(budget.wall_limit(), rest)
         if found is None:
-            raise TimeoutError(f"comparing took longer than {meter.budget.seconds} s")
+            raise TimeoutError(f"comparing took longer than {budget.granted.seconds} s")
         # Floating point must not decide a stage that comes before the one that matters.
         return {stage: round(value, 3) for stage, value in values(found, pool, rest, order).items()}
 
     return finish
 
 
-def _validate(problem: Problem, candidates: Sequence[Candidate]) -> None:
+def _validate(problem: Problem, candidates: Sequence[ScaleUpCandidate]) -> None:
     groups = {group.id for group in problem.node_groups}
     faults = []
     for candidate in candidates:
@@ -140,12 +142,12 @@ def _validate(problem: Problem, candidates: Sequence[Candidate]) -> None:
         raise ProblemError(faults)
 
 
-def _score(problem: Problem, full: Reduced, candidate: Candidate, rest: Mapping[Stage, float]) -> Score:
+def _score(problem: Problem, full: Reduced, candidate: ScaleUpCandidate, rest: Mapping[ObjectiveStage, float]) -> Score:
     group = next(group for group in problem.node_groups if group.id == candidate.node_group)
     whole = dict(rest)
     cost = price_micros(group) * candidate.node_count
-    whole[Stage(Goal.COST, group.weight)] = whole.get(Stage(Goal.COST, group.weight), 0) + cost
-    whole[Stage(Goal.NODES)] += candidate.node_count
+    whole[ObjectiveStage(Goal.COST, group.weight)] = whole.get(ObjectiveStage(Goal.COST, group.weight), 0) + cost
+    whole[ObjectiveStage(Goal.NODES)] += candidate.node_count
     unserved = round(sum(v for s, v in whole.items() if s.goal is Goal.UNSERVED))
     rest_cost = sum(v for s, v in rest.items() if s.goal is Goal.COST)
     return Score(
@@ -158,7 +160,7 @@ def _score(problem: Problem, full: Reduced, candidate: Candidate, rest: Mapping[
     )
 
 
-def _reason(group: NodeGroup, candidate: Candidate, cost: float, rest: float, unserved: int) -> str:
+def _reason(group: NodeGroup, candidate: ScaleUpCandidate, cost: float, rest: float, unserved: int) -> str:
     pods = sum(candidate.pod_counts.values())
     left = f", {unserved} pods then unservable" if unserved else ""
     return (
@@ -167,7 +169,7 @@ def _reason(group: NodeGroup, candidate: Candidate, cost: float, rest: float, un
     )
 
 
-def _rest(problem: Problem, full: Reduced, candidate: Candidate) -> Reduced:
+def _rest(problem: Problem, full: Reduced, candidate: ScaleUpCandidate) -> Reduced:
     """The same classes and kinds with the candidate's pods, nodes and share of the limits taken out."""
     keys = [(p.spec, p.priority, p.gang, p.placeholder) for p in problem.pod_sets]
     demand_of = {(d.pod, d.priority, d.gang, d.placeholder): d.index for d in full.demands}
@@ -211,17 +213,3 @@ def _fewer(kind: Kind, limits: Sequence[int], opened: int, met: int) -> Kind:
         if use:
             most = min(most, left // use)
     return replace(kind, most=most, least=min(most, max(0, kind.least - met)))
-
-
-def after(limits: Sequence[Limit], group: NodeGroup, node_count: int) -> tuple[str, ...]:
-    """The limits, for people, that `node_count` more nodes of the group would break; empty where they fit."""
-    broken = []
-    for limit in limits:
-        if limit.node_groups is not None and group.id not in limit.node_groups:
-            continue
-        for resource, most in limit.maxima.items():
-            added = group.counted_capacity.get(resource, 0) * node_count
-            total = limit.used.get(resource, 0) + added
-            if added and total > most:
-                broken.append(f"{limit.name}: {total} {resource}, at most {most} allowed")
-    return tuple(broken)

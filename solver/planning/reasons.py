@@ -13,9 +13,9 @@ import numpy as np
 from solver.model import (
     PODS,
     HostPort,
-    Increment,
     Node,
     NodeGroup,
+    NodeGroupIncrease,
     PlacedOnNode,
     PodSpec,
     Problem,
@@ -23,11 +23,11 @@ from solver.model import (
     Unplaced,
     WhenUnsatisfiable,
 )
+from solver.model.capacity import remaining
 from solver.model.eligibility import ports_collide, why_not_eligible
 from solver.model.quantities import format_quantity
-from solver.model.validation import remaining
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
-from solver.reduction.terms import Sort, Standing, Term, helpers, is_host, terms_of
+from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
 
 _MOST_REASONS = 6
 _MOST_NAMED = 3
@@ -35,13 +35,16 @@ _UNKNOWN = ("no place was found beside the pods that are served",)
 
 
 def unplaced(
-    reduced: Reduced, missing: dict[Demand, int], increments: Sequence[Increment], placed: Sequence[PlacedOnNode]
+    reduced: Reduced,
+    missing: dict[Demand, int],
+    increments: Sequence[NodeGroupIncrease],
+    placed: Sequence[PlacedOnNode],
 ) -> tuple[Unplaced, ...]:
     """One entry per demand with pods left out; `increments` and `placed` are the plan's, so that what it filled up can
     be named."""
     if not missing:
         return ()
-    company = _Company(reduced, missing)
+    company = _CoLocationReasons(reduced, missing)
     places = _Places(reduced, {increment.node_group: increment.delta for increment in increments}, placed, company)
     return tuple(
         Unplaced(demand.index, count, tuple(_reasons(reduced, demand, places))[:_MOST_REASONS] or _UNKNOWN)
@@ -93,7 +96,7 @@ def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:
             yield f"its pod {other.example} fits nowhere"
 
 
-class _Company:
+class _CoLocationReasons:
     """The pods around: those that run, and those that the plan serves."""
 
     def __init__(self, reduced: Reduced, missing: Mapping[Demand, int]) -> None:
@@ -107,8 +110,8 @@ class _Company:
         self._masks: dict[tuple[str, frozenset[str | None]], Bools] = {}
 
     @cached_property
-    def _standing(self) -> Standing:
-        return Standing([node.running for node in self._nodes])
+    def _standing(self) -> RunningPodIndex:
+        return RunningPodIndex([node.running for node in self._nodes])
 
     @cached_property
     def _alone(self) -> Mapping[PodSpec, frozenset[Term]]:
@@ -175,7 +178,7 @@ class _Places:
     """Groups and nodes as reasons see them, looked at once for all classes: there may be thousands of both."""
 
     def __init__(
-        self, reduced: Reduced, deltas: Mapping[str, int], placed: Sequence[PlacedOnNode], company: _Company
+        self, reduced: Reduced, deltas: Mapping[str, int], placed: Sequence[PlacedOnNode], company: _CoLocationReasons
     ) -> None:
         problem = reduced.problem
         self.company = company

@@ -16,7 +16,7 @@ from solver.integral.master import Selection
 from solver.integral.quotas import chosen
 from solver.planning import write_plan
 from solver.planning.write_plan import Batch
-from solver.reduction.colocation import Company
+from solver.reduction.colocation import CoLocation
 from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import claims, settle, units_of, unserved_of
 
@@ -26,7 +26,7 @@ _ATTEMPTS = 3
 def placed(pool: Pool, selection: Selection) -> tuple[list[Batch], Selection]:
     """The batches of a selection, and the selection as far as its pods have the company they need."""
     reduced = pool.reduced
-    company = Company(reduced)
+    company = CoLocation(reduced)
     for attempt in range(_ATTEMPTS + 1):
         batches = write_plan.batches(pool, selection)
         if all(company.helped(reduced.kinds[batch.kind], batch.rows(reduced)) for batch in batches):
@@ -55,7 +55,7 @@ def realised(pool: Pool, selection: Selection) -> Selection:
     return replace(kept, nodes=tuple(nodes[pattern] for pattern in pool.patterns))
 
 
-def _helped(reduced: Reduced, company: Company, batches: Sequence[Batch]) -> dict[int, int]:
+def _helped(reduced: Reduced, company: CoLocation, batches: Sequence[Batch]) -> dict[int, int]:
     """Units per row that have the company they need."""
     total: Counter[int] = Counter()
     for batch in batches:

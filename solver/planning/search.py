@@ -23,12 +23,12 @@ from solver.integral.quotas import chosen, pinned
 from solver.integral.warm_start import candidates, known_candidates, known_nodes
 from solver.integral.wide import WideModel, can_pack, packed, packed_in_order
 from solver.model import PlannedNodes
-from solver.model.budget import Meter
+from solver.model.budget import RunningBudget
 from solver.planning import write_plan
 from solver.planning.bounds import Bounding, bounds_of, with_rules, without_rules
 from solver.planning.repair import placed, realised
 from solver.reduction.dominance import needed_kinds
-from solver.reduction.objective import Goal, Stage, breaks_ties, stages, value
+from solver.reduction.objective import Goal, ObjectiveStage, breaks_ties, stages, value
 from solver.reduction.reduced import Floats, Ints, Reduced
 from solver.relaxation.claims import Claims, settle, units_of, unserved_of
 from solver.relaxation.fluid import FluidModel
@@ -56,14 +56,14 @@ _MOST_WITH_RULES = 60_000
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchResult:
     """The best selection found, what it comes to, and what is proven of it."""
 
     reduced: Reduced
     selection: Selection
     batches: Sequence[write_plan.Batch]
-    values: Mapping[Stage, int]
-    bounds: Mapping[Stage, int]
+    values: Mapping[ObjectiveStage, int]
+    bounds: Mapping[ObjectiveStage, int]
     """Proven for the problem, never above `values`."""
     candidates: tuple[PlannedNodes, ...] = ()
     """For a next plan to start from."""
@@ -99,49 +99,49 @@ class Columns:
     """A plan over the first of the patterns, where one fell off on the way."""
 
 
-def optimise(reduced: Reduced, meter: Meter, fraction: float) -> Outcome:
+def optimise(reduced: Reduced, budget: RunningBudget, fraction: float) -> SearchResult:
     """Within the first `fraction` of the budget, with bounds."""
     fluid = FluidModel(reduced, needed_kinds(reduced))
     if fluid.claimed.chooses:
-        return _with_choices(reduced, fluid, meter, fraction)
-    model = WideModel(reduced, fluid.active, meter)
+        return _with_choices(reduced, fluid, budget, fraction)
+    model = WideModel(reduced, fluid.active, budget)
     previous = reduced.problem.previous
     if previous is not None:
         # Starting from a plan, as good a one is mostly found at once.
-        quick = _planned(reduced, model, meter, fraction * _WARM_SHARE)
+        quick = _planned(reduced, model, budget, fraction * _WARM_SHARE)
         if quick.gap <= previous.certificate.gap and quick.serves_all:
             return quick
-        return min(quick, _planned(reduced, model, meter, fraction), key=lambda each: tuple(each.values.values()))
-    return _planned(reduced, model, meter, fraction)
+        return min(quick, _planned(reduced, model, budget, fraction), key=lambda each: tuple(each.values.values()))
+    return _planned(reduced, model, budget, fraction)
 
 
-def _planned(reduced: Reduced, model: WideModel, meter: Meter, fraction: float) -> Outcome:
-    found = _columns(reduced, model, meter, fraction, plan=True)
-    return _choose(reduced, found, None if found.complete else model, meter, fraction)
+def _planned(reduced: Reduced, model: WideModel, budget: RunningBudget, fraction: float) -> SearchResult:
+    found = _columns(reduced, model, budget, fraction, plan=True)
+    return _choose(reduced, found, None if found.complete else model, budget, fraction)
 
 
-def _with_choices(reduced: Reduced, fluid: FluidModel, meter: Meter, fraction: float) -> Outcome:
+def _with_choices(reduced: Reduced, fluid: FluidModel, budget: RunningBudget, fraction: float) -> SearchResult:
     """Where domains, variants or bundles are to be chosen: first choose (by the fluid relaxation, which knows the
     rules, where that is small enough), then plan the problem without rules that this leaves, then let CP-SAT decide
     both together over its columns."""
     claimed, weights = fluid.claimed, pools.weighting(reduced)
     small = np.count_nonzero(reduced.wanted) * len(fluid.active) <= _MOST_WITH_RULES
-    limit = meter.wall_limit(fraction * _FLUID_SHARE)
+    limit = budget.wall_limit(fraction * _FLUID_SHARE)
     found = fluid.relaxed(_weights(reduced, stages(reduced), weights), limit) if small else None
     wished = chosen(reduced, claimed, None if found is None else found[2].tolist())
     plain = pinned(reduced, claimed, wished)
     every = enumerate_maximal(reduced, _ENUMERATE, set(fluid.active.tolist())) if small else None
     if every is None:
         # Kinds that no fluid needs for the one may be needed for the other.
-        inner = WideModel(plain, needed_kinds(plain), meter)
-        known = _columns(plain, inner, meter, fraction * (1 if small else _WIDE_SHARE), plan=True)
+        inner = WideModel(plain, needed_kinds(plain), budget)
+        known = _columns(plain, inner, budget, fraction * (1 if small else _WIDE_SHARE), plan=True)
     else:
         inner, known = None, Columns([*_obliged(reduced), *every], True, np.ones(len(reduced.rows)))
-    pool, begun = _unpinned(reduced, claimed, wished, *_start(plain, known, inner, meter, fraction))
+    pool, begun = _unpinned(reduced, claimed, wished, *_start(plain, known, inner, budget, fraction))
     known = Columns(pool.patterns, every is not None and reduced.every_bundle, known.pod_values)
     exact = small and reduced.every_bundle
-    bounding = with_rules(fluid, meter, fraction) if exact else without_rules(reduced, meter, fraction)
-    return _finish(pool, begun, known, bounding, meter, fraction)
+    bounding = with_rules(fluid, budget, fraction) if exact else without_rules(reduced, budget, fraction)
+    return _finish(pool, begun, known, bounding, budget, fraction)
 
 
 def _unpinned(
@@ -155,29 +155,31 @@ def _unpinned(
     return pool, realised(pool, Selection(start.nodes, unserved_of(claimed, values), units_of(claimed, values)))
 
 
-def find_columns(reduced: Reduced, meter: Meter, fraction: float) -> Columns:
+def find_columns(reduced: Reduced, budget: RunningBudget, fraction: float) -> Columns:
     """The columns alone, for comparing many variations of one problem."""
-    return _columns(reduced, WideModel(reduced, needed_kinds(reduced), meter), meter, fraction, plan=False)
+    return _columns(reduced, WideModel(reduced, needed_kinds(reduced), budget), budget, fraction, plan=False)
 
 
-def choose(reduced: Reduced, known: Columns, meter: Meter, fraction: float) -> Outcome:
+def choose(reduced: Reduced, known: Columns, budget: RunningBudget, fraction: float) -> SearchResult:
     """The best selection of columns that were complete for an earlier, larger problem of the same classes and kinds."""
-    return _choose(reduced, known, None, meter, fraction)
+    return _choose(reduced, known, None, budget, fraction)
 
 
-def _choose(reduced: Reduced, known: Columns, model: WideModel | None, meter: Meter, fraction: float) -> Outcome:
-    pool, start = _start(reduced, known, model, meter, fraction)
+def _choose(
+    reduced: Reduced, known: Columns, model: WideModel | None, budget: RunningBudget, fraction: float
+) -> SearchResult:
+    pool, start = _start(reduced, known, model, budget, fraction)
     bounding = None if model is None else lambda stage, fixed: model.minimise(stage, fixed, fraction)
-    return _finish(pool, realised(pool, start), known, bounding, meter, fraction)
+    return _finish(pool, realised(pool, start), known, bounding, budget, fraction)
 
 
 def _start(
-    reduced: Reduced, known: Columns, model: WideModel | None, meter: Meter, fraction: float
+    reduced: Reduced, known: Columns, model: WideModel | None, budget: RunningBudget, fraction: float
 ) -> tuple[Pool, Selection]:
     """The first incumbent, of a problem in which every demand has one row."""
     pool = Pool(reduced)
     pool.add(known.patterns)
-    if known.start is not None and (model is None or not model.tells_nodes_apart or not meter.left_seconds(fraction)):
+    if known.start is not None and (model is None or not model.tells_nodes_apart or not budget.left_seconds(fraction)):
         return pool, known.start.within(pool)
     weights = pools.weighting(reduced)
     if model is None:
@@ -185,10 +187,10 @@ def _start(
         if not can_pack(reduced):
             return pool, found
         return _by_claims(
-            WideModel(reduced, needed_kinds(reduced), meter), weights, np.zeros(len(reduced.rows)), pool, found
+            WideModel(reduced, needed_kinds(reduced), budget), weights, np.zeros(len(reduced.rows)), pool, found
         )
     priced = model.active if known.priced is None else known.priced
-    found = _best_dive(pool, weights, known.pod_values, priced, meter, fraction * _DIVE_SHARE)
+    found = _best_dive(pool, weights, known.pod_values, priced, budget, fraction * _DIVE_SHARE)
     if known.start is None:
         return pool, found
     order = stages(reduced)
@@ -196,7 +198,7 @@ def _start(
 
 
 def _best_dive(
-    pool: Pool, weights: pools.Weighting, values: Floats, active: Ints, meter: Meter, fraction: float
+    pool: Pool, weights: pools.Weighting, values: Floats, active: Ints, budget: RunningBudget, fraction: float
 ) -> Selection:
     """The best of several dives: which fractions are taken for whole first decides how well the rest fits, and columns
     made for one dive serve the next."""
@@ -204,12 +206,12 @@ def _best_dive(
     best: Selection | None = None
     longest = 0.0
     for whole in _WHOLE:
-        left = meter.left_seconds(fraction)
+        left = budget.left_seconds(fraction)
         if best is not None and left <= longest:
             break
-        begun = dive(pool, active, weights, meter, fraction, whole)
+        begun = dive(pool, active, weights, budget, fraction, whole)
         found = greedy.select(pool, weights, values, begun)
-        longest = max(longest, left - meter.left_seconds(fraction))
+        longest = max(longest, left - budget.left_seconds(fraction))
         if best is not None:
             best = best.within(pool)
         if best is None or found.objective(pool, order) < best.objective(pool, order):
@@ -219,8 +221,8 @@ def _best_dive(
 
 
 def _finish(
-    pool: Pool, start: Selection, known: Columns, bounding: Bounding | None, meter: Meter, fraction: float
-) -> Outcome:
+    pool: Pool, start: Selection, known: Columns, bounding: Bounding | None, budget: RunningBudget, fraction: float
+) -> SearchResult:
     reduced = pool.reduced
     order = stages(reduced)
     # Bounded before the long part, so that an answer in time has an honest bound.
@@ -229,8 +231,8 @@ def _finish(
     result = MasterResult(start, floors)
     # Patterns packed once each leave nothing to choose from.
     packed_only = known.start is not None and known.priced is None
-    if known.complete or (not packed_only and _time_for_master(pool, meter, fraction)):
-        result = Master(pool, start).minimise(order, floors, meter, fraction)
+    if known.complete or (not packed_only and _time_for_master(pool, budget, fraction)):
+        result = Master(pool, start).minimise(order, floors, budget, fraction)
     batches, selection = placed(pool, result.selection)
     reached = _values(reduced, order, selection, batches)
     bounds = result.bounds
@@ -242,21 +244,21 @@ def _finish(
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
     further = known.priced is not None
     kept = candidates(pool, pools.weighting(reduced).node_cost, known.pod_values) if further else ()
-    return Outcome(reduced, selection, batches, reached, proven, kept)
+    return SearchResult(reduced, selection, batches, reached, proven, kept)
 
 
-def _time_for_master(pool: Pool, meter: Meter, fraction: float) -> bool:
+def _time_for_master(pool: Pool, budget: RunningBudget, fraction: float) -> bool:
     """Whether building CP-SAT's model leaves time to solve it."""
     entries = len(pool.entries().spec) + len(pool.reduced.demands)
-    return entries < _MOST_ENTRIES and meter.left_seconds(fraction) > _SECONDS_PER_ENTRY * entries
+    return entries < _MOST_ENTRIES and budget.left_seconds(fraction) > _SECONDS_PER_ENTRY * entries
 
 
-def _columns(reduced: Reduced, model: WideModel, meter: Meter, fraction: float, *, plan: bool) -> Columns:
+def _columns(reduced: Reduced, model: WideModel, budget: RunningBudget, fraction: float, *, plan: bool) -> Columns:
     """With `plan` a plan to start from too, where one is quickly had."""
     pool = Pool(reduced)
     pool.add(_obliged(reduced))
     # Looking for them takes a while too.
-    most = _ENUMERATE if meter.deterministic else min(_ENUMERATE, int(meter.left_seconds(fraction) * _ENUMERATE))
+    most = _ENUMERATE if budget.deterministic else min(_ENUMERATE, int(budget.left_seconds(fraction) * _ENUMERATE))
     every = enumerate_maximal(reduced, most, set(model.active.tolist())) if model.tells_nodes_apart else None
     if every is not None:
         pool.add(every)
@@ -275,13 +277,13 @@ def _columns(reduced: Reduced, model: WideModel, meter: Meter, fraction: float, 
         pool, start = _by_claims(model, weights, fluid.pod_values, pool, start)
         pool.add(_obliged(reduced))
     found = Columns(pool.patterns, False, fluid.pod_values, least_cost, start=start)
-    if start is not None and (not model.tells_nodes_apart or not meter.left_seconds(fraction)):
+    if start is not None and (not model.tells_nodes_apart or not budget.left_seconds(fraction)):
         return found
     pool.add(known_candidates(reduced))
     priced, all_of_them = model.worth_pricing(fluid)
     found = replace(found, priced=priced)
-    share = fraction * max(_GENERATE_SHARE, 1 - _REST_SECONDS / max(meter.total_seconds, _REST_SECONDS))
-    made = generate(pool, fluid.pod_values, priced, weights, meter, share, model.over)
+    share = fraction * max(_GENERATE_SHARE, 1 - _REST_SECONDS / max(budget.total_seconds, _REST_SECONDS))
+    made = generate(pool, fluid.pod_values, priced, weights, budget, share, model.over)
     if made is None:
         return found
     if len(reduced.tiers) == 1 and all_of_them:
@@ -289,12 +291,12 @@ def _columns(reduced: Reduced, model: WideModel, meter: Meter, fraction: float, 
     return replace(found, patterns=pool.patterns, pod_values=made.relaxation.duals.pods, least_cost_micros=least_cost)
 
 
-def _least_cost(reduced: Reduced, guide: Mapping[Stage, float], weighed: float) -> float:
+def _least_cost(reduced: Reduced, guide: Mapping[ObjectiveStage, float], weighed: float) -> float:
     """Of a plan that serves every pod, from a bound on the weighted objective: with one tier, that is its cost times
     the tier's weight. Zero where there are more."""
     if len(reduced.tiers) != 1:
         return 0.0
-    return weighed / guide.get(Stage(Goal.COST, reduced.tiers[0]), 1.0)
+    return weighed / guide.get(ObjectiveStage(Goal.COST, reduced.tiers[0]), 1.0)
 
 
 def _by_claims(
@@ -314,7 +316,7 @@ def _by_claims(
     return pool, start
 
 
-def _better(order: Sequence[Stage], *plans: tuple[Pool, Selection]) -> tuple[Pool, Selection]:
+def _better(order: Sequence[ObjectiveStage], *plans: tuple[Pool, Selection]) -> tuple[Pool, Selection]:
     return min(plans, key=lambda plan: plan[1].objective(plan[0], order))
 
 
@@ -323,10 +325,12 @@ def _obliged(reduced: Reduced) -> list[Pattern]:
     return [Pattern(kind.index, ()) for kind in reduced.new_kinds if kind.least]
 
 
-def _weights(reduced: Reduced, order: Sequence[Stage], weights: pools.Weighting) -> dict[Stage, float]:
+def _weights(
+    reduced: Reduced, order: Sequence[ObjectiveStage], weights: pools.Weighting
+) -> dict[ObjectiveStage, float]:
     """The column weighting, told in stages, for the fluid model."""
     dearest = float(weights.node_cost.max(initial=1.0))
-    factors: dict[Stage, float] = {}
+    factors: dict[ObjectiveStage, float] = {}
     for stage in order:
         if stage.goal is Goal.COST:
             kinds = [k for k in reduced.new_kinds if k.weight == stage.key and k.price_micros]
@@ -339,8 +343,8 @@ def _weights(reduced: Reduced, order: Sequence[Stage], weights: pools.Weighting)
 
 
 def _values(
-    reduced: Reduced, order: Sequence[Stage], selection: Selection, batches: Sequence[write_plan.Batch]
-) -> dict[Stage, int]:
+    reduced: Reduced, order: Sequence[ObjectiveStage], selection: Selection, batches: Sequence[write_plan.Batch]
+) -> dict[ObjectiveStage, int]:
     opened = [0] * len(reduced.kinds)
     for batch in batches:
         opened[batch.kind] += batch.count

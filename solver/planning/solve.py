@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from solver.model import Budget, Certificate, Increment, Plan, PodSet, Problem, Status, TierCost
-from solver.model.budget import Meter
+from solver.model import Budget, Certificate, NodeGroupIncrease, Plan, PodSet, Problem, Status, TierCost
+from solver.model.budget import RunningBudget
 from solver.model.validation import validate
 from solver.planning import reasons, write_plan
-from solver.planning.search import Outcome, optimise
-from solver.reduction.objective import Goal, Stage, breaks_ties, dollars
+from solver.planning.search import SearchResult, optimise
+from solver.reduction.objective import Goal, ObjectiveStage, breaks_ties, dollars
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand
 from solver.verify.check import check
@@ -29,19 +29,19 @@ def solve(problem: Problem, budget: Budget | None = None) -> Plan:
     Raises `ProblemError` for a problem or budget that cannot be meant, naming every fault. Every plan
     has passed `verify.check`. The result depends on nothing but the arguments where the budget is deterministic.
     """
-    meter = Meter(budget or Budget())
-    validate(problem, meter.budget)
+    running = RunningBudget(budget or Budget())
+    validate(problem, running.granted)
     reduced = reduce(problem)
     tiered = len(reduced.tiers) > 1
-    outcome = optimise(reduced, meter, _MAIN_SHARE if tiered else 1.0)
+    outcome = optimise(reduced, running, _MAIN_SHARE if tiered else 1.0)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
-    priority = max(0, cost - _cost_with_equal_weights(outcome, meter)) if tiered and cost else 0
-    plan = _plan(outcome, priority, meter)
+    priority = max(0, cost - _cost_with_equal_weights(outcome, running)) if tiered and cost else 0
+    plan = _plan(outcome, priority, running)
     check(problem, plan)
     return plan
 
 
-def _cost_with_equal_weights(outcome: Outcome, meter: Meter) -> int:
+def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget) -> int:
     """The cost, in millionths of $/h, of serving the same pods as one tier."""
     problem = outcome.reduced.problem
     left = write_plan.unserved_demands(outcome.reduced, outcome.selection)
@@ -52,13 +52,13 @@ def _cost_with_equal_weights(outcome: Outcome, meter: Meter) -> int:
     )
     equal = tuple(replace(group, weight=0) for group in problem.node_groups)
     same = reduce(replace(problem, pod_sets=served, node_groups=equal))
-    other = optimise(same, meter, 1.0)
+    other = optimise(same, budget, 1.0)
     if any(v for s, v in other.values.items() if s.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS)):
         return sum(v for s, v in outcome.values.items() if s.goal is Goal.COST)
     return sum(v for s, v in other.values.items() if s.goal is Goal.COST)
 
 
-def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
+def _plan(outcome: SearchResult, priority_micros: int, budget: RunningBudget) -> Plan:
     reduced = outcome.reduced
     planned = write_plan.new_nodes(reduced, outcome.batches)
     placed = write_plan.on_existing(reduced, outcome.batches)
@@ -82,7 +82,7 @@ def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
         placed,
         reasons.unplaced(reduced, missing, increments, placed),
         certificate,
-        meter.elapsed_seconds(),
+        budget.elapsed_seconds(),
         _told(outcome.values, outcome.values),
         bounds=_told(outcome.values, outcome.bounds),
         relaxed=write_plan.relaxed(reduced, outcome.batches),
@@ -90,7 +90,7 @@ def _plan(outcome: Outcome, priority_micros: int, meter: Meter) -> Plan:
     )
 
 
-def _tiers(outcome: Outcome, increments: Sequence[Increment]) -> Iterator[TierCost]:
+def _tiers(outcome: SearchResult, increments: Sequence[NodeGroupIncrease]) -> Iterator[TierCost]:
     """Costs in dollars, from the groups' own prices: what the search counts may differ by millionths."""
     groups = {group.id: group for group in outcome.reduced.problem.node_groups}
     for stage in outcome.values:
@@ -102,12 +102,12 @@ def _tiers(outcome: Outcome, increments: Sequence[Increment]) -> Iterator[TierCo
             yield TierCost(stage.key, cost, cost if proven else min(cost, outcome.bounds[stage] / MICROS))
 
 
-def _told(order: Iterable[Stage], numbers: Mapping[Stage, int]) -> tuple[float, ...]:
+def _told(order: Iterable[ObjectiveStage], numbers: Mapping[ObjectiveStage, int]) -> tuple[float, ...]:
     """The stages' numbers, costs in $/h."""
     return tuple(numbers[s] / MICROS if s.goal is Goal.COST else float(numbers[s]) for s in order)
 
 
-def _status(outcome: Outcome, missing: Mapping[Demand, int]) -> Status:
+def _status(outcome: SearchResult, missing: Mapping[Demand, int]) -> Status:
     pods = sum(demand.count for demand in outcome.reduced.demands)
     if pods and sum(missing.values()) == pods:
         return Status.INFEASIBLE

@@ -14,7 +14,7 @@ import numpy as np
 
 from solver.columns.pool import Pool
 from solver.integral.master import Selection
-from solver.model import Increment, NodeGroup, PlacedOnNode, PlannedNodes, Relaxed
+from solver.model import NodeGroup, NodeGroupIncrease, PlacedOnNode, PlannedNodes, Relaxed
 from solver.reduction.reduced import Demand, Ints, Kind, Reduced, minimums
 
 
@@ -85,7 +85,7 @@ def _with_idle_nodes(pool: Pool, selection: Selection) -> list[int]:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _QueuedUnits:
     unit: tuple[tuple[int, int], ...]
     """(demand index, pods) of one unit."""
     units: int
@@ -95,7 +95,7 @@ class _Queues:
     """Per row the served units still to be placed, as (pods of each demand in a unit, units)."""
 
     def __init__(self, reduced: Reduced, selection: Selection) -> None:
-        self._queues: dict[int, list[_Waiting]] = defaultdict(list)
+        self._queues: dict[int, list[_QueuedUnits]] = defaultdict(list)
         seen: set[int] = set()
         for demand in reduced.live:
             if len(demand.rows) == 1 and (demand.index, demand.rows[0]) not in selection.units:
@@ -105,7 +105,7 @@ class _Queues:
             for row, units in served.items():
                 bundle = reduced.rows[row].bundle
                 if units and row not in seen:
-                    self._queues[row].append(_Waiting(bundle or ((demand.index, 1),), units))
+                    self._queues[row].append(_QueuedUnits(bundle or ((demand.index, 1),), units))
                 if bundle and units:
                     seen.add(row)
 
@@ -139,7 +139,7 @@ class _Queues:
         if nodes:
             yield nodes, ()
 
-    def _mixed(self, row: int, queue: list[_Waiting], room: int) -> Iterator[tuple[int, int, int]]:
+    def _mixed(self, row: int, queue: list[_QueuedUnits], room: int) -> Iterator[tuple[int, int, int]]:
         while room and queue:
             taken = min(room, queue[0].units)
             yield from ((row, demand, pods * taken) for demand, pods in queue[0].unit)
@@ -258,11 +258,11 @@ def _rooms(groups: Mapping[str, NodeGroup], kind: Kind, before: Mapping[str, int
     return order
 
 
-def increments(planned: Sequence[PlannedNodes]) -> tuple[Increment, ...]:
+def increments(planned: Sequence[PlannedNodes]) -> tuple[NodeGroupIncrease, ...]:
     totals: Counter[str] = Counter()
     for nodes in planned:
         totals[nodes.node_group] += nodes.count
-    return tuple(Increment(group, delta) for group, delta in sorted(totals.items()))
+    return tuple(NodeGroupIncrease(group, delta) for group, delta in sorted(totals.items()))
 
 
 def on_existing(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlacedOnNode, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from solver.reduction.reduced import Kind, Reduced
 
 
-class Company:
+class CoLocation:
     """Rows against rows, of one problem."""
 
     def __init__(self, reduced: Reduced) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from solver.model import HostPort, PodSpec
 from solver.model.eligibility import EVERY_ADDRESS, untolerated, why_not_eligible
-from solver.reduction.rows import Layout, Part
+from solver.reduction.rows import Layout, RowPart
 from solver.reduction.rules import Apart, Beside, OneDomain, Rows, Rule, Spread, SpreadDomain
 from solver.reduction.terms import Sort, Term, is_host
 
@@ -33,7 +33,7 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class Exclusion:
+class NodeExclusion:
     """On a node with any of `carriers`, at most `most` counted pods, less what runs there."""
 
     carriers: frozenset[int]
@@ -44,7 +44,7 @@ class Exclusion:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class NodeNeed:
     """On a node with any of `carriers`, at least one of `helpers`, unless one that counts runs there."""
 
     carriers: frozenset[int]
@@ -116,7 +116,7 @@ def _carriers(layout: Layout, term: Term, *, counted: bool) -> frozenset[int]:
     return frozenset(row for row, part in _carrying(layout, term) if layout.counts_itself(part, term) is counted)
 
 
-def _carrying(layout: Layout, term: Term) -> Iterator[tuple[int, Part]]:
+def _carrying(layout: Layout, term: Term) -> Iterator[tuple[int, RowPart]]:
     for spec, versions in enumerate(layout.variants):
         if any(term in variant.terms for variant in versions):
             yield from ((row, part) for row, part in layout.holding[spec] if term in part.variant.terms)
@@ -131,7 +131,7 @@ def _counted(layout: Layout, classes: Iterable[int]) -> Rows:
     return tuple(sorted(sums.items()))
 
 
-def exclusions(layout: Layout) -> tuple[Exclusion, ...]:
+def exclusions(layout: Layout) -> tuple[NodeExclusion, ...]:
     """Those that counters do not say already."""
     found = []
     for term in _terms(layout, host=True):
@@ -142,13 +142,13 @@ def exclusions(layout: Layout) -> tuple[Exclusion, ...]:
         mine, others = _carriers(layout, term, counted=True), _carriers(layout, term, counted=False)
         standing = layout.standing.counted(term)
         if mine and {row for row, _ in counted} != mine:
-            found.append(Exclusion(mine, counted, most, standing))
+            found.append(NodeExclusion(mine, counted, most, standing))
         if others and counted:
-            found.append(Exclusion(others, counted, 0 if term.sort is Sort.ANTI else most, standing))
+            found.append(NodeExclusion(others, counted, 0 if term.sort is Sort.ANTI else most, standing))
     return tuple(found)
 
 
-def needs(layout: Layout) -> tuple[Need, ...]:
+def needs(layout: Layout) -> tuple[NodeNeed, ...]:
     found: dict[tuple[Term, frozenset[int]], set[int]] = defaultdict(set)
     for term in _terms(layout, host=True):
         if term.sort is Sort.AFFINITY:
@@ -156,7 +156,7 @@ def needs(layout: Layout) -> tuple[Need, ...]:
                 if not layout.counts_itself(part, term):
                     found[term, layout.helpers(part.spec, term)].add(row)
     return tuple(
-        Need(
+        NodeNeed(
             frozenset(carriers),
             frozenset(row for row, _ in _counted(layout, classes)),
             frozenset(layout.standing.counted(term)),

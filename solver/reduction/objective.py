@@ -30,7 +30,7 @@ class Goal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ObjectiveStage:
     """`key` is the priority of UNSERVED and WAITING, the weight of COST, else 0."""
 
     goal: Goal
@@ -57,17 +57,17 @@ class Stage:
                 return 0
 
 
-def stages(reduced: Reduced) -> tuple[Stage, ...]:
+def stages(reduced: Reduced) -> tuple[ObjectiveStage, ...]:
     """Most important first."""
-    claims = [Stage(goal, p) for p in reduced.priorities for goal in (Goal.UNSERVED, Goal.WAITING)]
-    slack = [Stage(Goal.PLACEHOLDERS)] if any(d.placeholder for d in reduced.demands) else []
-    wishes = [Stage(Goal.PREFERENCES)] if any(row.given_up for row in reduced.rows) else []
-    costs = [Stage(Goal.COST, weight) for weight in reduced.tiers]
-    change = [] if reduced.changed is None else [Stage(Goal.CHANGE)]
-    return (*claims, *slack, *wishes, *costs, Stage(Goal.NODES), *change)
+    claims = [ObjectiveStage(goal, p) for p in reduced.priorities for goal in (Goal.UNSERVED, Goal.WAITING)]
+    slack = [ObjectiveStage(Goal.PLACEHOLDERS)] if any(d.placeholder for d in reduced.demands) else []
+    wishes = [ObjectiveStage(Goal.PREFERENCES)] if any(row.given_up for row in reduced.rows) else []
+    costs = [ObjectiveStage(Goal.COST, weight) for weight in reduced.tiers]
+    change = [] if reduced.changed is None else [ObjectiveStage(Goal.CHANGE)]
+    return (*claims, *slack, *wishes, *costs, ObjectiveStage(Goal.NODES), *change)
 
 
-def breaks_ties(stage: Stage) -> bool:
+def breaks_ties(stage: ObjectiveStage) -> bool:
     """Whether the stage only chooses among plans that serve as much at the same cost; nobody is shown a bound of it."""
     return stage.goal in (Goal.NODES, Goal.CHANGE)
 
@@ -87,7 +87,11 @@ Units = Mapping[tuple[int, int], int]
 
 
 def value(
-    stage: Stage, reduced: Reduced, unserved: Mapping[int, int], opened: Sequence[int], units: Units | None = None
+    stage: ObjectiveStage,
+    reduced: Reduced,
+    unserved: Mapping[int, int],
+    opened: Sequence[int],
+    units: Units | None = None,
 ) -> int:
     """A plan's value: `unserved` pods per demand index, `opened` new nodes per kind index."""
     match stage.goal:
@@ -107,7 +111,7 @@ def value(
     return sum(unserved.get(d.index, 0) for d in claims)
 
 
-def hopeless_value(stage: Stage, reduced: Reduced) -> int:
+def hopeless_value(stage: ObjectiveStage, reduced: Reduced) -> int:
     """The part of the stage that no plan can avoid: demands that fit nowhere."""
     if stage.goal is Goal.CHANGE:
         return reduced.changed or 0

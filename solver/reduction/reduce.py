@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from solver.model import PODS, Labels, Limit, NodeGroup, PodSpec, Problem, Resources, Taint
+from solver.model.capacity import less_daemons, remaining
 from solver.model.eligibility import why_not_eligible
-from solver.model.validation import remaining
 from solver.reduction.inter_row import Counter, counters, exclusions, needs, rules
 from solver.reduction.reduced import Bools, Demand, Ints, Kind, Reduced, minimums, obliged, price_micros
-from solver.reduction.rows import Layout, Place, avoids_any, soft_taints
+from solver.reduction.rows import Layout, NodeTemplate, avoids_any, soft_taints
 
 _AGE_BUCKETS = 16
 _COEFFICIENT_BITS = 40
@@ -28,10 +28,10 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
     """Expects a validated problem (`model.validation`). Without `domains` preferences and constraints over anything but
     hostnames are left out, which is enough to compare increments."""
     classes = _classes(problem)
-    standing = _Standing(problem)
+    standing = _NodeTemplates(problem)
     layout = Layout([(c.pod, c.count) for c in classes], standing.places, rules=domains)
     demands = tuple(replace(c, rows=rows) for c, rows in zip(classes, layout.rows_of, strict=True))
-    table = _Table(problem, layout, standing)
+    table = _FitTable(problem, layout, standing)
     limit_names, limits, uses = _limit_rows(problem.limits, problem.node_groups)
     counts = np.zeros(len(layout.rows), dtype=np.int64)
     for demand in demands:
@@ -58,7 +58,7 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
     )
 
 
-class _Standing:
+class _NodeTemplates:
     """Groups, then nodes, each sorted by name, as the places that pods can be in."""
 
     def __init__(self, problem: Problem) -> None:
@@ -66,23 +66,23 @@ class _Standing:
         self.nodes = sorted(problem.nodes, key=lambda n: n.name)
         daemon = _EligibilityTable(problem.daemon_sets)
         self.daemons: list[list[PodSpec]] = []
-        self.places: list[Place] = []
+        self.places: list[NodeTemplate] = []
         for group in self.groups:
             runs = daemon.row(group.labels, group.taints)
             mine = [spec for spec, here in zip(problem.daemon_sets, runs, strict=True) if here]
             self.daemons.append(mine)
             ports = frozenset(port for spec in mine for port in spec.host_ports)
             can_hold = group.max_size > group.target_size
-            self.places.append(Place("", group.labels, group.taints, (), ports, can_hold))
+            self.places.append(NodeTemplate("", group.labels, group.taints, (), ports, can_hold))
         for node in self.nodes:
             ports = frozenset(port for each in node.running for port in each.spec.host_ports)
-            self.places.append(Place(node.name, node.labels, node.taints, node.running, ports, can_hold=True))
+            self.places.append(NodeTemplate(node.name, node.labels, node.taints, node.running, ports, can_hold=True))
 
 
-class _Table:
+class _FitTable:
     """Rows against places: requests, free amounts, and what fits where."""
 
-    def __init__(self, problem: Problem, layout: Layout, standing: _Standing) -> None:
+    def __init__(self, problem: Problem, layout: Layout, standing: _NodeTemplates) -> None:
         self.problem, self.standing = problem, standing
         specs = layout.specs
         self._names = (*sorted({name for spec in specs for name, _ in spec.requests}), PODS)
@@ -240,14 +240,9 @@ def _limit_rows(
 
 
 def _free(
-    amounts: Resources, resources: Sequence[str], scales: Sequence[int], taken: Iterable[PodSpec] = ()
+    amounts: Resources, resources: Sequence[str], scales: Sequence[int], daemons: Iterable[PodSpec] = ()
 ) -> tuple[int, ...]:
-    left = dict(amounts)
-    for spec in taken:
-        need = {**dict(spec.requests), PODS: 1}
-        # One that the node has no room for waits there, and takes nothing.
-        if all(left.get(name, 0) >= amount for name, amount in need.items()):
-            left.update((name, left.get(name, 0) - amount) for name, amount in need.items())
+    left = less_daemons(amounts, daemons)
     return tuple(max(0, left.get(name, 0)) // scale for name, scale in zip(resources, scales, strict=True))
 
 
@@ -255,7 +250,7 @@ _Between = tuple[tuple[int, ...], frozenset[int]]
 """`Kind.running` and `Kind.met`."""
 
 
-def _group_kinds(table: _Table, uses: dict[str, list[int]], limits: Sequence[int], counts: Ints) -> list[Kind]:
+def _group_kinds(table: _FitTable, uses: dict[str, list[int]], limits: Sequence[int], counts: Ints) -> list[Kind]:
     members: dict[tuple[tuple[int, ...], bytes, int, int, tuple[int, ...], _Between], list[NodeGroup]]
     members = defaultdict(list)
     groups_in_order = table.standing.groups
@@ -313,7 +308,7 @@ def _unavoidable_change(problem: Problem, kinds: Sequence[Kind]) -> int | None:
     return sum(_previous(told, [groups[name] for name in kind.groups], kind.least)[1] for kind in kinds)
 
 
-def _node_kinds(table: _Table, limit_rows: int) -> list[Kind]:
+def _node_kinds(table: _FitTable, limit_rows: int) -> list[Kind]:
     members: dict[tuple[tuple[int, ...], bytes, _Between], list[str]] = defaultdict(list)
     first, nodes = len(table.standing.groups), table.standing.nodes
     for place, (free, fitting) in table.rows(range(first, first + len(nodes))):

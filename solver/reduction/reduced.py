@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.model import NodeGroup, PodClass, PodSpec, Problem
-from solver.reduction.inter_row import Exclusion, Need
+from solver.reduction.inter_row import NodeExclusion, NodeNeed
 from solver.reduction.rows import Row
 from solver.reduction.rules import Rule
 
@@ -116,8 +116,8 @@ class Reduced:
     """rows x resources, scaled, per unit."""
     caps: Ints
     """Per row: units that one node may hold, whatever its size."""
-    exclusions: tuple[Exclusion, ...]
-    needs: tuple[Need, ...]
+    exclusions: tuple[NodeExclusion, ...]
+    needs: tuple[NodeNeed, ...]
     rules: tuple[Rule, ...]
     together: tuple[tuple[int, ...], ...]
     """Bundles (rows) of which at most one unit may be served."""

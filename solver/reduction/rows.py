@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from solver.model import HOSTNAME, HostPort, Labels, PodSpec, RunningPods, Taint, TaintEffect
 from solver.model.eligibility import tolerates
-from solver.reduction.terms import Sort, Standing, Term, Variant, helpers, is_host, variants
+from solver.reduction.terms import RunningPodIndex, Sort, Term, Variant, helpers, is_host, variants
 
 Bools = npt.NDArray[np.bool_]
 
@@ -30,7 +30,7 @@ _MANY = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeTemplate:
     """A node that stands, or what a new node of a group would be."""
 
     name: str
@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowPart:
     """Pods of one class in one variant; `spec` is the class's, with all its preferences."""
 
     spec: int
@@ -56,7 +56,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    parts: tuple[Part, ...]
+    parts: tuple[RowPart, ...]
     site: int | None
     """Index of `Layout.sites`; None where it does not matter."""
     bundle: tuple[tuple[int, int], ...] = ()
@@ -88,13 +88,15 @@ class _Rows:
 class Layout:
     """Rows for classes over places. `demands` are (spec, pods) pairs, in the order of their indices."""
 
-    def __init__(self, demands: Sequence[tuple[PodSpec, int]], places: Sequence[Place], *, rules: bool = True) -> None:
+    def __init__(
+        self, demands: Sequence[tuple[PodSpec, int]], places: Sequence[NodeTemplate], *, rules: bool = True
+    ) -> None:
         """Without `rules` preferences and constraints over anything but hostnames are left out."""
         self.places = places
         self.specs = tuple(dict.fromkeys(spec if rules else _host_only(spec) for spec, _ in demands))
         number = {spec: index for index, spec in enumerate(self.specs)}
         self._demands = [(number[spec if rules else _host_only(spec)], count) for spec, count in demands]
-        self.standing = Standing([place.running for place in places])
+        self.standing = RunningPodIndex([place.running for place in places])
         soft = {t for place in places for t in soft_taints(place.taints)} if rules else set()
         self.variants = [variants(spec, soft_taints=avoids_any(spec, soft)) for spec in self.specs]
         self.guards = {
@@ -126,7 +128,7 @@ class Layout:
         self.every_bundle = True
         """Whether all bundles that are possible are among the rows."""
         self.rows, self.rows_of = self._rows()
-        self.holding: dict[int, list[tuple[int, Part]]] = defaultdict(list)
+        self.holding: dict[int, list[tuple[int, RowPart]]] = defaultdict(list)
         """Class -> the rows that serve it, with their part of it."""
         for index, row in enumerate(self.rows):
             for part in row.parts:
@@ -140,10 +142,10 @@ class Layout:
             ]
         return self._domains[key]
 
-    def counts_itself(self, part: Part, term: Term) -> bool:
+    def counts_itself(self, part: RowPart, term: Term) -> bool:
         return part.spec in self.counted[term]
 
-    def starts_anywhere(self, part: Part, term: Term) -> bool:
+    def starts_anywhere(self, part: RowPart, term: Term) -> bool:
         """Whether the carrier's first pod may go anywhere and the others must follow it."""
         return self.counts_itself(part, term) and not self.domains_with(term)
 
@@ -158,9 +160,9 @@ class Layout:
 
     def _rows(self) -> tuple[tuple[Row, ...], list[tuple[int, ...]]]:
         rows = _Rows(len(self._demands))
-        bound: dict[Term, list[tuple[int, Part]]] = defaultdict(list)
+        bound: dict[Term, list[tuple[int, RowPart]]] = defaultdict(list)
         for demand, (spec, _) in enumerate(self._demands):
-            for part in (Part(spec, variant) for variant in self.variants[spec]):
+            for part in (RowPart(spec, variant) for variant in self.variants[spec]):
                 terms = [t for t in self._affinity(part.variant) if is_host(t) and self.starts_anywhere(part, t)]
                 for term in terms:
                     bound[term].append((demand, part))
@@ -179,21 +181,21 @@ class Layout:
     def _affinity(self, variant: Variant) -> Iterator[Term]:
         return (term for term in variant.terms if term.sort is Sort.AFFINITY)
 
-    def _sites(self, parts: Sequence[Part]) -> Sequence[int | None]:
+    def _sites(self, parts: Sequence[RowPart]) -> Sequence[int | None]:
         moves = any(part.spec in self._moved or not self._moving.isdisjoint(part.variant.terms) for part in parts)
         return range(len(self.sites)) if moves else (None,)
 
-    def _identity(self, part: Part) -> object:
+    def _identity(self, part: RowPart) -> object:
         """Rows of one identity are one row."""
         if part.variant.terms or part.spec in self._watched:
             return part.spec, len(part.variant.given_up)
         # Nobody looks at its labels.
         return replace(part.variant, spec=replace(part.variant.spec, labels=(), namespace=""))
 
-    def _bundles(self, members: Sequence[tuple[int, Part]]) -> Iterator[tuple[tuple[int, Part], ...]]:
+    def _bundles(self, members: Sequence[tuple[int, RowPart]]) -> Iterator[tuple[tuple[int, RowPart], ...]]:
         """Pods that may share one node, fewer of them where not all fit: every number of every class where that is not
         too much, otherwise one class after the other."""
-        options: dict[int, list[Part]] = defaultdict(list)
+        options: dict[int, list[RowPart]] = defaultdict(list)
         for demand, part in members:
             count = self._demands[demand][1]
             spaced = {-(-count * step // _MANY) for step in range(1, _MANY + 1)}
@@ -211,7 +213,7 @@ class Layout:
         self.every_bundle = False
         classes = list(options.items())
         for first in range(len(classes)):
-            whole: list[tuple[int, Part]] = []
+            whole: list[tuple[int, RowPart]] = []
             for demand, parts in (*classes[first:], *classes[:first]):
                 yield from ((*whole, (demand, part)) for part in parts)
                 whole.append((demand, parts[0]))
@@ -235,14 +237,14 @@ class Layout:
         if key not in self._open:
             result = np.ones(len(self.places), dtype=bool)
             for term in variant.terms:
-                self._by_term(Part(spec, variant), term, result)
+                self._by_term(RowPart(spec, variant), term, result)
             for term, carriers in self.guards.items():
                 if spec in self.counted[term]:
                     result &= ~self._sharing(term.key, carriers)
             self._open[key] = result
         return self._open[key]
 
-    def _by_term(self, part: Part, term: Term, result: Bools) -> None:
+    def _by_term(self, part: RowPart, term: Term, result: Bools) -> None:
         running = self.standing.counted(term)
         if term.sort is Sort.ANTI:
             result &= ~self._sharing(term.key, running)
@@ -299,9 +301,9 @@ def avoids_any(spec: PodSpec, soft: Iterable[Taint]) -> bool:
     return any(not any(tolerates(toleration, taint) for toleration in spec.tolerations) for taint in soft)
 
 
-def _components(together: Mapping[Term, Sequence[tuple[int, Part]]]) -> list[list[tuple[int, Part]]]:
+def _components(together: Mapping[Term, Sequence[tuple[int, RowPart]]]) -> list[list[tuple[int, RowPart]]]:
     """Members that terms bind to each other, directly or through others."""
-    groups: list[list[tuple[int, Part]]] = []
+    groups: list[list[tuple[int, RowPart]]] = []
     for members in together.values():
         touching = [group for group in groups if any(member in group for member in members)]
         merged = list(dict.fromkeys(member for group in (*touching, members) for member in group))

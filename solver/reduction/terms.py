@@ -136,7 +136,7 @@ def _both(required: tuple[NodeSelectorTerm, ...] | None, preferred: NodeSelector
     )
 
 
-class Standing:
+class RunningPodIndex:
     """Running pods by place, as terms see them: how many of them a term counts, and where."""
 
     def __init__(self, running: Sequence[Sequence[RunningPods]]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solver.reduction.objective import Goal, Stage, Units, breaks_ties, stages
+from solver.reduction.objective import Goal, ObjectiveStage, Units, breaks_ties, stages
 from solver.reduction.reduced import Demand, Reduced
 from solver.reduction.rules import Linear, LinearTerm, RowVariables, value_of
 from solver.relaxation.linear_program import INFINITY, LinearProgram
@@ -38,7 +38,7 @@ class Claims:
     """Gang -> variable that is 1 where it is not served."""
     needed: tuple[tuple[tuple[LinearTerm, ...], int], ...]
     """Per row: (terms, constant), the units that nodes must have room for."""
-    stages: Mapping[Stage, tuple[LinearTerm, ...]]
+    stages: Mapping[ObjectiveStage, tuple[LinearTerm, ...]]
     """Of the stages that count pods, without what no plan can avoid."""
 
     @property
@@ -62,7 +62,7 @@ class _Builder:
         self._unserved: dict[int, tuple[LinearTerm, ...]] = {}
         self._lost: dict[str, int] = {}
         self._needed: list[tuple[list[LinearTerm], int]] = [([], 0) for _ in reduced.rows]
-        self._stages: dict[Stage, list[LinearTerm]] = {
+        self._stages: dict[ObjectiveStage, list[LinearTerm]] = {
             stage: [] for stage in stages(reduced) if stage.goal is not Goal.COST and not breaks_ties(stage)
         }
 
@@ -111,7 +111,7 @@ class _Builder:
     def _choose(self, demand: Demand) -> None:
         """One variable for each way of serving it."""
         total: list[LinearTerm] = list(self._unserved[demand.index])
-        given_up = self._stages.get(Stage(Goal.PREFERENCES))
+        given_up = self._stages.get(ObjectiveStage(Goal.PREFERENCES))
         for row in demand.rows:
             if row not in self._reached:
                 continue

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from solver.reduction.objective import Stage, hopeless_value
+from solver.reduction.objective import ObjectiveStage, hopeless_value
 from solver.reduction.reduced import Floats, Ints, Kind, Reduced
 from solver.relaxation.claims import Claims, claims
 from solver.relaxation.linear_program import INFINITY, LinearProgram
@@ -27,7 +27,9 @@ class FluidModel:
     active: Ints
     """Kinds taken part, as of `dominance.needed_kinds`."""
 
-    def minimise(self, stage: Stage, fixed: Mapping[Stage, int], seconds: float | None = None) -> float | None:
+    def minimise(
+        self, stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int], seconds: float | None = None
+    ) -> float | None:
         """The least value of a stage where earlier stages have at most their `fixed` values; None in case of time out.
         The value includes what no plan can avoid."""
         program, _ = self._program({stage: 1.0}, fixed)
@@ -35,7 +37,7 @@ class FluidModel:
         return None if solution is None else solution.objective + hopeless_value(stage, self.reduced)
 
     def relaxed(
-        self, weights: Mapping[Stage, float], seconds: float | None = None
+        self, weights: Mapping[ObjectiveStage, float], seconds: float | None = None
     ) -> tuple[Floats, float, Floats] | None:
         """The duals of serving one more pod of each spec, when all stages are weighed into one objective; that
         objective's least value, roughly; and the values of the claims' variables. None in case of time out."""
@@ -50,7 +52,9 @@ class FluidModel:
     def claimed(self) -> Claims:
         return claims(self.reduced)
 
-    def _program(self, weights: Mapping[Stage, float], fixed: Mapping[Stage, int]) -> tuple[LinearProgram, range]:
+    def _program(
+        self, weights: Mapping[ObjectiveStage, float], fixed: Mapping[ObjectiveStage, int]
+    ) -> tuple[LinearProgram, range]:
         reduced, program = self.reduced, LinearProgram()
         kinds = [reduced.kinds[i] for i in self.active]
         opened_cost = [sum(w * _per_node(stage, kind) for stage, w in weights.items()) for kind in kinds]
@@ -104,7 +108,7 @@ class FluidModel:
         program.add_entries(np.array(rows), placed.start + tight, 1.0)
         program.add_entries(np.array(rows), opened.start + kind_of[tight], -whole[tight])
 
-    def _claims(self, program: LinearProgram, weights: Mapping[Stage, float], serve: range) -> range:
+    def _claims(self, program: LinearProgram, weights: Mapping[ObjectiveStage, float], serve: range) -> range:
         """The demand side, relaxed; its variables are the last ones of the program."""
         linear = self.claimed.linear
         uppers = np.array(linear.uppers, dtype=np.float64)
@@ -133,5 +137,5 @@ def _add(program: LinearProgram, row: int, variable: int, entries: Sequence[tupl
         program.add_entries(row + rows, variable + variables, values)
 
 
-def _per_node(stage: Stage, kind: Kind) -> float:
+def _per_node(stage: ObjectiveStage, kind: Kind) -> float:
     return 0.0 if kind.existing else float(stage.node_cost(kind.price_micros, kind.weight))

@@ -13,7 +13,7 @@ from math import ceil
 from solver.model import PodSpec, Resources
 from solver.model.eligibility import why_not_eligible
 from solver.slack.families import Family, families, rooms_for
-from solver.slack.model import Base, NodeShape, PodCount, Role, SlackShape, SlackTarget, Version, Wanted
+from solver.slack.model import Base, NodeShape, PodCount, Role, SlackDemand, SlackShape, SlackTarget, Version
 from solver.slack.sizes import Parts, Size, capped, fits, keep_sizes, parts
 
 _Extra = Mapping[str, Fraction]
@@ -21,7 +21,7 @@ _Extra = Mapping[str, Fraction]
 
 def wanted(
     target: SlackTarget, nodes: Iterable[NodeShape], pods: Iterable[PodCount], before: Sequence[SlackShape] = ()
-) -> Wanted:
+) -> SlackDemand:
     """The placeholders of a target.
 
     `nodes` have all shapes that stand or may be opened. With the shapes of the last loop as `before`, even parts keep
@@ -39,7 +39,7 @@ def wanted(
             shapes += _Rated(target, family, [s for s in held if family.has(s.spec)], before).shapes(warnings)
     elif target.rate:
         warnings.append(f"slack {target.name}: no node, and no node group, that its placeholders may run on")
-    return Wanted(tuple(sorted(shapes, key=lambda shape: _HARDEST.index(shape.role))), tuple(warnings))
+    return SlackDemand(tuple(sorted(shapes, key=lambda shape: _HARDEST.index(shape.role))), tuple(warnings))
 
 
 _HARDEST = (Role.MIRROR, Role.BIGGEST, Role.FIXED, Role.SHARE)

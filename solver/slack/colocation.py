@@ -45,7 +45,7 @@ def _keys(spec: PodSpec) -> tuple[tuple[str, ...], bool]:
     return tuple(sorted(asked)), any(term.match_fields for term in terms)
 
 
-class Company:
+class PlaceholderCoLocation:
     """Who is where, as far as shapes look at it. Only pods that run are there at first."""
 
     def __init__(self, shapes: Sequence[SlackShape], nodes: Sequence[Node]) -> None:

@@ -139,7 +139,7 @@ class SlackShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SlackDemand:
     """All placeholders of a target, hardest to place first."""
 
     shapes: tuple[SlackShape, ...]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.model import PODS, Node
-from solver.slack.colocation import Company, Eligible
+from solver.slack.colocation import Eligible, PlaceholderCoLocation
 from solver.slack.model import Placement, Settled, SlackShape
 
 _Ints = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ class _Board:
         self._free = _table([node.free for node in self._nodes], names)
         self._size = np.maximum(_table([node.allocatable or node.free for node in self._nodes], names), 1)
         self._eligible = Eligible(wanted)
-        self._company = Company(wanted, self._nodes)
+        self._company = PlaceholderCoLocation(wanted, self._nodes)
         empty = np.zeros(len(self._nodes), np.int64)
         self._kept = {shape.name: empty.copy() for shape in wanted}
         self._trimmed = {shape.name: empty.copy() for shape in wanted}

@@ -7,16 +7,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from solver.model import PodAffinityTerm
-from solver.verify.claims import Claim, Rule
-from solver.verify.places import Domain, Place, Places
-from solver.verify.tally import Tally
+from solver.verify.claims import CheckedConstraint, Rule
+from solver.verify.places import CheckedNodes, CheckedPlaces, Domain
+from solver.verify.tally import DomainTally
 
 Serving = Mapping[PodAffinityTerm, set[Domain]]
 _Needs = Mapping[int, list[tuple[str, set[Domain]]]]
 """Class -> topology key and domains that serve."""
 
 
-def serving_others(claims: Sequence[Claim], places: Places, tally: Tally) -> Serving:
+def serving_others(claims: Sequence[CheckedConstraint], places: CheckedPlaces, tally: DomainTally) -> Serving:
     """For terms that do not count their own carriers: domains with a counted pod that runs there, or is planned and
     does not wait for those that wait for it. Found by placing pods as long as one more can be placed: what this lets
     pass can be reached, whether or not the classes need each other in a circle elsewhere."""
@@ -38,11 +38,11 @@ def serving_others(claims: Sequence[Claim], places: Places, tally: Tally) -> Ser
     return served
 
 
-def _place_all(waits: _Needs, helps: _Needs, places: Places) -> None:
+def _place_all(waits: _Needs, helps: _Needs, places: CheckedPlaces) -> None:
     """Adds to the domains in `helps` whatever pods can be placed one after the other."""
     left = [(index, place) for index in helps for place in places.of_class[index] if place.pods[index] > 0]
     while left:
-        stuck: list[tuple[int, Place]] = []
+        stuck: list[tuple[int, CheckedNodes]] = []
         for index, place in left:
             if all(place.domain(key) in domains for key, domains in waits.get(index, ())):
                 for key, domains in helps[index]:
@@ -56,7 +56,7 @@ def _place_all(waits: _Needs, helps: _Needs, places: Places) -> None:
         left = stuck
 
 
-def serving_own(claims: Sequence[Claim], places: Places, tally: Tally) -> Serving:
+def serving_own(claims: Sequence[CheckedConstraint], places: CheckedPlaces, tally: DomainTally) -> Serving:
     """For terms that count their own carriers: the domains where counted pods run, or else the one domain in which the
     carriers are. Where some gave the term up, the one that lets most of the others keep it."""
     found: dict[PodAffinityTerm, set[Domain]] = {}
@@ -81,5 +81,5 @@ def serving_own(claims: Sequence[Claim], places: Places, tally: Tally) -> Servin
     return found
 
 
-def _running(term: PodAffinityTerm, tally: Tally) -> set[Domain]:
+def _running(term: PodAffinityTerm, tally: DomainTally) -> set[Domain]:
     return {domain for domain, (_, running) in tally.of(term).items() if running}

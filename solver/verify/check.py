@@ -15,7 +15,7 @@ from itertools import chain
 from solver.model import NodeGroup, Plan, PodSpec, Problem
 from solver.model.errors import PlanRejectedError
 from solver.verify.nodes import faults_on_nodes
-from solver.verify.places import Places
+from solver.verify.places import CheckedPlaces
 from solver.verify.pods import faults_between_pods
 
 _TOLERANCE_USD = 2e-6
@@ -36,7 +36,7 @@ def faults_of(problem: Problem, plan: Plan, *, between_pods: bool = True) -> Ite
     if unknown:  # what does not exist cannot be judged
         yield from unknown
         return
-    places = Places(problem, plan)
+    places = CheckedPlaces(problem, plan)
     yield from _classes(problem, plan, places)
     yield from faults_on_nodes(problem, places)
     if between_pods:
@@ -67,7 +67,7 @@ def _unknown(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> I
         yield f"class {index}: pods of a class that does not exist"
 
 
-def _classes(problem: Problem, plan: Plan, places: Places) -> Iterator[str]:
+def _classes(problem: Problem, plan: Plan, places: CheckedPlaces) -> Iterator[str]:
     # Equal specs are mostly one object: they are compared by value once per object.
     numbers: dict[PodSpec, int] = {}
     known: dict[int, int] = {}

@@ -27,7 +27,7 @@ class Rule(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class CheckedConstraint:
     """One constraint of a class. `rank` is its place in the order of giving up, None for a required one; `kept` the
     pods that keep it."""
 
@@ -51,12 +51,12 @@ class Claim:
         return ("required " if self.rank is None else "preferred ") + words[self.rule]
 
 
-def claims_of(index: int, spec: PodSpec, placed: int, given_up: Sequence[tuple[int, int]]) -> list[Claim]:
+def claims_of(index: int, spec: PodSpec, placed: int, given_up: Sequence[tuple[int, int]]) -> list[CheckedConstraint]:
     """The required ones first, then all preferences in order. `given_up`: (number of preferences, pods) as the plan
     tells it; who gives up n gives up the first n."""
     required = [
-        *(Claim(index, Rule.AFFINITY, None, placed, term) for term in required_affinity(spec)),
-        *(Claim(index, Rule.ANTI_AFFINITY, None, placed, term) for term in spec.pod_anti_affinity),
+        *(CheckedConstraint(index, Rule.AFFINITY, None, placed, term) for term in required_affinity(spec)),
+        *(CheckedConstraint(index, Rule.ANTI_AFFINITY, None, placed, term) for term in spec.pod_anti_affinity),
         *_spreads(index, spec, WhenUnsatisfiable.DO_NOT_SCHEDULE, None, placed),
     ]
     preferred = [
@@ -66,23 +66,25 @@ def claims_of(index: int, spec: PodSpec, placed: int, given_up: Sequence[tuple[i
     return [*required, *preferred]
 
 
-def _preferences(index: int, spec: PodSpec) -> list[Claim]:
+def _preferences(index: int, spec: PodSpec) -> list[CheckedConstraint]:
     heaviest = sorted(spec.preferred_pods, key=lambda each: -each.weight)
     return [
-        *(Claim(index, Rule.AFFINITY, 0, 0, each.term) for each in heaviest if not each.anti),
-        *(Claim(index, Rule.ANTI_AFFINITY, 0, 0, each.term) for each in heaviest if each.anti),
+        *(CheckedConstraint(index, Rule.AFFINITY, 0, 0, each.term) for each in heaviest if not each.anti),
+        *(CheckedConstraint(index, Rule.ANTI_AFFINITY, 0, 0, each.term) for each in heaviest if each.anti),
         *(
-            Claim(index, Rule.NODES, 0, 0, nodes=each)
+            CheckedConstraint(index, Rule.NODES, 0, 0, nodes=each)
             for each in sorted(spec.preferred_nodes, key=lambda each: -each.weight)
         ),
         *_spreads(index, spec, WhenUnsatisfiable.SCHEDULE_ANYWAY, 0, 0),
-        Claim(index, Rule.TAINTS, 0, 0),
+        CheckedConstraint(index, Rule.TAINTS, 0, 0),
     ]
 
 
-def _spreads(index: int, spec: PodSpec, when: WhenUnsatisfiable, rank: int | None, kept: int) -> Iterator[Claim]:
+def _spreads(
+    index: int, spec: PodSpec, when: WhenUnsatisfiable, rank: int | None, kept: int
+) -> Iterator[CheckedConstraint]:
     for spread in spec.topology_spread:
         if spread.when_unsatisfiable is when:
             # Only pods in the carrier's own namespace are counted.
             own = PodSelector(spread.selector.match_expressions, (spec.namespace,))
-            yield Claim(index, Rule.SPREAD, rank, kept, PodAffinityTerm(spread.topology_key, own), spread)
+            yield CheckedConstraint(index, Rule.SPREAD, rank, kept, PodAffinityTerm(spread.topology_key, own), spread)

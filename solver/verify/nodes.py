@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from solver.model import PODS, HostPort, NodeGroup, PodSpec, Problem
 from solver.model.eligibility import ports_collide, why_not_eligible
-from solver.verify.places import Place, Places
+from solver.verify.places import CheckedNodes, CheckedPlaces
 
 
-def faults_on_nodes(problem: Problem, places: Places) -> Iterator[str]:
+def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
     """One sentence per broken rule between a node and its pods."""
     needs = [(*spec.requests, (PODS, 1)) for spec in places.specs]
     any_ports = any(spec.host_ports for spec in places.specs)
@@ -29,7 +29,7 @@ def faults_on_nodes(problem: Problem, places: Places) -> Iterator[str]:
                 yield from _ports(place, places, daemons)
 
 
-def _eligible(place: Place, places: Places, fine: dict[int, set[int]]) -> Iterator[str]:
+def _eligible(place: CheckedNodes, places: CheckedPlaces, fine: dict[int, set[int]]) -> Iterator[str]:
     sight = places.sights.of(place.where)
     known = fine[sight]
     for index, count in place.pods.items():
@@ -44,7 +44,7 @@ def _eligible(place: Place, places: Places, fine: dict[int, set[int]]) -> Iterat
 
 
 def _resources(
-    place: Place, needs: Sequence[tuple[tuple[str, int], ...]], available: Mapping[str, int]
+    place: CheckedNodes, needs: Sequence[tuple[tuple[str, int], ...]], available: Mapping[str, int]
 ) -> Iterator[str]:
     taken: dict[str, int] = defaultdict(int)
     for index, count in place.pods.items():
@@ -68,7 +68,7 @@ def _template(group: NodeGroup, problem: Problem) -> tuple[Mapping[str, int], tu
     return left, tuple(runs)
 
 
-def _ports(place: Place, places: Places, daemons: tuple[PodSpec, ...]) -> Iterator[str]:
+def _ports(place: CheckedNodes, places: CheckedPlaces, daemons: tuple[PodSpec, ...]) -> Iterator[str]:
     """Clashes in which a planned pod takes part."""
     planned = [(index, count) for index, count in place.pods.items() if places.specs[index].host_ports]
     if not planned:

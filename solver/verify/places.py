@@ -27,7 +27,7 @@ Domain = int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckedNodes:
     """`count` equal nodes, each with the same planned pods: class index -> pods per node."""
 
     index: int
@@ -51,7 +51,7 @@ class Place:
         return f"node {self.where.name}" if isinstance(self.where, Node) else f"a node of {self.where.id}"
 
 
-class Places:
+class CheckedPlaces:
     """All places, and for each class those that hold it. Expects a plan whose groups, nodes and classes exist."""
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
@@ -61,8 +61,8 @@ class Places:
             *((groups[nodes.node_group], nodes.count, nodes.pods) for nodes in plan.nodes),
             *((node, 1, onto.get(node.name, {})) for node in problem.nodes),
         ]
-        self.all = tuple(Place(index, *each) for index, each in enumerate(found))
-        self.of_class: dict[int, list[Place]] = defaultdict(list)
+        self.all = tuple(CheckedNodes(index, *each) for index, each in enumerate(found))
+        self.of_class: dict[int, list[CheckedNodes]] = defaultdict(list)
         for place in self.all:
             for index in place.pods:
                 self.of_class[index].append(place)

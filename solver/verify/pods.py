@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from solver.model import Plan, Problem
-from solver.verify.claims import Claim, claims_of
-from solver.verify.places import Places
+from solver.verify.claims import CheckedConstraint, claims_of
+from solver.verify.places import CheckedPlaces
 from solver.verify.terms import Judge
 
 
-def faults_between_pods(problem: Problem, plan: Plan, places: Places) -> Iterator[str]:
+def faults_between_pods(problem: Problem, plan: Plan, places: CheckedPlaces) -> Iterator[str]:
     """One sentence per broken constraint, and per class that keeps fewer preferences than the plan tells."""
     given_up: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for relaxed in plan.relaxed:
@@ -38,7 +38,9 @@ def faults_between_pods(problem: Problem, plan: Plan, places: Places) -> Iterato
 
 
 def _told(
-    places: Places, claims: Mapping[int, Sequence[Claim]], given_up: Mapping[int, Sequence[tuple[int, int]]]
+    places: CheckedPlaces,
+    claims: Mapping[int, Sequence[CheckedConstraint]],
+    given_up: Mapping[int, Sequence[tuple[int, int]]],
 ) -> Iterator[str]:
     """What is told as relaxed must make sense by itself."""
     for index, told in given_up.items():
@@ -50,9 +52,9 @@ def _told(
             yield f"relaxed: more pods of class {index} than are placed"
 
 
-def _preferences(placed: int, preferences: Sequence[Claim], judge: Judge) -> Iterator[str]:
+def _preferences(placed: int, preferences: Sequence[CheckedConstraint], judge: Judge) -> Iterator[str]:
     """`preferences` in the order in which they are given up."""
-    last: dict[int, tuple[int, Claim]] = {}
+    last: dict[int, tuple[int, CheckedConstraint]] = {}
     """Place -> pods there, the last preference that they cannot keep."""
     for claim in preferences:
         broken = [(place, pods) for place, pods in judge.broken(claim)]
@@ -71,7 +73,7 @@ def _preferences(placed: int, preferences: Sequence[Claim], judge: Judge) -> Ite
             yield _too_few(losing[0][1], needed, placed - claim.kept)
 
 
-def _too_few(claim: Claim, needed: int, given_up: int) -> str:
+def _too_few(claim: CheckedConstraint, needed: int, given_up: int) -> str:
     return (
         f"class {claim.pod_class}: {needed} pods cannot keep their {claim}, or a later preference, but only {given_up}"
         " are told to have given up so much"

@@ -7,17 +7,19 @@ from collections.abc import Iterable
 
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec
 from solver.model.eligibility import selects
-from solver.verify.places import Domain, Places
+from solver.verify.places import CheckedPlaces, Domain
 
 _Identity = tuple[str, tuple[tuple[str, str], ...]]
 """What selectors see of a pod: namespace and labels."""
 
 
-class Tally:
+class DomainTally:
     """Pods per term and domain. Over hostnames a place stands for one of its nodes. Terms are all that will be asked
     about: pods that none of them counts are passed over."""
 
-    def __init__(self, places: Places, running_specs: Iterable[PodSpec], terms: Iterable[PodAffinityTerm]) -> None:
+    def __init__(
+        self, places: CheckedPlaces, running_specs: Iterable[PodSpec], terms: Iterable[PodAffinityTerm]
+    ) -> None:
         self._places = places
         self._numbers: dict[_Identity, int] = {}
         self._of_spec: dict[int, int] = {}

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from solver.model import HOSTNAME, Node, NodeGroup, PodAffinityTerm, Problem, TaintEffect, TopologySpread
 from solver.verify.affinity import serving_others, serving_own
-from solver.verify.claims import Claim, Rule
-from solver.verify.places import Domain, Place, Places
-from solver.verify.tally import Tally
+from solver.verify.claims import CheckedConstraint, Rule
+from solver.verify.places import CheckedNodes, CheckedPlaces, Domain
+from solver.verify.tally import DomainTally
 
 
 class Judge:
     """Says which places break a claim. `claims` are those of all classes that the plan places."""
 
-    def __init__(self, problem: Problem, places: Places, claims: Sequence[Claim]) -> None:
+    def __init__(self, problem: Problem, places: CheckedPlaces, claims: Sequence[CheckedConstraint]) -> None:
         self._problem, self._places = problem, places
         between = [claim for claim in claims if claim.term is not None]
         terms = {claim.term for claim in between if claim.term is not None}
@@ -23,7 +23,7 @@ class Judge:
         self._guards = {number: spec for number, spec in specs.items() if spec.pod_anti_affinity}
         """Running pods with required anti-affinity."""
         terms.update(term for spec in self._guards.values() for term in spec.pod_anti_affinity)
-        self._tally = Tally(places, specs.values(), terms)
+        self._tally = DomainTally(places, specs.values(), terms)
         self._others = serving_others(between, places, self._tally)
         self._own = serving_own(between, places, self._tally)
         self._domains: dict[object, frozenset[str]] = {}
@@ -32,7 +32,7 @@ class Judge:
             taint.effect is TaintEffect.PREFER_NO_SCHEDULE for place in places.all for taint in place.where.taints
         )
 
-    def broken(self, claim: Claim) -> Iterator[tuple[Place, int]]:
+    def broken(self, claim: CheckedConstraint) -> Iterator[tuple[CheckedNodes, int]]:
         """Places of the claim's class, and how many of its pods do not keep the claim there."""
         where = self._places.of_class[claim.pod_class]
         if claim.term is None:
@@ -51,7 +51,7 @@ class Judge:
             elif place.count > 1 and key == HOSTNAME and self.has_one_domain(claim):
                 yield place, _pods(claim, place) - place.pods[claim.pod_class]
 
-    def has_one_domain(self, claim: Claim) -> bool:
+    def has_one_domain(self, claim: CheckedConstraint) -> bool:
         """Whether all pods that keep the claim are in one domain, and choose which one."""
         return (
             claim.rule is Rule.AFFINITY
@@ -62,7 +62,7 @@ class Judge:
 
     def of_running_pods(self) -> Iterator[str]:
         """Planned pods in a domain that a running pod keeps for itself."""
-        where: dict[int, list[Place]] = defaultdict(list)
+        where: dict[int, list[CheckedNodes]] = defaultdict(list)
         for place in self._places.all if self._guards else ():
             for running in place.running:
                 if id(running.spec) in self._guards:
@@ -79,7 +79,9 @@ class Judge:
                             f" {place} and does not allow it"
                         )
 
-    def _broken_by_node(self, claim: Claim, where: Sequence[Place]) -> Iterator[tuple[Place, int]]:
+    def _broken_by_node(
+        self, claim: CheckedConstraint, where: Sequence[CheckedNodes]
+    ) -> Iterator[tuple[CheckedNodes, int]]:
         """Preferences about nodes."""
         sights = self._places.sights
         verdicts: dict[int, bool] = {}
@@ -93,7 +95,7 @@ class Judge:
             if not verdicts[sight]:
                 yield place, _pods(claim, place)
 
-    def _allowed(self, claim: Claim, term: PodAffinityTerm) -> Callable[[Domain], bool]:
+    def _allowed(self, claim: CheckedConstraint, term: PodAffinityTerm) -> Callable[[Domain], bool]:
         """Which domains keep the claim."""
         own = self._tally.counts(term, self._places.specs[claim.pod_class])
         sums = self._tally.of(term)
@@ -106,7 +108,7 @@ class Judge:
         most = claim.spread.max_skew + self._emptiest(claim, claim.spread, sums)
         return lambda domain: sum(sums.get(domain, (0, 0))) <= most
 
-    def _emptiest(self, claim: Claim, spread: TopologySpread, sums: dict[Domain, list[int]]) -> int:
+    def _emptiest(self, claim: CheckedConstraint, spread: TopologySpread, sums: dict[Domain, list[int]]) -> int:
         """Counted pods of the emptiest domain."""
         if spread.topology_key == HOSTNAME:
             return 0  # an empty node can always be had
@@ -115,7 +117,7 @@ class Judge:
             return 0
         return min((sum(sums.get(domain, (0, 0))) for domain in domains), default=0)
 
-    def _domains_of(self, claim: Claim, spread: TopologySpread) -> frozenset[str]:
+    def _domains_of(self, claim: CheckedConstraint, spread: TopologySpread) -> frozenset[str]:
         """Domains of nodes that stand and of groups below their maximum, less those that the spread's policies pass
         over."""
         spec = self._places.specs[claim.pod_class]
@@ -144,5 +146,5 @@ class Judge:
         return self._seen[key]
 
 
-def _pods(claim: Claim, place: Place) -> int:
+def _pods(claim: CheckedConstraint, place: CheckedNodes) -> int:
     return place.count * place.pods[claim.pod_class]

@@ -12,7 +12,7 @@ import pytest
 from cagrpc.cli.explanations import difference_words
 from cagrpc.cli.main import main
 from solver.explanation.explain import Difference
-from solver.model import Increment
+from solver.model import NodeGroupIncrease
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "explanations.md"
 POOL = """
@@ -102,7 +102,9 @@ def test_the_document_shows_what_is_printed(
 def test_a_difference_in_words() -> None:
     def words(*, unserved: int = 0, placeholders: int = 0, tiers: tuple[tuple[int, float], ...] = ()) -> str:
         total = sum(cost for _, cost in tiers)
-        return difference_words(Difference(unserved, placeholders, tiers, total, (Increment("g", -2),), proven=True))
+        return difference_words(
+            Difference(unserved, placeholders, tiers, total, (NodeGroupIncrease("g", -2),), proven=True)
+        )
 
     assert words(unserved=2) == "2 pods fewer are served (-2 g)"
     assert words(placeholders=-1) == "1 placeholders more are served (-2 g)"
@@ -111,7 +113,7 @@ def test_a_difference_in_words() -> None:
     assert words(tiers=((0, 2.0), (10, -1.5))) == (
         "weight 0 costs $2.0000/h more, weight 10 costs $1.5000/h less, in all $0.5000/h more (-2 g)"
     )
-    unproven = Difference(0, 0, ((0, 1.0),), 1.0, (Increment("g", 1),), proven=False)
+    unproven = Difference(0, 0, ((0, 1.0),), 1.0, (NodeGroupIncrease("g", 1),), proven=False)
     assert difference_words(unproven) == "weight 0 costs $1.0000/h more (+1 g; as far as was found in the time)"
 
 

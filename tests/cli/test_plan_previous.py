@@ -17,7 +17,7 @@ from cagrpc.cli.previous import read_previous
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.output import console
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
-from solver.model import Increment, PlacedOnNode, Plan, PlannedNodes, PodClass, Relaxed, Unplaced
+from solver.model import NodeGroupIncrease, PlacedOnNode, Plan, PlannedNodes, PodClass, Relaxed, Unplaced
 
 SMALL = PodSet("default/small", PodSpec((("cpu", 500),)), 3, priority=7)
 GPU = PodSet("default/gpu", PodSpec((("cpu", 1000), ("nvidia.com/gpu", 1))), 2)
@@ -73,7 +73,7 @@ def test_classes_are_recognised_by_example_and_requests_or_by_requests_alone(tmp
 
 def test_what_a_plan_lacks_is_empty(tmp_path: Path) -> None:
     found = read_previous(_written(tmp_path, {"increments": [{"node_group": "g", "delta": 2}]}), ())
-    assert found.increments == (Increment("g", 2),)
+    assert found.increments == (NodeGroupIncrease("g", 2),)
     assert (found.pod_classes, found.nodes, found.existing, found.unplaced) == ((), (), (), ())
 
 

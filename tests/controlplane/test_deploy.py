@@ -23,7 +23,7 @@ from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.lease import LeaderElection
 from solver.model import PodSpec
-from solver.slack.model import Role, SlackShape, Wanted
+from solver.slack.model import Role, SlackDemand, SlackShape
 from tests.controlplane import slack
 from tests.controlplane.api import Api, Refused
 from tests.controlplane.cluster import Cluster
@@ -261,7 +261,7 @@ def test_the_slack_needs_no_more(deployed: Cluster, client: Client) -> None:
         ]
         for count in (2, 3, 3):  # made, another number, the same: written down
             shape = SlackShape("t/fixed/a", Role.FIXED, PodSpec((("cpu", count * 100),)), count, "as the test says")
-            state = SlackState(1.0, wanted=(Wanted((shape,)),))
+            state = SlackState(1.0, wanted=(SlackDemand((shape,)),))
             for carrier in carriers:
                 wait_for(lambda c=carrier, s=state: c.carry(s), "all is carried")  # type: ignore[misc]
             book.write(state)

@@ -17,7 +17,7 @@ from cagrpc.controllers.slack.model import Carrier, SlackState
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client.client import Client
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
-from solver.slack.model import Role, SlackShape, Wanted
+from solver.slack.model import Role, SlackDemand, SlackShape
 from tests.controlplane import slack
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import remove_crds
@@ -34,7 +34,7 @@ def shape(name: str, cpu: int, number: int, **spec: Any) -> SlackShape:
 
 
 def state(*shapes: SlackShape) -> SlackState:
-    return SlackState(1.0, wanted=(Wanted(shapes),))
+    return SlackState(1.0, wanted=(SlackDemand(shapes),))
 
 
 @pytest.fixture(scope="module")

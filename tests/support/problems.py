@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from solver import Certificate, Increment, NodeGroup, Plan, PodSet, PodSpec, Requirement, Status, Toleration
+from solver import Certificate, NodeGroup, NodeGroupIncrease, Plan, PodSet, PodSpec, Requirement, Status, Toleration
 from solver.model import Node, NodeSelectorTerm, Operator, Taint, TaintEffect
 
 GPU = "nvidia.com/gpu"
@@ -44,7 +44,7 @@ def wants(key: str, operator: str, *values: str) -> tuple[NodeSelectorTerm, ...]
 def previous(deltas: Mapping[str, int]) -> Plan:
     """A plan before, as far as planning reads it: its increments."""
     certificate = Certificate(Status.FEASIBLE, 0.0, 0.0, 0.0, (), 0.0)
-    increments = tuple(Increment(name, delta) for name, delta in sorted(deltas.items()) if delta)
+    increments = tuple(NodeGroupIncrease(name, delta) for name, delta in sorted(deltas.items()) if delta)
     return Plan((), increments, (), (), (), certificate, 0.0)
 
 

@@ -12,8 +12,8 @@ from cagrpc.cluster.reservations import Kept, keeping, requested
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.fleet.model import FleetSnapshot, IncrementNode, InstanceState, Phase
-from solver.explanation.question import after_daemons
 from solver.model import PODS, Node, NodeGroup, PodSpec, Problem, Resources, RunningPods
+from solver.model.capacity import after_daemons
 from solver.model.eligibility import why_not_eligible
 
 
@@ -157,7 +157,7 @@ class _Templates:
         """For pods, beside the DaemonSets'. Empty for a group that is not known any more."""
         if group_id not in self._free:
             group = self._groups.get(group_id)
-            self._free[group_id] = {} if group is None else after_daemons(self._problem, group)
+            self._free[group_id] = {} if group is None else after_daemons(group, self._problem.daemon_sets)
         return self._free[group_id]
 
     def node(self, each: IncrementNode) -> Node | None:

@@ -20,7 +20,6 @@ from cagrpc.controllers.provisioning.assume_cache import Labels, by_node
 from cagrpc.controllers.provisioning.bookings import hold
 from cagrpc.controllers.provisioning.crowded import to_be_labelled
 from cagrpc.controllers.provisioning.decision.planning import Decisions, Part, World, check, decide
-from cagrpc.controllers.provisioning.decision.selection import Purse
 from cagrpc.controllers.provisioning.fairness import Turns
 from cagrpc.controllers.provisioning.model import Booking, Candidate, namespace_of
 from cagrpc.controllers.provisioning.observation import Ours
@@ -29,7 +28,7 @@ from cagrpc.controllers.provisioning.sources import Increments
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin, Placement, request_key, request_of
 from solver.model import Budget, RunningPods
-from solver.model.budget import Meter
+from solver.model.budget import RunningBudget
 
 log = logging.getLogger(__name__)
 
@@ -146,11 +145,11 @@ class Deciding:
         """One after the other, as many as there is time for: what one books the next does not find, what one is only
         told of it may."""
         found: dict[str, Decision] = {}
-        purse = Purse(Meter(self._budget))
+        budget = RunningBudget(self._budget)
         nodes = {node.name: node for node in world.nodes}
         standing = {each.node.name: each for each in state.nodes if each.node.name in nodes}
         for each in candidates:
-            if found and purse.empty:
+            if found and budget.exhausted:
                 break
             world = replace(world, nodes=tuple(nodes.values()))
             try:

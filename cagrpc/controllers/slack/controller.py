@@ -27,7 +27,7 @@ from cagrpc.fleet.model import FleetSnapshot, InstanceState
 from cagrpc.runtime.back_off import BackOff
 from solver.model import Node, NodeGroup
 from solver.slack.amount import wanted
-from solver.slack.model import Placement, Settled, SlackShape, SlackTarget, Wanted
+from solver.slack.model import Placement, Settled, SlackDemand, SlackShape, SlackTarget
 from solver.slack.placement import settle
 
 log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class SlackLoop:
         standing: Sequence[ClusterNode],
         snapshot: FleetSnapshot,
         state: ClusterState,
-    ) -> tuple[Wanted, ...]:
+    ) -> tuple[SlackDemand, ...]:
         groups: list[NodeGroup] = [each.group for each in snapshot.groups.values() if each.group.max_size]
         shapes = self._shapes.of((each.node for each in standing), groups, state, asked)
         before: dict[str, list[SlackShape]] = {}

@@ -10,8 +10,8 @@ from dataclasses import replace
 from cagrpc.api.core.nodes import group_labels
 from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
 from cagrpc.controllers.slack.model import SlackSettings, TargetSettings
-from solver.explanation.question import after_daemons
-from solver.model import Labels, Node, NodeGroup, PodSpec, Problem, Resources, Taint
+from solver.model import Labels, Node, NodeGroup, PodSpec, Resources, Taint
+from solver.model.capacity import after_daemons
 from solver.slack.model import Copies, NodeShape, SlackTarget
 
 MIRRORS = "mirrors"
@@ -118,7 +118,7 @@ class Shapes:
     def _room(self, look: _Look) -> dict[str, int]:
         """Of an empty node, beside its DaemonSets' pods."""
         node = NodeGroup("", dict(look[2]), 0.0, labels=self._labels(look), taints=look[1])
-        return after_daemons(Problem((), daemon_sets=self._asked[1]), node)
+        return after_daemons(node, self._asked[1])
 
 
 def _keys_asked(state: ClusterState, targets: Iterable[SlackTarget]) -> set[str]:

@@ -12,7 +12,7 @@ from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.reservations import Kept
 from cagrpc.controllers.slack.schedules import Schedule
 from solver.model import PodSet, RunningPods
-from solver.slack.model import Base, Copies, Placement, SlackShape, SlackTarget, Version, Wanted
+from solver.slack.model import Base, Copies, Placement, SlackDemand, SlackShape, SlackTarget, Version
 
 
 class Carrier(StrEnum):
@@ -92,7 +92,7 @@ class SlackState:
 
     at_seconds: float
     """Since the epoch: when it became so."""
-    wanted: tuple[Wanted, ...] = ()
+    wanted: tuple[SlackDemand, ...] = ()
     """By target, in the order in which they are configured; that of workloads that no target takes last."""
     placement: Placement = field(default_factory=dict)
     """Where placeholders are held."""

@@ -23,13 +23,13 @@ from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.ranking import Ranked, by_counts, problem, why_left_out
 from cagrpc.services.grpc.status import CallContext, Method
 from solver.model import Budget, Problem
-from solver.planning.rank import Candidate, Score
+from solver.planning.rank import ScaleUpCandidate, Score
 
 SERVICE = "grpcplugin.Expander"
 
 log = logging.getLogger(__name__)
 
-Rank = Callable[[Problem, Sequence[Candidate], Budget], Sequence[Score]]
+Rank = Callable[[Problem, Sequence[ScaleUpCandidate], Budget], Sequence[Score]]
 """`solver.planning.rank.rank`."""
 
 # Anyone may ask, and 256 decisions are kept: so what is kept of one is bounded, whatever it was about.
@@ -189,7 +189,7 @@ class Expander:
         wanted = [offer.wanted for offer in open_]
         to_plan, pod_counts = problem(options, gangs.demand(open_), wanted, snapshot, self._clock())
         candidates = [
-            Candidate(offer.option.node_group, offer.option.node_count, counts)
+            ScaleUpCandidate(offer.option.node_group, offer.option.node_count, counts)
             for offer, counts in zip(open_, pod_counts, strict=True)
         ]
         left = answer_by - self._monotonic()

@@ -14,7 +14,7 @@ from cagrpc.api.core.pods import Pod, group
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services.grpc.gangs import OptionDemand
 from solver.model import NodeGroup, Problem
-from solver.planning.rank import after
+from solver.model.capacity import limits_broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def why_left_out(option: Option, snapshot: FleetSnapshot) -> str:
     wanted = state.target_size + option.node_count
     if wanted > state.group.max_size:
         return f"would have {wanted} nodes, above the group's maximum of {state.group.max_size}"
-    if broken := after(snapshot.limits, state.group, option.node_count):
+    if broken := limits_broken(snapshot.limits, state.group, option.node_count):
         return f"would break limits: {'; '.join(broken)}"
     return _why_no_demand(option.pods, snapshot)
 

@@ -14,7 +14,7 @@ from cagrpc.errors import Conflict, Unavailable
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.objects import unpack
 from solver.model import PodSpec
-from solver.slack.model import Copies, Role, SlackShape, Wanted
+from solver.slack.model import Copies, Role, SlackDemand, SlackShape
 from tests.support.fleet import FakeClock, group
 from tests.support.object_store import ObjectStore, object_store
 from tests.support.planner_world import World
@@ -24,7 +24,7 @@ PATH = f"{SLACKS}/{NAME}"
 SHAPE = SlackShape("t/fixed/x", Role.FIXED, PodSpec((("cpu", 1000),)), 3, "as the test says")
 STATE = SlackState(
     at_seconds=1_000_000.0,
-    wanted=(Wanted((SHAPE,)),),
+    wanted=(SlackDemand((SHAPE,)),),
     placement={"t/fixed/x": {"a": 1, "b": 1}},
     pushed_out={"t/fixed/x": 1},
     left_over={"t/fixed/x": 1},

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cagrpc.controllers.slack.model import SlackState
 from cagrpc.controllers.slack.page import as_json
-from solver.slack.model import Wanted
+from solver.slack.model import SlackDemand
 from tests.support.slack_carriers import shape
 
 
@@ -14,7 +14,7 @@ def test_targets_and_shapes_say_the_same() -> None:
     web, other = shape("web", 1500, 3), replace(shape("other", 500, 2), name="u/fixed/other")
     state = SlackState(
         7.0,
-        wanted=(Wanted((web,)), Wanted((other,))),
+        wanted=(SlackDemand((web,)), SlackDemand((other,))),
         placement={web.name: {"n1": 1}, other.name: {"n1": 1, "n2": 1}},
         pushed_out={web.name: 1},
         left_over={web.name: 2},

@@ -21,7 +21,7 @@ from cagrpc.services.grpc.gangs import OfferedGangs
 from cagrpc.services.grpc.ranking import by_counts
 from cagrpc.services.grpc.status import CallContext
 from solver.model import Budget, Limit, Problem
-from solver.planning.rank import Candidate, Score
+from solver.planning.rank import ScaleUpCandidate, Score
 from tests.support.fleet import World, group
 from tests.support.grpc_servers import House, asking, chosen, option, pod
 from tests.support.recordings import conversation, node_groups
@@ -180,10 +180,10 @@ class _Asked:
 
     def __init__(self) -> None:
         self.problem: Problem | None = None
-        self.candidates: Sequence[Candidate] = ()
+        self.candidates: Sequence[ScaleUpCandidate] = ()
         self.budget: Budget | None = None
 
-    def __call__(self, problem: Problem, candidates: Sequence[Candidate], budget: Budget) -> tuple[Score, ...]:
+    def __call__(self, problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budget) -> tuple[Score, ...]:
         self.problem, self.candidates, self.budget = problem, candidates, budget
         return tuple(Score(c, (float(i),), 1.0, 0.0, 0, "in order") for i, c in enumerate(candidates))
 

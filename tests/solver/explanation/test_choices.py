@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from solver import Budget, Explanation, Limit, Problem, explain, solve
 from solver.explanation.choices import difference
-from solver.model import Increment
+from solver.model import NodeGroupIncrease
 from tests.support.problem_strategies import problems
 from tests.support.problems import TAINT, group, pods, spec
 
@@ -24,7 +24,7 @@ def test_a_dearer_group_of_the_same_tier() -> None:
     (why,) = explained(Problem((pods("a", 8),), (group("x", price=1), group("y", price=1.5)))).chosen
     assert (why.node_group, why.nodes, why.cost_usd_per_hour) == ("x", 2, 2.0)
     assert why.without.cost_usd_per_hour == pytest.approx(1.0)
-    assert why.without.increments == (Increment("x", -2), Increment("y", 2))
+    assert why.without.increments == (NodeGroupIncrease("x", -2), NodeGroupIncrease("y", 2))
     (other,) = why.others
     assert other.node_group == "y"
     assert other.forced is not None

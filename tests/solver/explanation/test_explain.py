@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from solver import Budget, Limit, NodeGroup, Operator, Plan, PodSpec, Problem, Requirement, solve
 from solver.explanation.explain import (
-    KEPT,
-    Change,
+    KEPT_PODS,
     Constraint,
+    ConstraintChange,
     WhyUnserved,
     advice,
     apply,
@@ -24,9 +24,10 @@ from solver.explanation.explain import (
     reason,
 )
 from solver.explanation.kinds import removals
-from solver.explanation.question import Trials, settled
 from solver.explanation.relaxed import relaxed_core
 from solver.model import HOSTNAME, HostPort, PodAffinityTerm, PodSelector, RunningPods, TopologySpread
+from solver.model.budget import RunningBudget
+from solver.model.capacity import after_plan
 from tests.support.problem_strategies import constrained_problems, problems
 from tests.support.problems import TAINT, group, node, pods, spec, wants
 
@@ -34,7 +35,7 @@ BUDGET = Budget(deterministic_seconds=10.0)
 MODEST = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def serves_all(problem: Problem, changes: Iterable[Change] = ()) -> bool:
+def serves_all(problem: Problem, changes: Iterable[ConstraintChange] = ()) -> bool:
     return not solve(apply(problem, changes), BUDGET).unplaced
 
 
@@ -80,10 +81,13 @@ def test_a_core_is_irreducible(problem: Problem) -> None:
         every = removals(asked, classes)
 
         def with_only(
-            some: Iterable[Constraint], asked: Problem = asked, alone: Problem = alone, every: Iterable[Change] = every
+            some: Iterable[Constraint],
+            asked: Problem = asked,
+            alone: Problem = alone,
+            every: Iterable[ConstraintChange] = every,
         ) -> bool:
             kept = set(some)
-            return serves_all(asked if KEPT in kept else alone, [c for c in every if c not in kept])
+            return serves_all(asked if KEPT_PODS in kept else alone, [c for c in every if c not in kept])
 
         assert not with_only(why.core)
         for constraint in why.core:
@@ -120,7 +124,7 @@ def only(problem: Problem, name: str = "") -> WhyUnserved:
 
 
 def told(why: WhyUnserved) -> tuple[list[str], list[list[str]]]:
-    return [reason(c) if isinstance(c, Change) else "others" for c in why.core], [
+    return [reason(c) if isinstance(c, ConstraintChange) else "others" for c in why.core], [
         [advice(c) for c in way.changes] for way in why.ways
     ]
 
@@ -319,7 +323,7 @@ def test_what_a_higher_claim_holds_is_named_and_kept() -> None:
     first, second = pods("first", 4, priority=9), pods("second", 4)
     problem = Problem((first, second), (), (node("n", 4000),))
     why = only(problem)
-    assert why.core[-1] == KEPT
+    assert why.core[-1] == KEPT_PODS
     assert told(why)[1] == [["lower the cpu request of pods like second from 1 to 0"]]  # nothing is left on the node
     roomier = replace(problem, nodes=(node("n", 6000),))
     assert told(only(roomier))[1] == [["lower the cpu request of pods like second from 1 to 500m"]]
@@ -329,7 +333,7 @@ def test_what_a_claim_outranks_does_not_count() -> None:
     gang = pods("gang", 3, priority=9, gang="job")
     problem = Problem((gang, pods("low", 2)), (group("g", 1000, max_size=2),))
     why = only(problem, "job")
-    assert KEPT not in why.core
+    assert KEPT_PODS not in why.core
     assert ["raise maxSize of g from 2 to 3"] in told(why)[1]
 
 
@@ -355,10 +359,10 @@ def test_without_time_nothing_is_claimed() -> None:
 
 @given(problems())
 @settings(MODEST, max_examples=20)
-def test_what_was_planned_stands_when_it_is_settled(problem: Problem) -> None:
+def test_what_was_planned_stands_when_it_is_after_plan(problem: Problem) -> None:
     """Then the plan's own increments are used up, and what it serves needs nothing more."""
     plan = solve(problem, BUDGET)
-    after = settled(problem, plan, range(len(plan.pod_classes)))
+    after = after_plan(problem, plan, range(len(plan.pod_classes)))
     assert len(after.nodes) == len(problem.nodes) + sum(i.delta for i in plan.increments)
     assert all(amount >= 0 for each in after.nodes for amount in each.free.values())
     for before, now in zip(problem.limits, after.limits, strict=True):
@@ -377,7 +381,7 @@ def test_large_plans_keep_their_pods_in_place(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_trials_end() -> None:
-    trials = Trials(BUDGET, left=1)
-    assert not trials.over
-    trials.next()
-    assert trials.over
+    budget = RunningBudget(BUDGET, plans_left=1)
+    assert not budget.exhausted
+    budget.next_plan(0.2)
+    assert budget.exhausted

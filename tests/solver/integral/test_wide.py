@@ -12,15 +12,15 @@ import pytest
 from solver import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.integral.warm_start import known_nodes
 from solver.model import PODS
-from solver.model.budget import Meter
+from solver.model.budget import RunningBudget
 from solver.reduction.dominance import dominators, needed_kinds
-from solver.reduction.objective import Goal, Stage
+from solver.reduction.objective import Goal, ObjectiveStage
 from solver.reduction.reduce import reduce
 from solver.relaxation.fluid import FluidModel
 from solver.relaxation.merged import Ask, MergedFluid
 
-_COST = Stage(Goal.COST)
-_UNSERVED = Stage(Goal.UNSERVED)
+_COST = ObjectiveStage(Goal.COST)
+_UNSERVED = ObjectiveStage(Goal.UNSERVED)
 
 
 def _problem(specs: int, nodes: int, seed: int, most: int = 1000) -> Problem:
@@ -147,13 +147,13 @@ def test_nodes_of_a_previous_plan_that_no_longer_fit_are_passed_over() -> None:
 
 def test_planning_on_from_a_plan_is_as_good_and_mostly_less_work(monkeypatch: pytest.MonkeyPatch) -> None:
     charged: list[float] = []
-    charge = Meter.charge
+    charge = RunningBudget.charge
 
-    def noted(meter: Meter, seconds: float) -> None:
+    def noted(budget: RunningBudget, seconds: float) -> None:
         charged.append(seconds)
-        charge(meter, seconds)
+        charge(budget, seconds)
 
-    monkeypatch.setattr(Meter, "charge", noted)
+    monkeypatch.setattr(RunningBudget, "charge", noted)
     budget, shares = Budget(deterministic_seconds=1), []
     for seed in range(3):
         problem = _problem(40, 0, seed)

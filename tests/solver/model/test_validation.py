@@ -25,7 +25,7 @@ from solver import (
 from solver.model import (
     HOSTNAME,
     HostPort,
-    Increment,
+    NodeGroupIncrease,
     NodeSelectorTerm,
     Operator,
     PodAffinityTerm,
@@ -198,7 +198,7 @@ def test_running_pods_are_at_least_one(count: int) -> None:
 
 
 def test_a_previous_plan_must_be_one() -> None:
-    twice = replace(previous({"g": 1}), increments=(Increment("g", 1), Increment("g", -2)))
+    twice = replace(previous({"g": 1}), increments=(NodeGroupIncrease("g", 1), NodeGroupIncrease("g", -2)))
     assert faults(Problem((), (group("g"),), previous=twice)) == [
         "previous plan: increment of g: given 2 times, names must be unique",
         "previous plan: increment of g: -2 nodes are not between 0 and 1000000000",

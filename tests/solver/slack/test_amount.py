@@ -11,7 +11,7 @@ import pytest
 
 from solver import NodeSelectorTerm, PodSpec, Toleration
 from solver.slack.amount import wanted
-from solver.slack.model import Base, Copies, NodeShape, PodCount, Role, SlackShape, SlackTarget, Version, Wanted
+from solver.slack.model import Base, Copies, NodeShape, PodCount, Role, SlackDemand, SlackShape, SlackTarget, Version
 from solver.slack.sizes import needed, parts
 from tests.support.problems import GIB, GPU, TAINT, TOLERATION, spec, wants
 
@@ -35,11 +35,11 @@ def held(shapes: Sequence[SlackShape], name: str) -> int:
     return sum(size(each).get(name, 0) * each.count for each in shapes)
 
 
-def of_role(found: Wanted, role: Role) -> list[SlackShape]:
+def of_role(found: SlackDemand, role: Role) -> list[SlackShape]:
     return [each for each in found.shapes if each.role is role]
 
 
-def in_short(found: Wanted) -> list[tuple[str, int, dict[str, int]]]:
+def in_short(found: SlackDemand) -> list[tuple[str, int, dict[str, int]]]:
     return [(each.name, each.count, size(each)) for each in found.shapes]
 
 
@@ -74,7 +74,7 @@ def test_r2_mirrors_count_towards_the_rate_and_may_exceed_it(version: Version) -
 
 def test_r4_a_name_and_a_rate_are_all_that_is_needed() -> None:
     assert wanted(SlackTarget("t", 0.1), NODES, PODS).shapes
-    assert wanted(SlackTarget("t"), NODES, PODS) == Wanted(())
+    assert wanted(SlackTarget("t"), NODES, PODS) == SlackDemand(())
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_target_of_a_provisioner_is_of_its_nodes_and_of_pods_that_may_run_ther
         {"cpu": 800, "memory": 3435973837},
     )  # [S6]: 2 x 6.4 GiB would be too big
     none = wanted(replace(target, node_selector=(("pool", "none"),)), nodes, PODS)
-    assert none == Wanted((), ("slack t: no node, and no node group, that its placeholders may run on",))
+    assert none == SlackDemand((), ("slack t: no node, and no node group, that its placeholders may run on",))
 
 
 def test_a_target_of_a_namespace_is_of_its_pods() -> None:
@@ -307,7 +307,7 @@ def test_without_nodes_the_shapes_that_could_be_opened_count() -> None:
 def test_without_pods_the_rate_of_nodes_is_held_all_the_same() -> None:
     target = SlackTarget("t", 0.1, Version.EVEN, Base.ALLOCATABLE)
     assert held(wanted(target, NODES, ()).shapes, "cpu") == 4000
-    assert wanted(replace(target, base=Base.REQUESTED), NODES, ()) == Wanted(())
+    assert wanted(replace(target, base=Base.REQUESTED), NODES, ()) == SlackDemand(())
 
 
 def test_what_only_excluded_pods_ask_for_is_not_held() -> None:

@@ -20,7 +20,7 @@ from solver.slack.model import Base, Copies, NodeShape, Placement, PodCount, Rol
 from solver.slack.placement import settle
 from solver.slack.sizes import needed, parts
 from solver.verify.nodes import faults_on_nodes
-from solver.verify.places import Places
+from solver.verify.places import CheckedPlaces
 from solver.verify.pods import faults_between_pods
 from tests.support.problem_strategies import constrained_specs
 from tests.support.problems import GPU, TAINT, TOLERATION
@@ -234,7 +234,7 @@ def faults(shapes: Sequence[SlackShape], nodes: Sequence[Node], where: Placement
     existing = tuple(PlacedOnNode(*each) for each in onto.items())
     plan = Plan(classes, (), (), existing, (), Certificate(Status.FEASIBLE, 0.0, 0.0, 0.0, (), 0.0), 0.0)
     problem = Problem(tuple(each.pod_set(each.count) for each in shapes), nodes=tuple(nodes))
-    places = Places(problem, plan)
+    places = CheckedPlaces(problem, plan)
     return [*faults_on_nodes(problem, places), *faults_between_pods(problem, plan, places)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from solver import Budget, Increment, Limit, PlannedNodes, PlanRejectedError, Problem, Unplaced, solve
+from solver import Budget, Limit, NodeGroupIncrease, PlannedNodes, PlanRejectedError, Problem, Unplaced, solve
 from solver.model import PlacedOnNode, Plan
 from solver.verify.check import check, faults_of
 from tests.support.problems import TAINT, group, node, pods, spec
@@ -24,7 +24,7 @@ PLAN = solve(PROBLEM, Budget(deterministic_seconds=5))
 def _moved(plan: Plan, to: str) -> Plan:
     nodes = tuple(replace(nodes, node_group=to) for nodes in plan.nodes)
     total = sum(n.count for n in nodes)
-    return replace(plan, nodes=nodes, increments=(Increment(to, total),))
+    return replace(plan, nodes=nodes, increments=(NodeGroupIncrease(to, total),))
 
 
 def _index(name: str) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from solver import (
     Certificate,
-    Increment,
+    NodeGroupIncrease,
     Plan,
     PlannedNodes,
     PodSpec,
@@ -103,7 +103,7 @@ def faults(
     )
     plan = Plan(
         tuple(PodClass(index, each, counts[index], f"p{index}") for index, each in enumerate(specs)),
-        tuple(Increment(name, delta) for name, delta in sorted(deltas.items())),
+        tuple(NodeGroupIncrease(name, delta) for name, delta in sorted(deltas.items())),
         new,
         tuple(PlacedOnNode(name, mine) for name, _, mine in placed if name in names),
         (),

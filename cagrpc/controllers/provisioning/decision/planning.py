@@ -14,10 +14,10 @@ from cagrpc.controllers.provisioning.decision.assignment import NewNode, togethe
 from cagrpc.controllers.provisioning.decision.capacity import emptied, in_the_end, pods_of, without_faults
 from cagrpc.controllers.provisioning.decision.model import Checked, Decisions, Part, World
 from cagrpc.controllers.provisioning.decision.reasons import short_of, why_left, why_never
-from cagrpc.controllers.provisioning.decision.selection import Choice, Purse, alone, choose, handed
+from cagrpc.controllers.provisioning.decision.selection import Choice, alone, choose, handed
 from cagrpc.controllers.provisioning.model import Candidate
 from solver.model import Budget, Certificate, NodeGroup, Problem
-from solver.model.budget import Meter
+from solver.model.budget import RunningBudget
 from solver.reduction.objective import dollars
 
 __all__ = ["MOST_AT_ONCE", "Checked", "Decisions", "Part", "World", "check", "decide"]
@@ -49,8 +49,8 @@ def decide(
             hopeless[candidate.uid] = "; ".join(wrong)
         else:
             ordered.append(candidate)
-    meter = Meter(budget)
-    choice = choose(ordered, world, Purse(meter, _CHOOSING_UNTIL))
+    running = RunningBudget(budget)
+    choice = choose(ordered, world, replace(running, until=_CHOOSING_UNTIL))
     parts: tuple[Part, ...] = ()
     on_nodes: dict[str, tuple[str, ...]] = {}
     found = choice.found
@@ -59,15 +59,15 @@ def decide(
         on_nodes = dict(given.on_nodes)
         groups = {group.id: group for group in world.groups}
         parts = tuple(_part(nodes, choice, groups, found.plan.certificate) for nodes in together(given.new))
-    left, overtaken, purse = {}, set(), Purse(meter)
+    left, overtaken = {}, set()
     for each in choice.left:
-        never = "" if purse.empty else _never(each.candidate, world, purse, advised=advised)
+        never = "" if running.exhausted else _never(each.candidate, world, running, advised=advised)
         if never:
             hopeless[each.candidate.uid] = never
             continue
-        left[each.candidate.uid] = why_left(each, choice, purse, advised=advised)
+        left[each.candidate.uid] = why_left(each, choice, running, advised=advised)
         younger = any(_rank(each.candidate) < _rank(other) for other in choice.served)
-        if younger and not purse.empty and alone(in_the_end(world), each.candidate, purse).serves_all:
+        if younger and not running.exhausted and alone(in_the_end(world), each.candidate, running).serves_all:
             overtaken.add(each.candidate.uid)
     served = frozenset(candidate.uid for candidate in choice.served)
     return Decisions(parts, on_nodes, served, left, frozenset(overtaken), hopeless, choice.kept_for)
@@ -94,11 +94,11 @@ def _part(nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGro
     )
 
 
-def _never(candidate: Candidate, world: World, purse: Purse, *, advised: bool) -> str:
+def _never(candidate: Candidate, world: World, budget: RunningBudget, *, advised: bool) -> str:
     """Why it can never be served; empty where that is not certain."""
     world = emptied(world)
-    found = alone(world, candidate, purse)
-    return why_never(candidate, found, purse, advised=advised) if found.proves_it_cannot else ""
+    found = alone(world, candidate, budget)
+    return why_never(candidate, found, budget, advised=advised) if found.proves_it_cannot else ""
 
 
 def check(candidate: Candidate, world: World, budget: Budget) -> Checked:
@@ -107,7 +107,7 @@ def check(candidate: Candidate, world: World, budget: Budget) -> Checked:
     if wrong:
         return Checked(fits=False, message="; ".join(wrong))
     world = replace(without_faults(world), groups=(), limits=())
-    found = alone(world, candidate, Purse(Meter(budget)))
+    found = alone(world, candidate, RunningBudget(budget))
     if found.serves_all:
         pods = sum(each.count for each in candidate.pod_sets)
         names = tuple(sorted(placed.node for placed in found.plan.existing))

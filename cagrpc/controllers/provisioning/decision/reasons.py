@@ -9,14 +9,15 @@ from dataclasses import replace
 from cagrpc.api.core.nodes import ZONE
 from cagrpc.cluster.reservations import requested
 from cagrpc.controllers.provisioning.decision.capacity import may_run_on, pods_of, problem_of
-from cagrpc.controllers.provisioning.decision.selection import MOST_OVERTAKEN, Attempt, Choice, Left, Purse
+from cagrpc.controllers.provisioning.decision.selection import MOST_OVERTAKEN, Attempt, Choice, Left
 from cagrpc.controllers.provisioning.model import Candidate
 from cagrpc.fleet.model import LARGEST_INCREMENT
 from solver import explain, solve
 from solver.explanation.kinds import advice
 from solver.explanation.pods import REQUEST
-from solver.explanation.question import settled
 from solver.model import PODS, Node, Plan, PodClass, Problem, Resources
+from solver.model.budget import RunningBudget
+from solver.model.capacity import after_plan
 from solver.model.quantities import format_quantity
 
 _MOST_REASONS = 2
@@ -28,7 +29,7 @@ _MOST_EXPLAINED = 2_000
 """Nodes and node groups together, above which only the planner's own reasons are told."""
 
 
-def why_left(left: Left, choice: Choice, purse: Purse, *, advised: bool) -> str:
+def why_left(left: Left, choice: Choice, budget: RunningBudget, *, advised: bool) -> str:
     """Why it is not served now, and what would serve it beside those that are."""
     if left.kept_for:
         return (
@@ -39,32 +40,32 @@ def why_left(left: Left, choice: Choice, purse: Purse, *, advised: bool) -> str:
             f"it takes {left.nodes} new nodes that must come together, and one increment has at most"
             f" {LARGEST_INCREMENT}; ask for less, or allow larger nodes"
         )
-    if purse.empty:
+    if budget.exhausted:
         return "; ".join(left.reasons[:_MOST_REASONS]) or "no place was found in the time for planning"
     found, world = choice.found, problem_of(choice.world, ())
     if found is not None:
-        world = settled(found.problem, found.plan, range(len(found.plan.pod_classes)))
-    return _told(world, left.candidate, "now", purse, advised=advised)
+        world = after_plan(found.problem, found.plan, range(len(found.plan.pod_classes)))
+    return _told(world, left.candidate, "now", budget, advised=advised)
 
 
-def why_never(candidate: Candidate, found: Attempt, purse: Purse, *, advised: bool) -> str:
+def why_never(candidate: Candidate, found: Attempt, budget: RunningBudget, *, advised: bool) -> str:
     """`found` is the attempt to serve it with everything empty."""
-    return _told(found.problem, candidate, "with all node groups empty and no limit used", purse, advised=advised)
+    return _told(found.problem, candidate, "with all node groups empty and no limit used", budget, advised=advised)
 
 
-def _told(world: Problem, candidate: Candidate, when: str, purse: Purse, *, advised: bool) -> str:
+def _told(world: Problem, candidate: Candidate, when: str, budget: RunningBudget, *, advised: bool) -> str:
     """`7 of 8 pods fit now (7 of 8 of ns/workers): node group b is at its maximum size 9. What would serve all of
     them: raise maxSize of b from 9 to 10`."""
     pods = sum(each.count for each in candidate.pod_sets)
     problem = replace(world, pod_sets=tuple(pods_of([candidate])), previous=None)
-    apart = Attempt(problem, solve(problem, purse.part(_FIT_SHARE)))
+    apart = Attempt(problem, solve(problem, budget.next_plan(_FIT_SHARE)))
     missing = sum(each.count for each in apart.plan.unplaced)
     if not missing:
         return f"all {pods} pods would fit {when}, but no place was found for them in the time for planning"
     lacking = ", ".join(_lacking(candidate, apart.plan)) if len(candidate.pod_sets) > 1 else ""
     text = f"{pods - missing} of {pods} pods fit {when}{f' ({lacking})' if lacking else ''}"
     text += f": {'; '.join(apart.reasons[:_MOST_REASONS])}"
-    ways = _ways(world, candidate, purse) if advised else []
+    ways = _ways(world, candidate, budget) if advised else []
     return f"{text}. What would serve all of them: {'; or '.join(ways)}" if ways else text
 
 
@@ -80,15 +81,17 @@ def _lacking(candidate: Candidate, plan: Plan) -> Iterator[str]:
     yield from reversed(found)
 
 
-def _ways(world: Problem, candidate: Candidate, purse: Purse) -> list[str]:
+def _ways(world: Problem, candidate: Candidate, budget: RunningBudget) -> list[str]:
     """The smallest changes that would serve it, each enough; that it asks for less only where nothing else would."""
-    if purse.empty or len(world.nodes) + len(world.node_groups) > _MOST_EXPLAINED:
+    if budget.exhausted or len(world.nodes) + len(world.node_groups) > _MOST_EXPLAINED:
         return []
     problem = replace(world, pod_sets=tuple(pods_of([candidate], gang=candidate.key)), previous=None)
-    plan = solve(problem, purse.part(_FIT_SHARE))
+    plan = solve(problem, budget.next_plan(_FIT_SHARE))
     if not plan.unplaced:
         return []
-    ways = [way.changes for each in explain(problem, plan, purse.part(_EXPLAIN_SHARE)).unserved for way in each.ways]
+    ways = [
+        way.changes for each in explain(problem, plan, budget.next_plan(_EXPLAIN_SHARE)).unserved for way in each.ways
+    ]
     more = [changes for changes in ways if all(change.kind != REQUEST.name for change in changes)]
     return [", and ".join(map(advice, changes)) for changes in (more or ways)[:_MOST_WAYS]]
 

@@ -20,7 +20,7 @@ from cagrpc.controllers.provisioning.model import Candidate, namespace_of
 from cagrpc.fleet.model import LARGEST_INCREMENT
 from solver import Budget, Plan, PodSet, Problem, Status, solve
 from solver.model import NODES, Limit
-from solver.model.budget import Meter
+from solver.model.budget import RunningBudget
 
 MOST_OVERTAKEN = 10
 """So often requests after it are served while one waits that is to be served in the end; then what it needs is kept,
@@ -32,26 +32,6 @@ SECOND_SHARE = 0.3
 """For the same of a request alone."""
 LAST_SHARE = 0.5
 """For the plan of all who are served."""
-
-
-@dataclass(frozen=True, slots=True)
-class Purse:
-    """What may be spent on plans: of seconds so much each until a time, of deterministic ones so much each."""
-
-    meter: Meter
-    until: float = 1.0
-    """The share of the budget after which it is empty."""
-
-    def part(self, share: float) -> Budget:
-        budget = self.meter.budget
-        exact = budget.deterministic_seconds
-        if exact is not None:
-            return replace(budget, deterministic_seconds=exact * share)
-        return replace(budget, seconds=min(budget.seconds * share, self.meter.left_seconds(self.until)))
-
-    @property
-    def empty(self) -> bool:
-        return not self.meter.deterministic and self.meter.left_seconds(self.until) <= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +65,13 @@ def attempt(world: World, pod_sets: Sequence[PodSet], budget: Budget) -> Attempt
     return Attempt(problem, solve(problem, budget))
 
 
-def alone(world: World, candidate: Candidate, purse: Purse) -> Attempt:
+def alone(world: World, candidate: Candidate, budget: RunningBudget) -> Attempt:
     """Whether the world has room for it: with more time where a first look leaves that open."""
     pods = pods_of([candidate])
-    found = attempt(world, pods, purse.part(FIRST_SHARE))
-    if found.serves_all or found.proves_it_cannot or purse.empty:
+    found = attempt(world, pods, budget.next_plan(FIRST_SHARE))
+    if found.serves_all or found.proves_it_cannot or budget.exhausted:
         return found
-    return attempt(world, pods, purse.part(SECOND_SHARE))
+    return attempt(world, pods, budget.next_plan(SECOND_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +100,14 @@ class Choice:
     """Keys of the requests for which something is kept."""
 
 
-def choose(ordered: Sequence[Candidate], world: World, purse: Purse) -> Choice:
+def choose(ordered: Sequence[Candidate], world: World, budget: RunningBudget) -> Choice:
     """Of candidates in their order. Those for which there is no time are in neither; at least one is decided."""
-    return _Choosing(world, purse).run(ordered)
+    return _Choosing(world, budget).run(ordered)
 
 
 class _Choosing:
-    def __init__(self, world: World, purse: Purse) -> None:
-        self._all, self._world, self._purse = world, world, purse
+    def __init__(self, world: World, budget: RunningBudget) -> None:
+        self._all, self._world, self._budget = world, world, budget
         self._served: list[Candidate] = []
         self._left: list[Left] = []
         self._kept_for: list[str] = []
@@ -135,7 +115,7 @@ class _Choosing:
 
     def run(self, ordered: Sequence[Candidate]) -> Choice:
         blocks = deque(_blocks(ordered))
-        while blocks and not (self._purse.empty and (self._served or self._left)):
+        while blocks and not (self._budget.exhausted and (self._served or self._left)):
             block = blocks.popleft()
             if len(block) == 1:
                 self._one(block[0])
@@ -150,7 +130,7 @@ class _Choosing:
 
     def _take(self, block: Sequence[Candidate], share: float) -> Attempt:
         """Serves the block where there is room for all that are served already, and for it."""
-        found = attempt(self._world, pods_of((*self._served, *block)), self._purse.part(share))
+        found = attempt(self._world, pods_of((*self._served, *block)), self._budget.next_plan(share))
         self._accept(block, found)
         return found
 
@@ -161,7 +141,7 @@ class _Choosing:
 
     def _one(self, candidate: Candidate) -> None:
         found = self._take([candidate], FIRST_SHARE)
-        if not (found.serves_all or found.proves_it_cannot or self._purse.empty):
+        if not (found.serves_all or found.proves_it_cannot or self._budget.exhausted):
             found = self._take([candidate], SECOND_SHARE)
         nodes = 0
         if found.serves_all and candidate not in self._served:
@@ -175,7 +155,9 @@ class _Choosing:
         """The nodes that cost least are too many for one increment: larger ones."""
         limits = (*self._world.limits, Limit("nodes of an increment", {NODES: LARGEST_INCREMENT}))
         pods = pods_of((*self._served, candidate))
-        self._accept([candidate], attempt(replace(self._world, limits=limits), pods, self._purse.part(LAST_SHARE)))
+        self._accept(
+            [candidate], attempt(replace(self._world, limits=limits), pods, self._budget.next_plan(LAST_SHARE))
+        )
 
     def _leave(self, left: Left) -> None:
         self._left.append(left)
@@ -183,19 +165,19 @@ class _Choosing:
         late = candidate.overtaken >= MOST_OVERTAKEN and candidate.may_keep and not left.nodes
         if late and namespace_of(candidate.key) in map(namespace_of, self._kept_for):
             late = False  # one at a time
-        if late and alone(in_the_end(self._all), candidate, self._purse).serves_all:
+        if late and alone(in_the_end(self._all), candidate, self._budget).serves_all:
             self._keep_for(candidate)
 
     def _waited_for(self, candidate: Candidate) -> str:
         if not self._kept_for:
             return ""
-        found = attempt(self._all, pods_of((*self._served, candidate)), self._purse.part(FIRST_SHARE))
+        found = attempt(self._all, pods_of((*self._served, candidate)), self._budget.next_plan(FIRST_SHARE))
         return self._kept_for[0] if found.serves_all else ""
 
     def _keep_for(self, candidate: Candidate) -> None:
         """What it can have of its needs by now is not for those after it; what others leave comes to it in time."""
         pod_sets = (*pods_of(self._served, priority=1), *pods_of([candidate]))
-        plan = attempt(self._world, pod_sets, self._purse.part(SECOND_SHARE)).plan
+        plan = attempt(self._world, pod_sets, self._budget.next_plan(SECOND_SHARE)).plan
         mine = frozenset(each.index for each in plan.pod_classes if each.priority == 0)
         self._world = without(self._world, *held_alone(plan, mine))
         self._kept_for.append(candidate.key)
@@ -203,9 +185,9 @@ class _Choosing:
     def _refined(self) -> Attempt | None:
         """The same once more, where time is left and it may be had for less."""
         found = self._found
-        if found is None or found.plan.certificate.status is Status.OPTIMAL or self._purse.empty:
+        if found is None or found.plan.certificate.status is Status.OPTIMAL or self._budget.exhausted:
             return found
-        better = attempt(self._world, pods_of(self._served), self._purse.part(LAST_SHARE))
+        better = attempt(self._world, pods_of(self._served), self._budget.next_plan(LAST_SHARE))
         cheaper = better.plan.certificate.cost_usd_per_hour <= found.plan.certificate.cost_usd_per_hour
         fits = better.serves_all and largest_part(self._served, better) <= LARGEST_INCREMENT
         return better if cheaper and fits else found

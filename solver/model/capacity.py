@@ -1,0 +1,92 @@
+"""What is free on a node and left of a limit: beside DaemonSets' pods, after more nodes, after a plan. Arithmetic on
+values; nothing here plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from solver.model.eligibility import why_not_eligible
+from solver.model.objects import PODS, Limit, Node, NodeGroup, PodSpec, Resources, RunningPods
+from solver.model.plan import Plan, PodClass
+from solver.model.problem import Problem
+
+
+def remaining(limit: Limit) -> Resources:
+    """Return what a limit still allows of each resource that it names; never negative."""
+    return {name: max(0, most - limit.used.get(name, 0)) for name, most in limit.maxima.items()}
+
+
+def limits_broken(limits: Sequence[Limit], group: NodeGroup, node_count: int) -> tuple[str, ...]:
+    """Return the limits, for people, that `node_count` more nodes of the group would break; empty where they fit."""
+    broken = []
+    for limit in limits:
+        if limit.node_groups is not None and group.id not in limit.node_groups:
+            continue
+        for resource, most in limit.maxima.items():
+            added = group.counted_capacity.get(resource, 0) * node_count
+            total = limit.used.get(resource, 0) + added
+            if added and total > most:
+                broken.append(f"{limit.name}: {total} {resource}, at most {most} allowed")
+    return tuple(broken)
+
+
+def less_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> dict[str, int]:
+    """Return what DaemonSets' pods that may run on a node leave of it. One that it has no room for waits there, and
+    takes nothing."""
+    free = dict(allocatable)
+    for spec in daemons:
+        need = {**dict(spec.requests), PODS: 1}
+        if all(free.get(name, 0) >= amount for name, amount in need.items()):
+            free |= {name: free.get(name, 0) - amount for name, amount in need.items()}
+    return free
+
+
+def after_daemons(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> dict[str, int]:
+    """Return what a new node of the group has for other pods."""
+    mine = (spec for spec in daemon_sets if why_not_eligible(spec, group.labels, group.taints) is None)
+    return less_daemons(group.allocatable, mine)
+
+
+def after_plan(problem: Problem, plan: Plan, kept: Iterable[int]) -> Problem:
+    """Return the problem after the plan was carried out: its nodes stand, with the pods of the classes `kept` on them.
+    Pods that wait are left out."""
+    stay, classes = set(kept), plan.pod_classes
+    groups = {group.id: group for group in problem.node_groups}
+    deltas = {increment.node_group: increment.delta for increment in plan.increments}
+    on_node = {placed.node: placed.pods for placed in plan.existing}
+    nodes = [
+        _with_pods(node, [(classes[i], n) for i, n in on_node.get(node.name, {}).items() if i in stay])
+        for node in problem.nodes
+    ]
+    for number, batch in enumerate(plan.nodes):
+        group = groups[batch.node_group]
+        here = [(classes[i], n) for i, n in batch.pods.items() if i in stay]
+        empty = Node("", after_daemons(group, problem.daemon_sets), group.labels, group.taints)
+        filled = _with_pods(empty, here)
+        nodes.extend(replace(filled, name=f"{group.id}/planned-{number}-{copy}") for copy in range(batch.count))
+    return replace(
+        problem,
+        pod_sets=(),
+        node_groups=tuple(replace(g, target_size=g.target_size + deltas.get(g.id, 0)) for g in problem.node_groups),
+        nodes=tuple(nodes),
+        limits=tuple(_used(limit, groups, deltas) for limit in problem.limits),
+        previous=None,
+    )
+
+
+def _with_pods(node: Node, pods: Sequence[tuple[PodClass, int]]) -> Node:
+    free = dict(node.free)
+    for each, count in pods:
+        for name, amount in {**dict(each.spec.requests), PODS: 1}.items():
+            free[name] = free.get(name, 0) - amount * count
+    return replace(node, free=free, running=(*node.running, *(RunningPods(c.spec, n) for c, n in pods)))
+
+
+def _used(limit: Limit, groups: Mapping[str, NodeGroup], deltas: Mapping[str, int]) -> Limit:
+    used = dict(limit.used)
+    for group_id, delta in deltas.items():
+        if limit.node_groups is None or group_id in limit.node_groups:
+            for name, amount in groups[group_id].counted_capacity.items():
+                used[name] = used.get(name, 0) + amount * delta
+    return replace(limit, used=used)
