@@ -26,7 +26,7 @@ class CagrpcError(Exception):
 
 
 class InvalidInput(CagrpcError):
-    """What the caller sent cannot be meant."""
+    """What the caller sent is invalid."""
 
 
 class InvalidConfiguration(InvalidInput):

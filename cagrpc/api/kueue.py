@@ -155,7 +155,7 @@ class Flavor:
 
 
 def workload(document: Mapping[str, Any]) -> KueueWorkload:
-    """Raises InvalidInput for what cannot be meant, with its path."""
+    """Raises InvalidInput for an invalid field, with its path."""
     problems: Problems = []
     metadata = mapping(document, "metadata", "", problems)
     spec = mapping(document, "spec", "", problems)
@@ -200,7 +200,7 @@ def workload(document: Mapping[str, Any]) -> KueueWorkload:
 
 
 def check(document: Mapping[str, Any]) -> Check:
-    """Of an AdmissionCheck. Raises InvalidInput for what cannot be meant, with its path."""
+    """Of an AdmissionCheck. Raises InvalidInput for an invalid field, with its path."""
     problems: Problems = []
     metadata = mapping(document, "metadata", "", problems)
     spec = mapping(document, "spec", "", problems)
@@ -221,7 +221,7 @@ def check(document: Mapping[str, Any]) -> Check:
 
 
 def request_config(document: Mapping[str, Any]) -> RequestConfig:
-    """Raises InvalidInput for what cannot be meant, with its path."""
+    """Raises InvalidInput for an invalid field, with its path."""
     problems: Problems = []
     spec = mapping(document, "spec", "", problems)
     retries, path = mapping(spec, "retryStrategy", "spec", problems), "spec.retryStrategy"
@@ -250,7 +250,7 @@ def request_config(document: Mapping[str, Any]) -> RequestConfig:
 
 
 def flavor(document: Mapping[str, Any]) -> Flavor:
-    """Raises InvalidInput for what cannot be meant, with its path."""
+    """Raises InvalidInput for an invalid field, with its path."""
     problems: Problems = []
     spec = mapping(document, "spec", "", problems)
     found = Flavor(

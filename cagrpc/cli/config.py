@@ -23,5 +23,5 @@ def run(options: argparse.Namespace) -> int:
             place = "" if problem.startswith(str(file.path)) else f"{file.path}: "
             print(f"cagrpc: {place}{problem}", file=sys.stderr)
         if not file.problems:
-            say(f"{file.path}: {file.kind}, sound: {file.summary}")
+            say(f"{file.path}: {file.kind}, valid: {file.summary}")
     return 0 if report.sound else 2

@@ -115,7 +115,7 @@ def _serve(commands: Any) -> None:
     parser.add_argument(
         "--booking",
         metavar="DURATION",
-        help="how long what a ProvisioningRequest got is kept for its pods: 10m, 600s (default: the configuration's)",
+        help="how long capacity is reserved for a ProvisioningRequest's pods: 10m, 600s (default: the configuration's)",
     )
     parser.add_argument(
         "--ephemeral-ports",
@@ -131,7 +131,7 @@ def _serve(commands: Any) -> None:
 
 
 def _status(commands: Any) -> None:
-    parser = _command(commands, "status", "say what a running server does: readiness, increments in flight, plans")
+    parser = _command(commands, "status", "show what a running server does: readiness, increments in flight, plans")
     _server_http(parser)
     _output(parser)
 
@@ -140,7 +140,7 @@ def _slack(commands: Any) -> None:
     parser = _command(
         commands,
         "slack",
-        "say what a running server holds in reserve: placeholders wanted, held, pushed out, and what they cost",
+        "show the resource slack of a running server: placeholders wanted, placed, displaced, and what they cost",
     )
     _server_http(parser)
     _output(parser)
@@ -216,7 +216,7 @@ def _explain(commands: Any) -> None:
     parser = _command(
         commands,
         "explain",
-        "say why: the expander's last decision, how a ProvisioningRequest goes, or why a plan is as it is",
+        "explain the expander's last decision, the state of a ProvisioningRequest, or a plan",
         "Either --last, or `provisioningrequest NAME` of a running server, or the inputs of `cagrpc plan`, with what"
         " would serve the rest; explaining takes up to five times the budget of planning.",
     )

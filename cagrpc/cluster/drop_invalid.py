@@ -1,4 +1,4 @@
-"""Problems without what cannot be meant, so that it is in nobody's way."""
+"""Drop invalid pods, Nodes and DaemonSets from a problem, so that they block nobody else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from solver.model.validation import validate
 
 
 def faults(problem: Problem) -> tuple[str, ...]:
-    """Why the problem cannot be meant; nothing for one that can."""
+    """Return why the problem is invalid; nothing for a valid one."""
     try:
         validate(problem)
     except ProblemError as error:
@@ -19,7 +19,7 @@ def faults(problem: Problem) -> tuple[str, ...]:
 
 
 def sound(problem: Problem) -> Problem:
-    """Without pods, Nodes and DaemonSets that cannot be meant, nor the plan before."""
+    """Return the problem without invalid pods, Nodes and DaemonSets, and without the previous plan."""
     return replace(
         problem,
         pod_sets=tuple(each for each in problem.pod_sets if not faults(Problem((each,)))),

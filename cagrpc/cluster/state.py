@@ -171,7 +171,7 @@ class SlackSeen:
     """Where those are that the carrier `pods` has made and the scheduler has bound. They give way: neither is their
     room taken from what is free, nor are they among any pods."""
     warnings: tuple[str, ...] = ()
-    """What is said of the slack by annotations and cannot be meant."""
+    """Invalid slack annotations."""
 
 
 @dataclass(frozen=True, slots=True)

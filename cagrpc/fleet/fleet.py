@@ -115,7 +115,7 @@ class Fleet:
         try:
             self.refresh(wait_seconds=_FIRST_LOOK_SECONDS)
         except errors.Unavailable as error:
-            _log.warning("starting without a look at the backend: %s", error)
+            _log.warning("starting before the backend has answered: %s", error)
 
     @property
     def snapshot(self) -> FleetSnapshot:

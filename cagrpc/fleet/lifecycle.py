@@ -194,8 +194,8 @@ def released(record: IncrementRecord, now: float) -> IncrementRecord:
     if record.phase is Phase.DONE:
         return record
     if record.phase is not Phase.READY:
-        raise errors.FailedPrecondition(f"increment {record.id} is {record.phase}; only a ready one can be let go")
-    return _done(record, "every node was ready, and was let go", now)
+        raise errors.FailedPrecondition(f"increment {record.id} is {record.phase}; only a ready one can be released")
+    return _done(record, "every node was ready; released", now)
 
 
 def failed(record: IncrementRecord, error: InstanceError, now: float, short_groups: Iterable[str]) -> IncrementRecord:

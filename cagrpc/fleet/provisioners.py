@@ -250,7 +250,7 @@ def _warn_of_contradictions(
             if not matches_requirement(condition.requirement, own):
                 found = f"{key}={own[key]}" if key in own else f"no label {key}"
                 warnings.append(
-                    f'node group "{group.id}" has {found}, against {condition}; it is kept, as it is explicit'
+                    f'node group "{group.id}" has {found}, against {condition}; it stays, as it is explicit'
                 )
 
 

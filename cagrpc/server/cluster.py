@@ -253,7 +253,7 @@ class Controllers:
         return self.requests.records() if self.requests is not None else []
 
     def bookings(self) -> int:
-        """ProvisioningRequests that room is kept for."""
+        """ProvisioningRequests with a reservation."""
         return self.requests.bookings() if self.requests is not None else 0
 
     def checks(self) -> Mapping[str, int]:

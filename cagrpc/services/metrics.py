@@ -65,7 +65,7 @@ class Metrics:
             buckets=_REQUEST_SECONDS_BUCKETS,
             registry=self._registry,
         )
-        Gauge("cagrpc_bookings", "ProvisioningRequests that room is kept for.", registry=self._registry).set_function(
+        Gauge("cagrpc_bookings", "ProvisioningRequests with a reservation.", registry=self._registry).set_function(
             bookings
         )
         self._registry.register(_Fleet(snapshot))

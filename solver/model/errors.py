@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class ProblemError(ValueError):
-    """The problem cannot be meant. `problems` names every fault at once, each beginning with its place."""
+    """The problem is invalid. `problems` names every fault at once, each beginning with its place."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))

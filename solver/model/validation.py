@@ -1,4 +1,4 @@
-"""Refuses problems and budgets that cannot be meant, naming every fault at once.
+"""Refuse invalid problems and budgets, naming every fault at once.
 
 Says nothing about whether a problem can be solved.
 """

@@ -65,7 +65,7 @@ def rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budge
     Otherwise the fractional optimum over shared columns is compared: it costs milliseconds a candidate, and carries no
     noise that could turn the order, unlike plans found in a hurry.
 
-    Raises `ProblemError` where the problem, the budget or a candidate cannot be meant (an unknown group, more pods than
+    Raises `ProblemError` where the problem, the budget or a candidate is invalid (an unknown group, more pods than
     there are), and TimeoutError where the budget is too short for a comparison.
     """
     running = RunningBudget(budget)

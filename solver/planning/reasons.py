@@ -62,7 +62,7 @@ def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]
     kinds = np.asarray(reduced.fits[:, list(demand.rows)].any(axis=1), dtype=bool)
     if places.company.lonely(spec):
         asked = " and ".join(between_pods(PodSpec(pod_affinity=spec.pod_affinity)))
-        yield f"it has {asked}, and no pod that it looks for runs or is planned"
+        yield f"it has {asked}, and no matching pod runs or is planned"
     rules = [f"it has {' and '.join(found)}"] if (found := list(between_pods(places.relevant(spec)))) else []
     exhausted, misfits = places.exhausted(spec, kinds), places.misfits(spec, kinds)
     if places.have_room(spec, kinds):
@@ -152,7 +152,7 @@ class _CoLocationReasons:
                 domains = self._domains(term)
                 running = frozenset(domains[number] for number in self._standing.counted(term)) - {None}
                 if running if term.counts(spec) else term in self._alone[spec]:
-                    said = f"no pod that its required pod affinity over {term.key} looks for runs there"
+                    said = f"no pod that its required pod affinity over {term.key} selects runs there"
                     yield said, ~self._within(term, running)
 
     def _within(self, term: Term, domains: frozenset[str | None]) -> Bools:
@@ -266,7 +266,7 @@ class _Places:
             if not lonely:  # told already, of all places
                 counts[sentence] += int((open_nodes & where).sum())
             open_nodes &= ~where
-        counts["kept away by pods that run on existing nodes"] += int(open_nodes.sum())
+        counts["excluded by pods that run on existing nodes"] += int(open_nodes.sum())
         if not kinds.any():
             yield from _too_small(spec, [self._groups[i] for i in np.flatnonzero(cause[:groups] < 0)])
         for reason, count in sorted((+counts).items(), key=lambda item: (-item[1], item[0])):

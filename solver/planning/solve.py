@@ -1,6 +1,6 @@
 """The one way in to planning: `solve(problem, budget) -> Plan`. Reads from top to bottom as the recipe does.
 
-Refuse what cannot be meant (`validate`), reduce the rest to classes and kinds (`reduce`), search (`search`), write the
+Refuse an invalid problem (`validate`), reduce the rest to classes and kinds (`reduce`), search (`search`), write the
 plan out in people's terms (`writeout`, `reasons`), and let the independent checker pass it (`check`).
 """
 
@@ -26,7 +26,7 @@ _MAIN_SHARE = 0.75
 def solve(problem: Problem, budget: Budget | None = None) -> Plan:
     """The best plan found within `budget` (default: one second), with a certificate of how good it is.
 
-    Raises `ProblemError` for a problem or budget that cannot be meant, naming every fault. Every plan
+    Raises `ProblemError` for an invalid problem or budget, naming every fault. Every plan
     has passed `verify.check`. The result depends on nothing but the arguments where the budget is deterministic.
     """
     running = RunningBudget(budget or Budget())

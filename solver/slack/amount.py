@@ -73,7 +73,9 @@ def _mirrors(target: SlackTarget, where: Sequence[NodeShape], warnings: list[str
             name = f"{target.name}/{Role.MIRROR}/{each.name}"
             yield SlackShape(name, Role.MIRROR, spec, each.count, f"room for {each.count} more of {each.name}")
         else:
-            warnings.append(f"slack {target.name}: no node that a pod of {each.name} fits, so no room is kept for it")
+            warnings.append(
+                f"slack {target.name}: no node that a pod of {each.name} fits, so no capacity is reserved for it"
+            )
 
 
 def _fixed(target: SlackTarget, where: Sequence[NodeShape], warnings: list[str]) -> Iterator[SlackShape]:

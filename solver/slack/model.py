@@ -52,7 +52,7 @@ class SlackTarget:
     """What is to be held in reserve. `rate` is a fraction (0.1 for a tenth) and the least of it: 0 asks for nothing but
     `fixed` and `mirrors`, which count towards it ([R2]).
 
-    Raises ValueError for what cannot be meant.
+    Raises ValueError for invalid values.
     """
 
     name: str

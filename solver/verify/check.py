@@ -89,7 +89,7 @@ def _classes(problem: Problem, plan: Plan, places: CheckedPlaces) -> Iterator[st
     for unplaced in plan.unplaced:
         left[unplaced.pod_class] += unplaced.count
         if unplaced.count < 1:
-            yield f"class {unplaced.pod_class}: {unplaced.count} pods told as unplaced"
+            yield f"class {unplaced.pod_class}: {unplaced.count} pods reported as unplaced"
     for cls in plan.pod_classes:
         accounted = places.placed[cls.index] + left[cls.index]
         if accounted != cls.count:
@@ -187,7 +187,7 @@ def _objective(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) ->
     tolerance = _TOLERANCE_USD * max(1, sum(deltas.values()))
     for (name, value), found in zip(stages, told, strict=True):
         if value is not None and abs(value - found) > tolerance:
-            yield f"the objective tells {found} as {name}, found {value}"
+            yield f"the objective reports {found} as {name}, found {value}"
 
 
 def _weights(groups: Mapping[str, NodeGroup]) -> list[int]:

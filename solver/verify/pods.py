@@ -76,5 +76,5 @@ def _preferences(placed: int, preferences: Sequence[CheckedConstraint], judge: J
 def _too_few(claim: CheckedConstraint, needed: int, given_up: int) -> str:
     return (
         f"class {claim.pod_class}: {needed} pods cannot keep their {claim}, or a later preference, but only {given_up}"
-        " are told to have given up so much"
+        " are reported to have given up so much"
     )

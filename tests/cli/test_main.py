@@ -75,7 +75,7 @@ def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_embedded_files_are_sound() -> None:
     done = cagrpc("config", "check", DATA / "default.yaml", *sorted((DATA / "provisioners").glob("*.yaml")))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0].startswith(f"{DATA}/default.yaml: configuration, sound: ")
+    assert done.stdout.splitlines()[0].startswith(f"{DATA}/default.yaml: configuration, valid: ")
     assert "requirements[0]" in done.stderr  # a requirement that no instance type meets is a warning
 
 
@@ -84,7 +84,7 @@ def test_a_bad_file_among_good_ones(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["config", "check", str(tmp_path / "bad.yaml"), str(DATA / "default.yaml")]) == 2
     captured = capsys.readouterr()
     assert [f"{tmp_path}/bad.yaml" in line for line in captured.err.splitlines()] == [True, True]
-    assert "default.yaml: configuration, sound" in captured.out
+    assert "default.yaml: configuration, valid" in captured.out
 
 
 def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ def test_targets_their_sum_and_what_cannot_be_held() -> None:
         "nodes": {"n1": 2, "n2": 1},
     }
     targets = [target("web", 5, 3, 1, 0.125), target("batch", 2, 2, 0, 0.25)]
-    warnings = ["slack web: no node that a pod of deployment/shop/db fits, so no room is kept for it"]
+    warnings = ["slack web: no node that a pod of deployment/shop/db fits, so no capacity is reserved for it"]
     text, cells = printed(
         {"carrier": "pods", "problem": "", "targets": targets, "shapes": [shape], "warnings": warnings}
     )

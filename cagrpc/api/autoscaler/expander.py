@@ -40,7 +40,7 @@ class Request:
     """Which pods cannot be understood, whatever the time. They are `pods.unread` too, so that to the planner only an
     option that CA has them in serves them. Empty where there are none."""
     ignored: str = ""
-    """Which pods say something that cannot be meant and does not matter for where they fit. Empty where there are
+    """Which pods have invalid fields that do not matter for where they fit. Empty where there are
     none."""
 
 
@@ -83,8 +83,8 @@ def decode(
     return Request(
         options,
         late,
-        _told(unreadable, "pods cannot be read, CA's word is taken for them"),
-        _told(ignored, "pods have something that was ignored"),
+        _told(unreadable, "pods cannot be decoded; CA's own fit check is used for them"),
+        _told(ignored, "pods have invalid fields that were ignored"),
     )
 
 

@@ -136,7 +136,7 @@ def _namespaces(
     matching, complete = around.namespaces.matching(conditions)
     if not complete:
         taken = "all namespaces are" if anti else "only namespaces that match for sure are"
-        around.notes.append(f"{path}.namespaceSelector: the labels of namespaces are not known; {taken} looked in")
+        around.notes.append(f"{path}.namespaceSelector: the labels of namespaces are not known; {taken} searched")
         if anti:
             return None
     return tuple(sorted(named | matching))

@@ -72,7 +72,7 @@ def gang_of_pod(
     by_request: bool = True,
 ) -> GangMembership | None:
     """The gang that a pod (or the template of many) says it is of. `scheduling_group` is its
-    `spec.schedulingGroup.podGroupName`. A minimum count that cannot be meant is added to `problems`, with its path
+    `spec.schedulingGroup.podGroupName`. An invalid minimum count is added to `problems`, with its path
     below `path`, and is not given. Only `by_request` counts the request that a pod consumes."""
     consumed = next((name for each in CONSUME_KEYS if (name := annotations.get(each))), "") if by_request else ""
     if consumed:

@@ -85,7 +85,7 @@ class Pod:
     created_at_seconds: int = 0
     """Since the epoch; 0 where unknown."""
     warning: str = field(default="", compare=False)
-    """What of it cannot be meant and was ignored; empty where nothing was."""
+    """Invalid fields that were ignored; empty where nothing was."""
     labels: Labels = field(default_factory=dict, compare=False)
     """All of them; `spec` has those that selectors can see, once these are all known (`told_apart`)."""
 
@@ -164,7 +164,7 @@ class PodDecoder:
         self._kept_bytes = 0
 
     def decode(self, data: bytes) -> Pod:
-        """Raises InvalidInput for bytes that are no v1.Pod, UnreadablePod for one that cannot be meant."""
+        """Raises InvalidInput for bytes that are no v1.Pod, UnreadablePod for an invalid one."""
         return self.read(parse(kubernetes_pb2.Pod, data))
 
     def read(self, message: kubernetes_pb2.Pod) -> Pod:

@@ -34,7 +34,7 @@ class Mark:
     """How many more of its pods room is kept for."""
     excluded: bool = False
     warning: str = ""
-    """What of it cannot be meant and was ignored."""
+    """Invalid fields that were ignored."""
 
 
 def mark(annotations: Mapping[str, str]) -> Mark | None:

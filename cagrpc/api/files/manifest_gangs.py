@@ -18,7 +18,7 @@ from solver.model import PodSet
 
 @dataclass
 class GangsOfFiles:
-    """`label` is the key of the label that names a pod's gang; what cannot be meant is added to `problems`."""
+    """`label` is the key of the label that names a pod's gang; invalid fields are added to `problems`."""
 
     label: str
     problems: Problems

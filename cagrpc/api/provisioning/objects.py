@@ -148,7 +148,7 @@ class TemplatePod:
 
 
 def template_pod(document: Mapping[str, Any]) -> TemplatePod:
-    """Of a v1.PodTemplate. Raises InvalidInput with all that cannot be meant, each with its path."""
+    """Of a v1.PodTemplate. Raises InvalidInput with every invalid field and its path."""
     problems: Problems = []
     namespace = str(mapping(document, "metadata", "", problems).get("namespace") or DEFAULT_NAMESPACE)
     template = mapping(document, "template", "", problems)
@@ -163,7 +163,7 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
 
 
 def provisioning_class(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Of a ProvisioningClass, the behaviour and the preset parameters. Raises InvalidInput for what cannot be meant,
+    """Of a ProvisioningClass, the behaviour and the preset parameters. Raises InvalidInput for an invalid field,
     which the API server does not let pass."""
     problems: Problems = []
     spec = mapping(document, "spec", "", problems)

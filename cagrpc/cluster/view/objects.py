@@ -246,7 +246,7 @@ def _meant_for(spec: kubernetes_pb2.PodSpec) -> str:
 
 
 def read_node(data: bytes) -> ObservedNode:
-    """Raises InvalidInput for bytes that are no v1.Node; what of it cannot be meant is left out."""
+    """Raises InvalidInput for bytes that are no v1.Node; invalid fields are left out."""
     message = parse(kubernetes_pb2.Node, data)
     metadata = message.metadata
     facts = facts_of_document(plain(message), "", [])

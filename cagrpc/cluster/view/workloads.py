@@ -150,7 +150,7 @@ class WorkloadReader:
         return self._workload("Job", found, 0 if waits else wants, creates=status.active < wants, share=share)
 
     def job_set(self, document: dict[str, Any]) -> Named[Workload]:
-        """Raises InvalidInput for one that cannot be meant."""
+        """Raises InvalidInput for an invalid one."""
         problems: Problems = []
         said, spec = mapping(document, "metadata", "", problems), mapping(document, "spec", "", problems)
         metadata = _object_meta(said)
@@ -270,7 +270,7 @@ class Quota:
 
 def quota(document: dict[str, Any]) -> Named[Quota]:
     """Scopes are not looked at: pods that a quota does not count are planned when they are there. Raises InvalidInput
-    for one that cannot be meant."""
+    for an invalid one."""
     problems: Problems = []
     metadata, status = (
         _object_meta(mapping(document, "metadata", "", problems)),
@@ -325,7 +325,7 @@ def priority_class(data: bytes) -> Named[PriorityClass]:
 
 
 def daemon_set(data: bytes) -> Named[PodSpec]:
-    """What one of its pods is on a new node. Raises InvalidInput for one that cannot be meant."""
+    """What one of its pods is on a new node. Raises InvalidInput for an invalid one."""
     found = parse(kubernetes_pb2.DaemonSet, data)
     template, name = found.spec.template, _name(found.metadata)
     problems: Problems = []
@@ -352,7 +352,7 @@ def pod_group_of(api_version: str) -> Callable[[dict[str, Any]], Named[int | Non
         # objects in a list do not say what they are
         found = pod_group({**document, "apiVersion": api_version, "kind": "PodGroup"}, problems)
         if found is None or problems:
-            raise InvalidInput(f"PodGroup of {api_version}: {'; '.join(problems) or 'not known to planning'}")
+            raise InvalidInput(f"PodGroup of {api_version}: {'; '.join(problems) or 'no PodGroup that planning reads'}")
         return Named(found.name, found.min_count)
 
     return read

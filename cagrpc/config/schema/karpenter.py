@@ -128,7 +128,7 @@ class NodePool(Document):
     def warnings(self) -> Sequence[str]:
         """Each begins with its path in the document."""
         return [
-            f"spec.template.spec.requirements[{i}].minValues: is not kept; each increment is planned by cost alone"
+            f"spec.template.spec.requirements[{i}].minValues: is ignored; each increment is planned by cost alone"
             for i, form in enumerate(self.spec.template.spec.requirements)
             if form.min_values is not None
         ]

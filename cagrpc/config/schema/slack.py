@@ -90,7 +90,7 @@ class Fixed(Form):
     @model_validator(mode="after")
     def _asks_for_something(self) -> Self:
         if "pods" in self.requests:
-            raise ValueError("requests.pods: each placeholder is one pod; say how many with count")
+            raise ValueError("requests.pods: each placeholder is one pod; set how many with count")
         if not any(amounts_asked(self.requests).values()):
             raise ValueError("requests: ask for nothing; expected an amount above 0")
         return self

@@ -64,7 +64,7 @@ def config_of(check: Check, configs: Mapping[str, RequestConfig | str]) -> Reque
     found = configs.get(name)
     if found is None:
         return f"there is no {CONFIG_KIND} {name}"
-    return f"{CONFIG_KIND} {name} cannot be meant: {found}" if isinstance(found, str) else found
+    return f"{CONFIG_KIND} {name} is invalid: {found}" if isinstance(found, str) else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,7 @@ class KueueChecks:
         except CagrpcError as error:
             served, problem = (), str(error)
         if problem is not None and problem != self._problem:
-            _log.warning("whether there is Kueue cannot be told: %s", problem)
+            _log.warning("cannot detect whether Kueue is installed: %s", problem)
         self._problem = problem
         there = {str(each.get("version")) for each in served}
         version = next((each for each in VERSIONS if each in there), None)

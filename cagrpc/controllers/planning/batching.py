@@ -94,7 +94,10 @@ def verdict(memory: Memory, arrivals: Arrivals, now: float, settings: PlannerSet
         return Verdict(due=True, why=f"the window of {settings.window_seconds:g} s is over")
     quiet = [where for where, each in news.items() if now - each.at >= idle]
     if len(quiet) == len(news):
-        return Verdict(due=True, why=f"no news for {idle:g} s")
+        return Verdict(due=True, why=f"no new pods for {idle:g} s")
     if any(where != WORLD and now - news[where].since >= WAIT_FOR_OTHERS * idle for where in quiet):
-        return Verdict(due=True, why=f"news of others goes on, and some have waited for {WAIT_FOR_OTHERS * idle:g} s")
+        return Verdict(
+            due=True,
+            why=f"new pods keep arriving in other namespaces, and some have waited for {WAIT_FOR_OTHERS * idle:g} s",
+        )
     return Verdict(due=False, why=f"pods or changes came in the last {idle:g} s")

@@ -277,12 +277,12 @@ class PlannerLoop:
             raise outcome.unreached
 
     def _solve(self, problem: Problem) -> tuple[Problem, Plan]:
-        """The plan, and the problem as it was planned: pods and Nodes that cannot be meant are left out rather than in
+        """The plan, and the problem as it was planned: invalid pods and Nodes are left out rather than in
         everybody's way."""
         try:
             return problem, solve(problem, self._budget)
         except ProblemError as error:
-            log.warning("planning without what cannot be meant: %s", "; ".join(error.problems)[:2000])
+            log.warning("planning without invalid pods and Nodes: %s", "; ".join(error.problems)[:2000])
         left = sound(problem)
         return left, solve(left, self._budget)
 

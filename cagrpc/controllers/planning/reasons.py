@@ -123,5 +123,5 @@ def planned(status: IncrementStatus, pods: Iterable[PodRef]) -> Iterator[Note]:
 
 
 def refused(asked: IncrementSpec, error: errors.CagrpcError, pods: Iterable[PodRef]) -> Iterator[Note]:
-    text = f"{told(asked.deltas)} cannot be had: {error}"
+    text = f"{told(asked.deltas)} was refused: {error}"
     return (_not_planned(pod, text) for pod in pods)

@@ -80,7 +80,7 @@ def accepted(request: ProvisioningRequest, status: IncrementStatus, snapshot: Fl
     """Its increment is in the journal. `standing` are nodes that stood before and are used too."""
     bill = _bill(request.uid, status, snapshot)
     ready = _ready_seconds(status, snapshot)
-    wait = f"ready in about {ready:.0f} s" if ready is not None else "how long they take is not known yet"
+    wait = f"ready in about {ready:.0f} s" if ready is not None else "time to ready is unknown"
     patience = status.deadline_at_seconds - status.created_at_seconds
     text = f"{bill.told}{_beside(standing)}: {wait}; given up after {patience:.0f} s"
     return Change(

@@ -82,7 +82,7 @@ def _too_many(ours: Ours, consumers: Sequence[Consumer]) -> Iterator[Note]:
         return
     asked = ours.pods.count
     more = len(consumers) - asked
-    text = f"{len(consumers)} pods consume it, and it asks for {asked}: nothing is kept or added for {more} of them"
+    text = f"{len(consumers)} pods consume it, and it asks for {asked}: nothing is reserved or added for {more} of them"
     yield Note(request_object(ours.request), TOO_MANY, text, warning=True)
     rest = consumers[asked:]
     about = f"ProvisioningRequest {ours.request.key} asks for {asked} pods, and {asked} older ones consume it"

@@ -161,7 +161,7 @@ class RequestsLoop:
         seen = self._seen
         if seen is None:
             if self._store.problem is None:
-                raise errors.Unavailable("what is booked for ProvisioningRequests is not known yet")
+                raise errors.Unavailable("reservations of ProvisioningRequests are unknown yet")
             return {}
         return hold(seen.bookings, self._labels.seen(state)).on if seen.bookings else {}
 

@@ -120,10 +120,12 @@ class Shares:
             return ""
         namespace, pods, most = each.request.namespace, each.pods.count, self._most
         if pods > most.pods:
-            return f"it asks for {pods} pods, and a namespace may have {most.pods} kept room for ({_SECTION}.pods)"
+            return (
+                f"it asks for {pods} pods, and a namespace may have capacity reserved for {most.pods} ({_SECTION}.pods)"
+            )
         if self._requests[namespace] >= most.requests:
             return (
-                f"room is kept for {most.requests} of the requests of namespace {namespace}, and for no more at once"
+                f"capacity is reserved for {most.requests} requests of namespace {namespace}, which is the most at once"
                 f" ({_SECTION}.requests); its turn comes when all pods of one of them have come, or it is deleted"
             )
         if self._pods[namespace] + pods > most.pods:

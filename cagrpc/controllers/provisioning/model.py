@@ -87,7 +87,7 @@ class ProvisioningRequest:
     """status.provisioningClassDetails."""
     deleting: bool = False
     problems: tuple[str, ...] = ()
-    """What of the object cannot be meant, each with its path; for `Failed`."""
+    """Invalid fields of the object, each with its path; for `Failed`."""
 
     @property
     def key(self) -> str:

@@ -261,7 +261,7 @@ def _coming(facts: Facts, at: Moment) -> Next:
     increment = facts.increment
     if increment is None:
         told = facts.request.details.get(conditions.INCREMENT, "")
-        why = f"its increment {told or '(no name)'} is not known any more"
+        why = f"its increment {told or '(no name)'} is no longer known"
         return Next(Phase.COMING, _rolled_back(facts, why, told, at), drops_labels=True)
     match increment.phase:
         case IncrementPhase.DONE:
@@ -307,7 +307,7 @@ def _provisioned(facts: Facts, at: Moment) -> Next:
         return Next(Phase.PROVISIONED, conditions.both(counted, conditions.capacity_revoked(facts.lost)))
     if at.now >= request.conditions[ConditionType.PROVISIONED].since_seconds + seconds:
         many = f"{sum(came.values())} of {pods.count}" if isinstance(pods, Pods) else "not all"
-        text = f"{many} of its pods have come within {seconds:.0f} s; nothing is kept for it any more"
+        text = f"{many} of its pods have come within {seconds:.0f} s; its reservation has expired"
         return Next(Phase.PROVISIONED, conditions.both(counted, conditions.booking_expired(text)))
     return Next(Phase.PROVISIONED, counted, holds=missing)
 

@@ -82,7 +82,7 @@ class Objects:
             if found is None:
                 return f"there is no PodTemplate {key}"
             if isinstance(found, str):
-                return f"PodTemplate {key} cannot be meant: {found}"
+                return f"PodTemplate {key} is invalid: {found}"
             priority = self._priorities.of_template(found.priority_class)
             if priority is None:
                 return f"PodTemplate {key}: there is no PriorityClass {found.priority_class}"
@@ -151,7 +151,7 @@ class Store(Objects):
 
 
 def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
-    """Whatever it says: what of it cannot be meant is in its `problems`."""
+    """Never raises for invalid fields: they are in its `problems`."""
     problems: Problems = []
     metadata = mapping(document, "metadata", "", problems)
     spec = mapping(document, "spec", "", problems)

@@ -25,10 +25,10 @@ from solver.model import CPU, MEMORY, Budget, Node, NodeGroup, PodSet, PodSpec
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 """CA's taint on a node that it drains (upstream: utils/taints)."""
 
-IN_USE = "in use: more than the share at which scale-down looks at a node"
+IN_USE = "in use: above the scale-down utilization threshold"
 IN_FLIGHT = "an increment in flight counts on it"
 AT_MINIMUM = "its node group would be below its minimum size"
-NOT_YET = "not looked at yet"
+NOT_YET = "not evaluated yet"
 ENOUGH = "enough other nodes may go first"
 BOOKED = "booked for ProvisioningRequest"
 

@@ -42,8 +42,8 @@ def over_share(settings: SlackSettings, seen: SlackSeen) -> tuple[str, ...]:
     kept = {each.name: each.count for each in _within_shares(settings, seen)}
     short = {each.namespace: each for each in reversed(seen.mirrors) if kept.get(each.name, 0) < each.count}
     return tuple(
-        f"namespace {namespace}: room is kept for {most} of the {asked[namespace]} more pods that its workloads ask for"
-        f" (slack.mirrors_per_namespace); {first.name} is the first of which it is not for all"
+        f"namespace {namespace}: capacity is reserved for {most} of the {asked[namespace]} more pods that its workloads"
+        f" ask for (slack.mirrors_per_namespace); {first.name} is the first of which it is not for all"
         for namespace, first in sorted(short.items())
     )
 

@@ -79,7 +79,7 @@ def status_of(body: bytes) -> api_pb2.Status:
 
 def failure(server: str, request: RequestInfo, code: int, status: api_pb2.Status) -> CagrpcError:
     """The error to raise for a refusal."""
-    message = status.message[:_LONGEST_TEXT] or status.reason or "it does not say why"
+    message = status.message[:_LONGEST_TEXT] or status.reason or "no reason was given"
     told = f"{server}: {request}: {message}"
     if code == 401:
         return Unavailable(f"{server} does not accept our credentials ({message}); renew those of the kubeconfig")

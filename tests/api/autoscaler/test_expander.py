@@ -61,7 +61,7 @@ def test_without_time_pods_are_known_but_not_read() -> None:
             _pod("2", cpu="several"),
             "uid-2",
             "pod ns/2: spec.containers[0].resources.requests.cpu: 'several' is not a quantity",
-            id="a pod that cannot be meant",
+            id="an invalid pod",
         ),
         pytest.param(
             _pod("2")[:-1], "malformed/", "bytes are not a cagrpc.kubernetes.Pod message", id="a truncated pod"
@@ -76,7 +76,7 @@ def test_a_pod_that_cannot_be_read_leaves_the_others(strange: bytes, key: str, w
     assert (first.key, third.key) == ("uid-1", "uid-3")
     assert second.key.startswith(key)
     assert (first.spec, second.spec, third.spec) == (first.spec, NOWHERE, first.spec)
-    assert request.unreadable.startswith("1 pods cannot be read")
+    assert request.unreadable.startswith("1 pods cannot be decoded")
     assert why in request.unreadable
     assert not request.out_of_time
 
@@ -161,4 +161,4 @@ def test_a_pod_larger_than_any_is_not_read_and_costs_the_others_nothing() -> Non
     request = expander.decode(pb.BestOptionsRequest(options=[option]).SerializeToString(), _in_time)
     first, second = request.options[0].pods
     assert (first.key.startswith("malformed/"), first.spec, second.key) == (True, NOWHERE, "uid-1")
-    assert "1 pods cannot be read" in request.unreadable
+    assert "1 pods cannot be decoded" in request.unreadable

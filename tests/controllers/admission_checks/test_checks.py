@@ -100,7 +100,7 @@ CONFIG = wire.request_config(config())
         ),
         (
             {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "broken"},
-            "ProvisioningRequestConfig broken cannot be meant: spec.x: is wrong",
+            "ProvisioningRequestConfig broken is invalid: spec.x: is wrong",
         ),
     ],
 )
@@ -128,7 +128,7 @@ def test_the_condition_is_written_once_and_leaves_others() -> None:
     assert not differs(after, wanted)
 
 
-# ---- what cannot be meant
+# ---- invalid objects
 
 
 def test_a_configuration_says_all_that_is_wrong_with_it() -> None:

@@ -380,7 +380,7 @@ def test_a_size_that_changes_while_planning_is_planned_with_at_once(make: Make) 
     refused = [each for each in world.loop.plans()[0].increments if not each.id]
     assert ["maximum" in each.message for each in refused] == [True]
     told = {note.about.uid: note.text for note in world.notes if note.reason == NOT_PLANNED}
-    assert told == dict.fromkeys(("uid-1", "uid-2"), f"2 x a cannot be had: {refused[0].message}")
+    assert told == dict.fromkeys(("uid-1", "uid-2"), f"2 x a was refused: {refused[0].message}")
     world.run(LONG)
     assert not world.pending()
 

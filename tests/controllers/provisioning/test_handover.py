@@ -101,7 +101,7 @@ def _restart(world: Watched) -> None:
     """Nobody plans before it is known what is booked."""
     watched, world.looks = world.looks, lambda: None
     world.restart()
-    with pytest.raises(errors.Unavailable, match="not known yet"):
+    with pytest.raises(errors.Unavailable, match="unknown yet"):
         world.free()
     world.requests.step()
     world.looks = watched

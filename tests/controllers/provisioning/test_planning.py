@@ -193,7 +193,7 @@ def test_what_is_kept_for_one_that_was_overtaken_is_told_to_those_that_wait_and_
     decided = decide([big, small, elsewhere, urgent], world, BUDGET)
     judge([big, small, elsewhere, urgent], world, decided)
     assert decided.served == {"b3", "c4"}
-    assert decided.left["b2"] == "what it needs is kept for ns/a1, which younger requests have overtaken 10 times"
+    assert decided.left["b2"] == "what it needs is reserved for ns/a1, which younger requests have bypassed 10 times"
 
 
 def test_it_is_kept_for_one_request_of_a_namespace_at_a_time_and_not_where_that_took_too_long() -> None:

@@ -137,7 +137,7 @@ def test_a_template_is_a_pod_with_all_of_its_labels() -> None:
     assert isinstance(fed.template("other", "worker"), str)
     fed.put(POD_TEMPLATES, _template(tolerations=[{"operator": "In"}]))
     assert fed.template("ns", "worker") == (
-        "PodTemplate ns/worker cannot be meant: template.spec.tolerations[0].operator: 'In' is not one of Equal, Exists"
+        "PodTemplate ns/worker is invalid: template.spec.tolerations[0].operator: 'In' is not one of Equal, Exists"
     )
     fed.drop(POD_TEMPLATES, _template())
     assert fed.template("ns", "worker") == "there is no PodTemplate ns/worker"

@@ -88,7 +88,8 @@ def test_a_request_larger_than_a_namespaces_share_says_so_until_its_time_is_over
     world.request("small", ("web", 2))
     world.run(LONG)
     assert world.message("big", "Provisioned") == (
-        "it asks for 6 pods, and a namespace may have 5 kept room for (provisioning_requests.per_namespace.pods)"
+        "it asks for 6 pods, and a namespace may have capacity reserved for 5"
+        " (provisioning_requests.per_namespace.pods)"
     )
     assert world.is_true("small", "Provisioned")
     assert world.condition("big", "Failed") is None
@@ -138,7 +139,7 @@ def test_what_an_overtaken_request_needs_is_kept_for_no_longer_than_it_says(make
     )
     world.request("other/small", ("web", 4))
     world.run(30)
-    assert "kept for ns/big" in world.message("other/small", "Provisioned")
+    assert "reserved for ns/big" in world.message("other/small", "Provisioned")
     world.run(250)
     assert world.is_true("other/small", "Provisioned")
     assert not world.is_true("big", "Provisioned")

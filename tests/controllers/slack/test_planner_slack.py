@@ -288,7 +288,7 @@ def test_a_namespace_that_mirrors_more_than_it_may_opens_no_more_nodes_and_is_to
         assert held(here) == 8
         assert here.slack is not None
         (warning,) = here.slack.about()["warnings"]
-        assert warning.startswith("namespace greedy: room is kept for 4 of the 2000 more pods")
+        assert warning.startswith("namespace greedy: capacity is reserved for 4 of the 2000 more pods")
         here.cluster.mirrors = here.cluster.mirrors[1:]
         here.run(5)
         assert "4 of the 1000 more pods" in here.slack.about()["warnings"][0]

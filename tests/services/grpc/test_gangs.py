@@ -105,7 +105,7 @@ def test_a_minimum_that_cannot_be_meant_is_ignored_and_told() -> None:
     gang = [_member(str(index), minimum="two") for index in range(4)]
     with House(_world()) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, gang)))) == "a"
-        assert "(4 pods have something that was ignored: pod ns/0: metadata.annotations" in (
+        assert "(4 pods have invalid fields that were ignored: pod ns/0: metadata.annotations" in (
             house.decisions.latest()[0].reason
         )
 

@@ -1,4 +1,4 @@
-"""Problems that cannot be meant are refused with every fault, place and remedy; those that are merely hopeless or huge
+"""Invalid problems are refused with every fault, place and remedy; those that are merely hopeless or huge
 get a clear answer."""
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ GHOSTS = PodSelector((Requirement("app", Operator.IN, ("ghost",)),))
 GHOST = (("app", "ghost"),)
 WEB = (("app", "web"),)
 NEEDY = spec(labels=WEB, pod_affinity=(PodAffinityTerm("zone", GHOSTS),))
-LONELY = "it has a required pod affinity over zone, and no pod that it looks for runs or is planned"
+LONELY = "it has a required pod affinity over zone, and no matching pod runs or is planned"
 GROUPS = tuple(group(f"group-{zone}", labels={"zone": zone}) for zone in "ab")
 PORT = spec(host_ports=(HostPort(80),))
 
@@ -36,7 +36,7 @@ class TestAffinity:
         standing = (node("n", 4000, labels={"zone": "a"}), node("m", 4000, running=(RunningPods(spec(labels=WEB)),)))
         problem = Problem((pods("a", 2, NEEDY), *others), GROUPS, standing)
         assert reasons(problem)[0] == LONELY
-        assert not any("kept away" in reason for reason in reasons(problem))
+        assert not any("excluded by pods" in reason for reason in reasons(problem))
 
     def test_to_pods_that_run_elsewhere(self) -> None:
         standing = (
@@ -46,7 +46,7 @@ class TestAffinity:
         )
         assert reasons(Problem((pods("a", 2, NEEDY),), GROUPS[1:], standing)) == (
             "no label zone, over which it has a required pod affinity (1 node or node group)",
-            "no pod that its required pod affinity over zone looks for runs there (1 node or node group)",
+            "no pod that its required pod affinity over zone selects runs there (1 node or node group)",
             "not enough cpu free on existing nodes (1 node or node group)",
             "it has a required pod affinity over zone",
         )
@@ -55,7 +55,7 @@ class TestAffinity:
         guard = spec(pod_anti_affinity=(PodAffinityTerm("zone", PodSelector()),))
         standing = (node("n", 4000, labels={"zone": "a"}, running=(RunningPods(guard),)),)
         assert reasons(Problem((pods("a", 1),), (), standing)) == (
-            "kept away by pods that run on existing nodes (1 node or node group)",
+            "excluded by pods that run on existing nodes (1 node or node group)",
         )
 
 

@@ -199,7 +199,7 @@ def test_s3_what_fits_no_node_is_left_out_and_told() -> None:
     found = wanted(target, NODES, PODS)
     assert found.shapes == ()
     assert found.warnings == (
-        "slack t: no node that a pod of big fits, so no room is kept for it",
+        "slack t: no node that a pod of big fits, so no capacity is reserved for it",
         "slack t: no node has what fixed size gpu asks for",
     )
 

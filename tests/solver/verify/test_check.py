@@ -51,7 +51,7 @@ def _index(name: str) -> int:
             "not the problem's pods",
             id="other-pods",
         ),
-        pytest.param(lambda p: replace(p, objective=(*p.objective[:-1], 9.0)), "tells 9.0 as nodes", id="objective"),
+        pytest.param(lambda p: replace(p, objective=(*p.objective[:-1], 9.0)), "reports 9.0 as nodes", id="objective"),
         pytest.param(
             lambda p: replace(p, unplaced=(Unplaced(_index("g1"), 1, ("x",)),)), "served in part", id="half-a-gang"
         ),

@@ -35,7 +35,7 @@ def pods_of(candidates: Iterable[Candidate], *, priority: int = 0, gang: str | N
 
 
 def without_faults(world: World) -> World:
-    """Without Nodes and DaemonSets that cannot be meant."""
+    """Without invalid Nodes and DaemonSets."""
     left = sound(Problem((), nodes=world.nodes, daemon_sets=world.daemon_sets))
     return replace(world, nodes=left.nodes, daemon_sets=left.daemon_sets)
 

@@ -32,9 +32,8 @@ _MOST_EXPLAINED = 2_000
 def why_left(left: Left, choice: Choice, budget: RunningBudget, *, advised: bool) -> str:
     """Why it is not served now, and what would serve it beside those that are."""
     if left.kept_for:
-        return (
-            f"what it needs is kept for {left.kept_for}, which younger requests have overtaken {MOST_OVERTAKEN} times"
-        )
+        bypassed = f"which younger requests have bypassed {MOST_OVERTAKEN} times"
+        return f"what it needs is reserved for {left.kept_for}, {bypassed}"
     if left.nodes:
         return (
             f"it takes {left.nodes} new nodes that must come together, and one increment has at most"
