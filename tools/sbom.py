@@ -129,7 +129,7 @@ def bill(locked: Iterable[Pin], look: Callable[[str], Message] = installed) -> d
                 "type": "application",
                 "bom-ref": project["name"],
                 "name": project["name"],
-                "version": project["version"],
+                "version": str(installed(project["name"])["Version"]),  # the tag's, when it was installed
                 "licenses": [{"expression": project["license"]}],
             }
         },
