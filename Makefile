@@ -37,8 +37,8 @@ test: lint ## lint, then the tests but those marked long; of those on a real con
 test-rest: $(DEVELOPMENT) $(PROTOS) ## what `make test` leaves out: the other tests on a real control plane
 	$(PYTEST) -m "not long and controlplane and not smoke"
 
-test-all: lint ## lint, then every test, properties with more examples; half an hour
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not long"
+test-all: lint ## lint, then every test, properties with twice the examples; half an hour
+	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),ci) $(PYTEST) -m "not long"
 
 fuzz: $(FUZZING) $(PROTOS) ## ten minutes (FUZZ_SECONDS=600) of coverage-guided fuzzing of every decoder
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m tests.api.decoders.fuzz

@@ -6,11 +6,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.planted import MOST_DIMENSIONS, Planted, PlantedNodes, faults, plant
 from solver import Budget, solve
+from tests.support.examples import examples
 
 MICRO = 1e-6
 SMALL = Budget(deterministic_seconds=0.2)
@@ -28,13 +29,13 @@ def planted_problems(draw: st.DrawFn) -> Planted:
 
 
 @given(planted_problems())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_certificate_holds(planted: Planted) -> None:
     assert list(faults(planted)) == []
 
 
 @given(planted_problems())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_the_planted_optimum_is_found_or_the_gap_is_honest(planted: Planted) -> None:
     plan = solve(planted.problem, SMALL)
     assert plan.unplaced == ()

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.config.check import check_files
 from cagrpc.config.load import default_text, load_provisioners, parse_settings
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import embedded_catalogue, parse_catalogue
+from tests.support.examples import examples
 
 WORDS = st.sampled_from(
     [
@@ -53,32 +54,32 @@ def reads_or_complains(text: str) -> None:
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=150)
+@examples(150)
 def test_any_text(text: str) -> None:
     reads_or_complains(text)
 
 
 @given(VALUES)
-@settings(max_examples=150)
+@examples(150)
 def test_any_values(value: Any) -> None:
     reads_or_complains(yaml.safe_dump(value))
 
 
 @given(st.sampled_from(sorted(DEFAULT)), VALUES)
-@settings(max_examples=80)
+@examples(80)
 def test_one_section_replaced(section: str, value: Any) -> None:
     reads_or_complains(yaml.safe_dump(DEFAULT | {section: value}))
 
 
 @given(st.integers(0, len(default_text()) - 1), st.integers(0, 40), st.text(max_size=3))
-@settings(max_examples=80)
+@examples(80)
 def test_the_default_configuration_damaged_somewhere(start: int, length: int, instead: str) -> None:
     text = default_text()
     reads_or_complains(text[:start] + instead + text[start + length :])
 
 
 @given(st.lists(VALUES, max_size=3))
-@settings(max_examples=80)
+@examples(80)
 def test_any_documents_as_provisioners(tmp_path_factory: pytest.TempPathFactory, documents: list[Any]) -> None:
     path = tmp_path_factory.mktemp("any") / "p.yaml"
     path.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
@@ -87,7 +88,7 @@ def test_any_documents_as_provisioners(tmp_path_factory: pytest.TempPathFactory,
 
 
 @given(st.binary(max_size=100), st.sampled_from(["f.yaml", "f.csv", "f.json"]))
-@settings(max_examples=80)
+@examples(80)
 def test_check_never_raises(tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str) -> None:
     path = tmp_path_factory.mktemp("any") / name
     path.write_bytes(content)
@@ -96,7 +97,7 @@ def test_check_never_raises(tmp_path_factory: pytest.TempPathFactory, content: b
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=100)
+@examples(100)
 def test_any_text_as_a_catalogue(text: str) -> None:
     found = complaints(lambda: parse_catalogue(text, "c.csv"))
     assert found

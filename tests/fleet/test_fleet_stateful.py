@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -24,6 +23,7 @@ from cagrpc.fleet.model import IncrementSpec, IncrementStatus, InstanceState, Or
 from cagrpc.fleet.observation import UNKNOWN_GRACE_SECONDS
 from cagrpc.fleet.records import Changes
 from solver.model import Limit
+from tests.support.examples import examples
 from tests.support.fleet import ScriptedNodes, World, group, states
 
 GROUPS = {"a": group("a", min_size=1, max_size=4), "b": group("b", max_size=4), "c": group("c", max_size=6)}
@@ -484,9 +484,7 @@ class ClusterFleetMachine(FleetMachine):
                 self.fleet.release(status.id)
 
 
-_SETTINGS = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+_SETTINGS = examples(150, steps=50)
 FleetMachine.TestCase.settings = _SETTINGS
 ClusterFleetMachine.TestCase.settings = _SETTINGS
 TestFleet = FleetMachine.TestCase

@@ -3,11 +3,12 @@ not made again."""
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.fleet.model import IncrementSpec, Phase
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
+from tests.support.examples import examples
 
 
 def _record(number: int, ids: tuple[str | None, ...], state: MemberState = MemberState.ORDERED) -> IncrementRecord:
@@ -35,7 +36,7 @@ _CHANGES = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(_CHANGES, max_size=8))
 def test_changed_step_by_step_they_are_as_if_read_anew(steps: list[Changes]) -> None:
     contents = Contents()

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc import errors
 from cagrpc.kube.lease import LeaderElection
+from tests.support.examples import examples
 from tests.support.fleet import FakeClock
 from tests.support.object_store import Fault, ObjectStore, object_store
 
@@ -269,7 +270,7 @@ _ACTIONS = st.lists(
 
 
 @given(actions=_ACTIONS, ahead=st.floats(-1000, 1000))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_never_two_leaders(actions: list[tuple[str, float]], ahead: float) -> None:
     with object_store(LEASES) as store:
         clock = FakeClock(10_000.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.autoscaler import expander
@@ -31,6 +31,7 @@ from solver.model import (
     TopologySpread,
     WhenUnsatisfiable,
 )
+from tests.support.examples import examples
 from tests.support.messages import pod_bytes
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -435,7 +436,7 @@ _pod_specs = st.fixed_dictionaries(
 _pods = st.tuples(st.sampled_from(["shop", "other"]), _labels, _pod_specs)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(200)
 @given(st.lists(_pods, min_size=1, max_size=3))
 def test_a_pod_is_the_same_as_a_manifest_and_on_the_wire(tmp_path: Path, found: list[Any]) -> None:
     pods = [pod(f"p{index}", namespace, labels, **spec) for index, (namespace, labels, spec) in enumerate(found)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.core.gangs import MIN_COUNT, VOLCANO_GROUP, GangMembership, divide, gang_of_pod, incomplete, pod_group
@@ -165,7 +165,6 @@ def test_division_of_a_gang(
 _COUNTS = st.integers(0, 12)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 5), max_size=6), st.none() | st.integers(1, 20), _COUNTS, _COUNTS)
 def test_nothing_is_lost_and_the_whole_is_what_the_minimum_lacks(
     pending: list[int], min_count: int | None, bound: int, held_back: int

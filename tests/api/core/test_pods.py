@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.autoscaler import expander
@@ -16,6 +16,7 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
 from solver.model import NodeSelectorTerm, Operator, PodSpec, Requirement, Toleration
 from solver.model.eligibility import why_not_eligible
+from tests.support.examples import examples
 from tests.support.recordings import conversation
 
 _MIB = 2**20
@@ -291,7 +292,7 @@ def test_random_bytes_are_a_pod_or_an_invalid_input(data: bytes) -> None:
         assert "cagrpc.kubernetes.Pod" in str(error) or isinstance(error, UnreadablePod)  # noqa: PT017
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(0, 10**6))
 def test_a_truncated_pod_is_a_pod_or_an_invalid_input(cut: int) -> None:
     message = _message()

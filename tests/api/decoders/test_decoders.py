@@ -7,7 +7,7 @@ import time
 from contextlib import nullcontext, suppress
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.gen import kubernetes_pb2
@@ -15,6 +15,7 @@ from cagrpc.cluster.view.objects import PodReader, PodStage
 from cagrpc.errors import InvalidInput, NotImplementedByDesign
 from tests.api.decoders import hostile
 from tests.api.decoders.registry import Decoder, decoders
+from tests.support.examples import examples
 
 _MOST_SECONDS = 1.0
 """Of the processor. A decoder takes milliseconds; what grows faster than its input takes minutes."""
@@ -39,7 +40,7 @@ def test_the_seeds_are_read(decoder: Decoder) -> None:
 
 
 @pytest.mark.parametrize("decoder", _DECODERS, ids=lambda each: each.name)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(60)
 @given(chooser=st.randoms(use_true_random=False))
 def test_plausible_objects_with_hostile_values_fail_nothing(decoder: Decoder, chooser: random.Random) -> None:
     seed = chooser.choice(decoder.seeds)
@@ -47,13 +48,13 @@ def test_plausible_objects_with_hostile_values_fail_nothing(decoder: Decoder, ch
 
 
 @pytest.mark.parametrize("decoder", _DECODERS, ids=lambda each: each.name)
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(30)
 @given(data=st.binary() | st.text().map(lambda text: text.encode(errors="surrogatepass")))
 def test_any_bytes_fail_nothing(decoder: Decoder, data: bytes) -> None:
     _read(decoder, data)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(200)
 @given(chooser=st.randoms(use_true_random=False))
 def test_a_bound_pod_is_on_its_node_whatever_else_it_says(chooser: random.Random) -> None:
     decoder = next(each for each in _DECODERS if each.name == "a pod's placement")

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.files.manifests import Manifests, read
 from cagrpc.errors import InvalidInput
 from solver.model import PodSpec, Taint, TaintEffect
 from solver.model.eligibility import untolerated
+from tests.support.examples import examples
 
 _GIB = 2**30
 
@@ -530,7 +531,7 @@ _parts = dict.fromkeys(("metadata", "spec", "items", "template", "status", "valu
 _objects = st.fixed_dictionaries({"kind": st.sampled_from(_KINDS)}, optional=_parts)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150)
 @given(st.lists(_objects, min_size=1, max_size=3))
 def test_whatever_is_in_a_manifest_it_is_read_or_refused_for_people(tmp_path: Path, objects: list[Any]) -> None:
     path = tmp_path / "junk.json"

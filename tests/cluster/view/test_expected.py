@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
@@ -16,6 +16,7 @@ from cagrpc.cluster.view import expected as view_expected
 from cagrpc.cluster.view.expected import MOST, MOST_OF_ONE, PATIENCE_SECONDS
 from cagrpc.cluster.view.model import DEPLOYMENTS, JOB_SETS
 from tests.support.cluster_objects import JOBS, PRIORITIES, REPLICA_SETS, STATEFUL_SETS, Fed, pod
+from tests.support.examples import examples
 
 QUOTAS, NAMESPACES = "/api/v1/resourcequotas", "/api/v1/namespaces"
 
@@ -340,7 +341,7 @@ WORKLOADS = st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 
 """Namespace, number, pods."""
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(WORKLOADS, max_size=30))
 def test_no_namespace_has_less_than_its_share_for_what_others_want(changes: list[tuple[str, int, int]]) -> None:
     most = 60

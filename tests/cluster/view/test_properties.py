@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
@@ -12,6 +12,7 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.model import NODES
 from tests.support.cluster_objects import REPLICA_SETS, Fed, apart, comparable, node, pod, spread
+from tests.support.examples import examples
 
 _PODS = "abcde"
 _NODES = ("n1", "n2")
@@ -75,7 +76,7 @@ changes = st.sampled_from(sorted(_OBJECTS)).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.lists(changes, max_size=25), st.lists(pods(), max_size=3), st.booleans())
 def test_any_way_to_the_same_objects_gives_the_same_state(
     steps: list[Any], relisted: list[kubernetes_pb2.Pod], look_between: bool

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.core.slack import EXCLUDE, MIRROR, PLACEHOLDER, PRIORITY, PRIORITY_CLASS, SHAPE
@@ -17,6 +17,7 @@ from cagrpc.cluster.view.model import DEPLOYMENTS
 from cagrpc.cluster.view.model import PODS as PODS_PATH
 from solver.model import Operator, PodSelector, Requirement
 from tests.support.cluster_objects import JOBS, REPLICA_SETS, STATEFUL_SETS, Fed, apart, node, pod
+from tests.support.examples import examples
 
 NOBODY = Exclusion()
 
@@ -290,7 +291,7 @@ changes = st.sampled_from(sorted(OBJECTS)).flatmap(
 EXCLUSION = Exclusion(frozenset({"shop"}), PodSelector((Requirement("app", Operator.IN, ("db",)),)))
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.lists(changes, max_size=25), st.booleans())
 def test_any_way_to_the_same_objects_shows_the_same_slack(steps: list[Any], look_between: bool) -> None:
     fed, there = Fed(EXCLUSION), {path: dict[str, Any]() for path in OBJECTS}

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -14,6 +13,7 @@ from cagrpc.api import kueue as wire
 from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
 from cagrpc.controllers.admission_checks.reconcile import over
 from cagrpc.controllers.settings import KueueSettings, RetryMode
+from tests.support.examples import examples
 from tests.support.kueue_objects import CHECK, World, condition, config, retries
 
 ANSWERS = {
@@ -117,7 +117,5 @@ class KueueMachine(RuleBasedStateMachine):
         assert bool(state.get("podSetUpdates")) <= (state["state"] == READY or over(workload))
 
 
-KueueMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+KueueMachine.TestCase.settings = examples(150, steps=25)
 TestKueue = KueueMachine.TestCase

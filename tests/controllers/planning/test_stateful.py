@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -15,6 +14,7 @@ from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.model import Phase
 from solver.model import Limit, NodeGroup, PodSpec, Taint, TaintEffect, Toleration
+from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
 from tests.support.planner_world import BOOT_SECONDS, World
 
@@ -182,7 +182,5 @@ class PlannerMachine(RuleBasedStateMachine):
         assert len(self.world.increments()) == before
 
 
-PlannerMachine.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+PlannerMachine.TestCase.settings = examples(25, steps=25)
 TestPlanner = PlannerMachine.TestCase

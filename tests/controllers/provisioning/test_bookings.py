@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.cluster.markers import booking_label
@@ -120,7 +120,6 @@ _SPECS = st.builds(lambda units: spec(cpu=1000 * units), st.integers(1, 4))
 _PODS = st.lists(st.tuples(_SPECS, st.integers(0, 4)), min_size=1, max_size=3)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.sets(st.sampled_from("abc"))), max_size=4),
     st.lists(st.tuples(st.sampled_from("abc"), _PODS, st.booleans()), unique_by=lambda each: each[0], max_size=3),

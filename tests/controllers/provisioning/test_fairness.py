@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.cluster.state import ClusterState
@@ -20,6 +20,7 @@ from cagrpc.controllers.provisioning.progress import Next, Phase, Pods
 from cagrpc.controllers.settings import Behaviour, NamespaceSettings
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import PodSpec
+from tests.support.examples import examples
 
 SPEC = PodSpec((("cpu", 1000),))
 ANY = NamespaceSettings()
@@ -110,7 +111,7 @@ HOSTILE = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.inte
 """Namespaces, when they ask, and how often they were overtaken."""
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(HOSTILE, st.integers(0, 40), st.lists(st.sampled_from(["a", "b", "c", "modest"]), max_size=5))
 def test_whatever_others_ask_for_a_request_is_among_the_next_that_are_looked_at(
     others: list[tuple[str, int, int]], created: int, before: list[str]
@@ -123,7 +124,7 @@ def test_whatever_others_ask_for_a_request_is_among_the_next_that_are_looked_at(
     assert place <= 3  # at most one of each namespace comes before it
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.lists(st.sampled_from("ab"), max_size=4), min_size=20, max_size=20), st.integers(0, 10))
 def test_where_one_is_served_at_a_time_each_namespace_is_served_after_as_many_as_there_are(
     coming: list[list[str]], asks_at: int
@@ -160,7 +161,7 @@ def test_a_namespace_has_so_many_requests_and_pods_kept_at_once() -> None:
     assert len(Shares(booked, few).taken([asked("b", f"r{number}") for number in range(9)], 1)) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b", "modest"]), st.integers(1, 30)), max_size=20),
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 30)), max_size=40),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.controllers.provisioning.decision.planning import World, decide
 from cagrpc.controllers.provisioning.model import Candidate
 from solver import Limit, Node, NodeGroup
+from tests.support.examples import examples
 from tests.support.problems import TAINT, TOLERATION, spec
 from tests.support.requests_world import BUDGET, judge, request, served_by_trying
 
@@ -54,7 +55,7 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(worlds(), candidates())
 def test_who_is_served_is_who_can_be_in_their_order(world: World, asked: list[Candidate]) -> None:
     decided = decide(asked, world, BUDGET, advised=False)
@@ -63,7 +64,7 @@ def test_who_is_served_is_who_can_be_in_their_order(world: World, asked: list[Ca
     assert decided == decide(asked[::-1], world, BUDGET, advised=False)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(worlds(), candidates())
 def test_hopeless_is_who_cannot_be_served_with_everything_empty(world: World, asked: list[Candidate]) -> None:
     decided = decide(asked, world, BUDGET, advised=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -21,6 +20,7 @@ from cagrpc.controllers.settings import Behaviour as Served
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.model import IncrementStatus, Phase, request_of
 from solver.model import Limit
+from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
 from tests.support.planner_world import BOOT_SECONDS
 from tests.support.requests_play import Killed, RequestsWorld
@@ -231,7 +231,5 @@ class RequestsMachine(RuleBasedStateMachine):
         assert len(world.api.calls) == writes or not quiet, world.api.calls[writes:]
 
 
-RequestsMachine.TestCase.settings = settings(
-    max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+RequestsMachine.TestCase.settings = examples(20, steps=25)
 TestRequests = RequestsMachine.TestCase

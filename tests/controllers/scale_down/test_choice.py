@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.controllers.scale_down.choice import (
@@ -38,6 +38,7 @@ from solver.model import (
     Taint,
     TaintEffect,
 )
+from tests.support.examples import examples
 from tests.support.scale_down_play import QUICK, Play, Played, spec, tier
 
 HIGH, MIDDLE, LOW = tier("high", 100, price=3.0), tier("middle", 50, price=2.0), tier("low", 10)
@@ -230,7 +231,7 @@ def _placed_now(play: Play) -> int:
     return sum(play.waiting.values()) - sum(each.count for each in plan.unplaced)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(_NODES, st.lists(st.sampled_from([500, 1500]), max_size=4))
 def test_all_that_may_go_may_go_together(drawn: list[tuple[object, list[int]]], waiting: list[int]) -> None:
     nodes = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.controllers.scale_down.crowd import Crowd
@@ -53,7 +53,6 @@ def test_one_of_the_nodes_pods_is_a_resource_too() -> None:
     assert not crowd.has_room({PodSpec(): 3}, "gone")
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(1, 4)), min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=7),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -18,6 +17,7 @@ from cagrpc.fleet.model import Phase
 from solver.model import HOSTNAME, PODS, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.model.eligibility import why_not_eligible
 from solver.slack.model import Copies, Version
+from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
 from tests.support.planner_world import BOOT_SECONDS, World
 
@@ -137,7 +137,5 @@ class SlackMachine(RuleBasedStateMachine):
         assert (self.world.targets(), len(self.world.increments()), self.world.slack.state.placement) == before
 
 
-SlackMachine.TestCase.settings = settings(
-    max_examples=12, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
-)
+SlackMachine.TestCase.settings = examples(12, steps=15)
 TestSlackMachine = SlackMachine.TestCase

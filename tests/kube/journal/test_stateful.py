@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -18,6 +17,7 @@ from cagrpc.fleet.records import Changes, GroupRecord
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
 from tests.kube.journal.test_journal import FAULTS, Trouble, deletion, opened, record, told
+from tests.support.examples import examples
 from tests.support.fleet import group
 from tests.support.object_store import Fault, object_store
 
@@ -114,4 +114,4 @@ class TwoJournals(RuleBasedStateMachine):
 
 
 TestTwoJournals = TwoJournals.TestCase
-TestTwoJournals.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+TestTwoJournals.settings = examples(25, steps=12)

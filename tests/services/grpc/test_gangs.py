@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.autoscaler.expander import Option
@@ -21,6 +21,7 @@ from cagrpc.services.grpc.gangs import OfferedGangs
 from cagrpc.services.grpc.ranking import problem
 from solver.model import PodSpec
 from solver.planning.rank import rank
+from tests.support.examples import examples
 from tests.support.fleet import World, group
 from tests.support.grpc_servers import House, asking, chosen, option, pod
 
@@ -198,7 +199,6 @@ def test_the_planner_ranks_the_minimum_as_a_gang_and_the_others_as_ordinary_pods
     assert _ranked([incomplete], []) == []
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sets(st.integers(0, 5), min_size=1), min_size=1, max_size=4),
     st.none() | st.integers(1, 8),
@@ -299,7 +299,7 @@ def _asked() -> Iterator[House]:
         yield house
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.lists(st.lists(_CLAIMS, max_size=5), min_size=3, max_size=3))
 def test_whatever_pods_say_of_gangs_others_are_served(asked: House, claims: list[list[bytes]]) -> None:
     """Whoever may create pods in one namespace sends any of these; a pod of another namespace fits where it did."""

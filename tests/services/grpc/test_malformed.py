@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.fleet.model import IncrementSpec
+from tests.support.examples import examples
 from tests.support.fleet import World, group
 from tests.support.grpc_servers import METHODS, PATHS, Client, House, asking, chosen, option, pod
 from tests.support.recordings import CONVERSATIONS, conversation
@@ -47,7 +48,7 @@ def _ask(house: House, method: str, data: bytes) -> str:
     return code
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(200)
 @given(st.sampled_from(sorted(PATHS)), st.binary(max_size=60))
 def test_random_bytes(house: House, method: str, data: bytes) -> None:
     _ask(house, method, data)
@@ -65,14 +66,14 @@ _RECORDED = {
 }
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150)
 @given(st.sampled_from(sorted(_RECORDED)), st.integers(0, 10**6))
 def test_truncated_recorded_requests(house: House, method: str, cut: int) -> None:
     data = _RECORDED[method]
     _ask(house, method, data[: cut % len(data)])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100)
 @given(st.sampled_from(sorted(_RECORDED)), st.integers(0, 10**6), st.integers(0, 255))
 def test_recorded_requests_with_one_byte_wrong(house: House, method: str, place: int, value: int) -> None:
     data = bytearray(_RECORDED[method])

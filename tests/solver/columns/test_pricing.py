@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import assume, given, note, settings
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
@@ -18,6 +18,7 @@ from solver.planning.warm_up import warm_up
 from solver.reduction.dominance import dominators
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Floats, Reduced
+from tests.support.examples import examples
 from tests.support.problems import GPU, group, node, pods, spec
 
 
@@ -71,7 +72,7 @@ def priced_nodes(draw: st.DrawFn) -> tuple[Reduced, Floats]:
 
 
 @given(priced_nodes())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_best_pattern_is_found_and_the_bound_holds(case: tuple[Reduced, Floats]) -> None:
     reduced, values = case
     best = best_value(reduced, values)
@@ -86,7 +87,7 @@ def test_the_best_pattern_is_found_and_the_bound_holds(case: tuple[Reduced, Floa
 
 
 @given(priced_nodes(), st.floats(0.5, 2.0))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_offer_is_a_proof_that_nothing_is_worth_the_price(case: tuple[Reduced, Floats], factor: float) -> None:
     reduced, values = case
     best = best_value(reduced, values)
@@ -97,7 +98,7 @@ def test_no_offer_is_a_proof_that_nothing_is_worth_the_price(case: tuple[Reduced
 
 
 @given(priced_nodes())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_any_pod_values_bound_the_cost(case: tuple[Reduced, Floats]) -> None:
     reduced, values = case
     assume(not reduced.hopeless)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from solver import Budget, Explanation, Limit, Problem, explain, solve
 from solver.explanation.choices import difference
 from solver.model import NodeGroupIncrease
+from tests.support.examples import examples
 from tests.support.problem_strategies import problems
 from tests.support.problems import TAINT, group, pods, spec
 
@@ -68,7 +69,7 @@ def test_the_dearest_are_explained_first_and_the_rest_is_counted() -> None:
 
 
 @given(problems())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40)
 def test_nothing_else_is_better(problem: Problem) -> None:
     # priorities and waiting come before cost, and are not told apart in a difference
     alike = tuple(replace(p, priority=0, waiting_seconds=0) for p in problem.pod_sets)

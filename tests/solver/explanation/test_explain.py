@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from solver import Budget, Limit, NodeGroup, Operator, Plan, PodSpec, Problem, Requirement, solve
@@ -28,11 +28,12 @@ from solver.explanation.relaxed import relaxed_core
 from solver.model import HOSTNAME, HostPort, PodAffinityTerm, PodSelector, RunningPods, TopologySpread
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
+from tests.support.examples import examples
 from tests.support.problem_strategies import constrained_problems, problems
 from tests.support.problems import TAINT, group, node, pods, spec, wants
 
 BUDGET = Budget(deterministic_seconds=10.0)
-MODEST = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MODEST = examples(40)
 
 
 def serves_all(problem: Problem, changes: Iterable[ConstraintChange] = ()) -> bool:
@@ -108,7 +109,7 @@ def test_counting_claims_no_core_that_is_none(problem: Problem) -> None:
 
 
 @given(problems())
-@settings(MODEST, max_examples=15)
+@examples(15)
 def test_the_same_explanation_twice_and_more_than_fits_is_never_said(problem: Problem) -> None:
     plan = solve(problem, BUDGET)
     said = explain(problem, plan, BUDGET)
@@ -358,7 +359,7 @@ def test_without_time_nothing_is_claimed() -> None:
 
 
 @given(problems())
-@settings(MODEST, max_examples=20)
+@examples(20)
 def test_what_was_planned_stands_when_it_is_after_plan(problem: Problem) -> None:
     """Then the plan's own increments are used up, and what it serves needs nothing more."""
     plan = solve(problem, BUDGET)

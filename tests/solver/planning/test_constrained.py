@@ -7,21 +7,22 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from solver import Budget, NodeGroup, Problem, Status, solve
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
+from tests.support.examples import examples
 from tests.support.problem_strategies import constrained_problems
 from tests.support.problems import group, pods, spec
 from tests.support.reference import as_micros, best_objective
 
 BUDGET = Budget(deterministic_seconds=10.0)
-MODEST = settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MODEST = examples(60, derandomize=True)
 
 
 @given(constrained_problems())
-@settings(MODEST, max_examples=500)
+@examples(500, derandomize=True)
 def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None:
     plan = solve(problem, BUDGET)
     note(str(plan))

@@ -8,21 +8,22 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from solver import Budget, NodeGroup, Problem, Status, solve
 from solver.verify.check import faults_of
+from tests.support.examples import examples
 from tests.support.problem_strategies import problems
 from tests.support.reference import as_micros, best_objective
 
 BUDGET = Budget(deterministic_seconds=10.0)
 T = TypeVar("T")
-MODEST = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MODEST = examples(60)
 
 
 @given(problems())
-@settings(MODEST, max_examples=120)
+@examples(120)
 def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None:
     plan = solve(problem, BUDGET)
     note(str(plan))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from solver import Certificate, Node, PlacedOnNode, Plan, PodClass, PodSpec, Problem, RunningPods, Status
@@ -22,10 +22,11 @@ from solver.slack.sizes import needed, parts
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
 from solver.verify.pods import faults_between_pods
+from tests.support.examples import examples
 from tests.support.problem_strategies import constrained_specs
 from tests.support.problems import GPU, TAINT, TOLERATION
 
-MODEST = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MODEST = examples(60)
 ROUNDED = Fraction(102, 100)
 """What rounding up adds at most."""
 ROLES_BY_SIZE = (Role.BIGGEST, Role.SHARE)
