@@ -1,12 +1,19 @@
-"""Drop invalid pods, Nodes and DaemonSets from a problem, so that they block nobody else."""
+"""The one door from controllers to the planner: problems with invalid pods, Nodes or DaemonSets are planned without
+these, so that they are in nobody's way."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import logging
+from dataclasses import dataclass, replace
 
-from solver.model import Problem
+from solver import solve
+from solver.model import Budget, Plan, PodSet, Problem
 from solver.model.errors import ProblemError
 from solver.model.validation import validate
+
+log = logging.getLogger(__name__)
+
+_LONGEST_MESSAGE = 2000
 
 
 def faults(problem: Problem) -> tuple[str, ...]:
@@ -18,8 +25,8 @@ def faults(problem: Problem) -> tuple[str, ...]:
     return ()
 
 
-def sound(problem: Problem) -> Problem:
-    """Return the problem without invalid pods, Nodes and DaemonSets, and without the previous plan."""
+def drop_invalid(problem: Problem) -> Problem:
+    """Return the problem without its invalid pods, Nodes and DaemonSets, and without the plan before."""
     return replace(
         problem,
         pod_sets=tuple(each for each in problem.pod_sets if not faults(Problem((each,)))),
@@ -27,3 +34,30 @@ def sound(problem: Problem) -> Problem:
         daemon_sets=tuple(each for each in problem.daemon_sets if not faults(Problem((), daemon_sets=(each,)))),
         previous=None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and the problem as it was planned."""
+
+    problem: Problem
+    """Without what was invalid."""
+    plan: Plan
+    dropped: tuple[PodSet, ...] = ()
+    """Pods that were invalid, and are not in the plan at all."""
+
+    @property
+    def places_all(self) -> bool:
+        """Whether every pod that was asked for has a place."""
+        return not self.plan.unplaced and not self.dropped
+
+
+def solve_valid(problem: Problem, budget: Budget) -> Planned:
+    """Plan the problem, where it is invalid without what makes it so."""
+    try:
+        return Planned(problem, solve(problem, budget))
+    except ProblemError as error:
+        log.warning("planning without what is invalid: %s", "; ".join(error.problems)[:_LONGEST_MESSAGE])
+    left = drop_invalid(problem)
+    valid = {id(each) for each in left.pod_sets}
+    return Planned(left, solve(left, budget), tuple(each for each in problem.pod_sets if id(each) not in valid))

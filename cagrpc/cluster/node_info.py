@@ -1,13 +1,259 @@
-"""Room on nodes: what is free, and what fits."""
+"""Room on nodes, and who has it: a `NodeInfo` of one node, as in the kube-scheduler and Karpenter, and the
+`ClusterCapacity` of many. What is not bound yet and has room somewhere is *assumed* there under a typed owner, so that
+it can be forgotten again: pods with a place, bookings of ProvisioningRequests, placeholders of the resource slack, pods
+that scale-down moves. Which nodes there are, and who is assumed where, is decided by controllers; constraints between
+pods are the planner's.
+"""
 
 from __future__ import annotations
 
-from solver.model import PODS, Node, PodSpec
-from solver.model.eligibility import why_not_eligible
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cagrpc.cluster.state import ClusterState
+from solver.model import PODS, Labels, Node, PodSpec, Resources, RunningPods, Taint
+from solver.model.eligibility import ports_collide, why_not_eligible
 
 
-def fits(spec: PodSpec, node: Node) -> bool:
-    """Whether one such pod fits on the node, as far as the node and its free resources say."""
-    if any(node.free.get(resource, 0) < amount for resource, amount in (*spec.requests, (PODS, 1))):
-        return False
-    return not why_not_eligible(spec, node.labels, node.taints, node.name)
+@dataclass(frozen=True, slots=True)
+class PodOwner:
+    """A pod that is not bound yet and has a place."""
+
+    pod: str
+    """Its UID, or the key of an expected pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOwner:
+    """A ProvisioningRequest, for which a booking keeps room."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceholderOwner:
+    """Placeholders of one shape of the resource slack."""
+
+    shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class DisplacedOwner:
+    """Pods that wait, or whose nodes go away: who in particular does not matter."""
+
+
+Owner = PodOwner | RequestOwner | PlaceholderOwner | DisplacedOwner
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Room for so many pods of a spec, kept for an owner on one node."""
+
+    owner: Owner
+    spec: PodSpec
+    count: int = 1
+
+
+Reservations = Mapping[str, Sequence[Reservation]]
+"""By node name."""
+
+
+def nothing_reserved(_: ClusterState) -> Reservations:
+    """Return no reservations, whatever the state of the cluster."""
+    return {}
+
+
+def merged(one: Reservations, other: Reservations) -> Reservations:
+    """Return both."""
+    return {name: (*one.get(name, ()), *other.get(name, ())) for name in {**one, **other}}
+
+
+def requested(pods: Iterable[tuple[PodSpec, int]]) -> dict[str, int]:
+    """Return what so many pods of each spec request in all, the pods themselves included."""
+    total: Counter[str] = Counter()
+    for spec, count in pods:
+        for name, amount in (*spec.requests, (PODS, 1)):
+            total[name] += amount * count
+    return dict(total)
+
+
+class NodeInfo:
+    """A node with what is free on it, less what is assumed there. Costs next to nothing until something is assumed. Not
+    for several threads."""
+
+    __slots__ = ("_assumed", "_base", "_free", "_node")
+
+    def __init__(self, node: Node) -> None:
+        """`node.free` is without what pods that run there have requested."""
+        self._base = node
+        self._assumed: dict[Owner, list[tuple[PodSpec, int]]] = {}
+        self._reset()
+
+    @property
+    def name(self) -> str:
+        return self._base.name
+
+    @property
+    def labels(self) -> Labels:
+        return self._base.labels
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        return self._base.taints
+
+    @property
+    def free(self) -> Resources:
+        """What is left; below 0 where more is assumed than there is."""
+        return self._base.free if self._free is None else self._free
+
+    @property
+    def requested(self) -> Resources:
+        """What everybody who is assumed here requests, `pods` included."""
+        return requested(pods for assumed in self._assumed.values() for pods in assumed)
+
+    def requested_by(self, owner: Owner) -> Resources:
+        """The same of one owner."""
+        return requested(self._assumed.get(owner, ()))
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Everything that is assumed here, by owner and spec."""
+        return tuple(
+            Reservation(owner, spec, count) for owner in self._assumed for spec, count in self.assumed(owner).items()
+        )
+
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """Everybody who is assumed here, in the order in which they came."""
+        return tuple(self._assumed)
+
+    def assumed(self, owner: Owner) -> dict[PodSpec, int]:
+        """Return how many pods of which spec the owner has here."""
+        return _by_spec(self._assumed.get(owner, ()))
+
+    def assume(self, owner: Owner, spec: PodSpec, count: int = 1) -> None:
+        """Give room for so many pods to the owner, whether there is enough or not."""
+        self._assumed.setdefault(owner, []).append((spec, count))
+        self._give_back(spec, -count)
+
+    def forget(self, owner: Owner) -> None:
+        """Free all room of the owner."""
+        for spec, count in self._assumed.pop(owner, ()):
+            self._give_back(spec, count)
+        if not self._assumed:  # nor is anything left of resources that the node does not have
+            self._reset()
+
+    def _reset(self) -> None:
+        self._free: dict[str, int] | None = None  # as the node has it
+        self._node: Node | None = self._base if min(self._base.free.values(), default=0) >= 0 else None
+
+    def _give_back(self, spec: PodSpec, count: int) -> None:
+        """Below 0: take."""
+        if self._free is None:
+            self._free = {**self._base.free}
+        for name, amount in (*spec.requests, (PODS, 1)):
+            self._free[name] = self._free.get(name, 0) + amount * count
+        self._node = None
+
+    def most(self, spec: PodSpec) -> int:
+        """Return how many such pods have room here, by resources and host ports."""
+        if spec.host_ports and self._has_port_of(spec):
+            return 0
+        free = self.free
+        room = min(free.get(name, 0) // amount for name, amount in (*spec.requests, (PODS, 1)) if amount)
+        return max(0, min(room, 1) if spec.host_ports else room)
+
+    def has_room(self, spec: PodSpec) -> bool:
+        """Return whether one such pod has room here, by resources and host ports."""
+        free = self.free
+        if any(free.get(name, 0) < amount for name, amount in (*spec.requests, (PODS, 1))):
+            return False
+        return not (spec.host_ports and self._has_port_of(spec))
+
+    def admits(self, spec: PodSpec) -> bool:
+        """Return whether such a pod may run here, by the node's name, labels and taints."""
+        return why_not_eligible(spec, self.labels, self.taints, self.name) is None
+
+    def fits(self, spec: PodSpec) -> bool:
+        """Return whether one such pod has room and may run here. Constraints between pods are not considered."""
+        return self.has_room(spec) and self.admits(spec)
+
+    def copy(self) -> NodeInfo:
+        """Return the same node with the same pods assumed, that changes apart from this one."""
+        other = NodeInfo(self._base)
+        other._assumed = {owner: [*pods] for owner, pods in self._assumed.items()}
+        other._free, other._node = None if self._free is None else {**self._free}, self._node
+        return other
+
+    def node(self) -> Node:
+        """Return the planner's node: pods that are assumed run there, and nothing free is below 0."""
+        if self._node is None:
+            pods = _by_spec(pods for assumed in self._assumed.values() for pods in assumed)
+            running = (*self._base.running, *(RunningPods(spec, count) for spec, count in pods.items()))
+            free = {name: max(0, amount) for name, amount in self.free.items()}
+            self._node = replace(self._base, free=free, running=running)
+        return self._node
+
+    def _has_port_of(self, spec: PodSpec) -> bool:
+        there = (
+            *(each.spec for each in self._base.running),
+            *(other for assumed in self._assumed.values() for other, _ in assumed),
+        )
+        return any(ports_collide(one, other) for each in there for one in each.host_ports for other in spec.host_ports)
+
+
+def _by_spec(pods: Iterable[tuple[PodSpec, int]]) -> dict[PodSpec, int]:
+    found: dict[PodSpec, int] = {}
+    for spec, count in pods:
+        found[spec] = found.get(spec, 0) + count
+    return found
+
+
+class ClusterCapacity:
+    """Nodes by name. Not for several threads."""
+
+    def __init__(self, nodes: Iterable[Node], reservations: Reservations | None = None) -> None:
+        """`reservations` are assumed at once."""
+        self._infos = {node.name: NodeInfo(node) for node in nodes}
+        self.assume(reservations or {})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._infos
+
+    def __iter__(self) -> Iterator[NodeInfo]:
+        return iter(self._infos.values())
+
+    def __getitem__(self, name: str) -> NodeInfo:
+        """Raises KeyError for a node that is not there."""
+        return self._infos[name]
+
+    def get(self, name: str) -> NodeInfo | None:
+        return self._infos.get(name)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The planner's, in the order in which they came."""
+        return tuple(info.node() for info in self._infos.values())
+
+    @property
+    def reservations(self) -> Reservations:
+        """Everything that is assumed, by the nodes that have any of it."""
+        return {info.name: info.reservations for info in self if info.owners}
+
+    def assume(self, reservations: Reservations) -> None:
+        """Give room to the owners; those of nodes that are not there are passed over."""
+        for name, kept in reservations.items():
+            info = self._infos.get(name)
+            if info is not None:
+                for each in kept:
+                    info.assume(each.owner, each.spec, each.count)
+
+    def forget(self, owner: Owner) -> None:
+        """Free all room of the owner, on whatever nodes it is."""
+        for info in self._infos.values():
+            info.forget(owner)
+
+    def remove(self, name: str) -> None:
+        """Drop a node with all that is assumed on it."""
+        self._infos.pop(name, None)

@@ -12,7 +12,7 @@ from typing import Any
 
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.cluster.exclusion import Exclusion
-from cagrpc.cluster.reservations import nothing_kept
+from cagrpc.cluster.node_info import nothing_reserved
 from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.config.load import Settings
@@ -116,7 +116,7 @@ class Controllers:
             self._store = Store(client)
             view.expect(self._store.expected)
             self.requests = self._request_loop(settings, settings.requests, cluster, fleet, self._store, observe)
-        self._held = self.requests.held if self.requests is not None else nothing_kept
+        self._reservations = self.requests.reservations if self.requests is not None else nothing_reserved
         self.placement = self._placement(cluster, fleet)
         self._carried_by: Switching | None = None
         self._slack = self._hold_slack(settings.slack, cluster, fleet, settings.drive) if settings.slack else None
@@ -127,9 +127,9 @@ class Controllers:
             client,
             clock=time.monotonic,
             rules=_scale_down_rules(settings),
-            held=self._held,
+            reservations=self._reservations,
             booked=self.requests.booked_nodes if self.requests is not None else dict,
-            slack=self._slack.held if self._slack is not None else dict,
+            slack=self._slack.reservations if self._slack is not None else dict,
         )
         self.loops.append(Loop("what the autoscaler may scale down", self.scale_down.tick, TICK_SECONDS))
         self._checks = self._kueue_checks(settings.kueue, cluster) if settings.kueue is not None else None
@@ -141,7 +141,7 @@ class Controllers:
             fleet,
             view,
             self._places,
-            kept=self._held,
+            reservations=self._reservations,
             consumers=dict if requests is None else lambda: requests.consumer_nodes(view.pending),
         )
         release = Release(cluster.client, fleet, view, placement, self._places, requests_known=self._requests_known)
@@ -167,7 +167,7 @@ class Controllers:
             settings.planner,
             say=events.say,
             now=self._clock,
-            held=self._held,
+            reservations=self._reservations,
             turn=self._turn,
             slack=no_slack if slack is None else lambda: slack.state,
             places=self._places,
@@ -180,7 +180,7 @@ class Controllers:
     def _hold_slack(self, settings: SlackSettings, cluster: Cluster, fleet: Fleet, drive: Drive) -> SlackLoop:
         namespace, planned = cluster.settings.namespace, drive is Drive.PLAN
         loop, self._carried_by = slack_loop(
-            settings, namespace, cluster.client, cluster.view, fleet, self._held, planned=planned
+            settings, namespace, cluster.client, cluster.view, fleet, self._reservations, planned=planned
         )
         self.loops.append(Loop("the slack", loop.step, SLACK_SECONDS))
         return loop

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.cluster.settling import Settling
+from cagrpc.cluster.released_pods import ReleasedPods
 from cagrpc.config.load import Settings
 from cagrpc.controllers.provisioning.writing import Outcome
 from cagrpc.controllers.settings import Drive
@@ -73,7 +73,7 @@ class Leader:
                 serves_requests=settings.requests is not None,
                 gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
                 gangs=cluster.view if cluster is not None else None,
-                settling=Settling(cluster.view, clock) if cluster is not None else lambda _: frozenset(),
+                released_pods=ReleasedPods(cluster.view, clock) if cluster is not None else lambda _: frozenset(),
             )
             undo.callback(self.expander.close)
             self.provider = provider.Provider(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from cagrpc.cluster.reservations import Kept
+from cagrpc.cluster.node_info import Reservations
 from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.slack.carriers.buffers import served
@@ -25,11 +25,11 @@ def slack_loop(
     client: Client,
     view: ClusterView,
     fleet: Fleet,
-    held: Callable[[ClusterState], Kept],
+    reservations: Callable[[ClusterState], Reservations],
     *,
     planned: bool,
 ) -> tuple[SlackLoop, Switching]:
-    """The loop, and what knows who carries. All that they write is in `namespace`. `held` is the room that is kept for
+    """The loop, and what knows who carries. All that they write is in `namespace`. `reservations` are those of
     ProvisioningRequests; `planned` says that the planner opens nodes."""
     book = SlackObject(client, namespace, carrier=lambda: switching.carrier or "")
 
@@ -43,4 +43,4 @@ def slack_loop(
     }
     chosen = partial(choose, settings.carrier, planned=planned, serves_buffers=partial(served, client.get))
     switching = Switching(carriers, chosen)
-    return SlackLoop(view, fleet, settings, switching, book, held=held), switching
+    return SlackLoop(view, fleet, settings, switching, book, reservations=reservations), switching

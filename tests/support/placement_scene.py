@@ -17,7 +17,7 @@ from typing import Any
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.cluster.markers import START_UP_TAINT
-from cagrpc.cluster.reservations import nothing_kept
+from cagrpc.cluster.node_info import nothing_reserved
 from cagrpc.cluster.state import ClusterState, PendingPod
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
 from cagrpc.cluster.view.objects import DEFAULT_SCHEDULER
@@ -153,7 +153,7 @@ class Scene:
         self.places = Places()
         view: Any = self.view
         self.placement = PlacementController(
-            client, self.fleet, view, self.places, kept=nothing_kept, clock=self.clock, **more
+            client, self.fleet, view, self.places, reservations=nothing_reserved, clock=self.clock, **more
         )
         self.release = Release(
             client, self.fleet, view, self.placement, self.places, requests_known=requests_known, clock=self.clock

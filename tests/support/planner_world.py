@@ -26,7 +26,7 @@ from cagrpc.api.core.nodes import HOSTNAME, group_labels
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.cluster.markers import START_UP_TAINT
-from cagrpc.cluster.reservations import Kept
+from cagrpc.cluster.node_info import Reservations
 from cagrpc.cluster.state import (
     EXPECTED,
     Arrivals,
@@ -382,7 +382,7 @@ class World:
         self.journal: Journal = MemoryJournal()
         self.notes: list[Note] = []
         self.turn: Any = threading.Lock()
-        self.kept: Kept = {}
+        self.reserved: Reservations = {}
         """Room that is kept for others, by node."""
         self.releases = True
         """Whether nodes are released."""
@@ -410,7 +410,7 @@ class World:
                 self.book,
                 now=self.clock,
                 clock=self.clock,
-                held=self.held,
+                reservations=self.reservations,
             )
         )
         self.places = Places()
@@ -425,7 +425,7 @@ class World:
             clock=self.clock,
             now=self.clock,
             budget=Budget(deterministic_seconds=1.0),
-            held=self.held,
+            reservations=self.reservations,
             turn=self.turn,
             slack=self.slack_state,
             places=self.places,
@@ -438,15 +438,17 @@ class World:
     def _placement(self) -> PlacementController:
         cluster: Any = Unnoticed(self.cluster)
         return PlacementController(
-            self.cluster_api(), self.fleet, cluster, self.places, kept=self.held, clock=self.clock
+            self.cluster_api(), self.fleet, cluster, self.places, reservations=self.reservations, clock=self.clock
         )
 
     def slack_state(self) -> SlackState:
         return SlackState(0.0) if self.slack is None else self.slack.state
 
-    def held(self, state: ClusterState) -> Kept:
-        """What the planner is told of it."""
-        return {each.node.name: self.kept[each.node.name] for each in state.nodes if each.node.name in self.kept}
+    def reservations(self, state: ClusterState) -> Reservations:
+        """Those of nodes that are there."""
+        return {
+            each.node.name: self.reserved[each.node.name] for each in state.nodes if each.node.name in self.reserved
+        }
 
     def restart(self) -> None:
         self.fleet.close()

@@ -25,7 +25,7 @@ from cagrpc.api.encoding.times import timestamp
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import CLASSES, POD_TEMPLATES, REQUESTS, request_path
 from cagrpc.cluster.markers import BOOKING_LABELS, booking_label
-from cagrpc.cluster.reservations import Kept
+from cagrpc.cluster.node_info import Reservations
 from cagrpc.cluster.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PodRef
 from cagrpc.cluster.view.model import PRIORITY_CLASSES
 from cagrpc.controllers.events import Note
@@ -247,7 +247,7 @@ class RequestsWorld(World):
             clock=self.clock,
             now=self.clock,
             budget=Budget(deterministic_seconds=1.0),
-            held=self.requests.held,
+            reservations=self.requests.reservations,
             turn=self.turn,
             places=self.places,
             lost=lambda: self.placement.news,
@@ -259,15 +259,15 @@ class RequestsWorld(World):
     def _placement(self) -> PlacementController:
         cluster: Any = Unnoticed(self.cluster)
 
-        def kept(state: ClusterState) -> Kept:  # the loop of requests is made later
-            return self.requests.held(state)
+        def reservations(state: ClusterState) -> Reservations:  # the loop of requests is made later
+            return self.requests.reservations(state)
 
         return PlacementController(
             self.cluster_api(),
             self.fleet,
             cluster,
             self.places,
-            kept=kept,
+            reservations=reservations,
             consumers=lambda: self.requests.consumer_nodes(self.cluster.pending),
             clock=self.clock,
         )

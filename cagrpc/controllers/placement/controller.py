@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from cagrpc.cluster.reservations import Kept, nothing_kept
+from cagrpc.cluster.fleet_capacity import groups_as_planned
+from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterState, PendingPod, is_expected
 from cagrpc.controllers.placement.handover import repack, swap
 from cagrpc.controllers.placement.nominations import Nominations, Pods
+from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Places, Wanted
-from cagrpc.controllers.placement.room import Room, groups_as_planned
 from cagrpc.controllers.placement.waiting import Patience
 from cagrpc.fleet.model import FleetSnapshot, Phase
 from cagrpc.runtime.work_queue import WorkQueue
@@ -110,16 +111,16 @@ class PlacementController:
         cluster: Cluster,
         places: Places,
         *,
-        kept: Callable[[ClusterState], Kept] = nothing_kept,
+        reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
         consumers: Callable[[], Mapping[str, str]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`kept` is the room that is held for ProvisioningRequests; `consumers` says which of their pods goes to which
+        """`reservations` are those of ProvisioningRequests; `consumers` says which of their pods goes to which
         of their nodes. `clock` counts seconds."""
         self._fleet = fleet
         self._cluster = cluster
         self._places = places
-        self._kept = kept
+        self._reservations = reservations
         self._consumers = consumers
         self._clock = clock
         self._nominations = Nominations(client, clock)
@@ -251,13 +252,13 @@ class PlacementController:
         wanted = self._places.wanted(snapshot, ours, state)
         pending = self._cluster.pending(self._places.known()).keys()
         self._places.keep(pending | state.expected | snapshot.in_flight_pods)
-        room = Room(state, snapshot, groups_as_planned(snapshot), wanted, self._kept(state))
+        placed = PlacedPods(state, snapshot, groups_as_planned(snapshot), wanted, self._reservations(state))
         pod_sets = {pod.uid: each.pod_set for each in state.waiting for pod in each.pods if pod.uid in wanted.pods}
         specs = {uid: pod_set.spec for uid, pod_set in pod_sets.items()}
-        if room.lost:
-            self._hand_over(room, specs, wanted, held)
+        if placed.lost:
+            self._hand_over(placed, specs, wanted, held)
         self._places_version = self._places.version
-        there_now = {uid: node for uid, node in room.placed.items() if node not in room.coming}
+        there_now = {uid: node for uid, node in placed.nodes_of_pods.items() if node not in placed.in_flight}
         nodes = {**{uid: node for uid, node in there_now.items() if not is_expected(uid)}, **consumers}
         pods: defaultdict[str, list[str]] = defaultdict(list)
         for uid, node in nodes.items():
@@ -274,28 +275,41 @@ class PlacementController:
                 for name, node in there.items()
                 if any(untolerated(node.taints, specs[uid].tolerations) for uid in pods[name] if uid in specs)
             ),
-            any(pod.uid not in room.placed for each in state.waiting for pod in each.pods if not is_expected(pod.uid)),
+            any(
+                pod.uid not in placed.nodes_of_pods
+                for each in state.waiting
+                for pod in each.pods
+                if not is_expected(pod.uid)
+            ),
             frozenset(node for uid, node in there_now.items() if is_expected(uid)),
         )
 
-    def _hand_over(self, room: Room, specs: Mapping[str, PodSpec], wanted: Wanted, held: AbstractSet[str]) -> None:
+    def _hand_over(
+        self, placed: PlacedPods, specs: Mapping[str, PodSpec], wanted: Wanted, held: AbstractSet[str]
+    ) -> None:
         """Pods that have lost their places get others, or have none from now on."""
-        before = {uid: specs[uid] for uid in room.lost}
-        found = swap(before, ((spec, node) for _, spec, node in self._left), room)
+        before = {uid: specs[uid] for uid in placed.lost}
+        found = swap(before, ((spec, node) for _, spec, node in self._left), placed)
         lost = {uid: spec for uid, spec in before.items() if uid not in found}
         if lost:
             # Where something has become free comes first, then nodes whose pods cannot be bound meanwhile.
             free = [*(wanted.pods[uid] for uid in lost), *(node for _, _, node in self._left), *wanted.open]
-            movable = {uid: specs[uid] for uid, node in room.placed.items() if node in room.coming or node in held}
-            unseen = sorted({room.placed[uid] for uid in movable}, key=lambda name: name not in room.coming)
-            found |= repack(lost, movable, room, [*map(room.known_as, free), *unseen])
+            movable = {
+                uid: specs[uid]
+                for uid, node in placed.nodes_of_pods.items()
+                if node in placed.in_flight or node in held
+            }
+            unseen = sorted(
+                {placed.nodes_of_pods[uid] for uid in movable}, key=lambda name: name not in placed.in_flight
+            )
+            found |= repack(lost, movable, placed, [*map(placed.name_of, free), *unseen])
         for uid, node in found.items():
-            room.placed[uid] = node
+            placed.move(uid, specs[uid], node)
         self._places.assume(found)
         self._handed_over += len(before.keys() & found.keys())
         lost = {uid: spec for uid, spec in lost.items() if uid not in found}
         if lost:
-            some = ", ".join(room.why_lost(specs[uid], wanted.pods[uid]) for uid in sorted(lost)[:_MOST_TOLD])
+            some = ", ".join(placed.why_lost(specs[uid], wanted.pods[uid]) for uid in sorted(lost)[:_MOST_TOLD])
             log.info("%d pods have lost their places: %s", len(lost), some)
         self._lose(lost)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from cagrpc.controllers.placement.room import Room
-from solver import solve
+from cagrpc.cluster.drop_invalid import solve_valid
+from cagrpc.controllers.placement.placed_pods import PlacedPods
 from solver.model import Budget, Node, PodSet, PodSpec, Problem
 
 NODES = (8, 32, 96)
@@ -21,15 +21,15 @@ BUDGET = Budget(0.3)
 """For each try."""
 
 
-def swap(lost: Mapping[str, PodSpec], left: Iterable[tuple[PodSpec, str]], room: Room) -> dict[str, str]:
+def swap(lost: Mapping[str, PodSpec], left: Iterable[tuple[PodSpec, str]], placed: PlacedPods) -> dict[str, str]:
     """Pod (UID) -> node, for those of the lost for which a pod of the same class has `left` a place that is free. They
-    have taken it in `room`."""
+    have taken it in `placed`."""
     free: defaultdict[PodSpec, list[str]] = defaultdict(list)
     for spec, node in left:
         free[spec].append(node)
     found = {}
     for uid in sorted(lost):
-        taken = next((name for name in free.get(lost[uid], ()) if room.take(uid, lost[uid], name)), None)
+        taken = next((name for name in free.get(lost[uid], ()) if placed.take(uid, lost[uid], name)), None)
         if taken is not None:
             found[uid] = taken
     return found
@@ -38,21 +38,21 @@ def swap(lost: Mapping[str, PodSpec], left: Iterable[tuple[PodSpec, str]], room:
 def repack(
     lost: Mapping[str, PodSpec],
     movable: Mapping[str, PodSpec],
-    room: Room,
+    placed: PlacedPods,
     first: Sequence[str],
     budget: Budget = BUDGET,
     sizes: Sequence[int] = NODES,
 ) -> dict[str, str]:
     """Pod (UID) -> node, for all of the lost and those of the movable that have to move for it; empty where no way is
-    found. The `movable` have a place in `room`; nodes are tried in the order of `first`."""
+    found. The `movable` have a place in `placed`; nodes are tried in the order of `first`."""
     there: defaultdict[str, list[str]] = defaultdict(list)
     for uid in movable:
-        there[room.placed[uid]].append(uid)
-    nodes = {name: node for name in first if (node := room.node(name, empty=name in there)) is not None}
+        there[placed.nodes_of_pods[uid]].append(uid)
+    nodes = {name: node for name in first if (node := placed.node(name, without_pods=name in there)) is not None}
     for size in sizes:
         chosen = list(nodes)[:size]
         specs = {**lost, **{uid: movable[uid] for name in chosen for uid in there[name]}}
-        before = {uid: room.placed.get(uid, "") for uid in specs}
+        before = {uid: placed.nodes_of_pods.get(uid, "") for uid in specs}
         found = _packed(specs, [nodes[name] for name in chosen], before, budget)
         if found:
             return {uid: node for uid, node in found.items() if before[uid] != node}
@@ -67,14 +67,15 @@ def _packed(
     """A node for each pod, the one `before` where it can be; empty where not all find one."""
     counts = Counter(specs.values())
     sets = tuple(PodSet(str(number), spec, count) for number, (spec, count) in enumerate(counts.items()))
-    plan = solve(Problem(sets, nodes=tuple(nodes)), budget)
-    if plan.unplaced:
+    planned = solve_valid(Problem(sets, nodes=tuple(nodes)), budget)
+    if not planned.places_all:
         return {}
+    plan = planned.plan
     index = {each.index: each.spec for each in plan.pod_classes}
     left: defaultdict[PodSpec, Counter[str]] = defaultdict(Counter)
-    for placed in plan.existing:
-        for number, count in placed.pods.items():
-            left[index[number]][placed.node] += count
+    for on_node in plan.existing:
+        for number, count in on_node.pods.items():
+            left[index[number]][on_node.node] += count
     found: dict[str, str] = {}
     for uid in sorted(specs, key=lambda uid: not left[specs[uid]][before[uid]]):
         free = left[specs[uid]]

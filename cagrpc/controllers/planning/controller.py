@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cagrpc import errors
-from cagrpc.cluster.drop_invalid import sound
-from cagrpc.cluster.reservations import Kept, nothing_kept, together
+from cagrpc.cluster.drop_invalid import solve_valid
+from cagrpc.cluster.fleet_capacity import groups_as_planned
+from cagrpc.cluster.node_info import Reservations, merged, nothing_reserved
 from cagrpc.cluster.shortages import Shortages, offering
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, is_expected
 from cagrpc.controllers.events import Note
+from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Places, successors
-from cagrpc.controllers.placement.room import Room, groups_as_planned
 from cagrpc.controllers.planning import batching, reasons
 from cagrpc.controllers.planning.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
 from cagrpc.controllers.planning.problem import question
@@ -33,9 +34,8 @@ from cagrpc.controllers.slack.model import SlackState, no_slack
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec
 from cagrpc.runtime.back_off import BackOff
-from solver import explain, solve
+from solver import explain
 from solver.model import Budget, NodeGroup, Plan, Problem
-from solver.model.errors import ProblemError
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class PlannerLoop:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         budget: Budget | None = None,
-        held: Callable[[ClusterState], Kept] = nothing_kept,
+        reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
         turn: threading.Lock | None = None,
         slack: Callable[[], SlackState] = no_slack,
         places: Places | None = None,
@@ -117,7 +117,7 @@ class PlannerLoop:
     ) -> None:
         """`say` takes what is to be told on pods (`Events.say`). `clock` gives seconds that only grow, the same as
         `Arrivals` has; `now` those since the epoch, as the fleet's does. `budget` is of one round, the settings' by
-        default. `held` is the room that is kept for ProvisioningRequests; `turn` is held by whoever plans. `slack` is
+        default. `reservations` are those of ProvisioningRequests; `turn` is held by whoever plans. `slack` is
         what is held in reserve: placeholders are planned beside pods, and rounds begin for those left over, too.
         `places` learns where pods are planned that no increment is for; `lost` counts pods that have lost theirs."""
         self._fleet = fleet
@@ -129,7 +129,7 @@ class PlannerLoop:
         self._places = places or Places()
         self._lost = lost
         self._lost_known = 0
-        self._held = held
+        self._reservations = reservations
         self._slack = slack
         self._turn = turn or threading.Lock()
         self._shortages = Shortages(settings.shortage_seconds, now)
@@ -216,18 +216,22 @@ class PlannerLoop:
 
     def _round(self, look: _Look, why: str) -> None:
         at, state = self._now(), self._cluster.state()
-        kept, groups, placeholders = self._held(state), groups_as_planned(look.snapshot), look.slack.pod_sets()
+        reservations, groups, placeholders = (
+            self._reservations(state),
+            groups_as_planned(look.snapshot),
+            look.slack.pod_sets(),
+        )
         wanted = self._places.wanted(look.snapshot, self._cluster.nominated_by_us(), state)
-        room = Room(state, look.snapshot, groups, wanted, kept)
+        placed = PlacedPods(state, look.snapshot, groups, wanted, reservations)
         whole = state
         # Those that have just lost their places are the placement controller's to look after first.
-        served = room.served | room.lost
+        served = placed.served | placed.lost
         if served:  # asked for again, since what is left of a gang is the view's to say
             state = self._cluster.state(without=served)
         if not state.waiting and placeholders:  # those that are held stay where they are
             placeholders = look.slack.left_over_sets()
-            room = Room(whole, look.snapshot, groups, wanted, together(kept, look.slack.kept()))
-        asked = question(state, look.snapshot, room, look.short, self._previous, placeholders)
+            placed = PlacedPods(whole, look.snapshot, groups, wanted, merged(reservations, look.slack.reservations()))
+        asked = question(state, look.snapshot, placed, look.short, self._previous, placeholders)
         self._tell(reasons.waiting_for_gangs(state.incomplete_gangs))
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
         record_id = secrets.token_hex(4)
@@ -239,13 +243,14 @@ class PlannerLoop:
         pods = sum(map(len, asked.pods.values()))
         more = sum(each.count for each in placeholders)
         log.info("round %s: planning %d pods and %d placeholders: %s", record_id, pods, more, why)
-        problem, plan = self._solve(asked.problem)
+        planned = solve_valid(asked.problem, self._budget)
+        problem, plan = planned.problem, planned.plan
         self._previous, certificate = plan, plan.certificate
         handed = hand_out(plan, asked)
         shortages = self._shortages.active()
         unplaced = reasons.left_out(plan, asked, shortages)
         outcome = self._apply(handed, look, record_id, certificate.gap)
-        self._assume(outcome.onto_nodes, kept)
+        self._assume(outcome.onto_nodes, reservations)
         self._tell(reasons.has_room(handed, asked.coming))
         self._rounds.add(
             PlanRecord(
@@ -275,16 +280,6 @@ class PlannerLoop:
             self._unexplained = _Unexplained(record_id, problem, plan, handed, unplaced)
         if outcome.unreached is not None:
             raise outcome.unreached
-
-    def _solve(self, problem: Problem) -> tuple[Problem, Plan]:
-        """The plan, and the problem as it was planned: invalid pods and Nodes are left out rather than in
-        everybody's way."""
-        try:
-            return problem, solve(problem, self._budget)
-        except ProblemError as error:
-            log.warning("planning without invalid pods and Nodes: %s", "; ".join(error.problems)[:2000])
-        left = sound(problem)
-        return left, solve(left, self._budget)
 
     def _apply(self, handed: HandedOut, planned: _Look, record_id: str, gap: float) -> _Outcome:
         """Asks the fleet for each part, but for what has changed while planning: that is news for the next round."""
@@ -343,16 +338,16 @@ class PlannerLoop:
             if pod not in left and self._still_waits(pod)
         }
 
-    def _assume(self, pods: Mapping[str, str], kept: Kept) -> None:
+    def _assume(self, pods: Mapping[str, str], reservations: Reservations) -> None:
         """These pods (by UID) go to these nodes, where there is room for them still; for the others there is another
         round."""
         if not pods:
             return
         snapshot, state = self._fleet.snapshot, self._cluster.state()
         wanted = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state)
-        room = Room(state, snapshot, groups_as_planned(snapshot), wanted, kept)
+        placed = PlacedPods(state, snapshot, groups_as_planned(snapshot), wanted, reservations)
         specs = {pod.uid: each.pod_set.spec for each in state.waiting for pod in each.pods}
-        fit = {uid: node for uid, node in pods.items() if uid in specs and room.take(uid, specs[uid], node)}
+        fit = {uid: node for uid, node in pods.items() if uid in specs and placed.take(uid, specs[uid], node)}
         self._places.assume(fit)
         if len(fit) < len(pods):
             at = self._clock()

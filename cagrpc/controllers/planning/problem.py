@@ -1,7 +1,7 @@
 """From the cluster and the fleet to the planner's question: pods that nothing serves yet, what is free for them, and
 what may be opened. Pure. What is served already is `placement`'s, what is done with the plan `increments`'.
 
-Free is the room on Nodes that are Ready, and on those that are coming (`room`), less what is kept for pods that are
+Free is the room on Nodes that are Ready, and on those in flight (`placement.placed_pods`), less that of pods that are
 served: those that still are there. A pod that is gone leaves its room to others, its own replacement among them.
 """
 
@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
-from cagrpc.controllers.placement.room import Room, groups_as_planned
+from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem
 
@@ -42,7 +43,7 @@ def class_key(pods: PodSet | PodClass) -> ClassKey:
 def question(
     state: ClusterState,
     snapshot: FleetSnapshot,
-    room: Room,
+    placed: PlacedPods,
     short: AbstractSet[str] = frozenset(),
     previous: Plan | None = None,
     placeholders: Sequence[PodSet] = (),
@@ -56,7 +57,7 @@ def question(
     problem = Problem(
         pod_sets=(*(each.pod_set for each in state.waiting), *placeholders),
         node_groups=tuple(group for group in groups if offering(group) not in short),
-        nodes=room.nodes,
+        nodes=placed.nodes,
         limits=snapshot.limits,
         daemon_sets=state.daemon_sets,
         previous=None if previous is None else _not_to_come(previous),
@@ -64,7 +65,7 @@ def question(
     return Question(
         problem,
         {key: tuple(sorted(refs, key=oldest_first)) for key, refs in pods.items()},
-        room.coming,
+        placed.in_flight,
         tuple(group for group in groups if offering(group) in short),
     )
 

@@ -14,14 +14,12 @@ from typing import TypeVar
 
 from cagrpc.api.core.pods import ADDED_BY_ADMISSION
 from cagrpc.cluster.connected import connected
+from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.cluster.markers import booking_label
-from cagrpc.cluster.reservations import requested
-from cagrpc.cluster.state import ClusterNode, ClusterState, Consumer, ConsumerStage
-from cagrpc.controllers.provisioning.decision.capacity import may_run_on
+from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, RequestOwner, Reservations, requested
+from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage
 from cagrpc.controllers.provisioning.model import Booking
-from solver.model import PODS, Budget, Node, PodSet, PodSpec, Problem, RunningPods, WhenUnsatisfiable
-from solver.model.eligibility import ports_collide
-from solver.planning.solve import solve
+from solver.model import PODS, Budget, Node, PodSet, PodSpec, Problem, WhenUnsatisfiable
 
 _BUDGET = Budget(deterministic_seconds=0.1)
 """For a booking whose pods look at each other."""
@@ -30,47 +28,54 @@ _Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Room that is kept."""
+class Booked:
+    """Room that is kept for bookings."""
 
-    on: Mapping[str, tuple[RunningPods, ...]]
-    """By node. Pieces of room, for pods that first fit finds no place for, are like pods."""
-    short: Mapping[str, int]
+    reservations: Reservations = field(default_factory=dict)
+    """Each is a request's. Pieces of room, for pods that first fit finds no place for, are like pods."""
+    short: Mapping[str, int] = field(default_factory=dict)
     """Of bookings (UID) that no longer find room for all their pods, how many pods find none."""
-    uids: Mapping[str, tuple[str, ...]]
-    """By node, whose the room is; sorted."""
     places: Mapping[str, Mapping[str, Mapping[PodSpec, int]]] = field(default_factory=dict)
     """Of each booking (UID), by node, for how many pods of which spec; without pieces of room."""
 
+    @property
+    def uids(self) -> dict[str, tuple[str, ...]]:
+        """By node, whose the room is; sorted."""
+        return {
+            name: tuple(sorted({each.owner.uid for each in kept if isinstance(each.owner, RequestOwner)}))
+            for name, kept in self.reservations.items()
+        }
 
-def hold(bookings: Sequence[Booking], state: ClusterState) -> Held:
-    """`bookings` in the order in which they were made. Nodes that are not Ready for a moment keep what is kept there,
-    as long as they are in the cluster."""
-    wanted = {booking_label(booking.uid) for booking in bookings}
+
+def book(bookings: Sequence[Booking], state: ClusterState) -> Booked:
+    """Find room for bookings, given in the order in which they were made. Nodes that are not Ready for a moment keep
+    what is kept there, as long as they are in the cluster."""
+    labels = {booking_label(booking.uid) for booking in bookings}
     anywhere = any(booking.anywhere for booking in bookings)
-    rooms = [_Room(each) for each in state.nodes if anywhere or not wanted.isdisjoint(each.node.labels)]
-    labelled: defaultdict[str, list[_Room]] = defaultdict(list)
-    for room in rooms:
-        for label in wanted.intersection(room.node.labels):
-            labelled[label].append(room)
+    nodes = (each.node for each in state.nodes if anywhere or not labels.isdisjoint(each.node.labels))
+    capacity = ClusterCapacity(map(_as_ready, nodes))
+    labelled: defaultdict[str, list[NodeInfo]] = defaultdict(list)
+    for info in capacity:
+        for label in labels.intersection(info.labels):
+            labelled[label].append(info)
     missing: dict[str, Counter[PodSpec]] = {}
     for booking in bookings:
-        places = rooms if booking.anywhere else labelled[booking_label(booking.uid)]
-        if left := _place(booking, places):
+        infos = list(capacity) if booking.anywhere else labelled[booking_label(booking.uid)]
+        if left := _place(booking, infos):
             missing[booking.uid] = left
-    found: defaultdict[str, dict[str, Mapping[PodSpec, int]]] = defaultdict(dict)
-    for room in rooms:
-        for uid, pods in room.by_uid.items():
-            found[uid][room.node.name] = pods.copy()
+    places: defaultdict[str, dict[str, Mapping[PodSpec, int]]] = defaultdict(dict)
+    for name, kept in capacity.reservations.items():
+        for owner in {each.owner for each in kept}:
+            if isinstance(owner, RequestOwner):
+                places[owner.uid][name] = capacity[name].assumed(owner)
     for uid, left in missing.items():
         _keep_pieces(left, labelled[booking_label(uid)], uid)
-    kept = [room for room in rooms if room.kept]
-    return Held(
-        {room.node.name: tuple(RunningPods(spec, count) for spec, count in room.kept.items()) for room in kept},
-        {uid: left.total() for uid, left in missing.items()},
-        {room.node.name: tuple(sorted(room.by_uid)) for room in kept},
-        found,
-    )
+    return Booked(capacity.reservations, {uid: left.total() for uid, left in missing.items()}, places)
+
+
+def _as_ready(node: Node) -> Node:
+    """What is kept on a node that may be back in a moment stays."""
+    return replace(node, taints=tuple(taint for taint in node.taints if taint.key not in ADDED_BY_ADMISSION))
 
 
 def overfull(bookings: Sequence[Booking], state: ClusterState) -> frozenset[str]:
@@ -92,69 +97,37 @@ def overfull(bookings: Sequence[Booking], state: ClusterState) -> frozenset[str]
     return frozenset(found)
 
 
-class _Room:
-    """A node, and what is kept on it by now."""
-
-    def __init__(self, each: ClusterNode) -> None:
-        # What is kept on a node that may be back in a moment stays.
-        taints = tuple(taint for taint in each.node.taints if taint.key not in ADDED_BY_ADMISSION)
-        self.node = replace(each.node, taints=taints)
-        self.free = dict(each.node.free)
-        self.ports = [port for running in each.node.running for port in running.spec.host_ports]
-        self.kept: Counter[PodSpec] = Counter()
-        self.by_uid: defaultdict[str, Counter[PodSpec]] = defaultdict(Counter)
-
-    def fits(self, spec: PodSpec) -> int:
-        """How many such pods it has room for, by resources and ports."""
-        if any(ports_collide(one, other) for one in spec.host_ports for other in self.ports):
-            return 0
-        most = min(self.free.get(name, 0) // amount for name, amount in (*spec.requests, (PODS, 1)))
-        return max(0, min(most, 1) if spec.host_ports else most)
-
-    def keep(self, spec: PodSpec, count: int, uid: str) -> None:
-        for name, amount in requested([(spec, count)]).items():
-            self.free[name] = self.free.get(name, 0) - amount
-        self.ports.extend(spec.host_ports)
-        self.kept[spec] += count
-        self.by_uid[uid][spec] += count
-
-    def standing(self) -> Node:
-        """As the planner would have it."""
-        kept = tuple(RunningPods(spec, count) for spec, count in self.kept.items())
-        return replace(self.node, free=dict(self.free), running=(*self.node.running, *kept))
-
-
-def _place(booking: Booking, rooms: Sequence[_Room]) -> Counter[PodSpec]:
-    """Keeps room for the booking; those of its pods that find none."""
+def _place(booking: Booking, infos: Sequence[NodeInfo]) -> Counter[PodSpec]:
+    """Assume the booking on nodes. Return those of its pods that find no room."""
     pods = [(spec, count) for spec, count in booking.pods if count > 0]
     if any(_looks_at_others(spec) for spec, _ in pods):
-        return _planned(booking, pods, rooms)
+        return _planned(booking, pods, infos)
     missing: Counter[PodSpec] = Counter()
     for spec, count in _largest_first(pods):
         left = count
-        for room in rooms:
+        for info in infos:
             if not left:
                 break
-            here = min(left, room.fits(spec))
-            if here and may_run_on(spec, room.node):
-                room.keep(spec, here, booking.uid)
+            here = min(left, info.most(spec))
+            if here and info.admits(spec):
+                info.assume(RequestOwner(booking.uid), spec, here)
                 left -= here
         if left:
             missing[spec] += left
     return missing
 
 
-def _keep_pieces(missing: Mapping[PodSpec, int], rooms: Sequence[_Room], uid: str) -> None:
-    """Keeps what is free on a booking's own nodes, as much as these pods ask for in all: first fit finds no place for
+def _keep_pieces(missing: Mapping[PodSpec, int], infos: Sequence[NodeInfo], uid: str) -> None:
+    """Keep what is free on a booking's own nodes, as much as these pods ask for in all: first fit finds no place for
     them, but the planner had one, and nobody else is to have it."""
     by_size = {spec: count for spec, count in missing.items() if not (spec.host_ports or _looks_at_others(spec))}
     left = requested(by_size.items())
     left.pop(PODS, None)
-    for room in rooms:
-        piece = {name: min(amount, room.free.get(name, 0)) for name, amount in left.items()}
+    for info in infos:
+        piece = {name: min(amount, info.free.get(name, 0)) for name, amount in left.items()}
         here = tuple(sorted((name, amount) for name, amount in piece.items() if amount > 0))
-        if here and any(may_run_on(spec, room.node) for spec in by_size):
-            room.keep(PodSpec(here), 1, uid)
+        if here and any(map(info.admits, by_size)):
+            info.assume(RequestOwner(uid), PodSpec(here))
             for name, amount in here:
                 left[name] -= amount
 
@@ -164,14 +137,16 @@ def _looks_at_others(spec: PodSpec) -> bool:
     return bool(spec.pod_affinity or spec.pod_anti_affinity or strict)
 
 
-def _planned(booking: Booking, pods: Iterable[tuple[PodSpec, int]], rooms: Sequence[_Room]) -> Counter[PodSpec]:
+def _planned(booking: Booking, pods: Iterable[tuple[PodSpec, int]], infos: Sequence[NodeInfo]) -> Counter[PodSpec]:
     pod_sets = tuple(PodSet(booking.key, spec, count) for spec, count in pods)
-    plan = solve(Problem(pod_sets, nodes=tuple(room.standing() for room in rooms)), _BUDGET)
-    by_name = {room.node.name: room for room in rooms}
+    planned = solve_valid(Problem(pod_sets, nodes=tuple(info.node() for info in infos)), _BUDGET)
+    by_name, plan = {info.name: info for info in infos}, planned.plan
     for placed in plan.existing:
         for index, count in placed.pods.items():
-            by_name[placed.node].keep(plan.pod_classes[index].spec, count, booking.uid)
-    return Counter({plan.pod_classes[each.pod_class].spec: each.count for each in plan.unplaced})
+            by_name[placed.node].assume(RequestOwner(booking.uid), plan.pod_classes[index].spec, count)
+    missing = Counter({plan.pod_classes[each.pod_class].spec: each.count for each in plan.unplaced})
+    missing.update({each.spec: each.count for each in planned.dropped})
+    return missing
 
 
 def _largest_first(pods: Sequence[tuple[PodSpec, int]]) -> list[tuple[PodSpec, int]]:
@@ -212,14 +187,14 @@ def consumed(
 
 
 def consumer_nodes(
-    held: Held, consumers: Mapping[str, Sequence[Consumer]], nominated: Mapping[str, str]
+    booked: Booked, consumers: Mapping[str, Sequence[Consumer]], nominated: Mapping[str, str]
 ) -> dict[str, str]:
     """Which pod that consumes a request is to go to which node of its booking, both by UID: as many as there is room
     for, and each stays where it is `nominated` already, if it can. `consumers` are by the UID of their request."""
     found: dict[str, str] = {}
     for uid, pods in consumers.items():
         left: defaultdict[PodSpec, Counter[str]] = defaultdict(Counter)
-        for node, places in held.places.get(uid, {}).items():
+        for node, places in booked.places.get(uid, {}).items():
             for spec, count in places.items():
                 left[_as_written(spec)][node] += count
         pending = [each for each in pods if each.stage is ConsumerStage.PENDING]

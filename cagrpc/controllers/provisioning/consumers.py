@@ -1,5 +1,5 @@
-"""What is told to pods that consume a request, and to the request, when something is amiss between them. Pure: Events
-are written elsewhere, and the same one is told once in a while only.
+"""Events on pods that consume a request, and on the request, where something is wrong between them. Pure: they are
+written elsewhere, and the same one only once in a while.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cagrpc.api.provisioning.objects import API_VERSION, KIND
-from cagrpc.cluster.reservations import Kept, keeping
+from cagrpc.cluster.node_info import ClusterCapacity, Reservations
 from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage
 from cagrpc.controllers.events import Note, ObjectRef, pod_object
-from cagrpc.controllers.provisioning.bookings import hold
+from cagrpc.controllers.provisioning.bookings import book
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import Look, Ours
 from cagrpc.controllers.provisioning.progress import Phase, Pods
@@ -33,12 +33,12 @@ def request_object(request: ProvisioningRequest) -> ObjectRef:
     return ObjectRef(API_VERSION, KIND, request.namespace, request.name, request.uid)
 
 
-def notes(look: Look, kept: Kept, is_ours: Callable[[str], bool]) -> Iterator[Note]:
-    """`kept` is the room of bookings, `is_ours` says of a class whether we serve it."""
+def notes(look: Look, reservations: Reservations, is_ours: Callable[[str], bool]) -> Iterator[Note]:
+    """`reservations` are those of bookings, `is_ours` says of a class whether we serve it."""
     for pod, missing in look.state.half_consumers:
         yield Note(pod_object(pod), HALF, missing, warning=True)
     by_key = {request.key: request for request in look.requests.values()}
-    room = _Room(look.state, kept)
+    room = _FreeCapacity(look.state, reservations)
     for key, consumers in look.consumers.items():
         pending = [each for each in consumers if _waits(each, look.at_seconds)]
         request = by_key.get(key)
@@ -89,7 +89,7 @@ def _too_many(ours: Ours, consumers: Sequence[Consumer]) -> Iterator[Note]:
     yield from _each([each for each in rest if each.stage is ConsumerStage.PENDING], TOO_MANY, about)
 
 
-def _gone(ours: Ours, pending: Sequence[Consumer], room: _Room) -> Iterator[Note]:
+def _gone(ours: Ours, pending: Sequence[Consumer], room: _FreeCapacity) -> Iterator[Note]:
     """Its capacity was there once, is kept no longer, or never was, and is not there for all that wait."""
     kept = ours.phase is Phase.PROVISIONED and ours.service.books
     if not pending or kept or ours.phase in (Phase.WAITING, Phase.COMING):
@@ -109,22 +109,20 @@ def _gone(ours: Ours, pending: Sequence[Consumer], room: _Room) -> Iterator[Note
     yield from _each(pending, GONE, about)
 
 
-class _Room:
+class _FreeCapacity:
     """Room beside that of bookings; the nodes are put together at the first question."""
 
-    def __init__(self, state: ClusterState, kept: Kept) -> None:
-        self._state, self._kept = state, kept
+    def __init__(self, state: ClusterState, reservations: Reservations) -> None:
+        self._state, self._reservations = state, reservations
         self._free: ClusterState | None = None
 
     def short(self, request: ProvisioningRequest, pending: Sequence[Consumer]) -> int:
         """How many of the pods find none."""
         if self._free is None:
-            nodes = tuple(
-                replace(each, node=keeping(each.node, self._kept.get(each.node.name, ())))
-                for each in self._state.nodes
-                if each.ready and not each.held
-            )
-            self._free = replace(self._state, nodes=nodes)
+            usable = [each for each in self._state.nodes if each.ready and not each.held]
+            nodes = ClusterCapacity((each.node for each in usable), self._reservations).nodes
+            free = (replace(each, node=node) for each, node in zip(usable, nodes, strict=True))
+            self._free = replace(self._state, nodes=tuple(free))
         pods = tuple(Counter(each.spec for each in pending).items())
         booking = Booking(request.uid, request.key, pods, anywhere=True)
-        return hold([booking], self._free).short.get(request.uid, 0)
+        return book([booking], self._free).short.get(request.uid, 0)

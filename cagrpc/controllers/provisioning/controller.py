@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cagrpc import errors
-from cagrpc.cluster.reservations import Kept
+from cagrpc.cluster.node_info import Reservations
 from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.state import ClusterState, ConsumerStage, PendingPod
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.controllers.provisioning import assume_cache, conditions, consumers
-from cagrpc.controllers.provisioning.bookings import Held, consumed, consumer_nodes, hold, overfull
+from cagrpc.controllers.provisioning.bookings import Booked, book, consumed, consumer_nodes, overfull
 from cagrpc.controllers.provisioning.classes import is_ours
 from cagrpc.controllers.provisioning.crowded import Crowded
 from cagrpc.controllers.provisioning.deciding import Deciding
@@ -74,7 +74,7 @@ class _Seen:
     look: Look
     nexts: Mapping[str, Next]
     bookings: tuple[Booking, ...]
-    held: Held
+    booked: Booked
 
     def over_share(self) -> Counter[str]:
         """By namespace, requests that wait for others of it."""
@@ -155,15 +155,15 @@ class RequestsLoop:
         """Why nothing is done for requests; empty where all is well."""
         return self._waits_for
 
-    def held(self, state: ClusterState) -> Kept:
-        """Room that is kept for requests, by node name: for whoever plans. Raises Unavailable before all requests have
+    def reservations(self, state: ClusterState) -> Reservations:
+        """Return the room that is kept for requests: for whoever plans. Raises Unavailable before all requests have
         been looked at once, unless they cannot be."""
         seen = self._seen
         if seen is None:
             if self._store.problem is None:
                 raise errors.Unavailable("reservations of ProvisioningRequests are unknown yet")
             return {}
-        return hold(seen.bookings, self._labels.seen(state)).on if seen.bookings else {}
+        return book(seen.bookings, self._labels.seen(state)).reservations if seen.bookings else {}
 
     @property
     def looked(self) -> bool:
@@ -177,7 +177,7 @@ class RequestsLoop:
         if seen is None:
             return {}
         keys = {booking.uid: booking.key for booking in seen.bookings}
-        on_nodes = {name: keys[uids[0]] for name, uids in seen.held.uids.items()}
+        on_nodes = {name: keys[uids[0]] for name, uids in seen.booked.uids.items()}
         own = {name: keys[uid] for uid in keys for name in seen.look.booked.get(uid, ())}
         return {**own, **on_nodes}
 
@@ -185,17 +185,17 @@ class RequestsLoop:
         """Which pod that consumes a request is to be nominated to which node of its booking, both by UID. `nominated`
         gives pods as they are."""
         seen = self._seen
-        if seen is None or not seen.held.places:
+        if seen is None or not seen.booked.places:
             return {}
         look = seen.look
         consumers = {
             uid: look.consumers[ours.request.key]
             for uid, ours in look.ours.items()
-            if uid in seen.held.places and ours.request.key in look.consumers
+            if uid in seen.booked.places and ours.request.key in look.consumers
         }
         uids = [each.pod.uid for pods in consumers.values() for each in pods if each.stage is ConsumerStage.PENDING]
         pending = nominated(uids) if uids else {}
-        found = consumer_nodes(seen.held, consumers, {uid: pod.nominated_node for uid, pod in pending.items()})
+        found = consumer_nodes(seen.booked, consumers, {uid: pod.nominated_node for uid, pod in pending.items()})
         return {uid: node for uid, node in found.items() if uid in pending}
 
     def bookings(self) -> int:
@@ -323,10 +323,10 @@ class RequestsLoop:
         for uid in [uid for uid, each in nexts.items() if each.wants or each.joins]:
             if why := shares.why_not(look.ours[uid]):
                 nexts[uid] = self._next(look, replace(facts[uid], over_share=why))
-        held = hold(bookings, look.state) if bookings else Held({}, {}, {})
-        for uid, why in self._lost(look, nexts, bookings, held).items():
+        booked = book(bookings, look.state) if bookings else Booked()
+        for uid, why in self._lost(look, nexts, bookings, booked).items():
             nexts[uid] = self._next(look, replace(facts[uid], lost=why))
-        seen = self._seen = _Seen(look, nexts, bookings, held)
+        seen = self._seen = _Seen(look, nexts, bookings, booked)
         return seen
 
     def _next(self, look: Look, facts: Facts) -> Next:
@@ -349,11 +349,13 @@ class RequestsLoop:
             decision=self._decided.get(uid),
         )
 
-    def _lost(self, look: Look, nexts: Mapping[str, Next], bookings: Sequence[Booking], held: Held) -> dict[str, str]:
+    def _lost(
+        self, look: Look, nexts: Mapping[str, Next], bookings: Sequence[Booking], booked: Booked
+    ) -> dict[str, str]:
         """What is told of requests whose room is gone for good: with a node of theirs, or taken by others."""
         short = {
             uid: count
-            for uid, count in held.short.items()
+            for uid, count in booked.short.items()
             if look.ours[uid].phase is Phase.PROVISIONED and nexts[uid].holds
         }
         if short:
@@ -394,17 +396,17 @@ class RequestsLoop:
             shares = Shares(seen.bookings, self._settings.per_namespace)
             atomic = due(look, seen.nexts, Behaviour.ATOMIC, self._turns, shares)
             checks = due(look, seen.nexts, Behaviour.CHECK, self._turns, shares)
-            kept = hold(seen.bookings, look.state).on if seen.bookings else {}
+            reservations = book(seen.bookings, look.state).reservations if seen.bookings else {}
             try:
                 if atomic:
-                    world = self._deciding.world(look.state, kept)
+                    world = self._deciding.world(look.state, reservations)
                     share = HURRIED_SHARE if len(atomic) == MOST_AT_ONCE else 1.0
                     self._decided.update(self._deciding.atomic(atomic, world, look.booked, share=share))
                 if checks:
                     if atomic:
                         look = self._look(requests)
-                        kept = self._advance(look).held.on
-                    world = self._deciding.world(look.state, kept)
+                        reservations = self._advance(look).booked.reservations
+                    world = self._deciding.world(look.state, reservations)
                     self._decided.update(self._deciding.checks(checks, world, look.state))
             finally:  # what was ordered is known to whoever plans next
                 decided = self._advance(self._look(requests))
@@ -416,7 +418,7 @@ class RequestsLoop:
         if seen.look.at_seconds < self._told_at + IDLE_SECONDS:
             return
         self._told_at = seen.look.at_seconds
-        for note in consumers.notes(seen.look, seen.held.on, self._is_ours):
+        for note in consumers.notes(seen.look, seen.booked.reservations, self._is_ours):
             self._say(note)
 
     def _is_ours(self, class_name: str) -> bool:

@@ -9,15 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from cagrpc.cluster.reservations import Kept, keeping, requested
+from cagrpc.cluster.fleet_capacity import groups_as_planned
+from cagrpc.cluster.node_info import ClusterCapacity, Reservations, requested
 from cagrpc.cluster.shortages import Shortages, offering
 from cagrpc.cluster.state import ClusterState, ConsumerStage
+from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Wanted
-from cagrpc.controllers.placement.room import Room, groups_as_planned
 from cagrpc.controllers.planning.increments import told
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.assume_cache import Labels, by_node
-from cagrpc.controllers.provisioning.bookings import hold
+from cagrpc.controllers.provisioning.bookings import book
 from cagrpc.controllers.provisioning.crowded import to_be_labelled
 from cagrpc.controllers.provisioning.decision.planning import Decisions, Part, World, check, decide
 from cagrpc.controllers.provisioning.fairness import Turns
@@ -27,7 +28,7 @@ from cagrpc.controllers.provisioning.progress import Decision, Granted, Pods, Re
 from cagrpc.controllers.provisioning.sources import Increments
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin, Placement, request_key, request_of
-from solver.model import Budget, RunningPods
+from solver.model import Budget
 from solver.model.budget import RunningBudget
 
 log = logging.getLogger(__name__)
@@ -59,24 +60,24 @@ class Deciding:
         self._still_there = still_there
         self._stopping = stopping
 
-    def world(self, state: ClusterState, kept: Kept) -> World:
-        """`kept` is the room of bookings."""
+    def world(self, state: ClusterState, reservations: Reservations) -> World:
+        """`reservations` are those of bookings."""
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = {each.offering for each in self._shortages.active()}
         groups = groups_as_planned(snapshot)
-        room = Room(state, snapshot, groups, self._wanted(snapshot, state), kept)
+        placed = PlacedPods(state, snapshot, groups, self._wanted(snapshot, state), reservations)
         usable = {
             each.node.name for each in state.nodes if not each.held and each.provider_id not in snapshot.held_instances
         }
         return World(
-            tuple(node for node in room.nodes if node.name in usable and node.name not in room.coming),
+            tuple(node for node in placed.nodes if node.name in usable and node.name not in placed.in_flight),
             groups,
             snapshot.limits,
             state.daemon_sets,
             frozenset(group.id for group in groups if offering(group) in short),
             frozenset(each.node.name for each in state.nodes if each.provider_id not in snapshot.group_of_instance),
-            _returning(state, kept),
+            _returning(state, reservations),
             _coming(snapshot),
         )
 
@@ -146,12 +147,12 @@ class Deciding:
         told of it may."""
         found: dict[str, Decision] = {}
         budget = RunningBudget(self._budget)
-        nodes = {node.name: node for node in world.nodes}
-        standing = {each.node.name: each for each in state.nodes if each.node.name in nodes}
+        capacity = ClusterCapacity(world.nodes)
+        standing = {each.node.name: each for each in state.nodes if each.node.name in capacity}
         for each in candidates:
             if found and budget.exhausted:
                 break
-            world = replace(world, nodes=tuple(nodes.values()))
+            world = replace(world, nodes=capacity.nodes)
             try:
                 checked = check(each.candidate, world, self._budget)
             except Exception as error:
@@ -169,11 +170,12 @@ class Deciding:
                 used = replace(
                     state,
                     nodes=tuple(
-                        replace(standing[name], node=nodes[name]) for name in checked.nodes if name in standing
+                        replace(standing[name], node=capacity[name].node())
+                        for name in checked.nodes
+                        if name in standing
                     ),
                 )
-                for name, pods in hold([booking_of(each)], used).on.items():
-                    nodes[name] = keeping(nodes[name], pods)
+                capacity.assume(book([booking_of(each)], used).reservations)
         return found
 
 
@@ -196,13 +198,13 @@ def booking_of(each: Ours) -> Booking:
     return Booking(each.request.uid, each.request.key, each.pods.sets, anywhere=True)
 
 
-def _returning(state: ClusterState, kept: Kept) -> dict[str, dict[str, int]]:
+def _returning(state: ClusterState, reservations: Reservations) -> dict[str, dict[str, int]]:
     """What requests have on nodes that will be free again."""
-    pods: dict[str, list[RunningPods]] = {name: list(running) for name, running in kept.items()}
+    pods = {name: [(each.spec, each.count) for each in kept] for name, kept in reservations.items()}
     on_nodes = Counter((each.node, each.spec) for each in state.consumers if each.stage is ConsumerStage.BOUND)
     for (name, spec), count in on_nodes.items():
-        pods.setdefault(name, []).append(RunningPods(spec, count))
-    return {name: requested((each.spec, each.count) for each in running) for name, running in pods.items()}
+        pods.setdefault(name, []).append((spec, count))
+    return {name: requested(there) for name, there in pods.items()}
 
 
 def _coming(snapshot: FleetSnapshot) -> Counter[str]:

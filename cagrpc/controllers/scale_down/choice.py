@@ -1,6 +1,6 @@
 """Which nodes the autoscaler may take away, so that the order of weights is kept and nothing comes up again for what it
 took: those whose pods all have room elsewhere on nodes of the same or a higher weight, and find some wherever the
-scheduler puts them. Pure. Nodes are told by `scale_down`; room is `scale_down_room`'s and `scale_down_crowd`'s.
+scheduler puts them. Pure. Nodes are annotated by `controller`; places are found by `relocation` and `crowd`.
 
 CA may remove several nodes at once, so those that may go may go together: each one's pods are put onto what is left,
 and count there when the next one is looked at. Lowest weights go first, then what costs most for nothing.
@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
-from cagrpc.cluster.reservations import Kept, keeping, together
+from cagrpc.cluster.fleet_capacity import deleting_instances
+from cagrpc.cluster.node_info import ClusterCapacity, RequestOwner, Reservations, merged
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.scale_down.crowd import Crowd
-from cagrpc.controllers.scale_down.room import Pods, Room, looks_at_others, required
-from cagrpc.fleet.model import FleetSnapshot, InstanceState
+from cagrpc.controllers.scale_down.relocation import Pods, Relocation, is_constrained_by_others, required
+from cagrpc.fleet.model import FleetSnapshot
 from solver.model import CPU, MEMORY, Budget, Node, NodeGroup, PodSet, PodSpec
 
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
@@ -49,12 +50,12 @@ def booked_for(request: str) -> str:
 class Bookings:
     """What nodes are for beside the pods that run there."""
 
-    room: Kept = field(default_factory=dict)
-    """What is kept on nodes for pods of ProvisioningRequests that are still to come. It cannot be moved."""
+    reservations: Reservations = field(default_factory=dict)
+    """Of ProvisioningRequests, for pods that are still to come. They cannot be moved."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Those that stay, and for which ProvisioningRequest: namespace/name."""
-    slack: Kept = field(default_factory=dict)
-    """Placeholders that are held on nodes. They may go elsewhere, as pods may."""
+    slack: Reservations = field(default_factory=dict)
+    """Placeholders on nodes. They may go elsewhere, as pods may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +127,47 @@ def choose(
     return _Round(cluster, fleet, rules, bookings or Bookings()).verdicts(before, lately, clock)
 
 
+class _Allowance:
+    """What is left of the rules in one round."""
+
+    def __init__(self, rules: Rules, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._left = rules.looks
+        self._until = clock() + rules.look_seconds
+        # A node that may go already is not taken back for want of time, unless it takes far too long.
+        self._until_at_most = self._until + 3 * rules.look_seconds
+        self.most = rules.most
+        """Nodes with pods that may still go."""
+
+    def spend(self, *, known: bool) -> str:
+        """Count one more node with pods that is considered; `known` is one that may go already. Return why it cannot
+        be now."""
+        if not self.most:
+            return ENOUGH
+        late = self._clock() >= (self._until_at_most if known else self._until)
+        if late or not (known or self._left):
+            return NOT_YET
+        self._left -= not known
+        return ""
+
+
 class _Round:
     def __init__(self, cluster: ClusterState, fleet: FleetSnapshot, rules: Rules, bookings: Bookings) -> None:
         self._rules = rules
         self._booked, self._slack = bookings.nodes, bookings.slack
-        kept = together(bookings.room, bookings.slack)
         self._ours = _ours(cluster.nodes, fleet)
-        going = {i.id for g in fleet.groups.values() for i in g.instances if i.state is InstanceState.DELETING}
+        going = deleting_instances(fleet)
         self._leaving = {each.node.name for each in cluster.nodes if _leaves(each, going)}
         self._held = {
             each.node.name for each in cluster.nodes if each.held or each.provider_id in fleet.held_instances
         } - self._leaving
         away = self._leaving | self._held
-        self._room = Room(
-            keeping(node, kept.get(node.name, ()))
-            for node in _as_pods_see_them(cluster, bookings.slack)
-            if node.name not in away
+        self._capacity = ClusterCapacity(
+            (node for node in _as_pods_see_them(cluster, bookings.slack) if node.name not in away),
+            merged(bookings.reservations, bookings.slack),
         )
-        self._crowd = Crowd(self._room.nodes)
+        self._relocation = Relocation(self._capacity)
+        self._crowd = Crowd(self._capacity.nodes)
         self._spare = _spare(fleet)
         for name in self._leaving & self._ours.keys():
             if self._ours[name].node.provider_id not in going:
@@ -169,8 +193,8 @@ class _Round:
         ]
         if sets:
             names = [each.node.name for each in cluster.nodes]
-            placed = self._room.place_sets(tuple(sets), names, Budget(self._rules.waiting_seconds))
-            self._room.put(placed)
+            placed = self._relocation.place_sets(tuple(sets), names, Budget(self._rules.waiting_seconds))
+            self._relocation.assume(placed)
             for pods in placed.pods.values():
                 self._crowd.add(pods)
 
@@ -188,65 +212,64 @@ class _Round:
 
     def verdicts(self, before: AbstractSet[str], lately: AbstractSet[str], clock: Callable[[], float]) -> Verdicts:
         others = sorted(self._ours.keys() - self._leaving - self._candidates)
-        stay = {name: self._why_not_looked_at(name) for name in others}
+        stay = {name: self._why_not_considered(name) for name in others}
         go: list[str] = []
         refused: set[str] = set()
-        left, most = self._rules.looks, self._rules.most
-        until = clock() + self._rules.look_seconds
-        # What was said of a node is not taken back for want of time, unless it takes far too long.
-        until_at_most = until + 3 * self._rules.look_seconds
+        allowance = _Allowance(self._rules, clock)
         for each in sorted((self._ours[name] for name in self._candidates), key=lambda each: _order(each, before)):
-            name, known, has_pods = each.name, each.name in before, bool(self._pods_on(each))
-            if self._spare[each.group.id] < 1:
-                stay[name] = AT_MINIMUM
-            elif has_pods and name in lately and not known:
-                stay[name] = self._why_it_stays(each)
-                refused.add(name)
-            elif has_pods and not most:
-                stay[name] = ENOUGH
-            elif has_pods and ((not known and not left) or clock() >= (until_at_most if known else until)):
-                stay[name] = NOT_YET
-            else:
-                left -= has_pods and not known
-                if self._take(each):
-                    most -= has_pods
-                    go.append(name)
-                else:
-                    stay[name] = self._why_it_stays(each)
-                    refused.add(name)
+            known = each.name in before
+            why = self._take(each, allowance, known=known, refused_lately=each.name in lately and not known)
+            if not why:
+                go.append(each.name)
+                continue
+            stay[each.name] = why
+            if why == self._no_room(each):
+                refused.add(each.name)
         go += sorted(self._leaving & self._ours.keys())
-        told = {name for name, each in self._ours.items() if not _foreign(each.node)}
+        annotated = {name for name, each in self._ours.items() if not _foreign(each.node)}
         return Verdicts(
-            stay={name: why for name, why in stay.items() if name in told},
-            go=tuple(name for name in go if name in told),
+            stay={name: why for name, why in stay.items() if name in annotated},
+            go=tuple(name for name in go if name in annotated),
             low=frozenset(self._low),
             refused=frozenset(refused),
             swept=NOT_YET not in stay.values(),
         )
 
-    def _why_not_looked_at(self, name: str) -> str:
+    def _why_not_considered(self, name: str) -> str:
         if name in self._held:
             return IN_FLIGHT
         return booked_for(self._booked[name]) if name in self._booked else IN_USE
 
-    def _why_it_stays(self, each: _Ours) -> str:
+    def _no_room(self, each: _Ours) -> str:
         return (no_room_with_slack if each.name in self._slack else no_room)(each.group.weight)
 
     def _pods_on(self, each: _Ours) -> Pods:
-        """Its own, placeholders, and those that were put there."""
-        held = Counter({pods.spec: pods.count for pods in self._slack.get(each.name, ())})
-        return Counter(_pods(each.node)) + held + Counter(self._room.moved_to(each.name))
+        """Its own, placeholders, and those that were moved there; bookings cannot move."""
+        found = Counter(_pods(each.node))
+        for reservation in self._capacity[each.name].reservations:
+            if not isinstance(reservation.owner, RequestOwner):
+                found[reservation.spec] += reservation.count
+        return found
 
-    def _take(self, each: _Ours) -> bool:
-        """Whether it can do without the node: then it is gone, and its pods have found room, which is theirs."""
+    def _take(self, each: _Ours, allowance: _Allowance, *, known: bool, refused_lately: bool) -> str:
+        """Return why the node has to stay. Empty where it can go: then it is gone, and its pods have taken the room
+        that they have found."""
+        has_pods = bool(self._pods_on(each))
+        if self._spare[each.group.id] < 1:
+            return AT_MINIMUM
+        if has_pods:
+            why = self._no_room(each) if refused_lately else allowance.spend(known=known)
+            if why:
+                return why
         own = _pods(each.node)
         if not self._crowd.has_room(own, each.name) or not self._move(each):
-            return False
+            return self._no_room(each)
         self._crowd.remove(each.name)
         self._crowd.add(own)
-        self._room.remove(each.name)
+        self._capacity.remove(each.name)
         self._spare[each.group.id] -= 1
-        return True
+        allowance.most -= has_pods
+        return ""
 
     def _move(self, each: _Ours) -> bool:
         """Their own tier is asked first: what is free above may be needed by pods that may not go anywhere else."""
@@ -256,18 +279,18 @@ class _Round:
         lowest, others = each.group.weight, [(name, weight) for name, weight in self._onto if name != each.name]
         for highest in (lowest, inf):
             onto = [name for name, weight in others if lowest <= weight <= highest]
-            placed = self._room.place(pods, onto, Budget(self._rules.place_seconds))
+            placed = self._relocation.place(pods, onto, Budget(self._rules.place_seconds))
             if placed.all:
-                self._room.put(placed)
+                self._relocation.assume(placed)
                 return True
         return False
 
 
-def _as_pods_see_them(cluster: ClusterState, slack: Kept) -> Iterable[Node]:
+def _as_pods_see_them(cluster: ClusterState, slack: Reservations) -> Iterable[Node]:
     """The nodes with what pods that move can see of those that run. `Node.running` has only what pods that wait see."""
     specs = {pods.spec for each in cluster.nodes for pods in each.movable}
     specs |= {pods.spec for placeholders in slack.values() for pods in placeholders}
-    if not any(each.host_ports or looks_at_others(each) for each in specs):
+    if not any(each.host_ports or is_constrained_by_others(each) for each in specs):
         return (replace(each.node, running=()) if not cluster.waiting else each.node for each in cluster.nodes)
     return (replace(each.node, running=each.movable) for each in cluster.nodes)
 

@@ -1,5 +1,5 @@
 """Scale-down keeps the order of weights: nodes of the fleet that must stay carry CA's annotation that says so, set and
-cleared here. Which ones must stay is `scale_down_choice`'s.
+cleared here. Which ones must stay is `choice`'s.
 
 A second annotation with the reason marks the first as ours. One that somebody else has set, to any value, is never
 touched. Without cagrpc the annotations stay as they are: fewer nodes go down, never more.
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
-from cagrpc.cluster.reservations import Kept, nothing_kept
+from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.scale_down.choice import BOOKED, Bookings, Rules, Verdicts, booked_for, choose
 from cagrpc.errors import Conflict, NotFound
@@ -66,19 +66,19 @@ class ScaleDown:
         clock: Callable[[], float],
         rules: Rules | None = None,
         writes_a_step: int = WRITES_A_STEP,
-        held: Callable[[ClusterState], Kept] = nothing_kept,
+        reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
         booked: Callable[[], Mapping[str, str]] = dict,
-        slack: Callable[[], Kept] = dict,
+        slack: Callable[[], Reservations] = dict,
     ) -> None:
-        """`clock` gives seconds that only grow. Of ProvisioningRequests: `held` says what room is kept for them on
-        which nodes, `booked` which nodes stay for whom (namespace/name). `slack` says where placeholders are held."""
+        """`clock` gives seconds that only grow. Of ProvisioningRequests: `reservations` is the room that is kept for
+        them on nodes, `booked` which nodes stay for whom (namespace/name). `slack` is where placeholders are."""
         self._cluster = cluster
         self._fleet = fleet
         self._nodes = nodes
         self._clock = clock
         self._rules = rules or Rules()
         self._writes_a_step = writes_a_step
-        self._held = held
+        self._reservations = reservations
         self._booked = booked
         self._slack = slack
         self._verdicts: Verdicts | None = None
@@ -118,7 +118,7 @@ class ScaleDown:
             if self._verdicts is None
             else frozenset(self._verdicts.go)
         )
-        bookings = Bookings(self._held(state), self._booked(), self._slack())
+        bookings = Bookings(self._reservations(state), self._booked(), self._slack())
         verdicts = self._verdicts = choose(state, snapshot, before, self._lately, self._rules, self._clock, bookings)
         self._lately = frozenset() if verdicts.swept else verdicts.refused
         nodes = {each.node.name: each for each in state.nodes}

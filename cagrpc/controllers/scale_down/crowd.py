@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from cagrpc.controllers.scale_down.room import Pods
+from cagrpc.controllers.scale_down.relocation import Pods
 from solver.model import PODS, Node, PodSpec
 from solver.model.eligibility import why_not_eligible
 

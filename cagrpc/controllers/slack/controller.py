@@ -16,14 +16,15 @@ from dataclasses import replace
 from operator import is_
 from typing import Any, Protocol
 
-from cagrpc.cluster.reservations import Kept, keeping, nothing_kept
+from cagrpc.cluster.fleet_capacity import deleting_instances
+from cagrpc.cluster.node_info import ClusterCapacity, Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.slack.carriers.carrier import Carrying
 from cagrpc.controllers.slack.costs import costs
 from cagrpc.controllers.slack.demand import Shapes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings, SlackState, target_of
 from cagrpc.errors import CagrpcError
-from cagrpc.fleet.model import FleetSnapshot, InstanceState
+from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.back_off import BackOff
 from solver.model import Node, NodeGroup
 from solver.slack.amount import wanted
@@ -75,15 +76,15 @@ class SlackLoop:
         *,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
-        held: Callable[[ClusterState], Kept] = nothing_kept,
+        reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
     ) -> None:
-        """`held` is the room that is kept for ProvisioningRequests. `now` gives seconds since the epoch, `clock` such
+        """`reservations` are those of ProvisioningRequests. `now` gives seconds since the epoch, `clock` such
         as only grow."""
         self._cluster, self._fleet = cluster, fleet
         self._settings = settings
         self._carrier, self._book = carrier, book
         self._now, self._clock = now, clock
-        self._held = held
+        self._reservations = reservations
         self._shapes = Shapes()
         self._before: Placement | None = None
         """None before it has been read."""
@@ -98,9 +99,9 @@ class SlackLoop:
         """As it was published last."""
         return self._state
 
-    def held(self) -> Kept:
-        """Placeholders, by the node that they are on."""
-        return self._state.kept()
+    def reservations(self) -> Reservations:
+        """Return room for placeholders on the nodes that they are on."""
+        return self._state.reservations()
 
     @property
     def problem(self) -> str:
@@ -149,15 +150,15 @@ class SlackLoop:
         snapshot, state = self._fleet.snapshot, self._cluster.state()
         asked = targets(self._settings, state.slack, self._now())
         told = (*over_share(self._settings, state.slack), *state.slack.warnings)
-        carried, kept = self._carrier.placements(), self._held(state)
-        last, known = self._known, _Known(state, snapshot, asked, carried, kept, told)
+        carried, reservations = self._carrier.placements(), self._reservations(state)
+        last, known = self._known, _Known(state, snapshot, asked, carried, reservations, told)
         if last is not None and known.same_as(last):
             return
         self._known = known
         standing = _standing(state, snapshot)
         found = self._wanted(asked, standing, snapshot, state)
         shapes = [shape for each in found for shape in each.shapes]
-        nodes = [keeping(each.node, kept.get(each.node.name, ())) for each in standing]
+        nodes = ClusterCapacity((each.node for each in standing), reservations).nodes
         settled = _settled(shapes, nodes, (self._before or {}) if carried is None else carried)
         if carried is None or last is None:
             lost = _counts(settled.pushed_out)
@@ -201,14 +202,14 @@ class _Known:
         snapshot: FleetSnapshot,
         asked: tuple[SlackTarget, ...],
         carried: Placement | None,
-        kept: Kept,
+        reservations: Reservations,
         told: tuple[str, ...],
     ) -> None:
         self.carried = carried
         self._nodes = state.nodes
         self._pods = state.slack.pods
         self._fleet = snapshot
-        self._rest = asked, carried, kept, state.daemon_sets, told
+        self._rest = asked, carried, reservations, state.daemon_sets, told
 
     def same_as(self, before: _Known) -> bool:
         """The view gives the same node again where nothing of it has changed."""
@@ -223,12 +224,7 @@ class _Known:
 
 def _standing(state: ClusterState, snapshot: FleetSnapshot) -> list[ClusterNode]:
     """Nodes that are Ready and let go; not those on their way out."""
-    going = {
-        instance.id
-        for group in snapshot.groups.values()
-        for instance in group.instances
-        if instance.state is InstanceState.DELETING
-    }
+    going = deleting_instances(snapshot)
     return [each for each in state.nodes if each.ready and not each.held and each.provider_id not in going]
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cagrpc.cluster.exclusion import Exclusion
-from cagrpc.cluster.reservations import Kept
+from cagrpc.cluster.node_info import PlaceholderOwner, Reservation, Reservations
 from cagrpc.controllers.slack.schedules import Schedule
-from solver.model import PodSet, RunningPods
+from solver.model import PodSet
 from solver.slack.model import Base, Copies, Placement, SlackDemand, SlackShape, SlackTarget, Version
 
 
@@ -119,13 +119,13 @@ class SlackState:
         counts = ((shape, self.left_over.get(shape.name, 0)) for shape in self.shapes)
         return tuple(shape.pod_set(count) for shape, count in counts if count)
 
-    def kept(self) -> Kept:
-        """Those that are held, as pods, by the node that they are on."""
+    def reservations(self) -> Reservations:
+        """Return room for placeholders on the nodes that they are on."""
         specs = {shape.name: shape.spec for shape in self.shapes}
-        found: dict[str, list[RunningPods]] = {}
+        found: dict[str, list[Reservation]] = {}
         for shape, there in self.placement.items():
             for node, count in there.items():
-                found.setdefault(node, []).append(RunningPods(specs[shape], count))
+                found.setdefault(node, []).append(Reservation(PlaceholderOwner(shape), specs[shape], count))
         return found
 
     def by_target(self) -> Mapping[str, Counts]:

@@ -81,12 +81,12 @@ class Expander:
         serves_requests: bool = False,
         gang_label: str = DEFAULT_GANG_LABEL,
         gangs: KnownGangs | None = None,
-        settling: Callable[[FleetSnapshot], AbstractSet[str]] = _nobody,
+        released_pods: Callable[[FleetSnapshot], AbstractSet[str]] = _nobody,
     ) -> None:
         """`clock` gives seconds since the epoch, `monotonic` seconds that only grow. With `planner_drives` every answer
         is a veto. With `serves_requests` pods that consume ProvisioningRequests have their room from those; without
         they are a gang, since nobody else would see to them. Of a cluster, where there is one: its `gangs`, and
-        `settling`, the keys of pods that an increment has just been let go for."""
+        `released_pods`, the UIDs of pods whose increment has just been released."""
         self._fleet = fleet
         self._rank = rank
         self._decisions = decisions
@@ -97,7 +97,7 @@ class Expander:
         self._serves_requests = serves_requests
         self._gang_label = gang_label
         self._gangs = gangs
-        self._settling = settling
+        self._released_pods = released_pods
         # One planner at a time: two would only halve each other's budget.
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
 
@@ -145,12 +145,12 @@ class Expander:
         return wire.answer(chosen.node_group, chosen.node_count, reason) if chosen else wire.VETO
 
     def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:
-        """The fleet's snapshot, where pods that settle are still in flight, and the gangs; and what to say where the
-        cluster's part in them is missing."""
+        """The fleet's snapshot, with pods that were just released as if they were in flight, and the gangs; and what to
+        say where the cluster's part in them is missing."""
         snapshot = self._fleet.snapshot
         try:
-            if settling := self._settling(snapshot):
-                snapshot = replace(snapshot, in_flight_pods=snapshot.in_flight_pods | settling)
+            if released := self._released_pods(snapshot):
+                snapshot = replace(snapshot, in_flight_pods=snapshot.in_flight_pods | released)
             return snapshot, OfferedGangs(options, snapshot.in_flight_pods, self._gangs), ""
         except Exception as error:  # a failed call would make CA choose at random
             log.exception("asking the cluster's view failed; %d options are judged without it", len(options))

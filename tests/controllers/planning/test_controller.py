@@ -11,12 +11,12 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.backends.simulated.behaviour import Behaviour
-from cagrpc.cluster.reservations import Kept
+from cagrpc.cluster.node_info import RequestOwner, Reservation, Reservations
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.planning.reasons import NOT_PLANNED, PLANNED
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement, request_key
-from solver.model import Limit, Node, PodSpec, RunningPods, Taint, TaintEffect, Toleration
+from solver.model import Limit, Node, PodSpec, Taint, TaintEffect, Toleration
 from tests.support.fleet import MemoryJournal, group
 from tests.support.planner_world import BOOT_SECONDS, World
 
@@ -513,14 +513,14 @@ def test_room_that_is_kept_is_not_planned_with_until_it_is_free(make: Make) -> N
     world = make(group("a", max_size=5))
     world.cluster.extra_nodes = [Node("old", {"cpu": 4000, "pods": 10}, {}, ())]
     world.cluster.scheduling = False
-    world.kept = {"old": (RunningPods(PodSpec((("cpu", 3000),)), 1),)}
+    world.reserved = {"old": (Reservation(RequestOwner("u"), PodSpec((("cpu", 3000),))),)}
     world.add(cpu=1000)
     world.run(SOON)
     assert world.targets() == {}  # it has room beside what is kept
     world.add(cpu=1000)
     world.run(SOON)
     assert world.targets() == {"a": 1}
-    world.kept = {}
+    world.reserved = {}
     world.add(cpu=4000)
     world.add(cpu=3000)
     world.run(SOON)
@@ -536,11 +536,15 @@ def test_a_node_for_a_request_is_nobodys_room_from_its_order_to_its_booking(make
         world.run(SOON)
         (mine,) = world.increments()[:1]
         for node in mine.held:
-            world.kept = {node.instance_id.removeprefix("simulated://"): (RunningPods(PodSpec((("cpu", 4000),)), 1),)}
+            world.reserved = {
+                node.instance_id.removeprefix("simulated://"): (
+                    Reservation(RequestOwner("u"), PodSpec((("cpu", 4000),))),
+                )
+            }
     world.run(SOON)
     assert world.targets() == {"a": 1 + world.made}
     assert world.made >= 2
-    world.kept = {}  # it is over
+    world.reserved = {}  # it is over
     world.add(cpu=4000)
     world.run(SOON)
     assert world.targets() == {"a": world.made}
@@ -588,11 +592,11 @@ def test_a_round_takes_its_turn_and_knows_what_others_asked_for_in_theirs(
     world.restart()
     turns: list[bool] = []
 
-    def held(state: ClusterState) -> Kept:
+    def none_reserved(state: ClusterState) -> Reservations:
         turns.append(turn.taken)
         return {}
 
-    monkeypatch.setattr(world.loop, "_held", held)
+    monkeypatch.setattr(world.loop, "_reservations", none_reserved)
     world.add(cpu=4000)
     world.run(SOON)
     assert set(turns) == {True}
@@ -603,12 +607,12 @@ def test_a_round_takes_its_turn_and_knows_what_others_asked_for_in_theirs(
 
 def test_while_it_is_not_known_what_is_kept_nothing_is_planned(make: Make) -> None:
     world = make(group("a"))
-    kept = world.held
+    known = world.reservations
 
-    def unknown(state: ClusterState) -> Kept:
+    def unknown(state: ClusterState) -> Reservations:
         raise errors.Unavailable("the list of ProvisioningRequests is still to come")
 
-    world.held = unknown  # type: ignore[method-assign]
+    world.reservations = unknown  # type: ignore[method-assign]
     world.restart()
     world.add()
     world.run(SOON)
@@ -617,7 +621,7 @@ def test_while_it_is_not_known_what_is_kept_nothing_is_planned(make: Make) -> No
     world.clock.advance(LONG)
     assert [world.loop.step(), world.loop.step()] == [False, True]  # and then it waits a while
     assert not world.turn.locked()
-    world.held = kept  # type: ignore[method-assign]
+    world.reservations = known  # type: ignore[method-assign]
     world.restart()
     world.run(LONG)
     assert not world.pending()

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.cluster.markers import booking_label
-from cagrpc.cluster.reservations import keeping
+from cagrpc.cluster.node_info import ClusterCapacity, RequestOwner, Reservation
 from cagrpc.cluster.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PodRef
-from cagrpc.controllers.provisioning.bookings import consumed, consumer_nodes, hold, overfull
+from cagrpc.controllers.provisioning.bookings import Booked, book, consumed, consumer_nodes, overfull
 from cagrpc.controllers.provisioning.model import Booking
 from solver import (
     HOSTNAME,
@@ -39,22 +39,32 @@ def _of(*uids: str) -> dict[str, str]:
     return {booking_label(uid): "true" for uid in uids}
 
 
+def _room(uid: str, spec_: PodSpec, count: int) -> Reservation:
+    return Reservation(RequestOwner(uid), spec_, count)
+
+
+def _left(each: Node, booked: Booked) -> Node:
+    return ClusterCapacity([each], booked.reservations)[each.name].node()
+
+
 def _booking(uid: str, *pods: tuple[PodSpec, int], anywhere: bool = False) -> Booking:
     return Booking(uid, f"ns/{uid}", pods, anywhere)
 
 
 def test_room_is_kept_on_the_nodes_with_the_label_and_nowhere_else() -> None:
     state = _state(node("n1", 8000), node("n2", 8000, labels=_of("a")), node("n3", 4000, labels=_of("a")))
-    held = hold([_booking("a", (HEAD, 6), (WORKER, 1))], state)
-    assert held.on == {"n2": (RunningPods(WORKER, 1), RunningPods(HEAD, 4)), "n3": (RunningPods(HEAD, 2),)}
-    assert held.uids == {"n2": ("a",), "n3": ("a",)}
-    assert not held.short
+    booked = book([_booking("a", (HEAD, 6), (WORKER, 1))], state)
+    assert booked.reservations == {"n2": (_room("a", WORKER, 1), _room("a", HEAD, 4)), "n3": (_room("a", HEAD, 2),)}
+    assert booked.uids == {"n2": ("a",), "n3": ("a",)}
+    assert not booked.short
 
 
 def test_what_finds_no_room_any_more_is_told() -> None:
-    held = hold([_booking("a", (WORKER, 3)), _booking("gone", (HEAD, 2))], _state(node("n1", 9000, labels=_of("a"))))
-    assert held.on == {"n1": (RunningPods(WORKER, 2), RunningPods(HEAD, 1))}  # what is left is its own all the same
-    assert held.short == {"a": 1, "gone": 2}
+    booked = book([_booking("a", (WORKER, 3)), _booking("gone", (HEAD, 2))], _state(node("n1", 9000, labels=_of("a"))))
+    assert booked.reservations == {
+        "n1": (_room("a", WORKER, 2), _room("a", HEAD, 1))
+    }  # what is left is its own all the same
+    assert booked.short == {"a": 1, "gone": 2}
 
 
 def test_what_first_fit_does_not_find_is_not_lost_where_there_is_enough_in_all() -> None:
@@ -62,9 +72,9 @@ def test_what_first_fit_does_not_find_is_not_lost_where_there_is_enough_in_all()
     bookings = [_booking("a", (three, 1), (two, 2)), _booking("b", (three, 1))]
     # As planned: 3 and 3 on n1, 2 and 2 on n2. First fit puts one of 2 beside the first of 3.
     n1, n2 = node("n1", 6000, labels=_of("a", "b")), node("n2", 4000, labels=_of("a"))
-    held = hold(bookings, _state(n1, n2))
-    assert held.short == {"b": 1}
-    assert keeping(n1, held.on["n1"]).free["cpu"] == 0  # the piece of 1 core that is left is nobody else's
+    booked = book(bookings, _state(n1, n2))
+    assert booked.short == {"b": 1}
+    assert _left(n1, booked).free["cpu"] == 0  # the piece of 1 core that is left is nobody else's
     assert overfull(bookings, _state(n1, n2)) == frozenset()
     assert overfull(bookings, _state(n1, replace(n2, free={**n2.free, "cpu": 3000}))) == {"a", "b"}
     other = node("n3", 500, labels=_of("c"))
@@ -74,16 +84,16 @@ def test_what_first_fit_does_not_find_is_not_lost_where_there_is_enough_in_all()
 
 def test_the_first_booking_has_the_first_choice_of_a_node_that_both_have() -> None:
     state = _state(node("n1", 8000, labels=_of("a", "b")))
-    held = hold([_booking("b", (WORKER, 2)), _booking("a", (HEAD, 1))], state)
-    assert held.on == {"n1": (RunningPods(WORKER, 2),)}
-    assert held.short == {"a": 1}
-    assert held.uids == {"n1": ("b",)}
+    booked = book([_booking("b", (WORKER, 2)), _booking("a", (HEAD, 1))], state)
+    assert booked.reservations == {"n1": (_room("b", WORKER, 2),)}
+    assert booked.short == {"a": 1}
+    assert booked.uids == {"n1": ("b",)}
 
 
 def test_a_booking_without_nodes_of_its_own_is_kept_wherever_there_is_room() -> None:
     state = _state(node("n1", 2000, taints=(TAINT,)), node("n2", 2000), node("n3", 8000))
-    held = hold([_booking("a", (HEAD, 4), anywhere=True)], state)
-    assert held.on == {"n2": (RunningPods(HEAD, 2),), "n3": (RunningPods(HEAD, 2),)}
+    booked = book([_booking("a", (HEAD, 4), anywhere=True)], state)
+    assert booked.reservations == {"n2": (_room("a", HEAD, 2),), "n3": (_room("a", HEAD, 2),)}
 
 
 def test_a_node_that_may_be_back_in_a_moment_keeps_what_is_kept_on_it() -> None:
@@ -91,9 +101,9 @@ def test_a_node_that_may_be_back_in_a_moment_keeps_what_is_kept_on_it() -> None:
     cordoned = Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDULE)
     away = node("n1", 4000, labels=_of("a"), taints=(unreachable,))
     out = node("n2", 4000, labels=_of("b"), taints=(cordoned,))
-    held = hold([_booking("a", (HEAD, 1)), _booking("b", (HEAD, 1))], _state(away, out))
-    assert held.on.keys() == {"n1"}
-    assert held.short == {"b": 1}
+    booked = book([_booking("a", (HEAD, 1)), _booking("b", (HEAD, 1))], _state(away, out))
+    assert booked.reservations.keys() == {"n1"}
+    assert booked.short == {"b": 1}
 
 
 def test_ports_and_selectors_are_minded() -> None:
@@ -101,19 +111,21 @@ def test_ports_and_selectors_are_minded() -> None:
     in_pool = spec(cpu=1000, node_selector={"pool": "x"})
     taken = node("n1", 8000, labels=_of("a"), running=(RunningPods(serving),))
     others = [node(f"n{number}", 8000, labels={**_of("a"), "pool": "x"}) for number in (2, 3)]
-    held = hold([_booking("a", (serving, 3), (in_pool, 1))], _state(taken, *others))
-    assert held.short == {"a": 1}
-    assert held.on["n2"][0] == RunningPods(serving, 1)
-    assert "n1" not in held.on
+    booked = book([_booking("a", (serving, 3), (in_pool, 1))], _state(taken, *others))
+    assert booked.short == {"a": 1}
+    assert booked.reservations["n2"][0] == _room("a", serving, 1)
+    assert "n1" not in booked.reservations
 
 
 def test_pods_that_keep_apart_are_kept_apart() -> None:
     mine = PodSelector((Requirement("app", Operator.IN, ("db",)),))
     apart = spec(cpu=1000, labels=(("app", "db"),), pod_anti_affinity=(PodAffinityTerm(HOSTNAME, mine),))
     nodes = [node(f"n{number}", 8000, labels=_of("a")) for number in range(3)]
-    held = hold([_booking("a", (apart, 4), (HEAD, 1))], _state(*nodes))
-    assert held.short == {"a": 1}
-    assert sorted(running.count for name in held.on for running in held.on[name] if running.spec == apart) == [1, 1, 1]
+    booked = book([_booking("a", (apart, 4), (HEAD, 1))], _state(*nodes))
+    assert booked.short == {"a": 1}
+    assert sorted(
+        running.count for name in booked.reservations for running in booked.reservations[name] if running.spec == apart
+    ) == [1, 1, 1]
 
 
 _SPECS = st.builds(lambda units: spec(cpu=1000 * units), st.integers(1, 4))
@@ -129,21 +141,23 @@ def test_kept_and_short_are_all_there_is_to_keep_and_nothing_is_kept_twice(
 ) -> None:
     nodes = [node(f"n{i}", 1000 * units, labels=_of(*sorted(uids))) for i, (units, uids) in enumerate(rooms)]
     bookings = [_booking(uid, *pods, anywhere=anywhere) for uid, pods, anywhere in asked]
-    held = hold(bookings, _state(*nodes))
-    assert held == hold(bookings, _state(*nodes))
-    kept = sum(running.count for pods in held.on.values() for running in pods)
+    booked = book(bookings, _state(*nodes))
+    assert booked == book(bookings, _state(*nodes))
+    kept = sum(running.count for pods in booked.reservations.values() for running in pods)
     wanted = sum(count for booking in bookings for _, count in booking.pods)
-    pieces = kept + sum(held.short.values()) - wanted
-    assert 0 <= pieces <= len(nodes) * len(held.short)
+    pieces = kept + sum(booked.short.values()) - wanted
+    assert 0 <= pieces <= len(nodes) * len(booked.short)
     for each in nodes:
-        used = sum(dict(running.spec.requests)["cpu"] * running.count for running in held.on.get(each.name, ()))
+        used = sum(
+            dict(running.spec.requests)["cpu"] * running.count for running in booked.reservations.get(each.name, ())
+        )
         assert used <= each.free["cpu"]
-        assert keeping(each, held.on.get(each.name, ())).free["cpu"] == each.free["cpu"] - used
+        assert _left(each, booked).free["cpu"] == each.free["cpu"] - used
     for booking in bookings:
-        if held.short.get(booking.uid):
+        if booked.short.get(booking.uid):
             places = [each for each in nodes if booking.anywhere or booking_label(booking.uid) in each.labels]
             largest = max(dict(s.requests)["cpu"] for s, count in booking.pods if count)
-            left = [keeping(each, held.on.get(each.name, ())).free["cpu"] for each in places]
+            left = [_left(each, booked).free["cpu"] for each in places]
             assert all(free < largest for free in left), "room was left"
 
 
@@ -164,13 +178,13 @@ def test_consumers_are_counted_in_the_pod_set_that_they_are_of() -> None:
 
 def test_consumers_go_to_the_nodes_of_their_booking_and_stay_where_they_are_nominated() -> None:
     state = _state(node("n1", 4000, labels=_of("a")), node("n2", 5000, labels=_of("a")), node("n3", 9000))
-    held = hold([_booking("a", (HEAD, 1), (WORKER, 2))], state)
+    booked = book([_booking("a", (HEAD, 1), (WORKER, 2))], state)
     admitted = replace(WORKER, tolerations=(Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),))
     stages = {1: ConsumerStage.PENDING, 2: ConsumerStage.PENDING, 3: ConsumerStage.PENDING, 4: ConsumerStage.BOUND}
     pods = [_consumer(number, admitted, stage) for number, stage in stages.items()]
-    nodes = consumer_nodes(held, {"a": pods}, {"uid-2": "n2", "uid-3": "n3"})
+    nodes = consumer_nodes(booked, {"a": pods}, {"uid-2": "n2", "uid-3": "n3"})
     assert nodes == {"uid-2": "n2", "uid-1": "n1"}  # the third is one more than was booked
-    assert consumer_nodes(held, {"another": pods}, {}) == {}
+    assert consumer_nodes(booked, {"another": pods}, {}) == {}
 
 
 def test_a_template_has_the_labels_of_its_pods_and_consumers_are_known_without() -> None:

@@ -544,10 +544,10 @@ def test_what_is_booked_is_not_said_before_it_is_known(make: Make) -> None:
     world = make(group("a"))
     state = world.cluster.state()
     with pytest.raises(errors.Unavailable):
-        world.requests.held(state)
+        world.requests.reservations(state)
     assert not world.requests.looked
     world.run(2)
-    assert world.requests.held(state) == {}
+    assert world.requests.reservations(state) == {}
     assert world.requests.looked
 
 

@@ -9,8 +9,9 @@ from contextlib import suppress
 import pytest
 
 from cagrpc import errors
+from cagrpc.cluster.fleet_capacity import groups_as_planned
+from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Wanted
-from cagrpc.controllers.placement.room import Room, groups_as_planned
 from cagrpc.fleet.model import Phase
 from tests.support.fleet import group
 from tests.support.planner_world import BOOT_SECONDS
@@ -24,8 +25,8 @@ class Watched(RequestsWorld):
         """CPU by node."""
         snapshot, state = self.fleet.snapshot, self.cluster.state()
         groups = groups_as_planned(snapshot)
-        room = Room(state, snapshot, groups, Wanted(), self.requests.held(state))
-        return {node.name: node.free["cpu"] for node in room.nodes}
+        placed = PlacedPods(state, snapshot, groups, Wanted(), self.requests.reservations(state))
+        return {node.name: node.free["cpu"] for node in placed.nodes}
 
     def place(self) -> None:
         """Labels and taints change in one write, so a view that does not see the one does not see the other."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cagrpc.cluster.node_info import PlaceholderOwner, RequestOwner, Reservation
 from cagrpc.controllers.scale_down.choice import (
     AT_MINIMUM,
     ENOUGH,
@@ -34,7 +35,6 @@ from solver.model import (
     PodSpec,
     Problem,
     Requirement,
-    RunningPods,
     Taint,
     TaintEffect,
 )
@@ -77,18 +77,22 @@ def test_nodes_that_are_booked_stay_and_say_for_whom() -> None:
     assert play.verdicts().go == ("l2", "l1")
 
 
+def booked(count: int) -> tuple[Reservation, ...]:
+    return (Reservation(RequestOwner("u"), spec(1000), count),)
+
+
 def test_room_that_is_booked_is_not_there_for_pods_that_would_move() -> None:
     play = Play([Played("h", HIGH, _with(2)), Played("l", LOW, _with(1))], TIERS)
     assert play.verdicts().go == ("l",)
-    play.bookings = Bookings({"h": (RunningPods(spec(1000), 2),)}, {"h": "ml/train"})
+    play.bookings = Bookings({"h": booked(2)}, {"h": "ml/train"})
     assert play.verdicts().stay == {"h": booked_for("ml/train"), "l": no_room(10)}
-    play.bookings = Bookings({"h": (RunningPods(spec(1000), 1),)}, {"h": "ml/train"})
+    play.bookings = Bookings({"h": booked(1)}, {"h": "ml/train"})
     assert play.verdicts().go == ("l",)
 
 
 def test_a_booking_that_has_lost_its_room_leaves_none() -> None:
     play = Play([Played("h", HIGH, _with(3)), Played("l", LOW, _with(1))], TIERS)
-    play.bookings = Bookings({"h": (RunningPods(spec(1000), 9),)}, {"h": "ml/train"})
+    play.bookings = Bookings({"h": booked(9)}, {"h": "ml/train"})
     assert play.verdicts().stay == {"h": booked_for("ml/train"), "l": no_room(10)}
 
 
@@ -295,8 +299,8 @@ def test_in_twenty_loops_nothing_goes_down_only_to_come_up_again(seed: int) -> N
     assert not play.waiting
 
 
-def placeholders(count: int, cpu: int = 1000) -> tuple[RunningPods, ...]:
-    return (RunningPods(spec(cpu), count),)
+def placeholders(count: int, cpu: int = 1000) -> tuple[Reservation, ...]:
+    return (Reservation(PlaceholderOwner("all/p"), spec(cpu), count),)
 
 
 def test_r3_a_node_that_holds_slack_stays_unless_the_slack_has_room_elsewhere() -> None:
@@ -332,7 +336,8 @@ def test_r3_placeholders_that_keep_apart_stay_apart() -> None:
     apart_ = PodAffinityTerm("kubernetes.io/hostname", PodSelector((Requirement("app", Operator.IN, ("db",)),)))
     mirror = replace(spec(1000), labels=(("app", "db"),), pod_anti_affinity=(apart_,))
     play = Play([Played("h", HIGH, _with(2)), Played("l", LOW)], TIERS)
-    play.bookings = Bookings(slack={"h": (RunningPods(mirror, 1),), "l": (RunningPods(mirror, 1),)})
+    mirrored = (Reservation(PlaceholderOwner("mirrors/db"), mirror),)
+    play.bookings = Bookings(slack={"h": mirrored, "l": mirrored})
     assert play.verdicts().stay["l"] == no_room_with_slack(10)
-    play.bookings = Bookings(slack={"l": (RunningPods(mirror, 1),)})
+    play.bookings = Bookings(slack={"l": mirrored})
     assert play.verdicts().go == ("l",)

@@ -12,13 +12,13 @@ import pytest
 
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
+from cagrpc.cluster.node_info import RequestOwner, Reservation
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.scale_down.choice import BOOKED, IN_USE, Bookings, booked_for, no_room
 from cagrpc.controllers.scale_down.controller import ScaleDown
 from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client.client import PatchKind
-from solver.model import RunningPods
 from tests.support.scale_down_play import QUICK, Play, Played, spec, tier
 
 HIGH, LOW = tier("high", 100), tier("low", 10)
@@ -88,7 +88,7 @@ class _World:
             clock=lambda: 0.0,
             rules=QUICK,
             writes_a_step=writes,
-            held=lambda state: self.bookings.room if state.nodes else {},
+            reservations=lambda state: self.bookings.reservations if state.nodes else {},
             booked=lambda: self.bookings.nodes,
         )
 
@@ -119,7 +119,10 @@ def test_a_node_that_is_booked_is_marked_and_cleared_with_its_booking() -> None:
     controller = world.controller()
     controller.step()
     assert world.api.annotations["l"] == {}
-    kept = {"l": (RunningPods(spec(1000), 2),), "h": (RunningPods(spec(1000), 3),)}
+    kept = {
+        "l": (Reservation(RequestOwner("u"), spec(1000), 2),),
+        "h": (Reservation(RequestOwner("u"), spec(1000), 3),),
+    }
     world.bookings = Bookings(kept, {"l": "ml/train"})
     controller.step()
     assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: "booked for ProvisioningRequest ml/train"}

@@ -11,12 +11,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.cluster.node_info import RequestOwner, Reservation
 from cagrpc.cluster.state import Mirror
 from cagrpc.controllers.slack.model import SlackSettings, SlackState, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import Phase
-from solver.model import HOSTNAME, Limit, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement, RunningPods
+from solver.model import HOSTNAME, Limit, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.slack.model import Base, Copies, Placement, Version
 from tests.support.fleet import group
 from tests.support.planner_world import World
@@ -261,7 +262,7 @@ def test_room_that_is_kept_for_requests_holds_no_slack() -> None:
     with world(fixed(4)) as here:
         here.run(COMING)
         (name,) = places(here)
-        here.kept = {name: (RunningPods(PodSpec((("cpu", 3000),)), 1),)}
+        here.reserved = {name: (Reservation(RequestOwner("u"), PodSpec((("cpu", 3000),))),)}
         here.run(COMING)
         assert places(here)[name] == 1
         assert (held(here), here.targets()) == (4, {"a": 2})

@@ -113,7 +113,7 @@ class SlackMachine(RuleBasedStateMachine):
         shapes = {shape.name: shape for shape in state.shapes}
         for shape, there in state.placement.items():
             assert sum(there.values()) + state.left_over.get(shape, 0) == shapes[shape].count
-        for name, pods in state.kept().items():
+        for name, pods in state.reservations().items():
             used = {PODS: 0}
             for each in pods:
                 assert why_not_eligible(each.spec, nodes[name].labels, nodes[name].taints) is None

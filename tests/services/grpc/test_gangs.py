@@ -119,8 +119,8 @@ def test_pods_in_flight_count_as_served() -> None:
 
 
 def test_pods_that_settle_are_served_by_what_was_let_go() -> None:
-    settling = {"settling": lambda snapshot: frozenset({"uid-0", "uid-1"})}
-    with House(_world(), expander_options=settling) as house:
+    released = {"released_pods": lambda snapshot: frozenset({"uid-0", "uid-1"})}
+    with House(_world(), expander_options=released) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, [pod("0"), pod("1")])))) is None
         assert "increment in flight" in _left_out(house)[0]
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, [pod("0"), pod("2")])))) == "a"
@@ -134,7 +134,7 @@ class _Broken:
         raise RuntimeError("a mistake")
 
 
-@pytest.mark.parametrize("part", ["settling", "gangs"])
+@pytest.mark.parametrize("part", ["released_pods", "gangs"])
 def test_a_view_that_fails_is_done_without(part: str, caplog: pytest.LogCaptureFixture) -> None:
     gang = [_member(str(index)) for index in range(2)]
     with House(_world(), expander_options={part: _Broken()}) as house:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from cagrpc.cluster.drop_invalid import sound
-from cagrpc.cluster.reservations import requested
+from cagrpc.cluster.drop_invalid import drop_invalid
+from cagrpc.cluster.node_info import requested
 from cagrpc.controllers.provisioning.decision.model import World
 from cagrpc.controllers.provisioning.model import Candidate
 from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
@@ -36,7 +36,7 @@ def pods_of(candidates: Iterable[Candidate], *, priority: int = 0, gang: str | N
 
 def without_faults(world: World) -> World:
     """Without invalid Nodes and DaemonSets."""
-    left = sound(Problem((), nodes=world.nodes, daemon_sets=world.daemon_sets))
+    left = drop_invalid(Problem((), nodes=world.nodes, daemon_sets=world.daemon_sets))
     return replace(world, nodes=left.nodes, daemon_sets=left.daemon_sets)
 
 

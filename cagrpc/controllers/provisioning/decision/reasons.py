@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cagrpc.api.core.nodes import ZONE
-from cagrpc.cluster.reservations import requested
+from cagrpc.cluster.node_info import requested
 from cagrpc.controllers.provisioning.decision.capacity import may_run_on, pods_of, problem_of
 from cagrpc.controllers.provisioning.decision.selection import MOST_OVERTAKEN, Attempt, Choice, Left
 from cagrpc.controllers.provisioning.model import Candidate

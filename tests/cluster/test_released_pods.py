@@ -1,11 +1,11 @@
-"""Pods that were let go a moment ago: nothing else is opened for them while their room is there."""
+"""Pods whose nodes were released a moment ago: nothing else is opened for them while their room is there."""
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from cagrpc.cluster.settling import SETTLE_SECONDS, Settling
+from cagrpc.cluster.released_pods import BINDING_SECONDS, ReleasedPods
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Phase
@@ -37,45 +37,45 @@ def _node(provider_id: str, cpu: int = 2000, *, ready: bool = True, taints: tupl
     return ClusterNode(Node(provider_id, {"cpu": cpu, "pods": 10}, taints=taints), provider_id, ready, held=False)
 
 
-_LET_GO_AT = 1000.0
+_RELEASED_AT = 1000.0
 
 
 def _snapshot(phase: Phase = Phase.DONE, pods: frozenset[str] = frozenset({"p", "gone"})) -> FleetSnapshot:
-    increment = IncrementStatus("1", IncrementSpec({"g": 1}, pods=pods), phase, finished_at_seconds=_LET_GO_AT)
+    increment = IncrementStatus("1", IncrementSpec({"g": 1}, pods=pods), phase, finished_at_seconds=_RELEASED_AT)
     return FleetSnapshot(1, {}, (), {"i-1": "g", "i-2": "other"}, (increment,))
 
 
-def test_pending_pods_of_a_finished_increment_settle_for_a_while() -> None:
-    clock, cluster = FakeClock(_LET_GO_AT), _Cluster(nodes=(_node("i-1"),))
-    settling = Settling(cluster, clock)
-    assert settling(_snapshot(Phase.READY)) == frozenset()  # in flight: the snapshot says so itself
-    assert settling(_snapshot()) == {"p"}
-    clock.advance(SETTLE_SECONDS - 1)
-    assert settling(_snapshot()) == {"p"}
+def test_pending_pods_of_a_released_increment_are_waited_for() -> None:
+    clock, cluster = FakeClock(_RELEASED_AT), _Cluster(nodes=(_node("i-1"),))
+    released = ReleasedPods(cluster, clock)
+    assert released(_snapshot(Phase.READY)) == frozenset()  # in flight: the snapshot says so itself
+    assert released(_snapshot()) == {"p"}
+    clock.advance(BINDING_SECONDS - 1)
+    assert released(_snapshot()) == {"p"}
     clock.advance(1)
-    assert settling(_snapshot()) == frozenset()
+    assert released(_snapshot()) == frozenset()
 
 
-def test_what_was_let_go_long_before_the_start_does_not_settle() -> None:
-    clock = FakeClock(_LET_GO_AT + SETTLE_SECONDS)
-    assert Settling(_Cluster(nodes=(_node("i-1"),)), clock)(_snapshot()) == frozenset()
+def test_pods_released_long_before_the_start_are_not_waited_for() -> None:
+    clock = FakeClock(_RELEASED_AT + BINDING_SECONDS)
+    assert ReleasedPods(_Cluster(nodes=(_node("i-1"),)), clock)(_snapshot()) == frozenset()
 
 
-def test_no_more_pods_settle_than_there_is_room_for() -> None:
+def test_no_more_pods_are_waited_for_than_there_is_room_for() -> None:
     pods = frozenset("abcde")
     nodes = (_node("i-1", cpu=2999), _node("i-1b", cpu=1000), _node("i-2", cpu=9000))
     snapshot = replace(_snapshot(pods=pods), group_of_instance={"i-1": "g", "i-1b": "g", "i-2": "other"})
-    found = Settling(_Cluster(set(pods), nodes), FakeClock(_LET_GO_AT))(snapshot)
+    found = ReleasedPods(_Cluster(set(pods), nodes), FakeClock(_RELEASED_AT))(snapshot)
     assert found == {"a", "b", "c"}
 
 
-def test_nobody_settles_where_there_is_no_room_or_nothing_is_known() -> None:
-    clock = FakeClock(_LET_GO_AT)
+def test_nobody_is_waited_for_where_there_is_no_room_or_nothing_is_known() -> None:
+    clock = FakeClock(_RELEASED_AT)
     tainted = Taint("k", TaintEffect.NO_SCHEDULE)
     for nodes in (
         (), (_node("i-1", cpu=999),), (_node("i-1", ready=False),), (_node("i-1", taints=(tainted,)),), (_node("i-2"),),
     ):  # fmt: skip
-        assert Settling(_Cluster(nodes=nodes), clock)(_snapshot()) == frozenset()
-    assert Settling(_Cluster(nodes=(_node("i-1"),), known=False), clock)(_snapshot()) == frozenset()
-    assert Settling(_Cluster({"q"}, (_node("i-1"),)), clock)(_snapshot()) == frozenset()
-    assert Settling(_Cluster(nodes=(_node("i-1"),)), clock)(_snapshot(Phase.ROLLED_BACK)) == frozenset()
+        assert ReleasedPods(_Cluster(nodes=nodes), clock)(_snapshot()) == frozenset()
+    assert ReleasedPods(_Cluster(nodes=(_node("i-1"),), known=False), clock)(_snapshot()) == frozenset()
+    assert ReleasedPods(_Cluster({"q"}, (_node("i-1"),)), clock)(_snapshot()) == frozenset()
+    assert ReleasedPods(_Cluster(nodes=(_node("i-1"),)), clock)(_snapshot(Phase.ROLLED_BACK)) == frozenset()

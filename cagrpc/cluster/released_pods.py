@@ -1,29 +1,27 @@
-"""Pods whose increment has been let go and that the scheduler has not bound yet: for a short while their room is
-theirs, and nothing else is opened for them. Until when that is is said here for all; the room of pods that have a
-placement is the planner loop's business (`planner.room`), that of the autoscaler's pods, which have none, is found
-here."""
+"""Pods whose increment has been released and that the scheduler has not bound yet: for a short while their room is
+theirs, and nothing else is opened for them. How long that is is decided here for all. The places of pods that were
+planned are `controllers.placement`'s; room for the autoscaler's pods, which have none, is found here."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Protocol
 
-from cagrpc.cluster.node_info import fits
+from cagrpc.cluster.node_info import NodeInfo, PodOwner
 from cagrpc.cluster.state import ClusterState, PodRef
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
-from solver.model import PODS, Node, PodSpec
+from solver.model import PodSpec
 
-SETTLE_SECONDS = 30.0
-"""So long after its increment was let go a pod that still waits is left to the scheduler, which tries it again at most
-10 s after a node has changed."""
+BINDING_SECONDS = 30.0
+"""So long after its increment was released a pod that still waits is left to the scheduler, which tries it again at
+most 10 s after a node has changed."""
 
 
-def let_go_within(seconds: float, status: IncrementStatus, now: float) -> bool:
-    """Whether the increment was let go less than so many seconds before `now`, in seconds since the epoch."""
+def _released_within(seconds: float, status: IncrementStatus, now: float) -> bool:
+    """Return whether the increment was released less than so many seconds before `now`, in seconds since the epoch."""
     finished_at = status.finished_at_seconds
     return status.phase is Phase.DONE and finished_at is not None and now < finished_at + seconds
 
@@ -36,7 +34,7 @@ class SeesCluster(Protocol):
     def state(self, *, without: AbstractSet[str] = ...) -> ClusterState: ...
 
 
-class Settling:
+class ReleasedPods:
     """Thread-safe."""
 
     def __init__(self, cluster: SeesCluster, clock: Callable[[], float]) -> None:
@@ -45,12 +43,12 @@ class Settling:
         self._clock = clock
 
     def __call__(self, snapshot: FleetSnapshot) -> AbstractSet[str]:
-        """Keys of pods that are still pending, of an increment that was let go less than `SETTLE_SECONDS` ago, and that
-        have room, all together, on nodes of its groups. Nobody while the cluster is not known."""
+        """Return the UIDs of pods that are still pending, of an increment that was released less than `BINDING_SECONDS`
+        ago, and that have room, all together, on nodes of its groups; of nobody while the cluster is not known."""
         now = self._clock()
         groups: dict[str, set[str]] = {}  # pod -> groups of its increments
         for status in snapshot.increments:
-            if let_go_within(SETTLE_SECONDS, status, now):
+            if _released_within(BINDING_SECONDS, status, now):
                 for pod in status.increment.pods:
                     groups.setdefault(pod, set()).update(status.increment.deltas)
         try:
@@ -62,29 +60,28 @@ class Settling:
 
 
 def _with_room(state: ClusterState, snapshot: FleetSnapshot, groups: dict[str, set[str]]) -> Iterator[str]:
-    nodes: defaultdict[str, list[Node]] = defaultdict(list)  # with what is left on them, by group
+    nodes: defaultdict[str, list[NodeInfo]] = defaultdict(list)  # by group
     for each in state.nodes:
         group = snapshot.group_of_instance.get(each.provider_id)
         if group is not None and each.ready:
-            nodes[group].append(each.node)
+            nodes[group].append(NodeInfo(each.node))
     for waiting in state.waiting:
-        places: dict[str, Iterator[bool]] = {}
+        spec = waiting.pod_set.spec
+        places: dict[str, Iterator[NodeInfo]] = {}
         for pod in waiting.pods:
             for group in sorted(groups.get(pod.uid, ())):
                 if group not in places:
-                    places[group] = _places(waiting.pod_set.spec, nodes[group])
-                if next(places[group], False):
+                    places[group] = _places(spec, nodes[group])
+                info = next(places[group], None)
+                if info is not None:
+                    info.assume(PodOwner(pod.uid), spec)
                     yield pod.uid
                     break
 
 
-def _places(spec: PodSpec, nodes: list[Node]) -> Iterator[bool]:
-    """Takes room for one such pod after the other, as long as there is some."""
-    for number, node in enumerate(nodes):
-        left = node
-        while fits(spec, left):
-            free = dict(left.free)
-            for resource, amount in (*spec.requests, (PODS, 1)):
-                free[resource] = free.get(resource, 0) - amount
-            nodes[number] = left = replace(left, free=free)
-            yield True
+def _places(spec: PodSpec, infos: Iterable[NodeInfo]) -> Iterator[NodeInfo]:
+    """A node for one such pod after the other, as long as there is room on one; the pod is assumed there between."""
+    for info in infos:
+        if info.admits(spec):
+            while info.has_room(spec):
+                yield info

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from cagrpc.api.core.nodes import HOSTNAME
 from cagrpc.cluster.markers import booking_label
+from cagrpc.cluster.node_info import RequestOwner, Reservation
 from cagrpc.cluster.state import ClusterNode, ClusterState
+from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Wanted
-from cagrpc.controllers.placement.room import Room
 from cagrpc.fleet.model import (
     FleetSnapshot,
     IncrementSpec,
@@ -33,16 +34,18 @@ def _node(name: str, labels: Mapping[str, str] | None = None) -> Node:
     return Node(name, WHOLE_NODE, {**(labels or {}), HOSTNAME: name}, ())
 
 
-def _booked(state: ClusterState) -> dict[str, tuple[RunningPods, ...]]:
+def _booked(state: ClusterState) -> dict[str, tuple[Reservation, ...]]:
     """As the bookings' owner has it: on every node that is seen with the label."""
-    return {each.node.name: (RunningPods(BIG, 1),) for each in state.nodes if LABEL in each.node.labels}
+    return {
+        each.node.name: (Reservation(RequestOwner("u1"), BIG),) for each in state.nodes if LABEL in each.node.labels
+    }
 
 
 def _free(snapshot: FleetSnapshot, state: ClusterState) -> dict[str, int]:
     """CPU that is free for anybody, by node."""
     groups = tuple(each.group for each in snapshot.groups.values())
-    room = Room(state, snapshot, groups, Wanted(), _booked(state))
-    return {node.name: node.free.get(CPU, 0) for node in room.nodes}
+    placed = PlacedPods(state, snapshot, groups, Wanted(), _booked(state))
+    return {node.name: node.free.get(CPU, 0) for node in placed.nodes}
 
 
 def test_what_is_kept_on_a_node_is_not_free_and_can_be_seen_by_others() -> None:
@@ -50,7 +53,7 @@ def test_what_is_kept_on_a_node_is_not_free_and_can_be_seen_by_others() -> None:
         (), tuple(ClusterNode(n, n.name, True, False) for n in (_node("x", {LABEL: "true"}), _node("y"))), ()
     )
     snapshot = FleetSnapshot(1, {}, (), {})
-    x, y = Room(state, snapshot, (), Wanted(), _booked(state)).nodes
+    x, y = PlacedPods(state, snapshot, (), Wanted(), _booked(state)).nodes
     assert (x.free[CPU], x.free[PODS]) == (1000, 109)
     assert x.running == (RunningPods(BIG, 1),)
     assert y == _node("y")
@@ -59,7 +62,7 @@ def test_what_is_kept_on_a_node_is_not_free_and_can_be_seen_by_others() -> None:
 def test_more_than_there_is_may_be_kept() -> None:
     state = ClusterState((), (ClusterNode(_node("x"), "x", True, False),), ())
     snapshot = FleetSnapshot(1, {}, (), {})
-    (x,) = Room(state, snapshot, (), Wanted(), {"x": (RunningPods(BIG, 2),)}).nodes
+    (x,) = PlacedPods(state, snapshot, (), Wanted(), {"x": (Reservation(RequestOwner("u1"), BIG, 2),)}).nodes
     assert x.free[CPU] == 0
 
 
@@ -138,6 +141,6 @@ def test_nodes_that_are_coming_for_a_request_are_there_but_full() -> None:
         (life.ready, ClusterState((), (), ())),
         (life.ready, life.cluster(ready=True, held=True, labelled=False)),
     ):
-        (node,) = Room(state, snapshot, groups, Wanted()).nodes
+        (node,) = PlacedPods(state, snapshot, groups, Wanted()).nodes
         assert set(node.free.values()) == {0}
         assert not solve(Problem((PodSet("p", PodSpec(()), 1),), nodes=(node,)), Budget(1.0)).existing

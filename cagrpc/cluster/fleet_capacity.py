@@ -1,0 +1,123 @@
+"""Where pods may go without anything being opened: Nodes that are Ready, and nodes of increments in flight as the
+templates of their node groups have them, beside DaemonSets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from cagrpc.api.core.nodes import HOSTNAME, group_labels
+from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, Reservations
+from cagrpc.cluster.state import ClusterNode, ClusterState
+from cagrpc.fleet.model import FleetSnapshot, IncrementNode, InstanceState, Phase
+from solver.model import Node, NodeGroup, PodSpec, Resources
+from solver.model.capacity import after_daemons
+
+
+def groups_as_planned(snapshot: FleetSnapshot) -> tuple[NodeGroup, ...]:
+    """Return node groups with labels as their Nodes will have them. What their minimum needs the fleet orders."""
+    return tuple(
+        replace(state.group, target_size=state.target_size, labels=group_labels(state.group), min_size=0)
+        for state in snapshot.groups.values()
+    )
+
+
+def deleting_instances(snapshot: FleetSnapshot) -> set[str]:
+    """Return the ids of instances that are on their way out."""
+    return {
+        instance.id
+        for group in snapshot.groups.values()
+        for instance in group.instances
+        if instance.state is InstanceState.DELETING
+    }
+
+
+class FleetCapacity:
+    """The capacity of Ready Nodes and of nodes in flight. Nodes are named by their Node, or by their
+    `IncrementNode.name` while the scheduler does not see them."""
+
+    def __init__(
+        self, state: ClusterState, snapshot: FleetSnapshot, groups: Sequence[NodeGroup], reservations: Reservations
+    ) -> None:
+        """`groups` have labels as their Nodes have them; `reservations` are assumed at once."""
+        self._templates = _NodeTemplates(groups, state.daemon_sets)
+        self._ready = {
+            node.instance_id: node for status in snapshot.increments for node in status.held if node.instance_id
+        }
+        self._node_names: dict[str, str] = {}
+        """Of nodes of increments that are Ready: `IncrementNode.name` -> the Node's name."""
+        standing = {node.name: node for node in self._standing(state, snapshot)}
+        in_flight = {node.name: node for node in self._in_flight(state, snapshot)}
+        self.in_flight = frozenset(in_flight)
+        """Nodes that the scheduler does not see yet."""
+        self._young = self.in_flight.union(self._node_names.values())
+        self.capacity = ClusterCapacity({**standing, **in_flight}.values(), reservations)
+
+    def name_of(self, name: str) -> str:
+        """Return the Node's name, of a node of an increment that is Ready."""
+        return self._node_names.get(name, name)
+
+    def takes(self, spec: PodSpec, info: NodeInfo) -> bool:
+        """Return whether one such pod fits on the node. A young one may have taints that others take off before
+        long: these do not count."""
+        return info.has_room(spec) and (info.name in self._young or info.admits(spec))
+
+    def _standing(self, state: ClusterState, snapshot: FleetSnapshot) -> Iterator[Node]:
+        """Nodes that are Ready; without those whose increment is not whole, or that are on their way out."""
+        gone = deleting_instances(snapshot) | (snapshot.held_instances - self._ready.keys())
+        for each in state.nodes:
+            unknown = each.held and each.provider_id not in snapshot.group_of_instance  # it is among those in flight
+            if each.ready and not unknown and each.provider_id not in gone:
+                yield self._usable(each, snapshot)
+
+    def _usable(self, each: ClusterNode, snapshot: FleetSnapshot) -> Node:
+        """A standing node with what is free on it for others than it was ordered for."""
+        young = self._ready.get(each.provider_id)
+        if each.provider_id in snapshot.requested_instances and (young is not None or each.held):
+            # For a ProvisioningRequest. Its reservation is known once the node is seen released: in the same write it
+            # gets the request's label.
+            return _full(each.node)
+        if young is None:
+            return each.node
+        self._node_names[young.name] = each.node.name
+        # Its DaemonSets' pods may still come.
+        most = self._templates.free(young.node_group)
+        free = {name: min(amount, most.get(name, amount)) for name, amount in each.node.free.items()}
+        return replace(each.node, free=free)
+
+    def _in_flight(self, state: ClusterState, snapshot: FleetSnapshot) -> Iterator[Node]:
+        ready = {node.provider_id for node in state.nodes if node.ready}
+        for status in snapshot.increments:
+            for each in status.nodes:
+                # Ready a moment ago, and not, or no longer, a moment later: in flight until its increment is released.
+                if status.phase is not Phase.READY or each.instance_id not in ready:
+                    node = self._templates.node(each)
+                    if node is not None:
+                        yield _full(node) if status.increment.requests else node
+
+
+class _NodeTemplates:
+    """The next node of each group."""
+
+    def __init__(self, groups: Sequence[NodeGroup], daemon_sets: Sequence[PodSpec]) -> None:
+        self._groups = {group.id: group for group in groups}
+        self._daemon_sets = daemon_sets
+        self._free: dict[str, Resources] = {}
+
+    def free(self, group_id: str) -> Resources:
+        """Return what is free for pods beside the DaemonSets'; nothing for a group that is not known any more."""
+        if group_id not in self._free:
+            group = self._groups.get(group_id)
+            self._free[group_id] = {} if group is None else after_daemons(group, self._daemon_sets)
+        return self._free[group_id]
+
+    def node(self, each: IncrementNode) -> Node | None:
+        group = self._groups.get(each.node_group)
+        if group is None:
+            return None
+        labels = {**group.labels, HOSTNAME: each.name}
+        return Node(each.name, self.free(each.node_group), labels, group.taints, allocatable=group.allocatable)
+
+
+def _full(node: Node) -> Node:
+    return replace(node, free=dict.fromkeys(node.free, 0))

@@ -1,0 +1,96 @@
+"""Planned pods on the capacity of the fleet: whose place is as good as it was planned, who has lost it, and what is
+left for others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from cagrpc.cluster.fleet_capacity import FleetCapacity
+from cagrpc.cluster.node_info import PodOwner, Reservations
+from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.placement.places import Wanted
+from cagrpc.fleet.model import FleetSnapshot
+from solver.model import PODS, Node, NodeGroup, PodSpec
+
+
+class PlacedPods:
+    """`nodes_of_pods` has the node of every pod whose place is as good as it was planned, by UID; `lost` are those
+    whose room others have taken, or whose node is gone or does not take them any more; `in_flight` names nodes that the
+    scheduler does not see yet."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        snapshot: FleetSnapshot,
+        groups: Sequence[NodeGroup],
+        wanted: Wanted,
+        reservations: Reservations | None = None,
+    ) -> None:
+        """`state` is with all pods, `groups` have labels as their Nodes have them, `reservations` are others'."""
+        self._fleet = FleetCapacity(state, snapshot, groups, reservations or {})
+        self._capacity = self._fleet.capacity
+        self.in_flight = self._fleet.in_flight
+        self.nodes_of_pods: dict[str, str] = {}
+        waiting = {pod.uid: each.pod_set for each in state.waiting for pod in each.pods if pod.uid in wanted.pods}
+        names = {uid: self.name_of(wanted.pods[uid]) for uid in waiting}
+        # Those of the highest priority first, then those that are nominated there.
+        order = sorted(waiting, key=lambda uid: (-waiting[uid].priority, wanted.nominated.get(uid) != names[uid]))
+        self.lost = frozenset(uid for uid in order if not self.take(uid, waiting[uid].spec, names[uid]))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """What is free on each, beside the pods that have a place there."""
+        return self._capacity.nodes
+
+    @property
+    def served(self) -> AbstractSet[str]:
+        """UIDs of pods that have a place."""
+        return self.nodes_of_pods.keys()
+
+    def name_of(self, name: str) -> str:
+        """Return the Node's name, of a node of an increment that is Ready."""
+        return self._fleet.name_of(name)
+
+    def node(self, name: str, *, without_pods: bool = False) -> Node | None:
+        """Return the node with what is free on it, or would be without pods that have a place there; None where there
+        is no such node, or none to be used."""
+        info = self._capacity.get(name)
+        if info is None:
+            return None
+        if without_pods:
+            info = info.copy()
+            for owner in info.owners:
+                if isinstance(owner, PodOwner):
+                    info.forget(owner)
+        return info.node()
+
+    def why_lost(self, spec: PodSpec, name: str) -> str:
+        """Return why the pod has no place there, for people."""
+        name = self.name_of(name)
+        node = self.node(name)
+        if node is None:
+            return f"node {name} is gone or not Ready"
+        short = {each: amount for each, amount in (*spec.requests, (PODS, 1)) if node.free.get(each, 0) < amount}
+        free = ", ".join(f"{each}: {node.free.get(each, 0)} of {amount}" for each, amount in short.items())
+        return f"node {name} has not enough free: {free}" if short else f"node {name} does not take it any more"
+
+    def take(self, uid: str, spec: PodSpec, name: str) -> bool:
+        """Return whether there is room for the pod on this node; it has a place there from now on."""
+        info = self._capacity.get(name)
+        if info is None or not self._fleet.takes(spec, info):
+            return False
+        self.move(uid, spec, name)
+        return True
+
+    def move(self, uid: str, spec: PodSpec, name: str) -> None:
+        """Give the pod a place on this node, and take the one that it had."""
+        self.leave(uid)
+        self._capacity[name].assume(PodOwner(uid), spec)
+        self.nodes_of_pods[uid] = name
+
+    def leave(self, uid: str) -> None:
+        """Take the pod's place, if it has any."""
+        before = self.nodes_of_pods.pop(uid, None)
+        if before is not None:
+            self._capacity[before].forget(PodOwner(uid))

@@ -1,0 +1,115 @@
+"""Where pods go that have to go elsewhere: onto nodes that stand, as the planner places them. Pure: nothing is opened.
+Whose pods have to go and where they may go is `choice`'s."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from cagrpc.cluster.drop_invalid import solve_valid
+from cagrpc.cluster.node_info import ClusterCapacity, DisplacedOwner, NodeInfo
+from solver.model import HOSTNAME, Budget, Node, Plan, PodSet, PodSpec, Problem, WhenUnsatisfiable
+
+Pods = Mapping[PodSpec, int]
+
+_MOST_TARGETS = 64
+"""So many nodes with room are enough for pods without constraints between pods: planning over thousands of nodes takes
+half a second, over these some milliseconds."""
+
+
+@lru_cache(maxsize=10_000)
+def required(spec: PodSpec) -> PodSpec:
+    """Return the spec without its preferences: these do not keep a pod from moving."""
+    hard = tuple(each for each in spec.topology_spread if each.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE)
+    return replace(spec, topology_spread=hard, preferred_nodes=(), preferred_pods=())
+
+
+@lru_cache(maxsize=10_000)
+def is_constrained_by_others(spec: PodSpec) -> bool:
+    """Return whether it asks anything of other pods."""
+    return bool(spec.pod_affinity or spec.pod_anti_affinity or spec.topology_spread)
+
+
+@lru_cache(maxsize=10_000)
+def _keeps_others_out(spec: PodSpec) -> bool:
+    """Out of more than its own node."""
+    return any(term.topology_key != HOSTNAME for term in spec.pod_anti_affinity)
+
+
+@dataclass(frozen=True, slots=True)
+class Relocated:
+    """Pods by node."""
+
+    pods: Mapping[str, Pods]
+    all: bool
+    """Whether everybody found a place."""
+
+
+_DISPLACED = DisplacedOwner()
+
+
+class Relocation:
+    """Places for pods on nodes of a capacity, which changes as they are taken."""
+
+    def __init__(self, capacity: ClusterCapacity) -> None:
+        self._capacity = capacity
+        self._watched = {info.name for info in capacity if _watches(info.node())}
+
+    def assume(self, relocated: Relocated) -> None:
+        """Take these places."""
+        for name, pods in relocated.pods.items():
+            for spec, count in pods.items():
+                self._capacity[name].assume(_DISPLACED, spec, count)
+            if any(_keeps_others_out(spec) for spec in pods):
+                self._watched.add(name)
+
+    def place(self, pods: Pods, onto: Sequence[str], budget: Budget) -> Relocated:
+        """Return where these pods fit on nodes of `onto` (those that are there still), as the planner has it; the first
+        of the nodes are asked first. No place is taken."""
+        hard: Counter[PodSpec] = Counter()
+        for spec, count in pods.items():
+            hard[required(spec)] += count
+        targets = self._targets(hard, onto)
+        if not all(any(self._capacity[name].fits(spec) for name in targets) for spec in hard):
+            return Relocated({}, all=False)
+        sets = tuple(PodSet(str(number), *each) for number, each in enumerate(hard.items()))
+        return self.place_sets(sets, targets, budget)
+
+    def place_sets(self, pod_sets: tuple[PodSet, ...], onto: Iterable[str], budget: Budget) -> Relocated:
+        """The same for pod sets as they are, asked of all of `onto`."""
+        asked = sum(pod_set.count for pod_set in pod_sets)
+        nodes = tuple(self._capacity[name].node() for name in onto if name in self._capacity)
+        if not asked or not nodes:
+            return Relocated({}, all=not asked)
+        planned = solve_valid(Problem(pod_sets, nodes=nodes), budget)
+        return Relocated(_by_node(planned.plan), all=planned.places_all)
+
+    def _targets(self, pods: Pods, onto: Sequence[str]) -> list[str]:
+        infos = [info for name in onto if (info := self._capacity.get(name)) is not None]
+        if any(is_constrained_by_others(spec) for spec in pods):
+            return [info.name for info in infos]  # what is on all of them counts
+        found: list[str] = []
+        for info in infos:
+            if info.name in self._watched or (len(found) < _MOST_TARGETS and _suits_one(info, pods)):
+                found.append(info.name)
+        return found
+
+
+def _suits_one(info: NodeInfo, pods: Pods) -> bool:
+    return any(info.fits(spec) for spec in pods)
+
+
+def _watches(node: Node) -> bool:
+    return any(_keeps_others_out(each.spec) for each in node.running)
+
+
+def _by_node(plan: Plan) -> dict[str, Pods]:
+    specs = {each.index: each.spec for each in plan.pod_classes}
+    found: dict[str, Counter[PodSpec]] = {}
+    for placed in plan.existing:
+        here = found.setdefault(placed.node, Counter())
+        for index, count in placed.pods.items():
+            here[specs[index]] += count
+    return {name: dict(pods) for name, pods in found.items()}
