@@ -1,0 +1,73 @@
+"""What documents point at is there: links, anchors, files and modules. `make docs` builds them; this needs nothing."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCUMENTS = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+RECORDS = sorted((REPOSITORY / "docs" / "decisions").glob("*.md"))
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+def anchors(document: Path) -> set[str]:
+    """As GitHub and mkdocs make them of headings."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", document.read_text()):
+        if "://" in target or not (target or anchor):
+            continue
+        found = (document.parent / target).resolve() if target else document
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_files_and_modules_that_are_named_are_there(document: Path) -> None:
+    text = document.read_text()
+    if document.name == "CHANGELOG.md":
+        return  # of what was
+    for path in re.findall(r"`((?:cagrpc|solver|tests|tools|docs|deploy|bench)/[\w./-]*[\w/])`", text):
+        assert (REPOSITORY / path).exists(), path
+    for dotted in re.findall(r"`((?:cagrpc|solver)(?:\.[a-z_]+)+)`", text):
+        if dotted != "cagrpc.yaml":
+            assert find_spec_of(dotted), dotted
+
+
+def find_spec_of(dotted: str) -> bool:
+    """Whether it is a module, or a name in one."""
+    module, _, name = dotted.rpartition(".")
+    try:
+        found = find_spec(dotted)
+    except ModuleNotFoundError:
+        return False
+    within = find_spec(module)
+    return bool(found) or bool(within and within.origin and re.search(rf"\b{name}\b", Path(within.origin).read_text()))
+
+
+def test_every_page_is_on_the_site() -> None:
+    site = (REPOSITORY / "mkdocs.yml").read_text()
+    pages = {str(path.relative_to(REPOSITORY / "docs")) for path in (REPOSITORY / "docs").rglob("*.md")}
+    assert {page for page in pages if page not in site and not page.startswith("decisions/")} == set()
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=named)
+def test_a_decision_record_has_its_four_parts_on_one_page(record: Path) -> None:
+    text = record.read_text()
+    assert text.startswith(f"# {int(record.name[:4])}. ")
+    parts = re.findall(r"^\*\*(Context|Decision|Alternatives|Consequences)\.\*\*", text, re.MULTILINE)
+    assert parts == ["Context", "Decision", "Alternatives", "Consequences"]
+    assert len(text.split()) < 500
+    assert f"(decisions/{record.name})" in (REPOSITORY / "docs" / "architecture.md").read_text()
