@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from solver.columns.patterns import Pattern, trimmed
+from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.colocation import CoLocation
-from solver.reduction.objective import Goal, ObjectiveStage, hopeless_value
+from solver.reduction.objective import counts, hopeless_value
 from solver.reduction.reduced import Floats, Ints, Reduced, most_per_node
 from solver.relaxation.growing_program import GrowingProgram
 from solver.relaxation.linear_program import INFINITY
@@ -160,7 +161,7 @@ def values(
             stage.node_cost(kind.price_micros, kind.weight) * float(opened[kind.index]) for kind in reduced.new_kinds
         )
         for demand in reduced.live:
-            if stage.counts(demand) and demand.count:
+            if counts(stage, demand) and demand.count:
                 waited_seconds = sum(age * count for age, count in demand.ages) / demand.count
                 result[stage] += found.unserved[demand.index] * (waited_seconds if stage.goal is Goal.WAITING else 1)
     return result

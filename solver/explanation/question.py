@@ -159,7 +159,7 @@ def _answer(problem: Problem, budget: Budget) -> TrialResult:
     plan = solve(problem, budget)
     if not plan.unplaced:
         return TrialResult(plan, proven=True)
-    return TrialResult(None, proven=plan.bounds[0] > 0)
+    return TrialResult(None, proven=plan.proves_some_unservable)
 
 
 def _plain(problem: Problem) -> Problem:

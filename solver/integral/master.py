@@ -15,7 +15,8 @@ from ortools.sat.python import cp_model
 
 from solver.columns.pool import Pool
 from solver.model.budget import RunningBudget
-from solver.reduction.objective import Goal, ObjectiveStage, Units, hopeless_value, value
+from solver.model.objective import Goal, ObjectiveStage
+from solver.reduction.objective import Units, hopeless_value, value
 from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import add_linear, claims, completed, near, sum_of, units_of, unserved_of
 

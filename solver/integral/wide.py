@@ -18,8 +18,9 @@ from solver.integral import greedy
 from solver.integral.master import Selection
 from solver.integral.packing import Packing
 from solver.model.budget import PROPOSE_SECONDS, RunningBudget
+from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.dominance import dominators
-from solver.reduction.objective import Goal, ObjectiveStage, hopeless_value
+from solver.reduction.objective import counts, hopeless_value
 from solver.reduction.reduced import Demand, Floats, Ints, Reduced
 from solver.relaxation.merged import Ask, Fluid, MergedFluid
 
@@ -102,7 +103,7 @@ class WideModel:
 
 
 def _weight(stage: ObjectiveStage, demand: Demand) -> float:
-    if not stage.counts(demand):
+    if not counts(stage, demand):
         return 0.0
     return float(min(age for age, _ in demand.ages)) if stage.goal is Goal.WAITING else 1.0
 

@@ -1,6 +1,7 @@
 """The planner's vocabulary: problems, plans and budgets as immutable values, and the rules that need no arithmetic."""
 
 from solver.model.budget import Budget
+from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.objects import (
     CPU,
     HOSTNAME,
@@ -51,6 +52,7 @@ __all__ = [
     "PODS",
     "Budget",
     "Certificate",
+    "Goal",
     "HostPort",
     "Labels",
     "Limit",
@@ -58,6 +60,7 @@ __all__ = [
     "NodeGroup",
     "NodeGroupIncrease",
     "NodeSelectorTerm",
+    "ObjectiveStage",
     "Operator",
     "PlacedOnNode",
     "Plan",
@@ -74,6 +77,7 @@ __all__ = [
     "Requirement",
     "Resources",
     "RunningPods",
+    "StageValue",
     "Status",
     "Taint",
     "TaintEffect",

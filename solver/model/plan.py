@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from solver.model.objective import Goal, StageValue
 from solver.model.objects import PodSpec
 
 
@@ -108,11 +109,19 @@ class Plan:
     unplaced: tuple[Unplaced, ...]
     certificate: Certificate
     elapsed_seconds: float
-    objective: tuple[float, ...] = ()
-    """The lexicographic objective vector, most important first; smaller is better. See docs/architecture.md."""
+    objective: tuple[StageValue, ...] = ()
+    """What is minimised, the most important stage first, with what is proven of each."""
     relaxed: tuple[Relaxed, ...] = ()
     candidates: tuple[PlannedNodes, ...] = field(default=(), repr=False, compare=False)
     """Other ways to fill nodes that were worth considering; their counts say nothing. With them, planning on from this
     plan (`Problem.previous`) starts where this one ended."""
-    bounds: tuple[float, ...] = ()
-    """What is proven of each entry of `objective`: no plan that is as good in the entries before it has less."""
+
+    @property
+    def vector(self) -> tuple[float, ...]:
+        """The values of the objective's stages: of two plans of one problem, the smaller vector is the better plan."""
+        return tuple(each.value for each in self.objective)
+
+    @property
+    def proves_some_unservable(self) -> bool:
+        """Whether it is proven that no plan serves all real pods of the highest priority."""
+        return any(each.stage.goal is Goal.UNSERVED and each.lower_bound > 0 for each in self.objective[:1])

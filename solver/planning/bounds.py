@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from solver.integral.wide import WideModel
 from solver.model.budget import RunningBudget
+from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.dominance import needed_kinds
-from solver.reduction.objective import Goal, ObjectiveStage, breaks_ties, hopeless_value, stages
+from solver.reduction.objective import breaks_ties, hopeless_value, stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Reduced
 from solver.relaxation.fluid import FluidModel

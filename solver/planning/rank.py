@@ -15,9 +15,10 @@ from solver.columns.pool import Pool, RelaxedMaster, values, weighting
 from solver.model import Budget, NodeGroup, PodSet, PodSpec, Problem
 from solver.model.budget import RunningBudget
 from solver.model.errors import ProblemError
+from solver.model.objective import Goal, ObjectiveStage
 from solver.model.validation import validate
 from solver.planning.search import Columns, choose, find_columns
-from solver.reduction.objective import Goal, ObjectiveStage, stages
+from solver.reduction.objective import stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Kind, Reduced, price_micros
 

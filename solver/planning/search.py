@@ -24,11 +24,12 @@ from solver.integral.warm_start import candidates, known_candidates, known_nodes
 from solver.integral.wide import WideModel, can_pack, packed, packed_in_order
 from solver.model import PlannedNodes
 from solver.model.budget import RunningBudget
+from solver.model.objective import Goal, ObjectiveStage
 from solver.planning import write_plan
 from solver.planning.bounds import Bounding, bounds_of, with_rules, without_rules
 from solver.planning.repair import placed, realised
 from solver.reduction.dominance import needed_kinds
-from solver.reduction.objective import Goal, ObjectiveStage, breaks_ties, stages, value
+from solver.reduction.objective import breaks_ties, stages, value
 from solver.reduction.reduced import Floats, Ints, Reduced
 from solver.relaxation.claims import Claims, settle, units_of, unserved_of
 from solver.relaxation.fluid import FluidModel

@@ -6,15 +6,16 @@ plan out in people's terms (`writeout`, `reasons`), and let the independent chec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from solver.model import Budget, Certificate, NodeGroupIncrease, Plan, PodSet, Problem, Status, TierCost
 from solver.model.budget import RunningBudget
+from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.validation import validate
 from solver.planning import reasons, write_plan
 from solver.planning.search import SearchResult, optimise
-from solver.reduction.objective import Goal, ObjectiveStage, breaks_ties, dollars
+from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand
 from solver.verify.check import check
@@ -83,8 +84,7 @@ def _plan(outcome: SearchResult, priority_micros: int, budget: RunningBudget) ->
         reasons.unplaced(reduced, missing, increments, placed),
         certificate,
         budget.elapsed_seconds(),
-        _told(outcome.values, outcome.values),
-        bounds=_told(outcome.values, outcome.bounds),
+        tuple(_stage_value(stage, value, outcome.bounds[stage]) for stage, value in outcome.values.items()),
         relaxed=write_plan.relaxed(reduced, outcome.batches),
         candidates=outcome.candidates,
     )
@@ -102,9 +102,10 @@ def _tiers(outcome: SearchResult, increments: Sequence[NodeGroupIncrease]) -> It
             yield TierCost(stage.key, cost, cost if proven else min(cost, outcome.bounds[stage] / MICROS))
 
 
-def _told(order: Iterable[ObjectiveStage], numbers: Mapping[ObjectiveStage, int]) -> tuple[float, ...]:
-    """The stages' numbers, costs in $/h."""
-    return tuple(numbers[s] / MICROS if s.goal is Goal.COST else float(numbers[s]) for s in order)
+def _stage_value(stage: ObjectiveStage, value: int, bound: int) -> StageValue:
+    """Costs in $/h."""
+    unit = MICROS if stage.goal is Goal.COST else 1
+    return StageValue(stage, value / unit, bound / unit)
 
 
 def _status(outcome: SearchResult, missing: Mapping[Demand, int]) -> Status:

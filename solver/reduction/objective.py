@@ -13,48 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
+from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.reduced import Demand, Reduced
 
 
-class Goal(StrEnum):
-    UNSERVED = "unserved"
-    WAITING = "waiting"
-    PLACEHOLDERS = "placeholders"
-    PREFERENCES = "preferences"
-    COST = "cost"
-    NODES = "nodes"
-    CHANGE = "change"
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectiveStage:
-    """`key` is the priority of UNSERVED and WAITING, the weight of COST, else 0."""
-
-    goal: Goal
-    key: int = 0
-
-    def counts(self, demand: Demand) -> bool:
-        """Whether unserved pods of this demand count in the stage."""
-        match self.goal:
-            case Goal.UNSERVED | Goal.WAITING:
-                return not demand.placeholder and demand.priority == self.key
-            case Goal.PLACEHOLDERS:
-                return demand.placeholder
-            case _:
-                return False
-
-    def node_cost(self, price_micros: int, weight: int) -> int:
-        """What one new node counts in the stage: millionths of $/h, or nodes."""
-        match self.goal:
-            case Goal.COST:
-                return price_micros if weight == self.key else 0
-            case Goal.NODES:
-                return 1
-            case _:
-                return 0
+def counts(stage: ObjectiveStage, demand: Demand) -> bool:
+    """Return whether unserved pods of this demand count in the stage."""
+    match stage.goal:
+        case Goal.UNSERVED | Goal.WAITING:
+            return not demand.placeholder and demand.priority == stage.key
+        case Goal.PLACEHOLDERS:
+            return demand.placeholder
+        case _:
+            return False
 
 
 def stages(reduced: Reduced) -> tuple[ObjectiveStage, ...]:
@@ -105,7 +77,7 @@ def value(
                 for (demand, row), count in (units or {}).items()
                 if demand == next((first for first, _ in reduced.rows[row].bundle), demand)
             )
-    claims = [d for d in reduced.demands if stage.counts(d)]
+    claims = [d for d in reduced.demands if counts(stage, d)]
     if stage.goal is Goal.WAITING:
         return sum(waited(d, unserved.get(d.index, 0)) for d in claims)
     return sum(unserved.get(d.index, 0) for d in claims)

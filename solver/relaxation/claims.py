@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solver.reduction.objective import Goal, ObjectiveStage, Units, breaks_ties, stages
+from solver.model.objective import Goal, ObjectiveStage
+from solver.reduction.objective import Units, breaks_ties, counts, stages
 from solver.reduction.reduced import Demand, Reduced
 from solver.reduction.rules import Linear, LinearTerm, RowVariables, value_of
 from solver.relaxation.linear_program import INFINITY, LinearProgram
@@ -104,7 +105,7 @@ class _Builder:
             parts = [(self._linear.variable(demand.count), 1, 0)]
         self._unserved[demand.index] = tuple((variable, pods) for variable, pods, _ in parts)
         for stage, terms in self._stages.items():
-            if stage.counts(demand):
+            if counts(stage, demand):
                 waiting = stage.goal is Goal.WAITING
                 terms.extend((variable, waited if waiting else pods) for variable, pods, waited in parts)
 

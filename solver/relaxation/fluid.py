@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from solver.reduction.objective import ObjectiveStage, hopeless_value
+from solver.model.objective import ObjectiveStage
+from solver.reduction.objective import hopeless_value
 from solver.reduction.reduced import Floats, Ints, Kind, Reduced
 from solver.relaxation.claims import Claims, claims
 from solver.relaxation.linear_program import INFINITY, LinearProgram

@@ -14,6 +14,7 @@ from itertools import chain
 
 from solver.model import NodeGroup, Plan, PodSpec, Problem
 from solver.model.errors import PlanRejectedError
+from solver.model.objective import Goal, ObjectiveStage
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
 from solver.verify.pods import faults_between_pods
@@ -155,40 +156,52 @@ def _certificate(plan: Plan, groups: Mapping[str, NodeGroup]) -> Iterator[str]:
 
 
 def _objective(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> Iterator[str]:
-    """The vector that the plan tells against what it does, most important stage first. How long pods have waited is
-    passed over: the planner may count it in steps."""
-    told = plan.objective
+    """The objective as the plan reports it against what it does, stage by stage, the most important first. How long
+    pods have waited is passed over: the planner may count it in steps."""
+    found = {**_pod_stages(plan), **_node_stages(problem, plan, groups)}
+    if list(found) != [each.stage for each in plan.objective]:
+        reported = ", ".join(str(each.stage) for each in plan.objective)
+        yield f"the objective has the stages [{reported}], not [{', '.join(map(str, found))}]"
+        return
+    tolerance = _TOLERANCE_USD * max(1, sum(increment.delta for increment in plan.increments))
+    for each in plan.objective:
+        value = found[each.stage]
+        if value is not None and abs(value - each.value) > tolerance:
+            yield f"the objective reports {each.value} as {each.stage}, found {value}"
+        if each.lower_bound > each.value + tolerance:
+            yield f"the objective's {each.stage}: lower bound {each.lower_bound} above {each.value}"
+
+
+def _pod_stages(plan: Plan) -> dict[ObjectiveStage, float | None]:
+    """What is left unserved and given up; None for what is not compared."""
     left: Counter[tuple[bool, int]] = Counter()
     for unplaced in plan.unplaced:
         cls = plan.pod_classes[unplaced.pod_class]
         left[cls.placeholder, 0 if cls.placeholder else cls.priority] += unplaced.count
-    real = sorted({cls.priority for cls in plan.pod_classes if not cls.placeholder}, reverse=True)
-    stages: list[tuple[str, float | None]] = []
-    for priority in real:
-        stages += [(f"unserved at priority {priority}", left[False, priority]), ("waiting", None)]
+    found: dict[ObjectiveStage, float | None] = {}
+    for priority in sorted({cls.priority for cls in plan.pod_classes if not cls.placeholder}, reverse=True):
+        found[ObjectiveStage(Goal.UNSERVED, priority)] = left[False, priority]
+        found[ObjectiveStage(Goal.WAITING, priority)] = None
     if any(cls.placeholder for cls in plan.pod_classes):
-        stages.append(("placeholders", left[True, 0]))
+        found[ObjectiveStage(Goal.PLACEHOLDERS)] = left[True, 0]
+    preferences = ObjectiveStage(Goal.PREFERENCES)
     given_up = sum(relaxed.count * len(relaxed.preferences) for relaxed in plan.relaxed)
+    if given_up or any(each.stage == preferences for each in plan.objective):
+        found[preferences] = given_up
+    return found
+
+
+def _node_stages(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> dict[ObjectiveStage, float | None]:
+    """What new nodes cost, tier by tier, how many they are, and how far that is from the previous plan."""
     deltas = {increment.node_group: increment.delta for increment in plan.increments}
-    costs = [
-        (f"cost of tier {weight}", math.fsum(g.price_usd_per_hour * deltas.get(g.id, 0) for g in tier))
-        for weight, tier in ((w, [g for g in groups.values() if g.weight == w]) for w in _weights(groups))
-    ]
-    last: list[tuple[str, float | None]] = [*costs, ("nodes", sum(deltas.values()))]
+    found: dict[ObjectiveStage, float | None] = {}
+    for weight in sorted({group.weight for group in groups.values()}):
+        tier = [group for group in groups.values() if group.weight == weight]
+        cost = math.fsum(group.price_usd_per_hour * deltas.get(group.id, 0) for group in tier)
+        found[ObjectiveStage(Goal.COST, weight)] = cost
+    found[ObjectiveStage(Goal.NODES)] = sum(deltas.values())
     if problem.previous is not None:
         before = {increment.node_group: increment.delta for increment in problem.previous.increments}
-        last.append(("disruption", sum(abs(deltas.get(name, 0) - before.get(name, 0)) for name in groups)))
-    if given_up or len(told) > len(stages) + len(last):
-        stages.append(("preferences given up", given_up))
-    stages += last
-    if len(stages) != len(told):
-        yield f"the objective has {len(told)} stages, not {len(stages)}: {[name for name, _ in stages]}"
-        return
-    tolerance = _TOLERANCE_USD * max(1, sum(deltas.values()))
-    for (name, value), found in zip(stages, told, strict=True):
-        if value is not None and abs(value - found) > tolerance:
-            yield f"the objective reports {found} as {name}, found {value}"
-
-
-def _weights(groups: Mapping[str, NodeGroup]) -> list[int]:
-    return sorted({group.weight for group in groups.values()})
+        change = sum(abs(deltas.get(name, 0) - before.get(name, 0)) for name in groups)
+        found[ObjectiveStage(Goal.CHANGE)] = change
+    return found

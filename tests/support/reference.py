@@ -215,10 +215,11 @@ def _collide(some: Sequence[HostPort], others: Sequence[HostPort]) -> bool:
     return any(ports_collide(one, other) for one in some for other in others)
 
 
-def as_micros(vector: tuple[float, ...], problem: Problem) -> tuple[int, ...]:
+def as_micros(objective: Sequence[float], problem: Problem) -> tuple[int, ...]:
     """A plan's objective vector in the reference's stages and units: cost in micros; no preferences given up where the
     plan has no stage for them, because nothing can be."""
     names = [stage.name for stage in _Model(problem).stages()]
+    vector = tuple(objective)
     if len(vector) < len(names):
         first = names.index("preferences")
         vector = (*vector[:first], 0.0, *vector[first:])

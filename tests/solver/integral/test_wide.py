@@ -13,8 +13,8 @@ from solver import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, sol
 from solver.integral.warm_start import known_nodes
 from solver.model import PODS
 from solver.model.budget import RunningBudget
+from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.dominance import dominators, needed_kinds
-from solver.reduction.objective import Goal, ObjectiveStage
 from solver.reduction.reduce import reduce
 from solver.relaxation.fluid import FluidModel
 from solver.relaxation.merged import Ask, MergedFluid
@@ -92,7 +92,7 @@ def test_many_specs_that_do_not_all_find_room() -> None:
     plan = solve(problem, Budget(deterministic_seconds=0.2))
     left = sum(unplaced.count for unplaced in plan.unplaced)
     assert 0 < left < sum(pods.count for pods in problem.pod_sets)
-    assert 0 < plan.bounds[0] <= plan.objective[0] == left
+    assert 0 < plan.objective[0].lower_bound <= plan.objective[0].value == left
 
 
 def test_plans_for_many_specs_are_the_same_every_time() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from solver import Budget, Limit, NodeGroup, Plan, PodSet, PodSpec, Problem, ProblemError, Status, solve
-from solver.model import Node
+from solver.model import Goal, Node
 from solver.model.eligibility import why_not_eligible
 from tests.support.problems import GPU, TAINT, TOLERATION, group, node, pods, previous, spec, wants
 
@@ -332,7 +332,8 @@ def test_disruption_is_counted_per_group_where_limits_leave_minimum_sizes_unmet(
     limits = (Limit("cpu", {"cpu": 4000 * allowed}),)
     plan = solve(Problem((), groups, limits=limits, previous=previous(before)), Budget(deterministic_seconds=5))
     assert {each.node_group: each.delta for each in plan.increments} == opened
-    assert plan.objective[-1] == disruption
+    assert plan.objective[-1].stage.goal is Goal.CHANGE
+    assert plan.objective[-1].value == disruption
 
 
 def test_of_equal_gangs_the_oldest_are_served() -> None:

@@ -51,7 +51,17 @@ def _index(name: str) -> int:
             "not the problem's pods",
             id="other-pods",
         ),
-        pytest.param(lambda p: replace(p, objective=(*p.objective[:-1], 9.0)), "reports 9.0 as nodes", id="objective"),
+        pytest.param(
+            lambda p: replace(p, objective=(*p.objective[:-1], replace(p.objective[-1], value=9.0))),
+            "reports 9.0 as nodes",
+            id="objective",
+        ),
+        pytest.param(lambda p: replace(p, objective=p.objective[1:]), "the objective has the stages", id="stages"),
+        pytest.param(
+            lambda p: replace(p, objective=(replace(p.objective[0], lower_bound=9.0), *p.objective[1:])),
+            "lower bound 9.0 above",
+            id="stage-bound",
+        ),
         pytest.param(
             lambda p: replace(p, unplaced=(Unplaced(_index("g1"), 1, ("x",)),)), "served in part", id="half-a-gang"
         ),

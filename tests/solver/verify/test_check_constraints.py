@@ -23,7 +23,9 @@ from solver import (
 )
 from solver.model import (
     HOSTNAME,
+    Goal,
     HostPort,
+    ObjectiveStage,
     Operator,
     PlacedOnNode,
     PodAffinityTerm,
@@ -33,6 +35,7 @@ from solver.model import (
     PreferredPods,
     Relaxed,
     RunningPods,
+    StageValue,
     Taint,
     TaintEffect,
     TopologySpread,
@@ -109,7 +112,13 @@ def faults(
         (),
         Certificate(Status.FEASIBLE, cost, 0.0, 1.0, (TierCost(0, cost, 0.0),), 0.0),
         0.0,
-        (0.0, 0.0, float(lost), cost, cost),
+        (
+            StageValue(ObjectiveStage(Goal.UNSERVED), 0.0, 0.0),
+            StageValue(ObjectiveStage(Goal.WAITING), 0.0, 0.0),
+            StageValue(ObjectiveStage(Goal.PREFERENCES), float(lost), 0.0),
+            StageValue(ObjectiveStage(Goal.COST), cost, 0.0),
+            StageValue(ObjectiveStage(Goal.NODES), cost, 0.0),
+        ),
         relaxed,
     )
     return list(faults_of(problem, plan))

@@ -48,7 +48,7 @@ class Attempt:
     @property
     def proves_it_cannot(self) -> bool:
         """Whether no plan serves them all."""
-        return any(bound > 0 for bound in self.plan.bounds[:1]) and not self.serves_all
+        return self.plan.proves_some_unservable and not self.serves_all
 
     @property
     def reasons(self) -> tuple[str, ...]:
