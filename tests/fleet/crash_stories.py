@@ -1,117 +1,28 @@
-"""The process that is killed: a fleet over a SQLite journal and the stub backend, driven through a scenario.
+"""What a fleet over a SQLite journal and the stub backend goes through, to be killed at any step of it: just before or
+just after a journal commit, just before a backend call, or between the call's execution and its answer.
 
-Run as a script with the stub's port. Each line on standard input is a job: a scenario, a directory for the journal, and
-the number of the step at which to die by SIGKILL (0: never). The job runs in a forked child, so that the interpreter
-starts once. A step is just before or just after a journal commit, just before a backend call, or between the call's
-execution and its answer. The answer on standard output names the signal that ended the child.
+`python -m tests.fleet.crash_stories STORY DIRECTORY STEP` plays one until it dies by SIGKILL at that step.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cagrpc import errors
-from cagrpc.fleet.backend import BackendInstance, Order
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
-from cagrpc.fleet.model import IncrementSpec, Instance, InstanceError, InstanceState, Origin, Phase
-from cagrpc.fleet.records import Changes, Contents
+from cagrpc.fleet.model import IncrementSpec, Instance, InstanceState, Origin, Phase
 from solver.model import NodeGroup
+from tests.support.kills import FatalSteps, SteppedJournal, Steps
+from tests.support.stub_backend import StubBackend
 
 GROUPS = [NodeGroup(name, {"cpu": 4000, "pods": 10}, 1.0) for name in ("a", "b")]
 _ROUNDS = 30
-
-
-class Steps:
-    """Counts the steps, keeps their names, and dies at the one it is told."""
-
-    def __init__(self, fatal: int, trace: Path) -> None:
-        self.fatal = fatal
-        self.count = 0
-        self.trace = trace.open("a", buffering=1)
-
-    def __call__(self, name: str) -> None:
-        self.count += 1
-        self.trace.write(f"{name}\n")
-        if self.count == self.fatal:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-class KillingJournal:
-    """A journal whose process dies at a commit."""
-
-    def __init__(self, journal: SqliteJournal, step: Steps) -> None:
-        self.journal = journal
-        self.step = step
-
-    def read(self) -> Contents:
-        return self.journal.read()
-
-    def commit(self, changes: Changes) -> None:
-        phases = [record.phase.value for record in changes.increments]
-        what = ",".join([*phases, *("delete" for _ in changes.deletions)])
-        self.step(f"before commit {what}")
-        self.journal.commit(changes)
-        self.step(f"after commit {what}")
-
-    def probe(self) -> None:
-        self.journal.probe()
-
-    def check(self) -> None:
-        self.journal.check()
-
-    def close(self) -> None:
-        self.journal.close()
-
-
-class StubClient:
-    """The stub as a `Backend`. Dies before a call, or when the call is executed and its answer not yet read."""
-
-    def __init__(self, port: int, world: str, step: Steps) -> None:
-        self.port = port
-        self.world = world
-        self.step = step
-
-    def call(self, call: str, **more: Any) -> Any:
-        self.step(f"before {call}")
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
-            connection.sendall(json.dumps({"call": call, "world": self.world, **more}).encode() + b"\n")
-            connection.recv(1, socket.MSG_PEEK)
-            self.step(f"executed {call}, not answered")
-            with connection.makefile() as answer:
-                return json.loads(answer.readline())
-
-    def list_instances(self) -> Sequence[BackendInstance]:
-        return [
-            BackendInstance(
-                found["id"],
-                found["token"],
-                found["node_group"],
-                InstanceState(found["state"]),
-                InstanceError("stockout", "none left") if found["failed"] and found["state"] == "creating" else None,
-            )
-            for found in self.call("list")
-        ]
-
-    def order(self, orders: Sequence[Order]) -> None:
-        if self.call("order", orders=[[order.token, order.group.id] for order in orders]) == "refused":
-            raise errors.OutOfCapacity("none left")
-
-    def delete(self, instance_ids: Sequence[str]) -> None:
-        self.call("delete", ids=list(instance_ids))
-
-    def ready_instances(self) -> AbstractSet[str]:
-        """The same outside as a cluster: a Node is Ready, late, from its instance's fourth listing on."""
-        found = self.call("look")
-        return {instance["id"] for instance in found if instance["state"] == "running" and instance["listings"] > 3}
 
 
 def _instances(fleet: Fleet) -> list[Instance]:
@@ -225,42 +136,80 @@ SCENARIOS: dict[str, Callable[[Fleet], None]] = {
 }
 
 
-def run(job: dict[str, Any], port: int) -> None:
-    directory = Path(job["directory"])
-    step = Steps(job["fatal"], directory / "trace")
-    journal = KillingJournal(SqliteJournal(directory / "journal.db"), step)
-    backend = StubClient(port, job["world"], step)
-    held = SCENARIOS_WITH_A_CLUSTER.get(job["scenario"])
-    fleet = Fleet(GROUPS, [], backend, journal, nodes=backend if held else None, submit=lambda work: work())
-    if held is not None:
-        held(fleet, directory)
-    else:
-        SCENARIOS[job["scenario"]](fleet)
-    result = {
-        "targets": {key: state.target_size for key, state in fleet.snapshot.groups.items() if state.target_size},
-        "instances": sorted(instance.id for instance in _instances(fleet)),
-        "phases": [status.phase.value for status in fleet.snapshot.increments],
-        "tokens": sorted(m.token for record in journal.read().increments.values() for m in record.members),
-    }
-    fleet.close()
-    (directory / "result.json").write_text(json.dumps(result))
+@dataclass(frozen=True)
+class Story:
+    """A scenario, how the backend behaves in it, and how it must end whatever happens on the way."""
+
+    scenario: str
+    orders: int
+    deletes: int
+    targets: dict[str, int]
+    phase: str
+    steps: frozenset[str]
+    """Commits that the story must have, so that none is missed because it was never reached."""
+    refuse: bool = False
+    fail_from: int | None = None
+    held: AbstractSet[int] = frozenset()
+    """How many nodes were held whenever the increment was let go."""
 
 
-def main() -> None:
-    port = int(sys.argv[1])
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            try:
-                run(json.loads(line), port)
-            except BaseException as error:  # noqa: BLE001 - told, and then the child must not go on as the parent
-                sys.stderr.write(f"{line}{type(error).__name__}: {error}\n")
-                sys.stderr.flush()
-                os._exit(1)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+_LIFE = {"planned", "creating", "ready", "done"}
+_FALL = {"planned", "creating", "rolling-back", "rolled-back"}
+STORIES: dict[str, Story] = {
+    "success": Story("across groups", 3, 0, {"a": 2, "b": 1}, "done", frozenset(_LIFE)),
+    "refusal": Story(
+        "across groups", 0, 0, {}, "rolled-back", frozenset({"planned", "creating", "rolled-back"}), refuse=True
+    ),
+    "refusal answered to ca": Story(
+        "asked by ca", 0, 0, {}, "rolled-back", frozenset({"planned", "creating", "rolled-back"}), refuse=True
+    ),
+    "late failure": Story("across groups", 3, 3, {}, "rolled-back", frozenset(_FALL), fail_from=2),
+    "late failure shown to ca": Story("asked by ca", 3, 3, {}, "rolled-back", frozenset(_FALL), fail_from=1),
+    "deletes": Story("deletes", 3, 2, {"a": 1}, "done", frozenset({*_LIFE, "delete,delete"})),
+    "deletes in flight": Story("deletes in flight", 3, 1, {"a": 2}, "done", frozenset({*_LIFE, "creating,delete"})),
+    "held": Story("held", 3, 0, {"a": 2, "b": 1}, "done", frozenset(_LIFE), held={3}),
+    "deletes while held": Story(
+        "deletes while held", 3, 1, {"a": 2}, "done", frozenset({*_LIFE, "ready,delete"}), held={2}
+    ),
+    "late failure with nodes": Story("held", 3, 3, {}, "rolled-back", frozenset(_FALL), fail_from=2),
+    "withdrawn in creation": Story("withdrawn in creation", 3, 3, {}, "rolled-back", frozenset(_FALL)),
+    "withdrawn while held": Story("withdrawn while held", 3, 3, {}, "rolled-back", frozenset({*_FALL, "ready"})),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What a process knows when it is through."""
+
+    targets: dict[str, int]
+    instances: list[str]
+    phases: list[str]
+    tokens: frozenset[str]
+
+
+def run(story: Story, directory: Path, step: Steps) -> End:
+    """One process, from its start to its end or to the step at which it is killed."""
+    file = SqliteJournal(directory / "journal.db")
+    assert file._connection is not None
+    file._connection.execute("PRAGMA synchronous = OFF")  # no machine loses power here
+    journal = SteppedJournal(file, step)
+    backend = StubBackend(directory / "outside.json", step, refuse=story.refuse, fail_from=story.fail_from)
+    held = SCENARIOS_WITH_A_CLUSTER.get(story.scenario)
+    try:
+        fleet = Fleet(GROUPS, [], backend, journal, nodes=backend if held else None, submit=lambda work: work())
+        if held is not None:
+            held(fleet, directory)
+        else:
+            SCENARIOS[story.scenario](fleet)
+        return End(
+            {key: state.target_size for key, state in fleet.snapshot.groups.items() if state.target_size},
+            sorted(instance.id for instance in _instances(fleet)),
+            [status.phase.value for status in fleet.snapshot.increments],
+            frozenset(m.token for record in journal.read().increments.values() for m in record.members),
+        )
+    finally:
+        file.close()
 
 
 if __name__ == "__main__":
-    main()
+    run(STORIES[sys.argv[1]], Path(sys.argv[2]), FatalSteps(int(sys.argv[3])))

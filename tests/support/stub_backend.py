@@ -1,19 +1,22 @@
-"""A backend outside of everything that is tested: its own process, its own append-only log, one JSON line per call over
-a local socket. It is the witness of the crash tests, since the journal can be none for itself.
+"""A backend outside of the process that is killed: its state and the log of what it executed are in a file of its own.
+It is the witness of the crash tests, since the journal can be none for itself.
 
-Run as a script with the path of the log; prints the port it listens on. Every call names its `world`, and worlds know
-nothing of each other. What an instance does depends on how often it was listed, never on time: it runs (or fails) from
-the second listing on, and is gone after it was listed as being deleted once.
+What an instance does depends on how often it was listed, never on time: it runs (or fails) from the second listing on,
+is Ready from the fourth, and is gone after it was listed as being deleted once.
 """
 
 from __future__ import annotations
 
 import json
-import socketserver
-import sys
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+
+from cagrpc import errors
+from cagrpc.fleet.backend import BackendInstance, Order
+from cagrpc.fleet.model import InstanceError, InstanceState
+from tests.support.kills import Steps
 
 
 @dataclass
@@ -27,88 +30,80 @@ class StubInstance:
 
 
 @dataclass
-class StubWorld:
-    refuse: bool = False
-    fail_from: int | None = None
-    """Instances from this number on (counted from 0) fail while they are created."""
+class Executed:
+    """What is outside of the process. `log` has each order (its token) and each delete (its instance)."""
+
     instances: dict[str, StubInstance] = field(default_factory=dict)
-    tokens: set[str] = field(default_factory=set)
+    log: list[tuple[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> Executed:
+        if not path.exists():
+            return cls()
+        found = json.loads(path.read_text())
+        instances = (StubInstance(**each) for each in found["instances"])
+        return cls({each.id: each for each in instances}, [(what, which) for what, which in found["log"]])
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps({"instances": [asdict(i) for i in self.instances.values()], "log": self.log}))
+
+    def of(self, what: str) -> list[str]:
+        return [which for each, which in self.log if each == what]
 
 
-class Stub:
-    def __init__(self, log: Path) -> None:
-        self.worlds: dict[str, StubWorld] = {}
-        self.log = log.open("a")
+class StubBackend:
+    """A step is just before a call, and between the call's execution and its answer."""
 
-    def answer(self, call: dict[str, Any]) -> Any:
-        if call["call"] == "behave":
-            self.worlds[call["world"]] = StubWorld(call["refuse"], call["fail_from"])
-            return None
-        world = self.worlds[call["world"]]
-        match call["call"]:
-            case "list":
-                return self.listed(world)
-            case "look":
-                return [asdict(instance) for instance in world.instances.values()]
-            case "order":
-                return self.order(call["world"], world, call["orders"])
-            case "delete":
-                return self.delete(call["world"], world, call["ids"])
-        raise ValueError(call)
+    def __init__(self, path: Path, step: Steps, *, refuse: bool = False, fail_from: int | None = None) -> None:
+        """Instances from the number `fail_from` on (counted from 0) fail while they are created."""
+        self.path = path
+        self.step = step
+        self.refuse = refuse
+        self.fail_from = fail_from
 
-    def listed(self, world: StubWorld) -> list[dict[str, Any]]:
+    def list_instances(self) -> Sequence[BackendInstance]:
+        self.step("before list")
+        outside = Executed.read(self.path)
         answer = []
-        for number, instance in enumerate(tuple(world.instances.values())):
-            instance.listings += 1
-            if instance.state == "creating" and instance.listings >= 2:
-                instance.failed = world.fail_from is not None and number >= world.fail_from
-                instance.state = "creating" if instance.failed else "running"
-            answer.append(asdict(instance))
-            if instance.state == "deleting":
-                del world.instances[instance.id]
+        for number, each in enumerate(tuple(outside.instances.values())):
+            each.listings += 1
+            if each.state == "creating" and each.listings >= 2:
+                each.failed = self.fail_from is not None and number >= self.fail_from
+                each.state = "creating" if each.failed else "running"
+            error = InstanceError("stockout", "none left") if each.failed and each.state == "creating" else None
+            answer.append(BackendInstance(each.id, each.token, each.node_group, InstanceState(each.state), error))
+            if each.state == "deleting":
+                del outside.instances[each.id]
+        outside.write(self.path)
+        self.step("executed list, not answered")
         return answer
 
-    def order(self, name: str, world: StubWorld, orders: list[list[str]]) -> str:
-        if world.refuse:
-            return "refused"
-        for token, group_id in orders:
-            if token not in world.tokens:
-                world.tokens.add(token)
-                instance = StubInstance(f"stub://{name}-{len(world.tokens)}", token, group_id)
-                world.instances[instance.id] = instance
-                self.write(name, "order", token)
-        return "taken"
+    def order(self, orders: Sequence[Order]) -> None:
+        self.step("before order")
+        outside = Executed.read(self.path)
+        for order in () if self.refuse else orders:
+            if order.token not in outside.of("order"):
+                outside.log.append(("order", order.token))
+                made = StubInstance(f"stub://{len(outside.of('order'))}", order.token, order.group.id)
+                outside.instances[made.id] = made
+        outside.write(self.path)
+        self.step("executed order, not answered")
+        if self.refuse:
+            raise errors.OutOfCapacity("none left")
 
-    def delete(self, name: str, world: StubWorld, ids: list[str]) -> None:
-        for instance_id in ids:
-            instance = world.instances.get(instance_id)
+    def delete(self, instance_ids: Sequence[str]) -> None:
+        self.step("before delete")
+        outside = Executed.read(self.path)
+        for instance_id in instance_ids:
+            instance = outside.instances.get(instance_id)
             if instance is not None and instance.state != "deleting":
                 instance.state = "deleting"
-                self.write(name, "delete", instance_id)
+                outside.log.append(("delete", instance_id))
+        outside.write(self.path)
+        self.step("executed delete, not answered")
 
-    def write(self, world: str, what: str, which: str) -> None:
-        self.log.write(json.dumps([world, what, which]) + "\n")
-        self.log.flush()
-
-
-def main() -> None:
-    stub = Stub(Path(sys.argv[1]))
-
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            answer = stub.answer(json.loads(self.rfile.readline()))
-            self.wfile.write(json.dumps(answer).encode() + b"\n")
-
-    class Server(socketserver.TCPServer):
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """A caller that was killed does not take its answer: that is what this is for."""
-            if not isinstance(sys.exc_info()[1], OSError):
-                super().handle_error(request, client_address)
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        print(server.server_address[1], flush=True)
-        server.serve_forever()
-
-
-if __name__ == "__main__":
-    main()
+    def ready_instances(self) -> AbstractSet[str]:
+        """The same outside as a cluster: a Node is Ready, late, from its instance's fourth listing on."""
+        self.step("before look")
+        found = Executed.read(self.path).instances.values()
+        return {each.id for each in found if each.state == "running" and each.listings > 3}
