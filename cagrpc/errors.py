@@ -7,8 +7,8 @@
     ├── NotFound                no such node group or instance                   NOT_FOUND
     ├── OutOfRange              would leave [min, max] of a group                OUT_OF_RANGE
     ├── LimitExceeded           would break a provisioner or cluster limit       FAILED_PRECONDITION
-    ├── FailedPrecondition      the world is not in a state that allows it       FAILED_PRECONDITION
-    ├── Conflict                another writer was there first                   ABORTED
+    ├── FailedPrecondition      the present state does not allow it              FAILED_PRECONDITION
+    ├── Conflict                another writer was first                         ABORTED
     ├── OutOfCapacity           the backend has no more of it now                RESOURCE_EXHAUSTED
     ├── DeadlineExpired         the call's deadline had passed before it began   DEADLINE_EXCEEDED
     ├── Unavailable             journal or backend out of reach; nothing done    UNAVAILABLE
@@ -50,15 +50,15 @@ class LimitExceeded(CagrpcError):
 
 
 class FailedPrecondition(CagrpcError):
-    """Right in itself, but not now."""
+    """A valid request that the present state does not allow."""
 
 
 class Conflict(CagrpcError):
-    """Somebody else has changed or made the object in the meantime."""
+    """Another writer has changed or created the object in the meantime."""
 
 
 class OutOfCapacity(CagrpcError):
-    """The backend knows at once that it cannot deliver. `node_groups` are those that are short, where it can tell."""
+    """The backend refuses an order for lack of capacity. `node_groups` are the short ones, where it names them."""
 
     def __init__(self, message: str, node_groups: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class OutOfCapacity(CagrpcError):
 
 
 class DeadlineExpired(CagrpcError):
-    """The call came too late to be started."""
+    """The call's deadline had passed before it was started."""
 
 
 class Unavailable(CagrpcError):
@@ -78,7 +78,7 @@ class NotImplementedByDesign(CagrpcError):
 
 
 def did_you_mean(found: object, known: Iterable[str]) -> str:
-    """`; did you mean "..."?`, or nothing where no known word is near."""
+    """Return `; did you mean "..."?`, or nothing where no known word is near."""
     others = [word for word in known if word != found]  # a field of another place may have the same name
     near = difflib.get_close_matches(str(found), others, n=1, cutoff=0.7)
     return f'; did you mean "{near[0]}"?' if near else ""

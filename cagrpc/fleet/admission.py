@@ -1,5 +1,5 @@
-"""Whether a request may be done, and what it changes in the journal. Pure: a request is checked whole before anything
-of it is done, and everything that is wrong with it is told at once.
+"""Admission: whether a request is allowed, and what it changes in the journal. Pure: a request is checked whole before
+any part of it is done, and all of its problems are reported at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from solver.model import Limit, NodeGroup
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """What stands when a request comes."""
+    """The state that a request is checked against."""
 
     contents: Contents
     view: View
@@ -28,28 +28,28 @@ class FleetState:
 
 
 def admit_increment(
-    standing: FleetState, increment: IncrementSpec, *, increment_id: str, now: float, deadline_seconds: float
+    state: FleetState, increment: IncrementSpec, *, increment_id: str, now: float, deadline_seconds: float
 ) -> IncrementRecord:
-    """The increment as it is to be journalled. Raises `NotFound`, `InvalidInput`, `FailedPrecondition` (not for CA to
-    ask), `OutOfRange` or `LimitExceeded`, the first of these that applies, with all problems in its message."""
+    """Return the increment's record. Raises `NotFound`, `InvalidInput`, `FailedPrecondition` (CA may not grow it),
+    `OutOfRange` or `LimitExceeded`, the first of these that applies, with all problems in its message."""
     found: list[tuple[type[errors.CagrpcError], str]] = []
     if not increment.deltas:
         found.append((errors.InvalidInput, "an increment needs at least one node group and delta"))
     for group_id, delta in increment.deltas.items():
-        group = standing.groups.get(group_id)
+        group = state.groups.get(group_id)
         if group is None:
             found.append((errors.NotFound, f"node group {_short(group_id)!r} does not exist"))
         elif delta < 1:
             found.append((errors.InvalidInput, f"node group {group_id}: delta is {delta}, it must be at least 1"))
-        elif (target := standing.view.targets.get(group_id, 0)) + delta > group.max_size:
+        elif (target := state.view.targets.get(group_id, 0)) + delta > group.max_size:
             problem = (
                 f"node group {group_id}: target size {target} plus delta {delta} is {target + delta},"
                 f" more than its maximum of {group.max_size}"
             )
             found.append((errors.OutOfRange, problem))
     if not any(kind in (errors.NotFound, errors.InvalidInput) for kind, _ in found):
-        found += [(errors.FailedPrecondition, problem) for problem in _not_for_the_autoscaler(standing, increment)]
-        found += [(errors.LimitExceeded, problem) for problem in _over_limits(standing, increment)]
+        found += [(errors.FailedPrecondition, problem) for problem in _not_for_the_autoscaler(state, increment)]
+        found += [(errors.LimitExceeded, problem) for problem in _over_limits(state, increment)]
     if not found and (nodes := sum(increment.deltas.values())) > LARGEST_INCREMENT:
         problem = f"an increment of {nodes} nodes; one has at most {LARGEST_INCREMENT}, ask for it in parts"
         found.append((errors.InvalidInput, problem))
@@ -72,21 +72,21 @@ def admit_increment(
 
 
 def admit_all(
-    standing: FleetState,
+    state: FleetState,
     asked: Sequence[IncrementSpec],
     *,
     new_id: Callable[[], str],
     now: float,
     deadline_seconds: float,
 ) -> list[IncrementRecord | errors.CagrpcError]:
-    """Each as `admit_increment` has it, beside those before it that are admitted, or why it is not."""
-    targets = Counter(standing.view.targets)
-    standing = replace(standing, view=replace(standing.view, targets=targets))
+    """Admit each increment beside those admitted before it; return its record, or the error that refuses it."""
+    targets = Counter(state.view.targets)
+    state = replace(state, view=replace(state.view, targets=targets))
     found: list[IncrementRecord | errors.CagrpcError] = []
     for increment in asked:
         try:
             record = admit_increment(
-                standing, increment, increment_id=new_id(), now=now, deadline_seconds=deadline_seconds
+                state, increment, increment_id=new_id(), now=now, deadline_seconds=deadline_seconds
             )
         except errors.CagrpcError as error:
             found.append(error)
@@ -106,22 +106,22 @@ _BY_WEIGHT = (
 """Of several errors the first of these is raised."""
 
 
-def _not_for_the_autoscaler(standing: FleetState, increment: IncrementSpec) -> list[str]:
-    if standing.autoscaler_may_grow or increment.origin is not Origin.AUTOSCALER:
+def _not_for_the_autoscaler(state: FleetState, increment: IncrementSpec) -> list[str]:
+    if state.autoscaler_may_grow or increment.origin is not Origin.AUTOSCALER:
         return []
     return [
         f"node group {group_id}: drive: plan: the planner decides on scale-ups; target size {target} plus delta {delta}"
-        f" is above the minimum of {standing.groups[group_id].min_size}, up to which it may be asked for"
+        f" is above the minimum of {state.groups[group_id].min_size}, up to which it may be asked for"
         for group_id, delta in increment.deltas.items()
-        if (target := standing.view.targets.get(group_id, 0)) + delta > standing.groups[group_id].min_size
+        if (target := state.view.targets.get(group_id, 0)) + delta > state.groups[group_id].min_size
     ]
 
 
-def _over_limits(standing: FleetState, increment: IncrementSpec) -> list[str]:
+def _over_limits(state: FleetState, increment: IncrementSpec) -> list[str]:
     problems = []
-    for limit in standing.limits:
-        before = used(limit, standing.groups, standing.view.targets).used
-        more = used(replace(limit, used={}), standing.groups, increment.deltas).used
+    for limit in state.limits:
+        before = used(limit, state.groups, state.view.targets).used
+        more = used(replace(limit, used={}), state.groups, increment.deltas).used
         problems += [
             f"limit {limit.name}: {resource} is at {before.get(resource, 0)} of {limit.maxima[resource]},"
             f" {amount} more would exceed it"
@@ -131,21 +131,21 @@ def _over_limits(standing: FleetState, increment: IncrementSpec) -> list[str]:
     return problems
 
 
-def admit_deletion(standing: FleetState, group_id: str, instance_ids: Sequence[str], now: float) -> Changes:
-    """What deleting these instances of the group changes; empty where all of them go or are gone already.
+def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str], now: float) -> Changes:
+    """Return what deleting these instances of the group changes; empty where all are being deleted or gone already.
 
-    Raises `NotFound` for an unknown group or instance, `InvalidInput` for one of another group (all wrong ids are
-    named), and `FailedPrecondition` where fewer than the minimum of sound nodes would be left.
+    Raises `NotFound` for an unknown group or instance, `InvalidInput` for an instance of another group (all wrong ids
+    are named), and `FailedPrecondition` where fewer healthy nodes than the minimum would be left.
     """
-    group = _known_group(standing, group_id)
-    listed = {instance.id: instance for instance in standing.view.instances.get(group_id, ())}
+    group = _known_group(state, group_id)
+    listed = {instance.id: instance for instance in state.view.instances.get(group_id, ())}
     unknown: list[str] = []
     foreign: list[str] = []
     wanted: list[Instance] = []
     for instance_id in dict.fromkeys(instance_ids):
-        owner = _owner(standing, instance_id)
+        owner = _owner(state, instance_id)
         if owner is None:
-            unknown.append(f"instance {_short(instance_id)!r} is not known")
+            unknown.append(f"instance {_short(instance_id)!r} does not exist")
         elif owner != group_id:
             foreign.append(f"instance {instance_id} belongs to node group {owner}")
         elif (instance := listed.get(instance_id)) is not None and instance.state is not InstanceState.DELETING:
@@ -153,57 +153,56 @@ def admit_deletion(standing: FleetState, group_id: str, instance_ids: Sequence[s
     if unknown or foreign:
         kind = errors.InvalidInput if foreign else errors.NotFound
         raise kind(f"node group {group_id}: nothing was deleted: " + "; ".join([*foreign, *unknown]))
-    sound = [instance for instance in wanted if instance.error is None]
+    healthy = [instance for instance in wanted if instance.error is None]
     failed_listed = sum(instance.error is not None for instance in listed.values())
-    left = standing.view.targets.get(group_id, 0) - failed_listed - len(sound)
-    if sound and left < group.min_size:
+    left = state.view.targets.get(group_id, 0) - failed_listed - len(healthy)
+    if healthy and left < group.min_size:
         raise errors.FailedPrecondition(
-            f"node group {group_id}: deleting {len(sound)} instances would leave {left} nodes,"
+            f"node group {group_id}: deleting {len(healthy)} instances would leave {left} nodes,"
             f" fewer than its minimum of {group.min_size}"
         )
-    return _deletion_changes(standing.contents, wanted, now)
+    return _deletion_changes(state.contents, wanted, now)
 
 
-def _owner(standing: FleetState, instance_id: str) -> str | None:
-    """The group of an instance that is listed, or was: deleted, failed or vanished."""
-    listed = standing.view.group_of_instance.get(instance_id)
+def _owner(state: FleetState, instance_id: str) -> str | None:
+    """Return the group of an instance that is listed, or was: deleted, failed or vanished."""
+    listed = state.view.group_of_instance.get(instance_id)
     if listed is not None:
         return listed
-    if instance_id in standing.contents.deletions:
-        return standing.contents.deletions[instance_id].node_group
-    place = standing.contents.by_instance.get(instance_id)
-    return None if place is None else place.member.node_group
+    if instance_id in state.contents.deletions:
+        return state.contents.deletions[instance_id].node_group
+    ref = state.contents.by_instance.get(instance_id)
+    return None if ref is None else ref.member.node_group
 
 
 def _deletion_changes(contents: Contents, wanted: Sequence[Instance], now: float) -> Changes:
-    """A member of an increment in flight is released, so that the increment goes on with the others; a failed one is
-    released too, and its machine is the roll-back's business. What exists is remembered as deleted."""
+    """Release members of increments in flight, so that these go on with the others, and failed members, whose machines
+    the rollback deletes. Existing instances are recorded as deleted."""
     released: dict[str, dict[str, MemberState]] = {}
     deletions: list[DeletionRecord] = []
     for instance in wanted:
-        place = contents.by_instance.get(instance.id)
-        if place is not None and (place.record.phase.in_flight or place.member.state is MemberState.FAILED):
-            released.setdefault(place.record.id, {})[place.member.token] = MemberState.RELEASED
-        if place is None or place.member.state is not MemberState.FAILED:
+        ref = contents.by_instance.get(instance.id)
+        if ref is not None and (ref.record.phase.in_flight or ref.member.state is MemberState.FAILED):
+            released.setdefault(ref.record.id, {})[ref.member.token] = MemberState.RELEASED
+        if ref is None or ref.member.state is not MemberState.FAILED:
             deletions.append(DeletionRecord(instance.id, instance.node_group, now))
     increments = tuple(contents.increments[key].with_members(states) for key, states in released.items())
     return Changes(increments=increments, deletions=tuple(deletions))
 
 
-def admit_decrease(standing: FleetState, group_id: str, delta: int) -> Changes:
-    """What lowering the target by up to `-delta` gives back: failed instances that are still listed, oldest first.
+def admit_decrease(state: FleetState, group_id: str, delta: int) -> Changes:
+    """Return what lowering the target by up to `-delta` releases: failed instances that are still listed, oldest first.
 
-    CA calls it for an increase that it believes timed out, and asks for all of it even if some nodes came. Nodes that
-    exist are never given up for it. Neither is an increment in flight: it stands or falls whole, by a deadline that
-    is shorter than CA's own. So what is left to give back is what failed. Raises `NotFound`, and `InvalidInput`
-    for a delta that is not negative.
+    CA calls it for an increase that it believes timed out, and asks for all of it even if some nodes came. Existing
+    nodes are never released for it, nor is an increment in flight: it succeeds or fails whole, by a deadline that is
+    shorter than CA's own. Raises `NotFound`, and `InvalidInput` for a delta that is not negative.
     """
-    _known_group(standing, group_id)
+    _known_group(state, group_id)
     if delta >= 0:
         raise errors.InvalidInput(f"node group {group_id}: delta is {delta}, it must be negative")
     failed = [
         (record, member)
-        for record in standing.contents.increments.values()
+        for record in state.contents.increments.values()
         for member in record.members
         if member.node_group == group_id and member.state is MemberState.FAILED
     ]
@@ -211,17 +210,17 @@ def admit_decrease(standing: FleetState, group_id: str, delta: int) -> Changes:
     for record, member in failed[:-delta]:
         released.setdefault(record.id, {})[member.token] = MemberState.RELEASED
     return Changes(
-        increments=tuple(standing.contents.increments[key].with_members(states) for key, states in released.items())
+        increments=tuple(state.contents.increments[key].with_members(states) for key, states in released.items())
     )
 
 
-def _known_group(standing: FleetState, group_id: str) -> NodeGroup:
-    group = standing.groups.get(group_id)
+def _known_group(state: FleetState, group_id: str) -> NodeGroup:
+    group = state.groups.get(group_id)
     if group is None:
         raise errors.NotFound(f"node group {_short(group_id)!r} does not exist")
     return group
 
 
 def _short(unknown_id: str) -> str:
-    """An id that may be anything, for a message."""
+    """Return an untrusted id cut for a message."""
     return unknown_id[:100]

@@ -37,29 +37,28 @@ class BackendInstance:
 
 
 class Backend(Protocol):
-    """Errors: `errors.OutOfCapacity` from `order` when it is known at once that not all of it can be had (nothing of
-    the call is then created); `errors.Unavailable` from any call when the cloud cannot be reached or its answer is
-    unknown (the fleet asks again later, with the same tokens). Any other `CagrpcError` from `order` is a refusal like
-    `OutOfCapacity`."""
+    """Errors: `errors.OutOfCapacity` from `order` when the cloud refuses at once (nothing of the call is then created);
+    `errors.Unavailable` from any call when the cloud cannot be reached or its answer is unknown (the fleet retries
+    later, with the same tokens). Any other `CagrpcError` from `order` is a refusal like `OutOfCapacity`."""
 
     def list_instances(self) -> Sequence[BackendInstance]:
-        """Every instance that exists, in order of creation; a deleted one is DELETING, then gone."""
+        """Return every instance that exists, in order of creation; a deleted one is DELETING, then gone."""
         ...
 
     def order(self, orders: Sequence[Order]) -> None:
-        """Ask for instances, all of one increment. Orders whose token is known already are passed over."""
+        """Create instances, all of one increment. Orders whose token is known are skipped."""
         ...
 
     def delete(self, instance_ids: Sequence[str]) -> None:
-        """Ask for instances to go, all of one node group. Unknown and already deleted ids are passed over."""
+        """Delete instances, all of one node group. Unknown and already deleted ids are skipped."""
         ...
 
 
 class ReadyNodes(Protocol):
-    """What a cluster says of instances. With one, an instance counts as come when its Node is Ready, and an increment
-    stays `ready`, its nodes held, until it is let go."""
+    """A cluster's Nodes. With one, an instance is ready when its Node is Ready, and an increment stays `ready`, its
+    nodes held, until it is released."""
 
     def ready_instances(self) -> AbstractSet[str]:
-        """Ids of instances whose Node is registered and Ready; a start-up taint of ours does not matter. Raises
-        `errors.Unavailable` while the cluster is not known."""
+        """Return ids of instances whose Node is registered and Ready, with or without our start-up taint. Raises
+        `errors.Unavailable` while the cluster is unreachable."""
         ...

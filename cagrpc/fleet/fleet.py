@@ -1,8 +1,8 @@
-"""The fleet: the one way to change the world. It keeps the journal, talks to the backend and publishes snapshots.
+"""The fleet: the one way to change instances. It writes the journal, calls the backend and publishes snapshots.
 
-What follows from what is decided by pure functions elsewhere: `admission` (may a request be done), `increments` (what
-comes next), `view` (what is to be seen), `minimum` (groups below their minimum). `sight` is what a look finds, `ledger`
-the records in force, `errands` what is asked of the backend. Here is what requests and steps are made of.
+Decisions are pure functions elsewhere: `admission` (is a request allowed), `lifecycle` (the next phase), `snapshot`
+(what readers see), `minimum_size`. `observation` has the observed state, `ledger` the records in force, `orders` sends
+what is due to the backend. Here requests and steps are put together from these.
 
 Two locks. `_ledger.changing` is held by whoever changes records, for a journal write at most, never while the backend
 is called; so requests do not wait for a slow cloud. `_backend.turn` lets one thread at a time talk to the backend.
@@ -36,14 +36,14 @@ from solver.model import Limit, NodeGroup
 
 _log = logging.getLogger(__name__)
 
-_FIRST_LOOK_SECONDS = 2.0
-"""How long a start waits for the first look at the backend, which then goes on in the background."""
+_FIRST_LISTING_SECONDS = 2.0
+"""How long a start waits for the backend's first listing, which then goes on in the background."""
 
 _TURN_SECONDS = 2.0
-"""How long a request waits for its turn while others write to a slow journal."""
+"""How long a request waits for the lock while others write to a slow journal."""
 
-_LOOKS_PER_STEP = 3
-"""A step looks, acts on what it saw, and looks again for the result; what is left then is the next step's."""
+_PASSES_PER_STEP = 3
+"""A step observes, acts, and observes the result; what is still due then is left to the next step."""
 
 
 def _in_thread(work: Callable[[], None]) -> object:
@@ -58,18 +58,17 @@ def _show_all(groups: Sequence[NodeGroup], targets: Mapping[str, int]) -> Sequen
 
 
 class Fleet:
-    """Node groups, increments and instances behind one door. Safe for many threads.
+    """Node groups, increments and instances. Thread-safe.
 
-    `reconcile` has to be called about once a second; without it increments do not move. `nodes` is what a cluster says
-    of instances: with it one counts as come when its Node is Ready, too, and a whole increment stays ready, its nodes
-    held, until `release`. With `autoscaler_may_grow` false (`drive: plan`) CA gets no more than minimum sizes. `clock`
-    gives seconds since the epoch that only grow (`SteadyClock`); deadlines survive restarts as far as two processes'
-    clocks agree (`lifecycle.taken_over`). `submit` runs what callers wait for only for a limited
-    time (the ordering of `apply`, the step of `refresh`), by default in a thread of its own. `beat` is told of
-    each call of the backend, which only one thread makes at a time: that is a step's progress. Raises
-    `errors.InvalidConfiguration` for groups or times that cannot be, `errors.Unavailable` when the journal is out of
-    reach; a backend out of reach is no error here, but until it was reached once every change is refused with
-    `errors.Unavailable`, since what stands is not known.
+    `reconcile` has to be called about once a second; without it increments do not move. With `nodes` (a cluster) an
+    instance is ready when its Node is Ready, too, and an increment stays ready, its nodes held, until `release`. With
+    `autoscaler_may_grow` false (`drive: plan`) CA gets no more than minimum sizes. `clock` gives seconds since the
+    epoch that only grow (`SteadyClock`); deadlines survive restarts as far as two processes' clocks agree
+    (`lifecycle.taken_over`). `submit` runs work that callers wait for with a timeout (the ordering of `apply`, the step
+    of `refresh`), by default in a thread of its own. `beat` is called before each call of the backend, as a step's sign
+    of progress. Raises `errors.InvalidConfiguration` for invalid groups or times, and `errors.Unavailable` where the
+    journal is out of reach. A backend out of reach is no error here, but until its first listing every change is
+    refused with `errors.Unavailable`, since existing instances are unknown.
     """
 
     def __init__(
@@ -98,36 +97,36 @@ class Fleet:
         self._clock = clock
         self._times = lifecycle.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
         self._submit = submit
-        self._sight: Observation | None = None
+        self._observed: Observation | None = None
         self._backend_problem: str | None = None
         self._minimum_problems: dict[str, str] = {}
-        self._told_of: set[str] = set()
+        self._logged_groups: set[str] = set()
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
         self._ledger = Ledger(journal, clock)
         before = self._ledger.contents
         news = lifecycle.taken_over(before, clock(), self._times)
         self._ledger.commit(replace(news, groups=to_journal(groups, limits, before.groups).groups))
         self._served = served({group.id: group for group in groups}, limits, self._ledger.contents.groups)
-        self._errands = BackendOrders(
+        self._orders = BackendOrders(
             self._backend, self._ledger, lambda group_id: self._served.groups[group_id], self._publish, clock
         )
         self._publish()
         try:
-            self.refresh(wait_seconds=_FIRST_LOOK_SECONDS)
+            self.refresh(wait_seconds=_FIRST_LISTING_SECONDS)
         except errors.Unavailable as error:
             _log.warning("starting before the backend has answered: %s", error)
 
     @property
     def snapshot(self) -> FleetSnapshot:
-        """The newest snapshot. Never waits; its `version` grows only when something in it changed."""
+        """The newest snapshot. Never blocks; its `version` grows only when something in it changed."""
         return self._snapshot
 
     @property
     def problem(self) -> str | None:
-        """Why steps cannot be done (journal or backend out of reach or silent) or increments not become ready (cluster
-        not known); None where all is well."""
-        unseen = "the backend has not answered yet; what stands is not known" if self._sight is None else None
-        silence = self._backend.silence.problem
+        """Why steps fail (journal or backend out of reach or silent) or increments cannot become ready (cluster
+        unreachable); None if neither."""
+        unseen = "the backend has not answered yet; existing instances are unknown" if self._observed is None else None
+        silence = self._backend.pending.problem
         return self._ledger.problem or silence or self._backend_problem or unseen or self._cluster.problem
 
     def apply(
@@ -137,13 +136,13 @@ class Fleet:
         refusal_wait_seconds: float = 0.0,
         answer_within_seconds: float = float("inf"),
     ) -> IncrementStatus:
-        """Journals the increment and returns; it is then ordered whole, and rolled back whole if it cannot be had.
+        """Journal the increment and return; it is then ordered whole, or rolled back whole.
 
         With `refusal_wait_seconds` it is ordered at once, and the call waits at most so long for the backend's first
-        answer: where that is a refusal, `errors.OutOfCapacity` is raised and nothing is left. With 0 the next
-        `reconcile` orders it. Raises `NotFound`, `InvalidInput`, `FailedPrecondition` (CA asks, and may not),
-        `OutOfRange`, `LimitExceeded` or `Unavailable` with nothing changed; and `DeadlineExpired` where the journal
-        took longer than `answer_within_seconds`, after which nobody waits for the answer: nothing of it is ordered.
+        answer: a refusal raises `errors.OutOfCapacity`, with nothing left behind. With 0 the next `reconcile` orders
+        it. Raises `NotFound`, `InvalidInput`, `FailedPrecondition` (CA may not grow the group), `OutOfRange`,
+        `LimitExceeded` or `Unavailable` with nothing changed; and `DeadlineExpired` where the journal took longer than
+        `answer_within_seconds`, after which nobody waits for the answer: nothing is ordered.
         """
         asked_at = self._clock()
         waiter: Waiter | None = None
@@ -157,53 +156,53 @@ class Fleet:
                 raise errors.DeadlineExpired(f"{late}; nothing was ordered")
             self._publish()
             if refusal_wait_seconds > 0:
-                waiter = self._errands.expect(record.id)
+                waiter = self._orders.add_waiter(record.id)
         if waiter is not None:
-            self._submit(partial(self._errands.order_now, record.id))
-            self._errands.wait(record.id, waiter, refusal_wait_seconds)
+            self._submit(partial(self._orders.order_now, record.id))
+            self._orders.wait(record.id, waiter, refusal_wait_seconds)
         return self.increment(record.id)
 
     def apply_all(self, asked: Sequence[IncrementSpec]) -> list[IncrementStatus | errors.CagrpcError]:
-        """Many increments with one write to the journal, each whole or not at all: its status, or why it is refused, as
-        `apply` would raise it, which hinders no other. The next `reconcile` orders them. Raises `Unavailable`; what was
-        journalled until then is in the snapshot."""
+        """Journal many increments with one write, each whole or not at all; return for each its status, or the error
+        that `apply` would raise. The next `reconcile` orders them. Raises `Unavailable`; what was journalled until then
+        is in the snapshot."""
         with self._ledger.changing(wait_seconds=_TURN_SECONDS):
             try:
                 found = self._plan_all(asked)
-            except errors.InvalidInput:  # one of them is more than the journal takes, and nothing was written
+            except errors.InvalidInput:  # one of them is larger than the journal takes; nothing was written
                 found = [self._plan_or_why(each) for each in asked]
             finally:
                 self._publish()
         return [each if isinstance(each, errors.CagrpcError) else self.increment(each.id) for each in found]
 
     def delete_instances(self, node_group_id: str, instance_ids: Sequence[str]) -> None:
-        """All of these instances of this group, or none: journalled at once, out of the target at once, deleted by the
-        next `reconcile`. One that is being deleted, or is gone already, is passed over and lowers nothing.
+        """Delete all of these instances of this group, or none: journalled and out of the target at once, deleted by
+        the next `reconcile`. An instance that is being deleted, or is gone, is skipped and lowers nothing.
 
         Raises `NotFound`, `InvalidInput` (an instance of another group), `FailedPrecondition` (below the group's
         minimum) or `Unavailable`, with nothing changed.
         """
         with self._ledger.changing(wait_seconds=_TURN_SECONDS):
-            self._ledger.commit(admission.admit_deletion(self._standing(), node_group_id, instance_ids, self._clock()))
+            self._ledger.commit(admission.admit_deletion(self._state(), node_group_id, instance_ids, self._clock()))
             self._publish()
 
     def decrease_target(self, node_group_id: str, delta: int) -> None:
-        """Gives back up to `-delta` of what the target counts and does not exist: failed instances still listed.
-        Never an existing instance, and never a part of an increment in flight; less than asked is no error.
+        """Lower the target by up to `-delta` failed instances that are still listed. Never removes an existing instance
+        or a part of an increment in flight; lowering it by less than asked is no error.
 
         Raises `NotFound`, `InvalidInput` (a delta that is not negative) or `Unavailable`, with nothing changed.
         """
         with self._ledger.changing(wait_seconds=_TURN_SECONDS):
-            self._ledger.commit(admission.admit_decrease(self._standing(), node_group_id, delta))
+            self._ledger.commit(admission.admit_decrease(self._state(), node_group_id, delta))
             self._publish()
 
     def release(self, increment_id: str) -> None:
-        """Lets a ready increment go: it is done, and its nodes are held no longer. One that is done is passed over.
+        """Release a ready increment: it is done, and its nodes are no longer held. A done one stays as it is.
 
         Raises `NotFound`, `FailedPrecondition` (it is not ready) or `Unavailable`, with nothing changed.
         """
         with self._ledger.changing(wait_seconds=_TURN_SECONDS):
-            self._standing()
+            self._state()
             record = self._known(increment_id)
             changed = lifecycle.released(record, self._clock())
             if changed is not record:
@@ -211,85 +210,85 @@ class Fleet:
                 self._publish()
 
     def withdraw(self, increment_id: str, message: str) -> None:
-        """Takes back an increment of our own that is not let go yet: out of the targets at once, rolled back whole,
-        also where all of its nodes are ready, and no shortage. `message` says why. One that is done, or failing, or not
-        known any more is passed over.
+        """Withdraw an increment of our own that is not released: out of the targets at once, rolled back whole, also
+        where all of its nodes are ready, and not counted as a shortage. `message` is the reason. An increment that is
+        done, failing or no longer known stays as it is.
 
-        Raises `FailedPrecondition` (CA asked for it, and would ask again) or `Unavailable`, with nothing changed.
+        Raises `FailedPrecondition` (it is CA's, which would ask again) or `Unavailable`, with nothing changed.
         """
         with self._ledger.changing(wait_seconds=_TURN_SECONDS):
             record = self._ledger.contents.increments.get(increment_id)
             if record is None:
                 return
             if record.increment.origin is Origin.AUTOSCALER:
-                raise errors.FailedPrecondition(f"increment {record.id} is the autoscaler's; only it can take it back")
+                raise errors.FailedPrecondition(f"increment {record.id} is the autoscaler's; only it can withdraw it")
             changed = lifecycle.withdrawn(record, message, self._clock())
             if changed is not record:
                 self._ledger.commit(Changes(increments=(changed,)))
                 self._publish()
 
     def refresh(self, *, wait_seconds: float | None = None) -> None:
-        """CA's Refresh: one step now. With `wait_seconds` it waits at most so long for it, and joins a step that
-        another `refresh` waits for. Raises `Unavailable` when the journal or the backend is out of reach, or the
-        backend has not answered by then; the step goes on behind it."""
+        """Run one step now (CA's Refresh). With `wait_seconds` wait at most so long for it, and join a step that
+        another `refresh` waits for. Raises `Unavailable` where the journal or the backend is out of reach, or has not
+        answered by then; the step goes on in the background."""
         if wait_seconds is None:
             self.reconcile()
             return
         try:
             self._step.wait(wait_seconds)
         except TimeoutError:
-            slow = self._ledger.silence if self._ledger.silence.under_way else self._backend.silence
-            raise errors.Unavailable(slow.told(wait_seconds)) from None
+            slow = self._ledger.pending if self._ledger.pending.under_way else self._backend.pending
+            raise errors.Unavailable(slow.describe(wait_seconds)) from None
 
     def reconcile(self) -> None:
-        """One step: look at the backend, move increments on, order and delete what is due, publish a snapshot.
+        """Run one step: observe, advance increments, order and delete what is due, publish a snapshot.
 
-        Raises `Unavailable` when the journal or the backend's list is out of reach; nothing is lost by it, and the next
-        step continues. An order or a delete that does not reach the backend is no error: a part of it may be out of
-        reach and the rest not, so it is logged, and asked for again by the next step.
+        Raises `Unavailable` where the journal or the backend's listing is out of reach; the next step continues. An
+        order or a delete that does not reach the backend is no error: a part of the cloud may be out of reach and the
+        rest not, so it is logged and retried by the next step.
         """
         with self._backend.turn:
             self._ledger.check_open()
             unreached: dict[str, str] = {}
-            for _ in range(_LOOKS_PER_STEP):
-                if not self._errands.run(self._look(), unreached):
+            for _ in range(_PASSES_PER_STEP):
+                if not self._orders.run_due(self._observe(), unreached):
                     break
-            self._errands.tell(unreached)
+            self._orders.log_unreached(unreached)
 
     def increment(self, increment_id: str) -> IncrementStatus:
-        """Raises `NotFound` for one that never was, or that finished more than a day ago."""
-        return status(self._known(increment_id), self._sight or self._cluster.nothing_seen())
+        """Return an increment's status. Raises `NotFound` for an unknown id, or one that finished over a day ago."""
+        return status(self._known(increment_id), self._observed or self._cluster.unobserved())
 
     def close(self) -> None:
-        """Closes the journal: every later change is `Unavailable`, also one of a step under way, which the next start
-        finds as after a crash; the backend is asked for nothing more. May be repeated."""
+        """Close the journal: every later change is `Unavailable`, also one of a step under way, which the next start
+        finds as after a crash; no further call of the backend is made. Idempotent."""
         self._ledger.close()
 
-    def _look(self) -> Observation:
-        """Reads the backend's list, and what the cluster says of it, and stores what follows, one phase at a time."""
+    def _observe(self) -> Observation:
+        """Observe the backend and the cluster, and journal what follows, one phase at a time."""
         try:
             listing = self._backend.list_instances()
         except errors.Unavailable as error:
             self._backend_problem = str(error)
             raise
         self._backend_problem = None
-        sight = self._cluster.look(listing)
+        observed = self._cluster.observe(listing)
         with self._ledger.changing():
-            self._sight = sight
+            self._observed = observed
             try:
                 now = self._clock()
                 while changes := lifecycle.advance(
-                    self._ledger.contents, sight, self._served.configured, now, self._times
+                    self._ledger.contents, observed, self._served.configured, now, self._times
                 ):
                     self._ledger.commit(changes)
-                self._ledger.commit(lifecycle.expired(self._ledger.contents, sight, now, self._times))
-                seen = view(self._ledger.contents, sight, self._served.groups)
-                self._keep_minimum_sizes(seen.targets, now)
-                self._let_go_of_groups(seen, {machine.node_group for machine in listing})
+                self._ledger.commit(lifecycle.expired(self._ledger.contents, observed, now, self._times))
+                seen = view(self._ledger.contents, observed, self._served.groups)
+                self._restore_minimum_sizes(seen.targets, now)
+                self._drop_retired_groups(seen, {machine.node_group for machine in listing})
                 self._ledger.probe(only_when_due=True)
             finally:
                 self._publish()
-        return sight
+        return observed
 
     def _plan(self, increment: IncrementSpec) -> IncrementRecord:
         (found,) = self._plan_all([increment])
@@ -299,7 +298,7 @@ class Fleet:
 
     def _plan_all(self, asked: Sequence[IncrementSpec]) -> list[IncrementRecord | errors.CagrpcError]:
         found = admission.admit_all(
-            self._standing(),
+            self._state(),
             asked,
             new_id=lambda: secrets.token_hex(6),
             now=self._clock(),
@@ -316,7 +315,7 @@ class Fleet:
         except errors.CagrpcError as error:
             return error
 
-    def _keep_minimum_sizes(self, targets: Mapping[str, int], now: float) -> None:
+    def _restore_minimum_sizes(self, targets: Mapping[str, int], now: float) -> None:
         problems: dict[str, str] = {}
         for increment in minimum_size.missing(self._served.configured, targets, self._ledger.contents, now):
             (group_id,) = increment.deltas
@@ -328,32 +327,34 @@ class Fleet:
                     _log.warning("node group %s stays below its minimum size: %s", group_id, error)
         self._minimum_problems = problems
 
-    def _let_go_of_groups(self, seen: View, listed: AbstractSet[str]) -> None:
-        """Groups that are configured no longer are served until nothing of them is left. `listed` are those of the
+    def _drop_retired_groups(self, seen: View, listed: AbstractSet[str]) -> None:
+        """Forget groups that are configured no longer and have no instances left. `listed` are the groups of the
         backend's instances."""
         standing = {key for key in self._served.retired if key in seen.instances or key in seen.targets}
         emptied = self._served.retired - standing
         if emptied:
             self._ledger.commit(Changes(forgotten_groups=tuple(sorted(emptied))))
             self._served = served(self._served.configured, self._served.limits, self._ledger.contents.groups)
-        for group_id in sorted(standing - self._told_of):
-            _log.warning("node group %s is configured no longer; it is served until its nodes are gone", group_id)
-        for group_id in sorted(listed - self._served.groups.keys() - self._told_of):
-            _log.warning("node group %s is not known; its instances are left alone and not counted", group_id)
-        self._told_of = standing | listed
+        for group_id in sorted(standing - self._logged_groups):
+            _log.warning("node group %s is no longer configured; it is served until its nodes are gone", group_id)
+        for group_id in sorted(listed - self._served.groups.keys() - self._logged_groups):
+            _log.warning("node group %s is unknown; its instances are ignored and not counted", group_id)
+        self._logged_groups = standing | listed
 
     def _known(self, increment_id: str) -> IncrementRecord:
         record = self._ledger.contents.increments.get(increment_id)
         if record is None:
-            raise errors.NotFound(f"increment {increment_id[:100]!r} is not known")
+            raise errors.NotFound(f"increment {increment_id[:100]!r} not found")
         return record
 
-    def _standing(self) -> admission.FleetState:
-        if self._sight is None:
-            raise errors.Unavailable(f"the backend was not reached yet ({self.problem}); what stands is not known")
+    def _state(self) -> admission.FleetState:
+        if self._observed is None:
+            raise errors.Unavailable(
+                f"the backend was not reached yet ({self.problem}); existing instances are unknown"
+            )
         return admission.FleetState(
             contents=self._ledger.contents,
-            view=view(self._ledger.contents, self._sight, self._served.groups),
+            view=view(self._ledger.contents, self._observed, self._served.groups),
             groups=self._served.groups,
             limits=self._served.limits,
             autoscaler_may_grow=self._autoscaler_may_grow,
@@ -363,7 +364,7 @@ class Fleet:
         self._snapshot = snapshot(
             self._snapshot,
             self._ledger.contents,
-            self._sight or self._cluster.nothing_seen(),
+            self._observed or self._cluster.unobserved(),
             self._served.groups,
             self._served.limits,
             self._shown,

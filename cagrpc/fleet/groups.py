@@ -1,5 +1,5 @@
-"""The node groups that a fleet serves: the configured ones, checked, and those that are configured no longer, for as
-long as something of them stands. Pure; what is known of the latter comes from the journal.
+"""The node groups that a fleet serves: the configured ones, validated, and retired ones (no longer configured) for as
+long as they have instances. Pure; retired groups are known from the journal.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ NODE_PROVISION_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a fleet serves. `groups` are the configured ones, then the retired ones: as they were, and not to grow."""
+    """The groups of a fleet. `groups` are the configured ones, then the retired ones: as they were, with maximum 0."""
 
     configured: Mapping[str, NodeGroup]
     groups: Mapping[str, NodeGroup]
     limits: Sequence[Limit]
-    """Counting the retired groups that they bounded when those were configured."""
+    """Including the retired groups that they bounded when these were configured."""
 
     @property
     def retired(self) -> AbstractSet[str]:
@@ -31,7 +31,7 @@ class Served:
 
 
 def served(configured: Mapping[str, NodeGroup], limits: Sequence[Limit], known: Mapping[str, GroupRecord]) -> Served:
-    """`known` are all groups that the journal knows."""
+    """Return the groups to serve. `known` are all groups in the journal."""
     retired = {key: record for key, record in known.items() if key not in configured}
     return Served(
         configured=configured,
@@ -48,7 +48,7 @@ def served(configured: Mapping[str, NodeGroup], limits: Sequence[Limit], known: 
 
 
 def to_journal(groups: Sequence[NodeGroup], limits: Sequence[Limit], known: Mapping[str, GroupRecord]) -> Changes:
-    """The definitions that the journal lacks."""
+    """Return the definitions that the journal lacks."""
     by_id = [(limit.name, limit.node_groups) for limit in limits if limit.node_groups is not None]
     records = [
         GroupRecord(group, tuple(name for name, node_groups in by_id if group.id in node_groups)) for group in groups
@@ -57,7 +57,7 @@ def to_journal(groups: Sequence[NodeGroup], limits: Sequence[Limit], known: Mapp
 
 
 def check(groups: Sequence[NodeGroup], deadline_seconds: float, failed_listing_seconds: float) -> None:
-    """Raises `InvalidConfiguration` with all that cannot be."""
+    """Raise `InvalidConfiguration` with every invalid group or time."""
     problems = []
     seen: set[str] = set()
     for group in groups:

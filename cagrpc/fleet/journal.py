@@ -1,7 +1,7 @@
-"""The journal: the fleet's memory of what it set out to do, written before anything is asked of a backend.
+"""The journal: a write-ahead log of what the fleet is to do, written before anything is asked of a backend.
 
-Here are the protocol, small enough for custom resources to stand behind it (`cagrpc.kube.journal`), and its SQLite
-implementation. What the records mean is told in `records`, what follows from them in `increments`.
+Here are the protocol, which custom resources implement too (`cagrpc.kube.journal`), and its SQLite implementation. The
+records are in `records`, what follows from them in `lifecycle`.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class Journal(Protocol):
     """One writer at a time. Every call raises `errors.Unavailable` when the journal is out of reach or closed."""
 
     def read(self) -> Contents:
-        """All records, increments in order of creation. Raises `errors.InvalidConfiguration` where one is damaged."""
+        """Return all records, increments in order of creation. Raises `errors.InvalidConfiguration` where one is
+        damaged."""
         ...
 
     def commit(self, changes: Changes) -> None:
-        """Writes all of the changes, durably, or raises `errors.Unavailable` and has written none of them. An
-        implementation that is not told whether a write arrived has to find out before it answers; one that cannot is
-        closed from then on. Raises `errors.InvalidInput`, also with nothing written, for a new increment that is too
-        large to be kept. What a known increment asks for never changes."""
+        """Write all of the changes, durably, or raise `errors.Unavailable` with none of them written. Where the outcome
+        of a write is unknown the implementation has to find it out before it returns, or close itself. Raises
+        `errors.InvalidInput`, also with nothing written, for a new increment that is too large to be stored. The spec
+        of a known increment never changes."""
         ...
 
     def probe(self) -> None:
-        """Writes, durably, something of an ordinary record's size that means nothing: whether a commit would succeed
-        is not known before."""
+        """Write, durably, a meaningless record of an ordinary size: proof that commits succeed."""
         ...
 
     def check(self) -> None:
-        """Whether this is the one writer still, as far as it knows by itself: asks nobody, and waits for nobody. To be
-        asked before everything that is asked of a backend."""
+        """Raise `errors.Unavailable` where this is no longer the writer, as far as is known locally: no request, no
+        waiting. Call it before every call of a backend."""
         ...
 
     def close(self) -> None:
-        """Lets the next writer in. May be repeated."""
+        """Release the journal to the next writer. Idempotent."""
         ...
 
 
@@ -154,7 +154,7 @@ class SqliteJournal:
     def _readable(
         self, what: str, rows: list[tuple[str, str]], parse: Callable[[str], R], problems: list[str]
     ) -> Iterator[R]:
-        """The records that can be read; the others are added to the problems."""
+        """Yield the records that can be read; add the others to the problems."""
         for key, text in rows:
             try:
                 yield parse(text)

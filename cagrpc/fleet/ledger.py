@@ -1,9 +1,8 @@
-"""The records in force with the journal behind them. First the journal, then our own memory: what the journal has not
-taken has not happened, and nothing is asked of a backend before it is known that the journal takes it.
+"""The records in force, in memory, with the journal behind them. Written ahead: a change is in the journal before it is
+in memory, and before anything is asked of a backend.
 
-The records are an immutable value that is replaced, so whoever only reads needs no lock. Whoever changes them holds
-`changing` from the decision to the end of the commit; that may be long where the journal is slow, so callers from
-outside say how long they wait for it.
+The records are an immutable value that is replaced, so readers need no lock. Writers hold `changing` from the decision
+to the end of the commit, which may take long with a slow journal; outside callers wait for it with a timeout.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from cagrpc.fleet.serial_backend import PendingCall
 _log = logging.getLogger(__name__)
 
 _PROBE_SECONDS = 10.0
-"""So long after its last write, and at once after a failed one, the journal is tried, whether or not there is news."""
+"""So long after the last write, and at once after a failed one, the journal is probed."""
 
 
 class Ledger:
-    """One writer at a time, of this process and (the journal sees to it) of all. Raises what `Journal.read` raises."""
+    """One writer at a time, in this process and (ensured by the journal) in all. Raises what `Journal.read` raises."""
 
     def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
         self.contents = journal.read()
-        self.silence = PendingCall("the journal", clock)
+        self.pending = PendingCall("the journal", clock)
         self._journal = journal
         self._clock = clock
         self._lock = threading.RLock()
@@ -41,22 +40,22 @@ class Ledger:
 
     @property
     def problem(self) -> str | None:
-        """Why the journal cannot be written, or that it does not answer; None where all is well."""
-        return self._problem or self.silence.problem
+        """Why the journal cannot be written, or that it does not answer; None if neither."""
+        return self._problem or self.pending.problem
 
     @contextmanager
     def changing(self, *, wait_seconds: float = -1.0) -> Iterator[None]:
-        """Keeps others from changing anything. May be nested. With `wait_seconds` it raises `Unavailable` where the
-        write of another has not ended by then, with nothing changed."""
+        """Lock the records for a change; reentrant. With `wait_seconds` raise `Unavailable`, with nothing changed,
+        where another writer has not finished by then."""
         if not self._lock.acquire(timeout=wait_seconds):
-            raise errors.Unavailable(self.silence.told(wait_seconds))
+            raise errors.Unavailable(self.pending.describe(wait_seconds))
         try:
             yield
         finally:
             self._lock.release()
 
     def commit(self, changes: Changes) -> None:
-        """Call it in `changing`. Raises `Unavailable` with nothing changed."""
+        """Write the changes, inside `changing`. Raises `Unavailable` with nothing changed."""
         if not changes:
             return
         self._write(partial(self._journal.commit, changes))
@@ -64,40 +63,40 @@ class Ledger:
         self.contents = self.contents.after(changes)
         for record in changes.increments:
             if record.id not in before or before[record.id].phase is not record.phase:
-                # What was withdrawn has no short groups, and is nobody's trouble.
-                trouble = record.phase is Phase.ROLLING_BACK and record.short_groups
-                level = logging.WARNING if trouble else logging.INFO
+                # A withdrawn increment has no short groups, and is no failure.
+                failed = record.phase is Phase.ROLLING_BACK and record.short_groups
+                level = logging.WARNING if failed else logging.INFO
                 deltas = ", ".join(f"{group}+{delta}" for group, delta in record.increment.deltas.items())
                 _log.log(level, "increment %s (%s) is %s %s", record.id, deltas, record.phase, record.message)
 
     def probe(self, *, only_when_due: bool = False) -> None:
-        """Makes sure that the journal takes writes. Raises `Unavailable`."""
+        """Verify that the journal takes writes. Raises `Unavailable`."""
         if only_when_due and self._problem is None and 0 <= self._clock() - self._written_at < _PROBE_SECONDS:
             return
         self._write(self._journal.probe)
 
     def check_open(self) -> None:
-        """Raises `Unavailable` after `close`."""
+        """Raise `Unavailable` after `close`."""
         if self._closed:
             raise errors.Unavailable("the journal is closed")
 
     def check(self) -> None:
-        """Raises `Unavailable` after `close`, where the last write failed, and where another may write by now: a
-        backend is asked for nothing then. To be asked immediately before each call that changes something there."""
+        """Raise `Unavailable` after `close`, where the last write failed, and where another process may lead by now.
+        Call it immediately before each call that changes something in the backend."""
         self.check_open()
         if self._problem is not None:
             raise errors.Unavailable(self._problem)
         self._journal.check()
 
     def close(self) -> None:
-        """Lets the next writer in. May be repeated."""
+        """Release the journal to the next writer. Idempotent."""
         self._closed = True
         with self._lock:
             self._journal.close()
 
     def _write(self, write: Callable[[], None]) -> None:
         try:
-            with self.silence.asking():
+            with self.pending.in_progress():
                 write()
         except errors.Unavailable as error:
             self._problem = str(error)

@@ -1,12 +1,11 @@
-"""The life of increments as a pure function: records, what the backend lists, and the time give the next records and
-what has to be asked of the backend.
+"""The lifecycle of increments as pure functions: records, the observed state and the time give the next records and the
+orders and deletes that are due.
 
     planned -> creating -> ready -> done
         \\________\\________\\-> rolling back -> rolled back
 
-With a cluster an increment stays ready, its nodes held, until it is let go (`released`) or taken back (`withdrawn`);
-without one, running is ready and ready is done. Nothing here stores or calls anything; `fleet` does both, and always
-stores first.
+With a cluster an increment stays ready, its nodes held, until it is `released` or `withdrawn`; without one, running is
+ready and ready is done. Nothing here writes or calls anything; `fleet` does both, and always journals first.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ _WAITING = (Phase.PLANNED, Phase.CREATING)
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long things take at most. All in seconds."""
+    """Time limits, in seconds."""
 
     deadline: float = 600.0
-    """An increment whose instances have not all come by then is rolled back."""
+    """An increment whose instances are not all ready by then is rolled back."""
     failed_listing: float = 600.0
     """How long CA has to delete the failed instances of an increment it asked for before they are given up."""
     retention: float = 86_400.0
     """How long finished increments and deletions are remembered, so that repeated requests for them are recognised."""
 
 
-def advance(contents: Contents, sight: Observation, groups: Collection[str], now: float, times: Times) -> Changes:
-    """The next step of every increment and deletion; empty when nothing moves. Each phase is a step of its own, so
-    the caller stores these changes and asks again until there are none."""
+def advance(contents: Contents, observed: Observation, groups: Collection[str], now: float, times: Times) -> Changes:
+    """Return the next phase of every increment and deletion; empty when nothing moves. Each phase is a change of its
+    own: the caller commits the changes and calls again until there are none."""
     increments = []
     for record in contents.increments.values():
-        moved = _advance_one(record, sight, groups, now, times)
+        moved = _advance_one(record, observed, groups, now, times)
         if moved is not record:
             increments.append(moved)
-    listed = {machine.id for machine in sight.listing}
+    listed = {machine.id for machine in observed.listing}
     deletions = tuple(
         replace(deletion, done_at_seconds=now)
         for deletion in contents.deletions.values()
@@ -54,10 +53,10 @@ def advance(contents: Contents, sight: Observation, groups: Collection[str], now
 
 
 def taken_over(contents: Contents, now: float, times: Times) -> Changes:
-    """The times that another process has written, as this one counts them: their wall clocks may differ by any amount,
-    and nobody can tell by how much. Nothing lies ahead of now, and of a time that has not ended yet, as far as is
-    known, at least half is left, and at most all. So an increment in flight is not rolled back before this process has
-    looked on for a while, and never waits for longer than a new one."""
+    """Return the times of another process's records by this one's clock, from which its own may have differed by any
+    amount. No time lies ahead of now, and of a time limit that has not passed at least half is left, and at most all.
+    So an increment in flight is not rolled back before this process has observed it for a while, and never waits longer
+    than a new one."""
     moved = ((record, _taken_over(record, now, times)) for record in contents.increments.values())
     return Changes(
         increments=tuple(after for before, after in moved if after != before),
@@ -85,16 +84,16 @@ def _taken_over(record: IncrementRecord, now: float, times: Times) -> IncrementR
 
 
 def _advance_one(
-    record: IncrementRecord, sight: Observation, groups: Collection[str], now: float, times: Times
+    record: IncrementRecord, observed: Observation, groups: Collection[str], now: float, times: Times
 ) -> IncrementRecord:
     match record.phase:
         case Phase.PLANNED | Phase.CREATING:
-            return _advance_waiting(_learn(record, sight), sight, groups, now)
-        case Phase.READY if not sight.asks_cluster:
+            return _advance_waiting(_learn(record, observed), observed, groups, now)
+        case Phase.READY if not observed.asks_cluster:
             return _done(record, "every instance runs", now)
-        case Phase.READY if not nodes(record, sight):
+        case Phase.READY if not nodes(record, observed):
             return _done(record, "all of its instances are gone", now)
-        case Phase.ROLLING_BACK if not any(member.token in sight.machines for member in record.members):
+        case Phase.ROLLING_BACK if not any(member.token in observed.machines for member in record.members):
             return replace(record, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
     failed = [member.token for member in record.members if member.state is MemberState.FAILED]
     if failed and record.failed_at_seconds is not None and now >= record.failed_at_seconds + times.failed_listing:
@@ -102,11 +101,11 @@ def _advance_one(
     return record
 
 
-def _learn(record: IncrementRecord, sight: Observation) -> IncrementRecord:
-    """A listed machine tells its id, and that its order was taken."""
+def _learn(record: IncrementRecord, observed: Observation) -> IncrementRecord:
+    """Record the ids of listed machines, and that their orders were accepted."""
     learnt: dict[str, Member] = {}
     for member in record.members:
-        machine = sight.machines.get(member.token)
+        machine = observed.machines.get(member.token)
         if machine is not None and (member.instance_id != machine.id or member.state is MemberState.PLANNED):
             state = MemberState.ORDERED if member.state is MemberState.PLANNED else member.state
             learnt[member.token] = replace(member, instance_id=machine.id, state=state)
@@ -116,23 +115,26 @@ def _learn(record: IncrementRecord, sight: Observation) -> IncrementRecord:
 
 
 def _advance_waiting(
-    record: IncrementRecord, sight: Observation, groups: Collection[str], now: float
+    record: IncrementRecord, observed: Observation, groups: Collection[str], now: float
 ) -> IncrementRecord:
     if not record.remaining:
         return _done(record, "all of its instances were deleted", now)
-    broken = _broken(record, sight, groups)
+    broken = _broken(record, observed, groups)
     if broken:
         return failed(record, broken[0][1], now, [member.node_group for member, _ in broken])
-    late = [member for member in record.remaining if not sight.has_come(member.token)]
+    late = [member for member in record.remaining if not observed.is_ready(member.token)]
     if not late:
         return replace(record, phase=Phase.READY)
-    if now >= record.deadline_at_seconds and not sight.deadlines_wait:
+    if now >= record.deadline_at_seconds and not observed.deadlines_paused:
         waited = record.deadline_at_seconds - record.created_at_seconds
-        error = InstanceError("deadline", f"not whole after {waited:g} s: {progress(record, sight)}")
-        # Of a cluster that is not known nothing can be said but what the backend runs.
-        blind = sight.asks_cluster and sight.ready is None
+        error = InstanceError("deadline", f"not whole after {waited:g} s: {progress(record, observed)}")
+        # While the cluster is unreachable only the backend's side counts.
+        blind = observed.asks_cluster and observed.ready is None
         return failed(
-            record, error, now, [member.node_group for member in late if not (blind and sight.runs(member.token))]
+            record,
+            error,
+            now,
+            [member.node_group for member in late if not (blind and observed.is_running(member.token))],
         )
     return record
 
@@ -141,9 +143,11 @@ def _done(record: IncrementRecord, message: str, now: float) -> IncrementRecord:
     return replace(record, phase=Phase.DONE, finished_at_seconds=now, message=message)
 
 
-def _broken(record: IncrementRecord, sight: Observation, groups: Collection[str]) -> list[tuple[Member, InstanceError]]:
-    """Members because of which the increment cannot be whole any more, each with why."""
-    found = ((member, _fault(member, sight.machines.get(member.token), groups)) for member in record.remaining)
+def _broken(
+    record: IncrementRecord, observed: Observation, groups: Collection[str]
+) -> list[tuple[Member, InstanceError]]:
+    """Return members that have failed, each with its error."""
+    found = ((member, _fault(member, observed.machines.get(member.token), groups)) for member in record.remaining)
     return [(member, fault) for member, fault in found if fault is not None]
 
 
@@ -161,36 +165,36 @@ def _fault(member: Member, machine: BackendInstance | None, groups: Collection[s
     return None
 
 
-def progress(record: IncrementRecord, sight: Observation) -> str:
-    """How far an increment has come, for people."""
+def progress(record: IncrementRecord, observed: Observation) -> str:
+    """Return the progress of an increment, for people."""
     remaining = record.remaining
-    running = f"{sum(sight.runs(member.token) for member in remaining)} of {len(remaining)} instances run"
-    if not sight.asks_cluster:
+    running = f"{sum(observed.is_running(member.token) for member in remaining)} of {len(remaining)} instances run"
+    if not observed.asks_cluster:
         return running
-    if sight.ready is None:
-        return f"{running}, the cluster is not known"
-    return f"{running}, {sum(sight.has_come(member.token) for member in remaining)} of their nodes are ready"
+    if observed.ready is None:
+        return f"{running}, the cluster is unreachable"
+    return f"{running}, {sum(observed.is_ready(member.token) for member in remaining)} of their nodes are ready"
 
 
-def nodes(record: IncrementRecord, sight: Observation) -> tuple[IncrementNode, ...]:
-    """The nodes of an increment that is planned, creating or ready. Whole as it was, a ready one does not fail any
-    more; a node of it that vanished, or that CA has deleted, is let go of."""
+def nodes(record: IncrementRecord, observed: Observation) -> tuple[IncrementNode, ...]:
+    """Return the nodes of an increment that is planned, creating or ready. A ready one can no longer fail: a node of it
+    that vanished, or that CA has deleted, is left out."""
     if record.phase not in (*_WAITING, Phase.READY):
         return ()
     planned, numbers, found = record.planned(), Counter[str](), []
     for member in record.members:
         name = f"{record.id}/{member.node_group}/{numbers[member.node_group]}"
         numbers[member.node_group] += 1
-        there = record.phase is not Phase.READY or sight.is_there(member.token)
+        there = record.phase is not Phase.READY or observed.exists(member.token)
         if there and member.state is not MemberState.RELEASED:
-            machine, of = sight.machines.get(member.token), planned[member.token]
+            machine, of = observed.machines.get(member.token), planned[member.token]
             instance_id = machine.id if machine is not None else member.instance_id or ""
             found.append(IncrementNode(name, member.node_group, instance_id, of.pods))
     return tuple(found)
 
 
 def released(record: IncrementRecord, now: float) -> IncrementRecord:
-    """A ready increment is let go. Done already, it stays as it is. Raises `FailedPrecondition` for any other."""
+    """Return a ready increment as done; a done one as it is. Raises `FailedPrecondition` for any other."""
     if record.phase is Phase.DONE:
         return record
     if record.phase is not Phase.READY:
@@ -199,8 +203,9 @@ def released(record: IncrementRecord, now: float) -> IncrementRecord:
 
 
 def failed(record: IncrementRecord, error: InstanceError, now: float, short_groups: Iterable[str]) -> IncrementRecord:
-    """Rolling back. What CA asked for stays listed as failed until CA has deleted it: with the target restored at
-    once, CA takes its scale-up for finished and asks the same group again. `short_groups` may repeat themselves."""
+    """Return the increment rolling back. Instances that CA asked for stay listed as failed until CA has deleted them:
+    with the target restored at once, CA takes its scale-up for finished and asks the same group again. `short_groups`
+    may have duplicates."""
     state = MemberState.FAILED if record.increment.origin is Origin.AUTOSCALER else MemberState.RELEASED
     return replace(
         record.with_members({member.token: state for member in record.remaining}),
@@ -213,14 +218,14 @@ def failed(record: IncrementRecord, error: InstanceError, now: float, short_grou
 
 
 def refused(record: IncrementRecord, refusal: errors.CagrpcError, now: float, *, answered: bool) -> IncrementRecord:
-    """The backend refused the order. Where the caller is told so (`answered`), nothing is left to see; otherwise it
-    is a failure like any later one. Machines of an earlier try whose answer was lost are rolled back first. Where the
-    backend does not say which groups are short, any of them may be."""
+    """Return the increment after the backend refused its order. Where the caller gets the refusal (`answered`), nothing
+    stays listed; otherwise it is a failure like any later one. Machines of an earlier try whose answer was lost are
+    rolled back first. Where the backend does not name the short groups, all of the increment's are."""
     if record.phase not in _WAITING:
         return record  # withdrawn, or all of it deleted, while the order was under way
-    told = refusal.node_groups if isinstance(refusal, errors.OutOfCapacity) else ()
+    named = refusal.node_groups if isinstance(refusal, errors.OutOfCapacity) else ()
     deltas = record.increment.deltas
-    short_groups = [group for group in deltas if group in told] or list(deltas)
+    short_groups = [group for group in deltas if group in named] or list(deltas)
     result = failed(record, InstanceError("out-of-capacity", str(refusal)), now, short_groups)
     if answered:
         result = result.with_members({member.token: MemberState.RELEASED for member in result.members})
@@ -230,8 +235,8 @@ def refused(record: IncrementRecord, refusal: errors.CagrpcError, now: float, *,
 
 
 def withdrawn(record: IncrementRecord, message: str, now: float) -> IncrementRecord:
-    """Taken back by whoever asked: rolled back with nothing left to see, and no group is short for it. What is finished
-    or failing already stays as it is."""
+    """Return the increment withdrawn by its owner: rolling back, with nothing listed and no group short. One that is
+    finished or failing stays as it is."""
     if record.phase not in (*_WAITING, Phase.READY):
         return record
     result = failed(record, InstanceError("withdrawn", message), now, ())
@@ -242,47 +247,47 @@ def withdrawn(record: IncrementRecord, message: str, now: float) -> IncrementRec
 
 
 def to_order(record: IncrementRecord) -> tuple[str, ...]:
-    """Tokens to order, or to order again where the answer never came. Call it with what the backend lists learnt."""
+    """Return the tokens to order, or to order again where no answer came. Call it after `advance`."""
     if record.phase not in _WAITING:
         return ()
     return tuple(member.token for member in record.members if member.state is MemberState.PLANNED)
 
 
-def to_delete(contents: Contents, sight: Observation) -> Mapping[str, Sequence[str]]:
-    """Instances that must go and do not go yet, by node group: deleted ones, members of failed increments (also those
-    that turn up late) and members that CA gave back."""
+def to_delete(contents: Contents, observed: Observation) -> Mapping[str, Sequence[str]]:
+    """Return the instances to delete that are not being deleted, by node group: deleted by CA, members of failed
+    increments (also late ones), and members that CA released."""
     doomed: dict[str, list[str]] = {}
-    for machine in sight.listing:
+    for machine in observed.listing:
         if machine.state is not InstanceState.DELETING and must_go(contents, machine):
             doomed.setdefault(machine.node_group, []).append(machine.id)
     return doomed
 
 
 def must_go(contents: Contents, machine: BackendInstance) -> bool:
-    """Whether the journal says that this machine has to be deleted."""
+    """Return whether by the journal this machine has to be deleted."""
     place = contents.by_token.get(machine.token)
     return machine.id in contents.deletions or (
         place is not None and (place.record.failing or place.member.state is MemberState.RELEASED)
     )
 
 
-def expired(contents: Contents, sight: Observation, now: float, times: Times) -> Changes:
-    """What is finished for so long that it may be forgotten: nothing of it is listed, and no repetition is expected."""
+def expired(contents: Contents, observed: Observation, now: float, times: Times) -> Changes:
+    """Return the records to forget: finished longer ago than the retention, with no instance listed."""
     before = now - times.retention
     return Changes(
-        forgotten_increments=tuple(record.id for record in _finished_before(contents, before, sight)),
+        forgotten_increments=tuple(record.id for record in _finished_before(contents, before, observed)),
         forgotten_deletions=tuple(
             deletion.instance_id for deletion in contents.deletions.values() if _is_done_before(deletion, before)
         ),
     )
 
 
-def _finished_before(contents: Contents, before: float, sight: Observation) -> Iterator[IncrementRecord]:
+def _finished_before(contents: Contents, before: float, observed: Observation) -> Iterator[IncrementRecord]:
     for record in contents.increments.values():
         if record.finished_at_seconds is None or record.finished_at_seconds >= before:
             continue
         still_needed = any(
-            member.state is MemberState.FAILED or (record.failing and member.token in sight.machines)
+            member.state is MemberState.FAILED or (record.failing and member.token in observed.machines)
             for member in record.members
         )
         if not still_needed:

@@ -1,5 +1,5 @@
-"""What is asked of the backend: orders and deletes that the records say are due, each after the journal has taken it,
-and the callers who wait for an order's first answer. What is due is `increments`' business.
+"""Send the orders and deletes that are due to the backend, each after the journal has taken it, and wake the callers
+that wait for the first answer to an order. What is due is decided in `lifecycle`.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from solver.model import NodeGroup
 _log = logging.getLogger(__name__)
 
 _TOGETHER_SECONDS = 1.0
-"""Orders of so long are journalled together, and so old may the write be that precedes an order."""
+"""Answers of so long share one journal write, and the write that precedes an order is at most so old."""
 _MOST_ORDERS = 20_000
-"""Journalled together: a journal of objects of limited size has to take them (`cagrpc.kube.journal`)."""
+"""Orders that share one journal write: a journal of size-limited objects has to take them (`cagrpc.kube.journal`)."""
 _MOST_DELETES = 100
-"""Asked for in one call: between two of them it is looked again whether the journal is ours. An order has no such
-parts, since it is taken whole or not at all."""
+"""Instances of one delete call: leadership is checked between two calls. An order has no such parts, since it is
+accepted whole or not at all."""
 
 
 @dataclass(slots=True)
 class Waiter:
-    """Somebody who waits for the backend's first answer."""
+    """A caller that waits for the backend's first answer."""
 
     answered: threading.Event = field(default_factory=threading.Event)
     refusal: errors.CagrpcError | None = None
 
 
 class BackendOrders:
-    """`group` finds a node group by its id, `publish` is called where what is to be seen has changed."""
+    """Sends what is due. `group` finds a node group by its id; `publish` is called where the snapshot has changed."""
 
     def __init__(
         self,
@@ -55,23 +55,23 @@ class BackendOrders:
         self._publish = publish
         self._clock = clock
         self._waiters: dict[str, Waiter] = {}
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
-    def expect(self, increment_id: str) -> Waiter:
-        """One who will wait for the answer to this increment's order; call it before it can be ordered."""
+    def add_waiter(self, increment_id: str) -> Waiter:
+        """Register a caller that waits for the answer to this increment's order, before it can be ordered."""
         waiter = self._waiters[increment_id] = Waiter()
         return waiter
 
     def wait(self, increment_id: str, waiter: Waiter, seconds: float) -> None:
-        """Waits at most so long, then for nothing more. Raises the refusal that came in time."""
+        """Wait at most so long. Raise the refusal that came in time; a later one is a failure like any other."""
         waiter.answered.wait(seconds)
-        with self._ledger.changing():  # From here on a refusal is a failure like any later one.
+        with self._ledger.changing():
             self._waiters.pop(increment_id, None)
         if waiter.refusal is not None:
             raise waiter.refusal
 
     def order_now(self, increment_id: str) -> None:
-        """What `wait` waits for. Whatever goes wrong here is tried again by the next step."""
+        """Order the increment and wake its waiter. Errors are logged; the next step orders again."""
         try:
             with self._backend.turn:
                 unreached = self._order([increment_id])
@@ -81,17 +81,17 @@ class BackendOrders:
                 self._publish()
         except errors.Unavailable as error:
             _log.warning("increment %s: not ordered yet: %s", increment_id, error)
-        except Exception:  # noqa: BLE001 - told, and tried again
-            _log.exception("increment %s: not ordered yet, which failed unexpectedly", increment_id)
+        except Exception:  # noqa: BLE001 - logged, and retried
+            _log.exception("increment %s: not ordered yet: unexpected error", increment_id)
         finally:
             self._answer(increment_id)
 
-    def run(self, sight: Observation, unreached: dict[str, str]) -> bool:
-        """Asks for all that is due, each on its own; call it with the backend's `turn`. Whether there was anything.
-        What the backend was not reached for is put into `unreached`, with why, and what is there already is passed
-        over. Raises `Unavailable` where the journal is out of reach; then nothing more is asked."""
+    def run_due(self, observed: Observation, unreached: dict[str, str]) -> bool:
+        """Send every delete and order that is due, each on its own, while holding the backend's `turn`; return whether
+        there was any. What did not reach the backend is added to `unreached` with the reason; what is in it already is
+        skipped. Raises `Unavailable` where the journal is out of reach; nothing further is sent then."""
         contents = self._ledger.contents
-        doomed = {f"deletes in node group {key}": ids for key, ids in lifecycle.to_delete(contents, sight).items()}
+        doomed = {f"deletes in node group {key}": ids for key, ids in lifecycle.to_delete(contents, observed).items()}
         due = {f"order of increment {key}": key for key, r in contents.increments.items() if lifecycle.to_order(r)}
         asked = [what for what in (*doomed, *due) if what not in unreached]
         for what in asked:
@@ -103,18 +103,18 @@ class BackendOrders:
         unreached.update((what, reasons[key]) for what, key in due.items() if key in reasons)
         return bool(asked)
 
-    def tell(self, unreached: dict[str, str]) -> None:
-        """Logs what a step could not reach the backend for: once, not every second."""
+    def log_unreached(self, unreached: dict[str, str]) -> None:
+        """Log what a step could not reach the backend for: once, not every second."""
         for what, reason in unreached.items():
-            if self._told.get(what) != reason:
-                _log.warning("%s: asked for again, the backend was not reached: %s", what, reason)
-        self._told = unreached
+            if self._logged.get(what) != reason:
+                _log.warning("%s: the backend was not reached, retrying: %s", what, reason)
+        self._logged = unreached
 
     def _delete(self, instance_ids: Sequence[str]) -> str | None:
-        """Why the backend was not reached, where it was not."""
+        """Delete the instances; return why the backend was not reached, None where it was."""
         _log.info("deleting %d instances: %s", len(instance_ids), ", ".join(instance_ids))
         for start in range(0, len(instance_ids), _MOST_DELETES):
-            self._ledger.check()  # A journal that was lost may be another's by now.
+            self._ledger.check()  # another process may be the leader by now
             try:
                 self._backend.delete(instance_ids[start : start + _MOST_DELETES])
             except errors.Unavailable as error:
@@ -122,26 +122,26 @@ class BackendOrders:
         return None
 
     def _order(self, increment_ids: Iterable[str]) -> dict[str, str]:
-        """Orders each of these, whole and in a call of its own. Why the backend was not reached, by increment, where it
-        was not. Whoever calls publishes: a taken order changes no target.
+        """Order each increment, whole and in a call of its own; return why the backend was not reached, by increment.
+        The caller publishes: an accepted order changes no target.
 
-        The journal is written for many at once: before their orders that they are being created, and afterwards the
-        answers, or meanwhile where the calls take long. So a write of a moment ago precedes every order, also a
-        repeated one: the journal may be another's by now."""
+        Many increments share a journal write: before their orders that they are creating, afterwards the answers, or in
+        between where calls take long. So a write of the last second precedes every order, also a repeated one, which
+        proves that no other process leads."""
         unreached: dict[str, str] = {}
         left = list(increment_ids)
         while left := [key for key in left if self._tokens(key)]:
-            asked = self._ask(self._begin(left), unreached)
+            asked = self._send(self._journal_creating(left), unreached)
             left = [key for key in left if key not in asked]
         return unreached
 
     def _tokens(self, increment_id: str) -> tuple[str, ...]:
-        """To be ordered now."""
+        """Return the tokens to order now."""
         record = self._ledger.contents.increments.get(increment_id)
         return () if record is None else lifecycle.to_order(record)
 
-    def _begin(self, increment_ids: Sequence[str]) -> list[str]:
-        """Journals that these are being created, as many of them as are written at once. Which ones."""
+    def _journal_creating(self, increment_ids: Sequence[str]) -> list[str]:
+        """Journal that increments are creating, as many as one write takes; return their ids."""
         with self._ledger.changing():
             begun: list[str] = []
             orders = 0
@@ -158,8 +158,8 @@ class BackendOrders:
                 self._ledger.probe()
         return begun
 
-    def _ask(self, increment_ids: Sequence[str], unreached: dict[str, str]) -> set[str]:
-        """Orders these, and journals the answers. Those that were come to: others may be late by now."""
+    def _send(self, increment_ids: Sequence[str], unreached: dict[str, str]) -> set[str]:
+        """Order these and journal the answers; return those that were sent before the journal write grew too old."""
         began_at = self._clock()
         asked: set[str] = set()
         taken: dict[str, tuple[str, ...]] = {}
@@ -170,7 +170,7 @@ class BackendOrders:
             tokens = self._tokens(key)  # none where it was withdrawn while others were ordered
             if not tokens:
                 continue
-            self._ledger.check()  # A journal that was lost may be another's by now.
+            self._ledger.check()  # another process may be the leader by now
             try:
                 self._backend.order(self._orders(key, tokens))
             except errors.Unavailable as error:
@@ -180,7 +180,7 @@ class BackendOrders:
                 self._answer(key)
             else:
                 taken[key] = tokens
-        self._take(taken)
+        self._journal_ordered(taken)
         return asked
 
     def _orders(self, increment_id: str, tokens: Collection[str]) -> list[Order]:
@@ -188,8 +188,8 @@ class BackendOrders:
         wanted = set(tokens)
         return [Order(member.token, self._group(member.node_group)) for member in members if member.token in wanted]
 
-    def _take(self, taken: Mapping[str, Collection[str]]) -> None:
-        """Journals that the backend has taken the orders of these tokens, by increment."""
+    def _journal_ordered(self, taken: Mapping[str, Collection[str]]) -> None:
+        """Journal that the backend has accepted the orders of these tokens, by increment."""
         with self._ledger.changing():
             changed = []
             for key, tokens in taken.items():

@@ -1,5 +1,5 @@
-"""How the fleet waits for its backend and its journal: one thread at a time talks to the backend, how long either has
-been silent is known, and who waits for a step does so for a limited time. What is said is `fleet`'s.
+"""How the fleet waits for its backend and its journal: one backend call at a time, the duration of the call under way,
+and waiting for a shared step with a timeout. What is called and when is in `fleet` and `orders`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from contextlib import contextmanager
 from cagrpc.fleet.backend import Backend, BackendInstance, Order
 
 Submit = Callable[[Callable[[], None]], object]
-"""Runs work, by and by or at once, on whatever thread."""
+"""Runs work, now or later, on any thread."""
 
-
-_SILENCE_SECONDS = 5.0
-"""A call that takes longer is told as a problem."""
+_SLOW_SECONDS = 5.0
+"""A call that takes longer is reported as a problem."""
 
 
 class PendingCall:
-    """For how long `who` has not answered the call under way."""
+    """The call to `who` that is under way, and for how long."""
 
     def __init__(self, who: str, clock: Callable[[], float]) -> None:
         self._who = who
@@ -28,8 +27,8 @@ class PendingCall:
         self._asked_at: float | None = None
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Around a call. One at a time."""
+    def in_progress(self) -> Iterator[None]:
+        """Wrap one call; one at a time."""
         self._asked_at = self._clock()
         try:
             yield
@@ -42,49 +41,48 @@ class PendingCall:
 
     @property
     def seconds(self) -> float:
-        """0 where no call is under way."""
+        """Duration of the call under way; 0 where there is none."""
         asked_at = self._asked_at
         return 0.0 if asked_at is None else max(0.0, self._clock() - asked_at)
 
     @property
     def problem(self) -> str | None:
-        """That it is silent, where it is so for long."""
-        return self.told() if self.seconds >= _SILENCE_SECONDS else None
+        """That there is no answer, once the call takes long; else None."""
+        return self.describe() if self.seconds >= _SLOW_SECONDS else None
 
-    def told(self, at_least_seconds: float = 0.0) -> str:
-        """In words, by one who has waited for it."""
+    def describe(self, at_least_seconds: float = 0.0) -> str:
+        """Return the message for a caller that has waited at least so long."""
         return f"{self._who} has not answered for {max(at_least_seconds, self.seconds):.3g} s"
 
 
 class SerialBackend:
-    """The backend with the lock that keeps conversations apart: its calls need `turn` to be held by the caller. `beat`
-    is told of each call."""
+    """The backend, called by one thread at a time: callers hold `turn`. `beat` is called before each call."""
 
     def __init__(self, backend: Backend, clock: Callable[[], float], beat: Callable[[str], None]) -> None:
         self.turn = threading.Lock()
-        self.silence = PendingCall("the backend", clock)
+        self.pending = PendingCall("the backend", clock)
         self._backend = backend
         self._beat = beat
 
     def list_instances(self) -> tuple[BackendInstance, ...]:
         self._beat("listing instances")
-        with self.silence.asking():
+        with self.pending.in_progress():
             return tuple(self._backend.list_instances())
 
     def order(self, orders: Sequence[Order]) -> None:
         self._beat(f"ordering {len(orders)} instances")
-        with self.silence.asking():
+        with self.pending.in_progress():
             self._backend.order(orders)
 
     def delete(self, instance_ids: Sequence[str]) -> None:
         self._beat(f"deleting {len(instance_ids)} instances")
-        with self.silence.asking():
+        with self.pending.in_progress():
             self._backend.delete(instance_ids)
 
 
 class SingleFlight:
-    """Work that many may ask for at once: it is done by a thread of its own, and whoever comes while it is under way
-    waits for that, so that any number of callers hold one thread at most."""
+    """Work that many callers may wait for at once: it runs on one thread, and a caller that comes while it is under way
+    joins it."""
 
     def __init__(self, work: Callable[[], None], submit: Submit) -> None:
         self._work = work
@@ -93,7 +91,7 @@ class SingleFlight:
         self._under_way: Future[None] | None = None
 
     def wait(self, seconds: float) -> None:
-        """Raises `TimeoutError` where the work has not ended by then (it goes on), else what the work raised."""
+        """Wait for the work. Raise `TimeoutError` where it has not ended by then (it goes on), else what it raised."""
         with self._lock:
             future, is_new = self._under_way, False
             if future is None or future.done():
@@ -106,7 +104,7 @@ class SingleFlight:
     def _run(self, future: Future[None]) -> None:
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - raised to every waiter
             future.set_exception(error)
         else:
             future.set_result(None)

@@ -30,9 +30,8 @@ Shown = Callable[[Sequence[NodeGroup], Mapping[str, int]], Sequence[str]]
 
 _FINISHED_KEPT = 100
 _LATELY_SECONDS = 60.0
-"""And all that ended so long before the last: whoever looks on for a while at what has ended (what was short, who
-settles) has to find it, however many end together. Counted from the last, so that time alone changes
-no snapshot."""
+"""And all that ended so long before the last: readers that follow finished increments for a while (shortages, settling
+pods) find them, however many end together. Counted from the last, so that time alone changes no snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +43,16 @@ class View:
     group_of_instance: Mapping[str, str]
 
 
-def view(contents: Contents, sight: Observation, groups: Mapping[str, NodeGroup]) -> View:
-    """Instances of groups that are not in `groups`, which were never configured, are passed over: they are not ours."""
-    listed = sorted(_listed(contents, sight), key=lambda entry: entry[0])
+def view(contents: Contents, observed: Observation, groups: Mapping[str, NodeGroup]) -> View:
+    """Return what is listed. Instances of groups that are not in `groups`, which were never configured, are ignored."""
+    listed = sorted(_listed(contents, observed), key=lambda entry: entry[0])
     instances: dict[str, list[Instance]] = defaultdict(list)
     targets: Counter[str] = Counter()
     for _, instance in listed:
         if instance.node_group in groups:
             instances[instance.node_group].append(instance)
             targets[instance.node_group] += instance.state is not InstanceState.DELETING
-    for group_id in _coming(contents, sight):
+    for group_id in _coming(contents, observed):
         targets[group_id] += group_id in groups
     return View(
         instances={group_id: tuple(found) for group_id, found in instances.items()},
@@ -62,9 +61,9 @@ def view(contents: Contents, sight: Observation, groups: Mapping[str, NodeGroup]
     )
 
 
-def _listed(contents: Contents, sight: Observation) -> Iterator[tuple[tuple[int, int], Instance]]:
-    """Each instance to list with its place in the order of creation; those of unknown origin come first."""
-    for position, machine in enumerate(sight.listing):
+def _listed(contents: Contents, observed: Observation) -> Iterator[tuple[tuple[int, int], Instance]]:
+    """Yield each instance to list with its position in the order of creation; those of unknown origin come first."""
+    for position, machine in enumerate(observed.listing):
         place = contents.by_token.get(machine.token)
         if place is not None and place.member.state is MemberState.FAILED:
             continue  # Listed below, machine or not.
@@ -87,17 +86,17 @@ def _listed(contents: Contents, sight: Observation) -> Iterator[tuple[tuple[int,
                 yield contents.by_token[member.token].order, failed
 
 
-def _coming(contents: Contents, sight: Observation) -> Iterator[str]:
-    """The group of every node that is asked for and not listed yet."""
+def _coming(contents: Contents, observed: Observation) -> Iterator[str]:
+    """Yield the group of every node that is requested and not listed yet."""
     for record in contents.increments.values():
         if record.phase in (Phase.PLANNED, Phase.CREATING):
             for member in record.remaining:
-                if member.token not in sight.machines:
+                if member.token not in observed.machines:
                     yield member.node_group
 
 
 def used(limit: Limit, groups: Mapping[str, NodeGroup], targets: Mapping[str, int]) -> Limit:
-    """The limit with `used` brought up to date: what it was given with stands outside the fleet and stays counted."""
+    """Return the limit with `used` brought up to date: what it was given with is used outside the fleet."""
     total = Counter(limit.used)
     for group_id, target in targets.items():
         if limit.node_groups is None or group_id in limit.node_groups:
@@ -107,22 +106,23 @@ def used(limit: Limit, groups: Mapping[str, NodeGroup], targets: Mapping[str, in
     return replace(limit, used=dict(total))
 
 
-def status(record: IncrementRecord, sight: Observation) -> IncrementStatus:
-    """An increment for people: while it is in flight the message says what it waits for."""
+def status(record: IncrementRecord, observed: Observation) -> IncrementStatus:
+    """Return an increment's status: while it is in flight the message says what it waits for."""
     match record.phase:
         case Phase.PLANNED:
-            return record.status("waits to be ordered", nodes(record, sight))
+            return record.status("waits to be ordered", nodes(record, observed))
         case Phase.CREATING:
-            return record.status(progress(record, sight), nodes(record, sight))
+            return record.status(progress(record, observed), nodes(record, observed))
         case Phase.READY:
-            held = nodes(record, sight)
+            held = nodes(record, observed)
             return record.status(f"{len(held)} nodes wait to be released", held)
     return record.status()
 
 
-def _held_instances(contents: Contents, sight: Observation) -> Iterator[str]:
-    """Of increments in flight, and those that a failed one still has to get rid of: nothing may land on them."""
-    for machine in sight.listing:
+def _held_instances(contents: Contents, observed: Observation) -> Iterator[str]:
+    """Yield instances of increments in flight, and those that a failed one still has to delete: no pod may run
+    there."""
+    for machine in observed.listing:
         place = contents.by_token.get(machine.token)
         if place is not None and (place.record.phase.in_flight or place.record.failing):
             yield machine.id
@@ -131,9 +131,9 @@ def _held_instances(contents: Contents, sight: Observation) -> Iterator[str]:
             yield from (member.listed_id for member in record.members if member.state is MemberState.FAILED)
 
 
-def _in_flight_pods(contents: Contents, sight: Observation) -> Iterator[str]:
-    """What is being rolled back serves nobody any more, and neither does a node that was deleted, or that vanished from
-    an increment that was ready: their pods may look elsewhere at once."""
+def _in_flight_pods(contents: Contents, observed: Observation) -> Iterator[str]:
+    """Yield the pods that increments in flight serve. One that is rolling back serves none, and neither does a node
+    that was deleted, or that vanished from a ready increment: their pods can be planned elsewhere at once."""
     for record in contents.increments.values():
         if not record.phase.in_flight or record.phase is Phase.ROLLING_BACK or record.increment.requests:
             continue
@@ -142,24 +142,24 @@ def _in_flight_pods(contents: Contents, sight: Observation) -> Iterator[str]:
             pod
             for member in record.members
             if member.state is MemberState.RELEASED
-            or (sight.looked and record.phase is Phase.READY and not sight.is_there(member.token))
+            or (observed.listed and record.phase is Phase.READY and not observed.exists(member.token))
             for pod in (planned[member.token].pods if planned else ())
         }
         yield from record.increment.pods - lost
 
 
-def _requested_instances(contents: Contents, sight: Observation) -> Iterator[tuple[str, frozenset[str]]]:
+def _requested_instances(contents: Contents, observed: Observation) -> Iterator[tuple[str, frozenset[str]]]:
     for record in contents.increments.values():
         if record.failing or not record.increment.requests:
             continue
         planned = record.planned()
         for member in record.remaining:
-            if member.token in sight.machines:
-                yield sight.machines[member.token].id, frozenset(requests_among(planned[member.token].pods))
+            if member.token in observed.machines:
+                yield observed.machines[member.token].id, frozenset(requests_among(planned[member.token].pods))
 
 
 def _latest(contents: Contents) -> Iterator[IncrementRecord]:
-    """Of the finished increments; one asked for long ago may end as the last."""
+    """Yield the finished increments that ended last, newest first."""
     ended = [(r.finished_at_seconds or 0.0, r) for r in contents.increments.values() if not r.phase.in_flight]
     ended.sort(key=lambda entry: entry[0])
     for number, (at, record) in enumerate(reversed(ended)):
@@ -171,31 +171,31 @@ def _latest(contents: Contents) -> Iterator[IncrementRecord]:
 def snapshot(
     previous: FleetSnapshot,
     contents: Contents,
-    sight: Observation,
+    observed: Observation,
     groups: Mapping[str, NodeGroup],
     limits: Sequence[Limit],
     shown: Shown,
 ) -> FleetSnapshot:
-    """The next snapshot; the very same object as `previous` where nothing changed. Unchanged groups stay the same
-    objects too, so that readers may keep what they derived from them."""
-    seen = view(contents, sight, groups)
+    """Return the next snapshot; the same object as `previous` where nothing changed. Unchanged groups stay the same
+    objects too, so that readers may cache what they derived from them."""
+    seen = view(contents, observed, groups)
     states = {
         group_id: _state(previous.groups.get(group_id), group, seen.targets.get(group_id, 0), seen.instances)
         for group_id, group in groups.items()
     }
     in_flight = [record for record in contents.increments.values() if record.phase.in_flight]
-    told = {record.id for record in (*in_flight, *_latest(contents))}
+    listed = {record.id for record in (*in_flight, *_latest(contents))}
     picked = {*shown(tuple(groups.values()), seen.targets), *seen.targets}
     result = FleetSnapshot(
         version=previous.version,
         groups=states,
         shown=tuple(group_id for group_id in groups if group_id in picked),
         group_of_instance=seen.group_of_instance,
-        increments=tuple(status(record, sight) for record in contents.increments.values() if record.id in told),
+        increments=tuple(status(record, observed) for record in contents.increments.values() if record.id in listed),
         limits=tuple(used(limit, groups, seen.targets) for limit in limits),
-        held_instances=frozenset(_held_instances(contents, sight)),
-        requested_instances=dict(_requested_instances(contents, sight)),
-        in_flight_pods=frozenset(_in_flight_pods(contents, sight)),
+        held_instances=frozenset(_held_instances(contents, observed)),
+        requested_instances=dict(_requested_instances(contents, observed)),
+        in_flight_pods=frozenset(_in_flight_pods(contents, observed)),
     )
     return previous if result == previous else replace(result, version=previous.version + 1)
 
@@ -206,6 +206,7 @@ def _state(
     found = instances.get(group.id, ())
     if previous is not None and previous.target_size == target and previous.instances == found:
         return previous
-    # Where more stands than may (the maximum was lowered, or the group is configured no longer), that is its maximum.
+    # Where more exist than allowed (the maximum was lowered, or the group is no longer configured), that is its
+    # maximum.
     shown = replace(group, target_size=target, max_size=max(group.max_size, target))
     return GroupState(group=shown, target_size=target, instances=found)

@@ -453,7 +453,7 @@ class ClusterFleetMachine(FleetMachine):
             parts = [i for i in self._machines_of(status.id) if i.id not in known.dropped]
             assert len(parts) == known.counted.total()
             assert all(i.state is InstanceState.RUNNING and i.id in self.nodes.ready for i in parts)
-        if known.phase in FAILING and was not in FAILING and "the cluster is not known" in status.message:
+        if known.phase in FAILING and was not in FAILING and "the cluster is unreachable" in status.message:
             assert self.world.clock() >= self.unknown_from + UNKNOWN_GRACE_SECONDS
         assert known.phase in FAILING or not status.short_groups
         assert set(status.short_groups) <= set(status.increment.deltas)

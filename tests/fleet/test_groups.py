@@ -45,7 +45,7 @@ def test_a_removed_group_is_served_with_what_stands_and_does_not_grow(caplog: py
     with pytest.raises(errors.OutOfRange):
         fleet.apply(IncrementSpec({"c": 1}))
     fleet.reconcile()
-    assert caplog.text.count("node group c is configured no longer; it is served until its nodes are gone") == 1
+    assert caplog.text.count("node group c is no longer configured; it is served until its nodes are gone") == 1
 
 
 def test_limits_count_what_stands_in_a_removed_group() -> None:
@@ -106,7 +106,7 @@ def test_instances_of_a_group_that_nobody_knows_are_told_of_once(caplog: pytest.
     fleet = world.fleet()
     fleet.reconcile()
     assert listed(fleet.snapshot, "a") == []
-    assert caplog.text.count("node group x is not known; its instances are left alone and not counted") == 1
+    assert caplog.text.count("node group x is unknown; its instances are ignored and not counted") == 1
 
 
 def test_definitions_are_journalled_once_and_when_they_change() -> None:

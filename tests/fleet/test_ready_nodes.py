@@ -166,7 +166,7 @@ def test_only_a_ready_increment_can_be_let_go(world: ClusterWorld) -> None:
     fleet, key = world.creating()
     with pytest.raises(errors.FailedPrecondition, match="is creating; only a ready one"):
         fleet.release(key)
-    with pytest.raises(errors.NotFound, match="'nope' is not known"):
+    with pytest.raises(errors.NotFound, match="'nope' not found"):
         fleet.release("nope")
 
 
@@ -276,9 +276,9 @@ def test_of_an_unknown_cluster_nothing_is_taken_for_ready_or_late(
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             fleet.reconcile()
-    assert [record.message for record in caplog.records] == ["the cluster is not known: API server: out of reach"]
-    assert fleet.problem == "the cluster is not known: API server: out of reach"
-    assert fleet.increment(key).message == "3 of 3 instances run, the cluster is not known"
+    assert [record.message for record in caplog.records] == ["the cluster is unreachable: API server: out of reach"]
+    assert fleet.problem == "the cluster is unreachable: API server: out of reach"
+    assert fleet.increment(key).message == "3 of 3 instances run, the cluster is unreachable"
     world.clock.advance(400)
     world.nodes.unknown = False
     world.nodes.ready.clear()
@@ -333,7 +333,7 @@ def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(wor
     fleet.reconcile()
     status = fleet.increment(key)
     assert status.phase is Phase.ROLLING_BACK
-    assert status.message == "not whole after 600 s: 1 of 3 instances run, the cluster is not known"
+    assert status.message == "not whole after 600 s: 1 of 3 instances run, the cluster is unreachable"
     assert status.short_groups == ("a",)  # The one of b runs; that its Node is not seen is no shortage.
 
 

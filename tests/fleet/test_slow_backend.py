@@ -94,7 +94,7 @@ def test_refreshes_that_come_while_one_is_under_way_join_it(world: SlowWorld) ->
 
 
 def test_a_start_does_not_wait_for_a_backend_that_hangs(world: SlowWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.fleet.fleet._FIRST_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("cagrpc.fleet.fleet._FIRST_LISTING_SECONDS", 0.01)
     world.slow_down()
     fleet = world.threaded()
     with pytest.raises(errors.Unavailable, match="the backend was not reached yet"):
