@@ -57,10 +57,6 @@ def _path(name: str) -> str:
     return f"{IN_OTHER}/{name.partition('/')[2]}" if "/" in name else f"{IN_NAMESPACE}/{name}"
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
 @dataclass
 class ConsumerPod(SimPod):
     """A pod that consumes a request."""

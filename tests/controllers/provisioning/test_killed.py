@@ -10,8 +10,9 @@ import pytest
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.fleet.model import Phase
 from tests.support.fleet import group
+from tests.support.kills import Killed
 from tests.support.planner_world import BOOT_SECONDS
-from tests.support.requests_play import Killed, RequestsWorld
+from tests.support.requests_play import RequestsWorld
 
 Story = Callable[[RequestsWorld, Callable[[float], None]], None]
 MOST_CALLS = 12
@@ -78,11 +79,11 @@ def _told(story: Story, calls: int | None, *, after: bool) -> tuple[object, bool
         nonlocal story_runs, killed, left
         story_runs = True
         try:
-            world.run(seconds)
+            world.run(seconds, step=seconds / 60)
         except Killed:
             killed, left = True, None
             world.restart()
-            world.run(seconds)
+            world.run(seconds, step=seconds / 60)
         story_runs = False
 
     world.api.before, world.api.after = ((lambda: None), count) if after else (count, (lambda: None))

@@ -22,8 +22,9 @@ from cagrpc.fleet.model import IncrementStatus, Phase, request_of
 from solver.model import Limit
 from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
+from tests.support.kills import Killed
 from tests.support.planner_world import BOOT_SECONDS
-from tests.support.requests_play import Killed, RequestsWorld
+from tests.support.requests_play import RequestsWorld
 
 GROUPS = ("small", "large")
 SHAPES = {"tiny": 500, "middle": 3000, "big": 9000}

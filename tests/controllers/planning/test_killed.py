@@ -1,0 +1,124 @@
+"""The process is killed just before, or just after, each commit, order, deletion, nomination and release of a planned
+increment, and begins anew: it comes to the same end as one that was left alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.fleet.journal import SqliteJournal
+from tests.support.fleet import group
+from tests.support.kills import Killed, SteppedJournal, Steps
+from tests.support.planner_world import BOOT_SECONDS, World
+
+LONG = 3 * BOOT_SECONDS
+
+
+class MortalWorld(World):
+    """With a journal in a file, and a step before and after whatever the process changes outside of itself."""
+
+    def __init__(self, fatal: int) -> None:
+        self.step_at = Steps()
+        super().__init__([group("only", cpu=4000)])
+        self.step_at.names.clear()  # the first start
+        self.step_at.fatal = fatal
+
+    def _start(self) -> None:
+        self.file = SqliteJournal(Path(self.directory.name) / "journal.sqlite")
+        assert self.file._connection is not None
+        self.file._connection.execute("PRAGMA synchronous = OFF")
+        self.journal = SteppedJournal(self.file, self.step_at)
+        for call in (type(self.backend).order, type(self.backend).delete):
+            vars(self.backend)[call.__name__] = self.step_at.around(call.__name__, call.__get__(self.backend))
+        super()._start()
+
+    def cluster_api(self) -> Any:
+        api = super().cluster_api()
+        nominate, release = (self.step_at.around(what, api.patch) for what in ("nominate", "release"))
+        api.patch = lambda path, *more, **options: (nominate if "/pods/" in path else release)(path, *more, **options)
+        return api
+
+    def restart(self) -> None:
+        self.file.close()
+        self.step_at = Steps()
+        self._start()
+
+    def run_or_die(self, seconds: float) -> None:
+        try:
+            self.run(seconds)
+        except Killed:
+            self.restart()
+            self.run(seconds)
+
+    def ordered(self) -> int:
+        """How many instances were ever ordered, whatever became of them."""
+        with closing(sqlite3.connect(Path(self.directory.name) / "simulated.sqlite")) as connection:
+            (last,) = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'instances'").fetchone()
+        return int(last)
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+def to_done(world: MortalWorld) -> None:
+    world.add(4, cpu=1500)
+    world.run_or_die(LONG)
+
+
+def a_gang_to_done(world: MortalWorld) -> None:
+    world.add(4, cpu=1500, gang="gang")
+    world.run_or_die(LONG)
+
+
+def to_rolled_back(world: MortalWorld) -> None:
+    world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=1))
+    world.add(4, cpu=1500, gang="gang")
+    world.run_or_die(LONG)
+    world.cluster.pods.clear()
+    world.run_or_die(LONG)
+
+
+Story = Callable[[MortalWorld], None]
+
+
+def end_of(story: Story, fatal: int = 0) -> tuple[dict[str, object], list[str]]:
+    """What there is in the end, and the steps up to it or to the kill."""
+    world = MortalWorld(fatal)
+    names = world.step_at.names
+    try:
+        story(world)
+        end: dict[str, object] = {
+            "phases": {each.phase.value for each in world.increments()},
+            "ordered": world.ordered(),
+            "instances": len(world.backend.list_instances()),
+            "held": world.cluster.held_nodes(),
+            "pending": world.pending(),
+            "targets": world.targets(),
+        }
+    finally:
+        world.close()
+    return end, names
+
+
+@pytest.mark.parametrize(
+    ("story", "end"),
+    [
+        (to_done, {"phases": {"done"}, "ordered": 2, "instances": 2}),
+        (a_gang_to_done, {"phases": {"done"}, "ordered": 2, "instances": 2}),
+        (to_rolled_back, {"phases": {"rolled-back"}, "instances": 0}),
+    ],
+)
+def test_killed_at_any_step_it_comes_to_the_same_end(story: Story, end: dict[str, object]) -> None:
+    expected, steps = end_of(story)
+    assert end.items() <= expected.items()
+    for fatal, name in enumerate(steps, start=1):
+        found, until = end_of(story, fatal)
+        assert until == steps[:fatal]
+        assert found == expected, name
