@@ -189,7 +189,7 @@ def nodes(record: IncrementRecord, observed: Observation) -> tuple[IncrementNode
         if there and member.state is not MemberState.RELEASED:
             machine, of = observed.machines.get(member.token), planned[member.token]
             instance_id = machine.id if machine is not None else member.instance_id or ""
-            found.append(IncrementNode(name, member.node_group, instance_id, of.pods))
+            found.append(IncrementNode(name, member.node_group, instance_id, of.pods, of.requests))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ module holds no behaviour; `journal` keeps increments, `fleet` changes them, `ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -15,24 +15,6 @@ from solver.model import Limit, NodeGroup
 LARGEST_INCREMENT = 10_000
 """Nodes of one increment: whole or not at all, it is journalled, ordered and rolled back in one piece. A larger one is
 most likely a slip, and can be asked for in parts."""
-
-
-_REQUEST = "provisioningrequest/"
-
-
-def request_key(uid: str) -> str:
-    """Stands for all pods of a ProvisioningRequest where increments name the pods that they are for."""
-    return _REQUEST + uid
-
-
-def request_of(key: str) -> str | None:
-    """The UID of the ProvisioningRequest that the key stands for; None for a pod's."""
-    return key.removeprefix(_REQUEST) if key.startswith(_REQUEST) else None
-
-
-def requests_among(keys: Iterable[str]) -> tuple[str, ...]:
-    """The UIDs of the ProvisioningRequests that these keys stand for, in their order; without pods."""
-    return tuple(uid for uid in map(request_of, keys) if uid is not None)
 
 
 class InstanceState(StrEnum):
@@ -88,10 +70,13 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What one new node of a group is planned for: keys of pods (UIDs, or those of expected pods)."""
+    """What one new node of a group is planned for: pods, or ProvisioningRequests."""
 
     node_group: str
-    pods: tuple[str, ...]
+    pods: tuple[str, ...] = ()
+    """UIDs, or keys of expected pods."""
+    requests: tuple[str, ...] = ()
+    """UIDs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +96,8 @@ class IncrementSpec:
     """Of its nodes."""
     gap: float | None = None
     """Of the plan it comes from, a fraction of its cost."""
-
-    @property
-    def requests(self) -> tuple[str, ...]:
-        """UIDs of the ProvisioningRequests that it is for. An increment is for these or for pods, never for both."""
-        return requests_among(sorted(self.pods)) if request_of(next(iter(self.pods), "")) is not None else ()
+    requests: frozenset[str] = frozenset()
+    """UIDs of the ProvisioningRequests that it is for. An increment is for these or for pods, never for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +111,8 @@ class IncrementNode:
     """Empty until the backend has listed it."""
     pods: tuple[str, ...] = ()
     """Keys of the pods planned for it."""
+    requests: tuple[str, ...] = ()
+    """UIDs of the ProvisioningRequests planned for it."""
 
 
 @dataclass(frozen=True, slots=True)

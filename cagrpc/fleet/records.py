@@ -93,7 +93,7 @@ class IncrementRecord:
         for placement in reversed(self.increment.placements):
             placements.setdefault(placement.node_group, []).append(placement)
         return {
-            m.token: placements[m.node_group].pop() if placements.get(m.node_group) else Placement(m.node_group, ())
+            m.token: placements[m.node_group].pop() if placements.get(m.node_group) else Placement(m.node_group)
             for m in self.members
         }
 
@@ -224,10 +224,28 @@ def _changed(before: Mapping[str, R], new: Mapping[str, R], forgotten: Iterable[
     return {key: record for key, record in {**before, **new}.items() if key not in gone}
 
 
+_REQUEST = "provisioningrequest/"
+"""Before the UID of a ProvisioningRequest where stored increments name their pods."""
+
+
+def _owner_keys(pods: Iterable[str], requests: Iterable[str]) -> list[str]:
+    """One list in the stored form; `_pods_and_requests` is the inverse."""
+    return [*pods, *(_REQUEST + uid for uid in requests)]
+
+
+def _pods_and_requests(keys: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    known = tuple(keys)
+    requests = tuple(key.removeprefix(_REQUEST) for key in known if key.startswith(_REQUEST))
+    return tuple(key for key in known if not key.startswith(_REQUEST)), requests
+
+
 def increment_to_json(record: IncrementRecord) -> str:
     """One increment as a JSON object; `increment_from_json` is its inverse."""
     value = asdict(record)
-    value["increment"]["pods"] = sorted(record.increment.pods)
+    increment = value["increment"]
+    increment["pods"] = sorted(_owner_keys(record.increment.pods, increment.pop("requests")))
+    for placement in increment["placements"]:
+        placement["pods"] = _owner_keys(placement["pods"], placement.pop("requests"))
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -236,14 +254,19 @@ def increment_from_json(text: str) -> IncrementRecord:
     that `increment_to_json` did not write."""
     value: dict[str, Any] = json.loads(text)
     increment, error = value.pop("increment"), value.pop("error")
+    pods, requests = _pods_and_requests(increment["pods"])
     return IncrementRecord(
         increment=IncrementSpec(
             deltas=increment["deltas"],
             origin=Origin(increment["origin"]),
-            pods=frozenset(increment["pods"]),
+            pods=frozenset(pods),
+            requests=frozenset(requests),
             reason=increment["reason"],
             plan=increment.get("plan", ""),
-            placements=tuple(Placement(p["node_group"], tuple(p["pods"])) for p in increment.get("placements", ())),
+            placements=tuple(
+                Placement(each["node_group"], *_pods_and_requests(each["pods"]))
+                for each in increment.get("placements", ())
+            ),
             cost_usd_per_hour=increment.get("cost_usd_per_hour"),
             gap=increment.get("gap"),
         ),

@@ -19,7 +19,6 @@ from cagrpc.fleet.model import (
     Instance,
     InstanceState,
     Phase,
-    requests_among,
 )
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Contents, IncrementRecord, MemberState
@@ -155,7 +154,7 @@ def _requested_instances(contents: Contents, observed: Observation) -> Iterator[
         planned = record.planned()
         for member in record.remaining:
             if member.token in observed.machines:
-                yield observed.machines[member.token].id, frozenset(requests_among(planned[member.token].pods))
+                yield observed.machines[member.token].id, frozenset(planned[member.token].requests)
 
 
 def _latest(contents: Contents) -> Iterator[IncrementRecord]:

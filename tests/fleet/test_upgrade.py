@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from cagrpc.fleet.journal import SqliteJournal
+from cagrpc.fleet.records import increment_from_json, increment_to_json
 from tests.support.recorded_journals import SQLITE_FILE, as_recorded, check_reads_and_finishes, recorded
 
 
@@ -17,3 +20,10 @@ def test_the_file_is_read_and_written_as_it_was(tmp_path: Path) -> None:
 
 def test_the_file_is_finished(tmp_path: Path) -> None:
     check_reads_and_finishes(SqliteJournal(Path(shutil.copy(SQLITE_FILE, tmp_path))))
+
+
+def test_every_increment_is_written_again_with_the_same_bytes() -> None:
+    with closing(sqlite3.connect(f"file:{SQLITE_FILE}?mode=ro&immutable=1", uri=True)) as file:
+        texts = [text for (text,) in file.execute("SELECT record FROM increments")]
+    assert any("provisioningrequest/" in text for text in texts)
+    assert [increment_to_json(increment_from_json(text)) for text in texts] == texts

@@ -8,17 +8,17 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import IncrementSpec, Origin, Phase, Placement, request_key
+from cagrpc.fleet.model import IncrementSpec, Origin, Phase, Placement
 from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group, states, targets
 
 WHY = "its request was deleted"
 FOR_REQUESTS = IncrementSpec(
     {"a": 2, "b": 1},
-    pods=frozenset({request_key("u1"), request_key("u2")}),
+    requests=frozenset({"u1", "u2"}),
     placements=(
-        Placement("a", (request_key("u1"),)),
-        Placement("a", (request_key("u1"), request_key("u2"))),
-        Placement("b", (request_key("u2"),)),
+        Placement("a", requests=("u1",)),
+        Placement("a", requests=("u1", "u2")),
+        Placement("b", requests=("u2",)),
     ),
 )
 
@@ -257,6 +257,6 @@ def test_requests_are_no_pods(world: ClusterWorld) -> None:
     fleet, key = world.ready()
     other = fleet.apply(IncrementSpec({"b": 1}, pods=frozenset({"p"}), placements=(Placement("b", ("p",)),)))
     assert fleet.snapshot.in_flight_pods == {"p"}
-    assert fleet.increment(key).increment.requests == ("u1", "u2")
-    assert other.increment.requests == ()
+    assert fleet.increment(key).increment.requests == {"u1", "u2"}
+    assert other.increment.requests == frozenset()
     assert other.id not in fleet.snapshot.requested_instances

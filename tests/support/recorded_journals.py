@@ -101,7 +101,7 @@ def check_reads_and_finishes(journal: Journal) -> None:
     }
     assert backend.executed_orders == [f"{upgrade.ids['planned']}-b-1"]
     assert fleet.increment(upgrade.ids["short"]).short_groups == ("b",)
-    assert [len(node.pods) for node in fleet.increment(upgrade.ids["ready"]).held] == [1, 2]
+    assert [len((*node.pods, *node.requests)) for node in fleet.increment(upgrade.ids["ready"]).held] == [1, 2]
 
     backend.finish_deletes()
     upgrade.boot()

@@ -21,7 +21,7 @@ from cagrpc.cluster.state import is_expected
 from cagrpc.controllers.placement.places import Places
 from cagrpc.errors import CagrpcError, FailedPrecondition
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, IncrementNode, IncrementStatus, InstanceState, Phase, requests_among
+from cagrpc.fleet.model import FleetSnapshot, IncrementNode, IncrementStatus, InstanceState, Phase
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.taints import lift
@@ -146,7 +146,7 @@ class Release:
         snapshot = self._fleet.snapshot
         ready = [each for each in snapshot.increments if each.phase is Phase.READY and each.held]
         if not known:
-            ready = [each for each in ready if not requests_among(each.increment.pods)]
+            ready = [each for each in ready if not each.increment.requests]
         self._ready_since = {each.id: self._ready_since.get(each.id, now) for each in ready}
         self._labelled &= {node.instance_id for status in ready for node in status.held}
         self._release_all(ready, held)
@@ -269,4 +269,4 @@ def _only_expected(node: IncrementNode) -> bool:
 
 def _labels(node: IncrementNode) -> dict[str, str]:
     """Of the ProvisioningRequests that it is for."""
-    return {booking_label(uid): BOOKED for uid in requests_among(node.pods)}
+    return {booking_label(uid): BOOKED for uid in node.requests}

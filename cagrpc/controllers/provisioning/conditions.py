@@ -17,7 +17,7 @@ from cagrpc.api.provisioning.objects import MOST_POD_SETS, MOST_PODS, cut
 from cagrpc.cluster.markers import booking_label
 from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest
 from cagrpc.controllers.settings import Behaviour
-from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase, request_key, request_of
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
 
 FIRST_PAUSE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 600.0
@@ -224,8 +224,7 @@ def nodes_told(request: ProvisioningRequest) -> int:
 
 def nodes_of(uid: str, status: IncrementStatus) -> int:
     """New nodes of the increment that hold pods of the request."""
-    key = request_key(uid)
-    return sum(key in each.pods for each in status.increment.placements)
+    return sum(uid in each.requests for each in status.increment.placements)
 
 
 def retry_at(request: ProvisioningRequest) -> float:
@@ -253,15 +252,13 @@ class _Bill:
 
 
 def _bill(uid: str, status: IncrementStatus, snapshot: FleetSnapshot) -> _Bill:
-    key = request_key(uid)
     groups: Counter[str] = Counter()
     cost = 0.0
     for each in status.increment.placements:
-        if key in each.pods:
+        if uid in each.requests:
             groups[each.node_group] += 1
             state = snapshot.groups.get(each.node_group)
-            sharing = sum(request_of(pod) is not None for pod in each.pods)
-            cost += state.group.price_usd_per_hour / sharing if state is not None else 0.0
+            cost += state.group.price_usd_per_hour / len(each.requests) if state is not None else 0.0
     return _Bill(dict(groups), cost, status.increment.gap or 0.0)
 
 

@@ -31,7 +31,7 @@ from cagrpc.controllers.provisioning.deciding import Deciding
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_one
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import Look, Looking, asked_by, increment_of, lacks_nodes, take_look
+from cagrpc.controllers.provisioning.observation import Look, Looking, increment_of, lacks_nodes, take_look
 from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Phase, Pods, advance
 from cagrpc.controllers.provisioning.records import record
 from cagrpc.controllers.provisioning.sources import Cluster, Increments, Requests, Writes
@@ -300,7 +300,7 @@ class RequestsLoop:
         failed = {uid for uid, each in look.ours.items() if each.phase is Phase.FAILED}
         for status in look.snapshot.increments:
             if status.phase.in_flight and status.phase is not IncrementPhase.ROLLING_BACK:
-                uids = asked_by(status)
+                uids = status.increment.requests
                 if uids and not (uids & look.requests.keys()) - failed:
                     log.info("increment %s is withdrawn: nobody asks for it any more", status.id)
                     self._fleet.withdraw(status.id, f"{status.increment.reason}: deleted, or failed")

@@ -27,7 +27,7 @@ from cagrpc.controllers.provisioning.observation import Ours
 from cagrpc.controllers.provisioning.progress import Decision, Granted, Pods, Refused
 from cagrpc.controllers.provisioning.sources import Increments
 from cagrpc.errors import CagrpcError
-from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin, Placement, request_key, request_of
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin, Placement
 from solver.model import Budget
 from solver.model.budget import RunningBudget
 
@@ -183,10 +183,10 @@ def _increment(part: Part, plan: str, keys: Sequence[str]) -> IncrementSpec:
     return IncrementSpec(
         deltas=part.deltas,
         origin=Origin.CAGRPC,
-        pods=frozenset(map(request_key, part.uids)),
+        requests=frozenset(part.uids),
         reason=f"ProvisioningRequest {', '.join(keys[:5])}{' and others' if len(keys) > 5 else ''}",
         plan=plan,
-        placements=tuple(Placement(group, tuple(map(request_key, uids))) for group, uids in part.placements),
+        placements=tuple(Placement(group, requests=uids) for group, uids in part.placements),
         cost_usd_per_hour=part.cost_usd_per_hour,
         gap=part.gap,
     )
@@ -211,6 +211,6 @@ def _coming(snapshot: FleetSnapshot) -> Counter[str]:
     """New nodes on their way for requests, by group."""
     found: Counter[str] = Counter()
     for status in snapshot.increments:
-        if status.phase.in_flight and any(map(request_of, status.increment.pods)):
+        if status.phase.in_flight and status.increment.requests:
             found.update(status.increment.deltas)
     return found

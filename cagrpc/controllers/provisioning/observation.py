@@ -16,7 +16,7 @@ from cagrpc.controllers.provisioning.progress import Phase, Pods, Unreadable, ph
 from cagrpc.controllers.provisioning.sources import Increments, Requests
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.errors import NotFound
-from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, request_of
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
 from solver.model import Node, PodSet, PodSpec
 
 TEMPLATE_SECONDS = 30.0
@@ -124,19 +124,11 @@ def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:
     """Of each request that one was asked for, by UID."""
     found: dict[str, IncrementStatus] = {}
     for status in snapshot.increments:
-        for uid in asked_by(status):
+        for uid in status.increment.requests:
             before = found.get(uid)
             if before is None or before.created_at_seconds <= status.created_at_seconds:
                 found[uid] = status
     return found
-
-
-def asked_by(status: IncrementStatus) -> frozenset[str]:
-    """UIDs of the requests that an increment is for. One for pods has none of them, and may have many pods."""
-    keys = status.increment.pods
-    if request_of(next(iter(keys), "")) is None:
-        return frozenset()
-    return frozenset(uid for key in keys if (uid := request_of(key)) is not None)
 
 
 def increment_of(look: Look, uid: str, fleet: Increments) -> IncrementStatus | None:

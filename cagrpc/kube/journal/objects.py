@@ -99,8 +99,9 @@ def increment_body(record: IncrementRecord) -> dict[str, Any]:
     """The whole Increment of a record."""
     increment = json.loads(increment_to_json(record))["increment"]
     placed = {pod for placement in increment["placements"] for pod in placement["pods"]}
-    if placed <= record.increment.pods:  # always so where a planner made it: each pod is kept once
-        increment["pods"] = sorted(record.increment.pods - placed)
+    pods = set(increment["pods"])
+    if placed <= pods:  # always so where a planner made it: each pod is kept once
+        increment["pods"] = sorted(pods - placed)
         increment["placed_too"] = True
     spec = {
         "summary": ", ".join(f"{group}+{delta}" for group, delta in record.increment.deltas.items())[:_LONGEST_TEXT],
@@ -108,7 +109,7 @@ def increment_body(record: IncrementRecord) -> dict[str, Any]:
         "origin": str(record.increment.origin),
         "reason": record.increment.reason[:_LONGEST_TEXT],
         "plan": record.increment.plan,
-        "pods": len(record.increment.pods) - len(record.increment.requests),
+        "pods": len(record.increment.pods),
         "content": pack(increment),
     }
     if record.increment.cost_usd_per_hour is not None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from cagrpc.errors import InvalidInput, Unavailable
-from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, requests_among
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
 from cagrpc.runtime.pages import SettablePage
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.http.pages import Page, list_page, object_page, page_of
@@ -181,8 +181,8 @@ def _increment(status: IncrementStatus) -> dict[str, Any]:
         "phase": status.phase.value,
         "deltas": dict(status.increment.deltas),
         "origin": status.increment.origin.value,
-        "pods": len(status.increment.pods) - len(status.increment.requests),
-        "requests": list(status.increment.requests),
+        "pods": len(status.increment.pods),
+        "requests": sorted(status.increment.requests),
         "reason": status.increment.reason,
         "plan": status.increment.plan,
         "cost_usd_per_hour": status.increment.cost_usd_per_hour,
@@ -193,7 +193,7 @@ def _increment(status: IncrementStatus) -> dict[str, Any]:
             {
                 "instance": node.instance_id,
                 "node_group": node.node_group,
-                "pods": len(node.pods) - len(requests_among(node.pods)),
+                "pods": len(node.pods),
             }
             for node in status.held
         ],

@@ -14,7 +14,6 @@ from cagrpc.fleet.model import (
     FleetSnapshot,
     IncrementSpec,
     Placement,
-    request_key,
 )
 from solver import solve
 from solver.model import CPU, PODS, Budget, Node, PodSet, PodSpec, Problem, RunningPods
@@ -74,8 +73,7 @@ class _Life:
         ready = ScriptedNodes()
         world = World([group("g")], options={"nodes": ready})
         fleet = world.fleet()
-        key = request_key("u1")
-        asked = IncrementSpec({"g": 1}, pods=frozenset({key}), placements=(Placement("g", (key,)),))
+        asked = IncrementSpec({"g": 1}, requests=frozenset({"u1"}), placements=(Placement("g", requests=("u1",)),))
         increment_id = fleet.apply(asked).id
         self.snapshots = [fleet.snapshot]
         world.backend.hide_new = True

@@ -9,7 +9,7 @@ import pytest
 from cagrpc.cluster.markers import START_UP_TAINT, booking_label
 from cagrpc.controllers.placement.release import APART_SECONDS, PATIENCE_SECONDS
 from cagrpc.errors import CagrpcError, Unavailable
-from cagrpc.fleet.model import IncrementSpec, Phase, Placement, request_key, requests_among
+from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from tests.support.fake_cluster import Refusal, fake_cluster
 from tests.support.placement_scene import FREE, HELD, OTHER_TAINT, Scene
 
@@ -228,11 +228,11 @@ def test_one_increment_in_trouble_does_not_hold_the_others(scene: Scene, code: i
 
 FOR_REQUESTS = IncrementSpec(
     {"a": 2, "b": 1},
-    pods=frozenset(map(request_key, ("u1", "u2"))),
+    requests=frozenset({"u1", "u2"}),
     placements=(
-        Placement("a", (request_key("u1"),)),
-        Placement("a", (request_key("u1"), request_key("u2"))),
-        Placement("b", (request_key("u2"),)),
+        Placement("a", requests=("u1",)),
+        Placement("a", requests=("u1", "u2")),
+        Placement("b", requests=("u2",)),
     ),
 )
 
@@ -247,8 +247,8 @@ def _requested(scene: Scene) -> tuple[str, dict[str, set[str]]]:
     """An increment for requests that is ready, beside nodes that are let go; its id, and who its nodes are for."""
     scene.run()
     key = scene.apply(FOR_REQUESTS)
-    of = {node.instance_id.removeprefix("scripted://"): node.pods for node in scene.fleet.increment(key).held}
-    return key, {name: {booking_label(uid) for uid in requests_among(pods)} for name, pods in of.items()}
+    of = {node.instance_id.removeprefix("scripted://"): node.requests for node in scene.fleet.increment(key).held}
+    return key, {name: set(map(booking_label, uids)) for name, uids in of.items()}
 
 
 def test_nodes_for_requests_get_their_labels_in_the_write_that_lets_them_go(scene: Scene) -> None:

@@ -15,7 +15,7 @@ from cagrpc.cluster.node_info import RequestOwner, Reservation, Reservations
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.planning.reasons import NOT_PLANNED, PLANNED
 from cagrpc.controllers.settings import PlannerSettings
-from cagrpc.fleet.model import IncrementSpec, Phase, Placement, request_key
+from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from solver.model import Limit, Node, PodSpec, Taint, TaintEffect, Toleration
 from tests.support.fleet import MemoryJournal, group
 from tests.support.planner_world import BOOT_SECONDS, World
@@ -505,9 +505,7 @@ def test_a_node_that_is_not_ready_is_no_room(make: Make) -> None:
 
 # Beside ProvisioningRequests.
 
-FOR_A_REQUEST = IncrementSpec(
-    {"a": 1}, pods=frozenset({request_key("u1")}), placements=(Placement("a", (request_key("u1"),)),)
-)
+FOR_A_REQUEST = IncrementSpec({"a": 1}, requests=frozenset({"u1"}), placements=(Placement("a", requests=("u1",)),))
 
 
 def test_room_that_is_kept_is_not_planned_with_until_it_is_free(make: Make) -> None:

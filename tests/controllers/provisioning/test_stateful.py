@@ -18,7 +18,7 @@ from cagrpc.controllers.provisioning.classes import ATOMIC_SCALE_UP, CHECK_CAPAC
 from cagrpc.controllers.provisioning.conditions import FIRST_PAUSE_SECONDS
 from cagrpc.controllers.settings import Behaviour as Served
 from cagrpc.controllers.settings import RequestSettings
-from cagrpc.fleet.model import IncrementStatus, Phase, request_of
+from cagrpc.fleet.model import IncrementStatus, Phase
 from solver.model import Limit
 from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
@@ -179,10 +179,8 @@ class RequestsMachine(RuleBasedStateMachine):
         self._note()
         asked: defaultdict[str, list[IncrementStatus]] = defaultdict(list)
         for status in self.increments.values():
-            for key in status.increment.pods:
-                uid = request_of(key)
-                if uid is not None:
-                    asked[uid].append(status)
+            for uid in status.increment.requests:
+                asked[uid].append(status)
         for uid, found in asked.items():
             assert sum(each.phase in IN_FORCE for each in found) <= 1, (uid, found)
             found.sort(key=lambda each: each.created_at_seconds)

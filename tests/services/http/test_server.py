@@ -17,7 +17,7 @@ import cagrpc.services.http.server
 from cagrpc.cli.explain import get_json, get_list
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import IncrementSpec, request_key
+from cagrpc.fleet.model import IncrementSpec
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.services.decisions import ConsideredOption, Decision, DecisionLog
 from cagrpc.services.http.pages import LARGEST_PAGE_BYTES
@@ -147,7 +147,7 @@ def test_decisions_and_increments_are_json(web: _Web) -> None:
 
 
 def test_an_increment_for_requests_says_which(web: _Web) -> None:
-    web.fleet.apply(IncrementSpec({"a": 2}, pods=frozenset({request_key("u2"), request_key("u1")})))
+    web.fleet.apply(IncrementSpec({"a": 2}, requests=frozenset({"u2", "u1"})))
     (increment,) = json.loads(web.ask("/increments")[2])
     assert (increment["pods"], increment["requests"]) == (0, ["u1", "u2"])
     assert "cagrpc_pods_in_flight 0.0" in web.ask("/metrics")[2].splitlines()
