@@ -168,7 +168,7 @@ class PodDecoder:
         return self.read(parse(kubernetes_pb2.Pod, data))
 
     def read(self, message: kubernetes_pb2.Pod) -> Pod:
-        """The same of a message, which loses all that says nothing of where the pod fits."""
+        """Decode a message, whose spec is cut to the fields that matter for scheduling."""
         spec, labels = message.spec, message.metadata.labels
         own = {key: labels[key] for key in labels}
         who = _pod(message, own, self._gang_label, self._consuming, self._placeholders)

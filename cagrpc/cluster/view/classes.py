@@ -1,6 +1,6 @@
-"""Classes of pods: those that agree in all that planning reads, kept up to date pod by pod. Who waits is known here,
-and what all pods together can see of each other; nodes are in `view_nodes`, what is made of it for planning in
-`view_waiting`. Nothing here is for several threads."""
+"""Equivalence classes of pods that agree in all that planning reads, updated pod by pod: which pods wait, and which
+labels the constraints of all pods can select. Nodes are in `nodes`, the planner's pod sets in `waiting`. Not
+thread-safe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SERVED = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.SUCCEE
 
 
 class CountedSet(Generic[K]):
-    """What is there how often; `version` changes with what there is, not with how often."""
+    """A counted set; `version` changes with its members, not with their counts."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -44,7 +44,7 @@ class CountedSet(Generic[K]):
 
 
 class Shape:
-    """A spec without namespace and labels. There is one for each, so that the same shape is the same object."""
+    """A spec without namespace and labels; interned, so that equal shapes are the same object."""
 
     __slots__ = ("pods", "ports", "requests", "selectors", "spec", "terms", "waiting")
 
@@ -69,7 +69,7 @@ class ClassKey(NamedTuple):
 
 
 class EquivalenceClass:
-    """Pods of one key. Compared as the object that it is."""
+    """Pods of one key. Compared by identity."""
 
     __slots__ = ("_ordered", "_planned", "_runs", "_whole", "identity", "key", "pods", "selected_by", "waiting")
 
@@ -80,13 +80,13 @@ class EquivalenceClass:
         self.waiting: dict[str, PodRef] = {}
         self.selected_by: tuple[int, tuple[PodAffinityTerm, ...]] = (-1, ())
         self._ordered: tuple[PodRef, ...] | None = ()
-        # What was made with which sight; it is made anew with another one.
+        # Cached with the projection that each was made with.
         self._planned: tuple[PodProjection, PodSpec] | None = None
         self._runs: tuple[PodProjection, PodSpec | None] | None = None
         self._whole: tuple[LabelProjection, PodSpec] | None = None
 
     def ordered(self) -> tuple[PodRef, ...]:
-        """Those that wait, oldest first."""
+        """Return its waiting pods, oldest first."""
         if self._ordered is None:
             self._ordered = tuple(sorted(self.waiting.values(), key=oldest_first))
         return self._ordered
@@ -115,7 +115,7 @@ class EquivalenceClass:
 
 
 class Gang:
-    """Pods of one gang that are there."""
+    """Existing pods of one gang."""
 
     __slots__ = ("bound", "classes", "held_back")
 
@@ -125,13 +125,13 @@ class Gang:
         self.held_back = 0
 
     def annotated(self) -> int | None:
-        """The largest minimum count that its pods' annotations say."""
+        """Return the largest minimum count of its pods' annotations."""
         said = (of.key.gang.min_count for of in self.classes if of.key.gang)
         return max((count for count in said if count is not None), default=None)
 
 
 class _Expected(NamedTuple):
-    """What pods that are not there yet look at, and what would look at them."""
+    """The selectors, ports and anti-affinity terms that expected pods have, or are selected by."""
 
     selectors: frozenset[PodSelector]
     ports: frozenset[Port]
@@ -156,7 +156,7 @@ class Classes:
         self._seen: tuple[object, PodProjection] = (None, PodProjection((), (), ()))
 
     def of(self, seen: ObservedPod) -> EquivalenceClass:
-        """The class that a pod belongs to; it counts there once it has been told to `enter`."""
+        """Return the class of a pod, which counts there once it has been entered (`enter`)."""
         pod = seen.pod
         shape = self._shapes.get(pod.spec) or Shape(pod.spec)
         labels = tuple(sorted(pod.labels.items()))
@@ -194,14 +194,14 @@ class Classes:
             self._gone(of)
 
     def sight(self) -> LabelProjection:
-        """What the constraints of all pods can see."""
+        """Return what the constraints of all pods can select."""
         if self._sight[0] != self._selectors.version:
             self._sight = self._selectors.version, LabelProjection(self._selectors)
         return self._sight[1]
 
     def seen(self, expected: frozenset[PodSpec] = frozenset()) -> PodProjection:
-        """What the pods that wait can see of others and others, in whose way they would be, of them. `expected` are of
-        pods that are not there yet and are to be planned all the same, with namespaces and labels."""
+        """Return what the constraints of waiting pods can select of other pods, and the anti-affinity of others of
+        them. `expected` are specs of pods still to be created that are planned too, with namespaces and labels."""
         others = self._of_expected(expected)
         terms = others.terms.union(term for of in self.with_waiting for term in self._selecting(of))
         based_on = self._waiting_selectors.version, self._waiting_ports.version, terms, others.selectors, others.ports
@@ -211,7 +211,7 @@ class Classes:
         return self._seen[1]
 
     def _of_expected(self, expected: frozenset[PodSpec]) -> _Expected:
-        """Made anew only where they, or the terms of all pods, are others."""
+        """Return the cached value unless they, or the terms of all pods, have changed."""
         if not expected:
             return _NOBODY
         before, version, _ = self._expected

@@ -1,5 +1,5 @@
-"""The pods that say something of a ProvisioningRequest: those that consume one, and those that say so by half. What the
-former take from nodes is counted with all other pods, in `view_pods`. Nothing here is for several threads."""
+"""Pods with annotations of a ProvisioningRequest: those that consume one, and those with one of the two annotations
+only. What they take from nodes is counted with all other pods, in `pods`. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Consumers:
         self._half.drop(key)
 
     def shown(self) -> tuple[Consumer, ...]:
-        """Oldest first."""
+        """Return the consumers, oldest first."""
         return tuple(consumer for _, consumer in self._whole.shown())
 
     def half(self) -> tuple[tuple[PodRef, str], ...]:
-        """Oldest first, each with what is missing."""
+        """Return pods with one of the two annotations, oldest first, each with what is missing."""
         return self._half.shown()
 
     def known(self) -> Mapping[str, object]:
-        """Whom it remembers, by UID."""
+        """Return the pods of the table, by UID."""
         return {**self._whole.of, **self._half.of}
 
 
 class _Ordered(Generic[V]):
-    """Values of pods; sorted only after something has changed."""
+    """Values of pods, sorted after a change."""
 
     def __init__(self) -> None:
         self.of: dict[str, tuple[PodRef, V]] = {}
         self._shown: tuple[tuple[PodRef, V], ...] | None = ()
 
     def put(self, seen: ObservedPod, value: V | None) -> None:
-        """None takes it away."""
+        """Set a pod's value; None removes it."""
         if value is None:
             self.drop(seen.key)
         elif self.of.get(seen.key) != (seen.ref, value):

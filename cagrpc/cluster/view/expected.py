@@ -45,12 +45,12 @@ class _Root:
 
 class ExpectedPods:
     def __init__(
-        self, classes: Classes, clock: Callable[[], float], now: Callable[[], float], news: PlanningTriggers
+        self, classes: Classes, clock: Callable[[], float], now: Callable[[], float], triggers: PlanningTriggers
     ) -> None:
-        """`clock` gives seconds that only grow, `now` those since the epoch. `news` is told where more pods are
+        """`clock` gives seconds that only grow, `now` those since the epoch. `triggers` is told where more pods are
         expected than before."""
         self._classes = classes
-        self._news = news
+        self._triggers = triggers
         self._clock, self._now = clock, now
         self._workloads: dict[str, Workload] = {}
         self._children: defaultdict[str, set[str]] = defaultdict(set)
@@ -193,7 +193,7 @@ class ExpectedPods:
         self._share()
         now = self._clock()
         if len(root.pods) > before:
-            self._news.of(root.namespace)
+            self._triggers.record(root.namespace)
         if came or len(root.pods) > before:
             root.until = now + PATIENCE_SECONDS + len(self.refs) / PODS_PER_SECOND
         if not wanted:

@@ -1,5 +1,5 @@
-"""The cluster in numbers: tables of all that planning reads, which sinks fill object by object, and what is made of
-them. Thread-safe; no I/O: the objects come from `view`'s reflectors, or from anywhere."""
+"""The cluster in memory: tables of all that planning reads, which sinks fill object by object, and the `ClusterState`
+made of them. Thread-safe; no I/O: the objects come from `view`'s reflectors, or from anywhere."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DEPLOYMENTS = "/apis/apps/v1/deployments"
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
-"""API groups and versions of PodGroups; a cluster may know any of them, or none."""
+"""API groups and versions of PodGroups; a cluster may serve any of them, or none."""
 
 _MOST_WARNINGS = 20
 
@@ -63,11 +63,11 @@ class Table(Protocol[K_contra]):
 
 
 class TableSink(Generic[K]):
-    """A table that a reflector fills, under a lock that is held for one object at a time. An object that the table
-    cannot take is not in it, and keeps no other out."""
+    """Feeds a table from a reflector, under a lock that is held for one object at a time. An object that the table
+    rejects is not in it, and affects no other."""
 
     def __init__(self, table: Table[K], lock: Lock, kind: str, key: Callable[[ObjectIdentity], str] = str) -> None:
-        """`kind` is told of, `key` is the key in the table of an object of which nothing else is known."""
+        """`kind` is for the log; `key` gives the table's key of a deleted object."""
         self._table = table
         self._lock = lock
         self._key = key
@@ -93,7 +93,7 @@ class TableSink(Generic[K]):
             self._drop(key)
 
     def _put(self, obj: K) -> bool:
-        """Whether the table has it now."""
+        """Put the object; return whether the table has it now."""
         with self._lock:
             try:
                 self._table.put(obj)
@@ -113,18 +113,18 @@ class TableSink(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class Followed(Generic[K]):
-    """A resource, and what is to be fed with it."""
+    """A resource, and the sink that it feeds."""
 
     resource: Resource[K]
     sink: TableSink[K]
 
     def informer(self, client: Client, *, needed: bool = True) -> Informer:
-        """Who feeds it, once it is started."""
+        """Return its informer, which feeds the sink once it is started."""
         return Informer(Reflector(client, self.resource, self.sink), needed, self.sink.left_out)
 
 
 def by_uid(of: ObjectIdentity) -> str:
-    """The key of pods."""
+    """Return the key of a pod."""
     return of.uid or str(of)
 
 
@@ -140,17 +140,17 @@ class ClusterModel:
         slack: Exclusion | None = None,
         expects: bool = False,
     ) -> None:
-        """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers are not
-        planned. `namespace` is cagrpc's own. `slack` is for whom it holds no room; without it nothing is learnt for
-        the slack. `expects`: pods that workloads still have to create are among those that wait."""
+        """`clock` gives monotonic seconds, `now` seconds since the epoch. Pods of other schedulers are not planned.
+        `namespace` is cagrpc's own. `slack` has the exclusions of the slack; without it nothing is read for the slack.
+        With `expects` pods that workloads still have to create are among the waiting ones."""
         self._lock = Lock()
         self._now = now
         self._nodes = NodeTable()
         self._slack = None if slack is None else SlackTable(slack)
         classes = Classes()
-        self._news = PlanningTriggers(clock)
-        self._expected = ExpectedPods(classes, clock, now, self._news) if expects else None
-        self._pods = PodTable(self._nodes, clock, classes, self._news, self._slack, self._expected)
+        self._triggers = PlanningTriggers(clock)
+        self._expected = ExpectedPods(classes, clock, now, self._triggers) if expects else None
+        self._pods = PodTable(self._nodes, clock, classes, self._triggers, self._slack, self._expected)
         self._priorities = Priorities()
         self._daemon_sets: Values[PodSpec] = Values()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
@@ -170,7 +170,7 @@ class ClusterModel:
                 for api_version, table in zip(POD_GROUPS, self._pod_groups, strict=True)
             ),
         )
-        """All that is to be followed; a cluster may not know what is optional."""
+        """All resources to watch; a cluster may not serve the optional ones."""
 
     def arrivals(self) -> Arrivals:
         with self._lock:
@@ -178,12 +178,12 @@ class ClusterModel:
             if self._expected is not None:
                 self._expected.expire()
                 expected = len(self._expected.refs)
-            news = self._news.latest()
+            news = self._triggers.latest()
             first = next(iter(waiting.values())).since if waiting else max(news.values(), default=None)
             return Arrivals(len(waiting), first, news, expected)
 
     def pod_of(self, uid: str) -> PodRef | None:
-        """A pod that waits, or is expected."""
+        """Return a waiting or expected pod."""
         with self._lock:
             known = self._pods.waiting.get(uid)
             if known is None and self._expected is not None:
@@ -197,18 +197,18 @@ class ClusterModel:
             self._pods.pending.changed = changed
 
     def pending(self, uids: Iterable[str]) -> dict[str, PendingPod]:
-        """Those of them that no scheduler has bound yet."""
+        """Return those of them that are not bound."""
         with self._lock:
             of = self._pods.pending.of
             return {uid: of[uid] for uid in uids if uid in of}
 
     def nodes_of(self, uids: Iterable[str]) -> dict[str, str]:
-        """Where those of these pods are that are bound."""
+        """Return the nodes of those of them that are bound."""
         with self._lock:
             return self._pods.nodes_of(uids)
 
     def nominated_by_us(self) -> dict[str, PendingPod]:
-        """Pending pods whose nomination is our own."""
+        """Return pending pods that we have nominated."""
         with self._lock:
             of = self._pods.pending.of
             return {uid: of[uid] for uid in self._pods.pending.ours}
@@ -278,7 +278,7 @@ class ClusterModel:
             )
 
     def _min_counts(self) -> Mapping[str, int | None]:
-        """Of the PodGroups, by the name of their gang."""
+        """Return the minimum counts of PodGroups, by gang."""
         return ChainMap(*(table.of for table in self._pod_groups))
 
     def _warnings(self) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
-"""Which namespaces want something new of planning, and since when. Not for several threads."""
+"""Planning triggers: the namespaces with new demand, and since when. Not thread-safe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 _MOST_NAMESPACES = 1000
-"""Beyond that the oldest news is forgotten: whatever waits is planned with the news of any."""
+"""Beyond that the oldest trigger is dropped: a round that any trigger starts plans all waiting pods."""
 
 
 class PlanningTriggers:
@@ -13,13 +13,13 @@ class PlanningTriggers:
         self._clock = clock
         self._at: dict[str, float] = {}
 
-    def of(self, namespace: str) -> None:
-        """A pod waits there that was not expected, or more pods are expected than before."""
+    def record(self, namespace: str) -> None:
+        """Record new demand: a waiting pod that was not expected, or more expected pods than before."""
         self._at.pop(namespace, None)
         self._at[namespace] = self._clock()
         if len(self._at) > _MOST_NAMESPACES:
             del self._at[next(iter(self._at))]
 
     def latest(self) -> dict[str, float]:
-        """Of each namespace the latest, in the clock's seconds; the newest last."""
+        """Return each namespace's latest trigger in the clock's seconds; the newest last."""
         return dict(self._at)

@@ -1,4 +1,4 @@
-"""Nodes, and what the pods on them use, pod by pod. Nothing here is for several threads."""
+"""Nodes, and what the pods on them use, updated pod by pod. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NodeUse:
         return not (self.seen or self.movable or self.fixed or self.daemons)
 
     def add(self, of: EquivalenceClass, stage: PodStage, pods: int) -> None:
-        """So many pods more, or fewer."""
+        """Add so many pods, or remove them."""
         self._made = None
         if stage is not PodStage.DAEMON:
             _use(self.used, of, pods)
@@ -51,7 +51,7 @@ class NodeUse:
         self._made = None
 
     def shown(self, seen: ObservedNode, by: PodProjection, sight: LabelProjection) -> ClusterNode:
-        """The node as planning reads it; made anew only where something of it has changed."""
+        """Return the node as planning reads it, cached until something of it changes."""
         if self._made is not None and self._made_with is not None:
             before_by, before_sight = self._made_with
             if before_by is by and before_sight is sight:
@@ -84,8 +84,8 @@ class NodeUse:
         return self._made
 
     def _with_daemons(self, facts: NodeFacts) -> tuple[dict[str, int], dict[EquivalenceClass, int]]:
-        """What is used once those that fit there have been bound, and how many of each these are. (A scheduler binds no
-        others, however large whoever may create one says that they are.)"""
+        """Return what is used once unbound DaemonSet pods that fit are bound, and how many of each class fit. A
+        scheduler binds no others, however large the requests that a tenant writes."""
         if not self.daemons:
             return self.used, self.daemons
         used, bound = dict(self.used), Counter[EquivalenceClass]()
@@ -128,7 +128,7 @@ class NodeTable:
         self._ready: frozenset[str] | None = None
         self._held: dict[str, str] | None = None
         self.came_or_went: Callable[[str], None] = lambda _: None
-        """Called with the name of each Node that is there from now on, or no more."""
+        """Called with the name of each Node that was added or deleted."""
 
     def keys(self) -> Iterable[str]:
         return [use.name for use in self._uses.values() if use.seen]
@@ -165,36 +165,36 @@ class NodeTable:
         return found
 
     def forget(self, use: NodeUse) -> None:
-        """If there is nothing to know of it any more."""
+        """Drop the entry if neither a Node nor pods are left."""
         if use.unknown:
             self._uses.pop(use.name, None)
 
     def ready(self) -> AbstractSet[str]:
-        """Provider ids of those that are Ready."""
+        """Return provider ids of Ready nodes."""
         if self._ready is None:
             seen = (use.seen for use in self._uses.values())
             self._ready = frozenset(each.provider_id for each in seen if each and each.ready and each.provider_id)
         return self._ready
 
     def held(self) -> Mapping[str, str]:
-        """Provider ids and names of those with our start-up taint."""
+        """Return provider ids and names of nodes with our start-up taint."""
         if self._held is None:
             seen = (use.seen for use in self._uses.values())
             self._held = {each.provider_id: each.key for each in seen if each and each.held and each.provider_id}
         return self._held
 
     def held_at(self, name: str) -> int:
-        """The index of our start-up taint among those of this node; -1 without it."""
+        """Return the index of our start-up taint in this node's taints; -1 without it."""
         use = self._uses.get(name)
         return -1 if use is None or use.seen is None else use.seen.held_at
 
     def names(self) -> Mapping[str, str]:
-        """Of all nodes, by provider id."""
+        """Return the names of all nodes, by provider id."""
         seen = (use.seen for use in self._uses.values())
         return {each.provider_id: each.key for each in seen if each and each.provider_id}
 
     def shown(self, by: PodProjection, sight: LabelProjection) -> tuple[ClusterNode, ...]:
-        """All nodes, by name."""
+        """Return all nodes, by name."""
         if self._order is None:
             self._order = sorted((use for use in self._uses.values() if use.seen), key=lambda use: use.name)
         return tuple(use.shown(use.seen, by, sight) for use in self._order if use.seen)

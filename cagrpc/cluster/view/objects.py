@@ -1,5 +1,5 @@
-"""What the cluster view keeps of single objects: v1.Pod and v1.Node bytes to small values. What they add up to is in
-`view_classes` and `view_nodes`; what planning reads of a spec is decided in `cagrpc.wire`."""
+"""Single objects of the cluster view: v1.Pod and v1.Node bytes to small values. Their sums are in `classes` and
+`nodes`; what planning reads of a spec is decided in `cagrpc.api`."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ _JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 
 
 class PodStage(Enum):
-    """What a pod is to planning."""
+    """What a pod means to planning."""
 
     WAITING = auto()
     """Pending, and to be planned."""
     HELD_BACK = auto()
     """Pending, and not to be planned yet: it has scheduling gates."""
     NOMINATED = auto()
-    """Pending, and about to go to a node that there is: the scheduler makes room for it there (preemption). A
-    nomination of our own is no such stage: it follows what is planned."""
+    """Pending, and nominated by the scheduler to an existing node (preemption). Not by a nomination of our own, which
+    follows the plan."""
     MOVABLE = auto()
-    """On a node, and to go elsewhere if the node goes."""
+    """Bound, and to be rescheduled if its node is removed."""
     FIXED = auto()
-    """On a node and of it: a DaemonSet's, a mirror pod; or going."""
+    """Bound, and removed with its node: a DaemonSet's or a mirror pod; or being deleted."""
     DAEMON = auto()
-    """A DaemonSet's that is still to be bound to its node: it takes room there if there is enough."""
+    """A DaemonSet's, not yet bound to its node: it takes capacity there if there is enough."""
     SUCCEEDED = auto()
-    """On no node any more. Its gang has been served with it."""
+    """On no node any more. It counts as served in its gang."""
 
 
 class Keyed(Protocol):
-    """What has a place in a table."""
+    """An object with a key in a table."""
 
     @property
     def key(self) -> str: ...
@@ -69,33 +69,33 @@ class ObservedPod:
     priority_class: str
     """Only where its value is not in `pod.priority`."""
     stage: PodStage | None
-    """None: it is no concern of planning."""
+    """None: planning ignores it."""
     node: str
     nominated: str
-    """The node where the scheduler makes room for it while it waits; that may be gone."""
+    """The node that the scheduler has nominated while it waits; that may be gone."""
     pending: PendingPod | None
-    """While it is to be bound by a scheduler that we plan for, whatever it is to planning."""
+    """While a scheduler that we plan for has to bind it, planned or not."""
     warning: str
     life: ConsumerStage | None = None
-    """Only of a pod that says something of a ProvisioningRequest. None: it has failed, or goes without ever having been
-    on a node."""
+    """Only of a pod with annotations of a ProvisioningRequest. None: it has failed, or is deleted without having been
+    bound."""
     owner: str = ""
-    """The workload that it is of: `kind/namespace/name`."""
+    """Its controlling workload, `kind/namespace/name`."""
     counted: bool = False
-    """Whether its workload takes it for one of its pods, and creates no other in its stead."""
+    """Whether its workload counts it among its replicas, and creates no other in its stead."""
     mark: Mark | None = None
-    """What it says of the slack, while it is there to stay."""
+    """Its slack annotations, unless it has finished or is being deleted."""
     pause_shape: str | None = None
-    """Of a pause pod of the slack: the name of its shape. None of any other pod."""
+    """The shape of a pause pod of the slack; None of any other pod."""
     admitted: bool = True
-    """Whether the API server's admission has set its priority; not of a pod that is still to be created."""
+    """Whether the API server's admission has set its priority; False of an expected pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
     key: str
     facts: NodeFacts
-    """Without our start-up taint."""
+    """With taints other than our start-up taint."""
     provider_id: str
     ready: bool
     held_at: int
@@ -110,74 +110,69 @@ class ObservedNode:
 
 @dataclass(frozen=True, slots=True)
 class Named(Generic[V]):
-    """Any other object: its name, and what is kept of it."""
+    """Any other object: its name, and the value read from it."""
 
     key: str
     value: V
 
 
 class PodReader:
-    """Not for several threads."""
+    """Decodes v1.Pods. Not thread-safe."""
 
     def __init__(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> None:
-        """Pods for other schedulers than these are never planned. `namespace` is cagrpc's own, where pause pods of the
-        slack are."""
+        """Pods of other schedulers than these are never planned. `namespace` is cagrpc's own, where the slack's pause
+        pods are."""
         self._gang_label = gang_label
         self._schedulers = schedulers
         self.namespace = namespace
         self._decoder = PodDecoder(gang_label, placeholders=False)
 
     def read(self, data: bytes) -> ObservedPod:
-        """Raises InvalidInput for bytes that are no v1.Pod."""
+        """Decode a v1.Pod. Raises InvalidInput for bytes that are none; an invalid pod has a warning instead."""
         message = parse(kubernetes_pb2.Pod, data)
         metadata, spec = message.metadata, message.spec
         owner = workload_of(metadata)
         daemon = owner.startswith("DaemonSet/")
         pause_shape = metadata.annotations.get(SHAPE, "") if is_pause_pod(message, self.namespace) else None
-        stays = not daemon and pause_shape is None and not metadata.HasField("deletionTimestamp")
-        said = mark(metadata.annotations) if stays and message.status.phase not in ("Succeeded", "Failed") else None
-        node = spec.nodeName or (_meant_for(spec) if daemon else "")
+        node = spec.nodeName or (_daemon_node(spec) if daemon else "")
+        by_status = self._stage(message, node, daemon=daemon)
         priority_class = spec.priorityClassName if spec.priority == 0 else ""
-        stage, life = self._stage(message, node, daemon=daemon), _life(message)
-        waits = stage is PodStage.WAITING
-        if daemon and spec.affinity.HasField("nodeAffinity"):
-            spec.affinity.ClearField("nodeAffinity")  # it names the pod's node: one spec for each
-            if not spec.affinity.ListFields():
-                spec.ClearField("affinity")
-        warning = ""
-        try:
-            pod = self._decoder.read(message)
-        except UnreadablePod as error:
-            pod, warning = unread(data, self._gang_label, placeholders=False), str(error)
-            if stage in (PodStage.MOVABLE, PodStage.FIXED):  # its node has so much less all the same
-                pod = replace(pod, spec=replace(pod.spec, requests=error.requests))
-            stage = None if stage is PodStage.WAITING else stage
-        if pod.consumer and stage in (PodStage.WAITING, PodStage.HELD_BACK):
-            stage = None
-        if pause_shape is not None:
-            stage = None  # it gives way to whatever comes
-            gone = message.status.phase in ("Succeeded", "Failed") or metadata.HasField("deletionTimestamp")
-            node = "" if gone else node
+        life = _life(message)
+        pod, problem = self._decode(data, message, by_status, daemon=daemon)  # after it the message's spec is cut
+        stage = None if pause_shape is not None else _planned_stage(by_status, pod, readable=not problem)
         ref = PodRef(metadata.uid, metadata.namespace, metadata.name, pod.created_at_seconds, owner)
-        pending = _pending(ref, message) if waits and pause_shape is None else None
-        by_others = pending is not None and not pending.nominated_by_us
-        nominated = message.status.nominatedNodeName if stage is PodStage.WAITING and by_others else ""
+        pending = _pending(ref, message) if by_status is PodStage.WAITING and pause_shape is None else None
+        by_scheduler = stage is PodStage.WAITING and pending is not None and not pending.nominated_by_us
+        marks_slack = not daemon and pause_shape is None and not _ends(message)
         return ObservedPod(
-            pod.key,
-            ref,
-            pod,
-            priority_class,
-            stage,
-            node,
-            nominated,
-            pending,
-            cut(warning or pod.warning, _LONGEST_WARNING),
-            life if pod.consumes else None,
-            owner,
-            _counted(message, owner),
-            said,
-            pause_shape,
+            key=pod.key,
+            ref=ref,
+            pod=pod,
+            priority_class=priority_class,
+            stage=stage,
+            node="" if pause_shape is not None and _ends(message) else node,
+            nominated=message.status.nominatedNodeName if by_scheduler else "",
+            pending=pending,
+            warning=cut(problem or pod.warning, _LONGEST_WARNING),
+            life=life if pod.consumes else None,
+            owner=owner,
+            counted=_counted(message, owner),
+            mark=mark(metadata.annotations) if marks_slack else None,
+            pause_shape=pause_shape,
         )
+
+    def _decode(
+        self, data: bytes, message: kubernetes_pb2.Pod, stage: PodStage | None, *, daemon: bool
+    ) -> tuple[Pod, str]:
+        """Return the pod as planning reads it, and why its spec is invalid, empty where it is valid. An invalid bound
+        pod still takes its requests from its node."""
+        try:
+            return self._decoder.read(_without_node_affinity(message) if daemon else message), ""
+        except UnreadablePod as error:
+            pod = unread(data, self._gang_label, placeholders=False)
+            if stage in (PodStage.MOVABLE, PodStage.FIXED):
+                pod = replace(pod, spec=replace(pod.spec, requests=error.requests))
+            return pod, str(error)
 
     def _stage(self, message: kubernetes_pb2.Pod, node: str, *, daemon: bool) -> PodStage | None:
         metadata, spec, phase = message.metadata, message.spec, message.status.phase
@@ -194,8 +189,35 @@ class PodReader:
         return PodStage.HELD_BACK if spec.schedulingGates else PodStage.WAITING
 
 
+def _planned_stage(by_status: PodStage | None, pod: Pod, *, readable: bool) -> PodStage | None:
+    """Return the stage of a decoded pod: an unreadable one is not planned, nor is the consumer of a
+    ProvisioningRequest before it is bound."""
+    not_planned = (by_status is PodStage.WAITING and not readable) or (
+        by_status in (PodStage.WAITING, PodStage.HELD_BACK) and pod.consumer
+    )
+    return None if not_planned else by_status
+
+
+def _ends(message: kubernetes_pb2.Pod) -> bool:
+    """Return whether the pod has finished or is being deleted."""
+    return message.status.phase in ("Succeeded", "Failed") or message.metadata.HasField("deletionTimestamp")
+
+
+def _without_node_affinity(message: kubernetes_pb2.Pod) -> kubernetes_pb2.Pod:
+    """Return a DaemonSet's pod without the node affinity that names its node, so that all of its pods share one
+    spec."""
+    if not message.spec.affinity.HasField("nodeAffinity"):
+        return message
+    pod = kubernetes_pb2.Pod()
+    pod.CopyFrom(message)
+    pod.spec.affinity.ClearField("nodeAffinity")
+    if not pod.spec.affinity.ListFields():
+        pod.spec.ClearField("affinity")
+    return pod
+
+
 def workload_of(metadata: kubernetes_pb2.ObjectMeta) -> str:
-    """The controller of an object, `kind/namespace/name`; empty where it has none."""
+    """Return the controller of an object, `kind/namespace/name`; empty where it has none."""
     return next(
         (f"{owner.kind}/{metadata.namespace}/{owner.name}" for owner in metadata.ownerReferences if owner.controller),
         "",
@@ -223,20 +245,19 @@ def _pending(ref: PodRef, message: kubernetes_pb2.Pod) -> PendingPod:
 
 
 def _nominated_by_us(entries: Iterable[bytes]) -> bool:
-    """Whether it was us who wrote `status.nominatedNodeName` last: of two managers that set a field, the later owns
-    it."""
+    """Return whether we wrote `status.nominatedNodeName` last: of two managers that set a field, the later owns it."""
     for entry in entries:
         try:
             found = parse(kubernetes_pb2.ManagedFieldsEntry, entry)
         except InvalidInput:
-            continue  # not ours, and no reason to know nothing of the pod
+            continue  # not ours, and no reason to drop the pod
         if found.manager == PLACEMENT_FIELD_MANAGER and b'"f:nominatedNodeName"' in found.fieldsV1.Raw:
             return True
     return False
 
 
-def _meant_for(spec: kubernetes_pb2.PodSpec) -> str:
-    """The node that the DaemonSet controller has made the pod for."""
+def _daemon_node(spec: kubernetes_pb2.PodSpec) -> str:
+    """Return the node that the DaemonSet controller has created the pod for."""
     required = spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
     for term in required.nodeSelectorTerms:
         for condition in term.matchFields:
@@ -246,7 +267,7 @@ def _meant_for(spec: kubernetes_pb2.PodSpec) -> str:
 
 
 def read_node(data: bytes) -> ObservedNode:
-    """Raises InvalidInput for bytes that are no v1.Node; invalid fields are left out."""
+    """Decode a v1.Node, without invalid fields. Raises InvalidInput for bytes that are none."""
     message = parse(kubernetes_pb2.Node, data)
     metadata = message.metadata
     facts = facts_of_document(plain(message), "", [])

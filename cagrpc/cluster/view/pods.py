@@ -1,5 +1,4 @@
-"""The table of pods: each is counted in its class and on its node, and is moved between them as it changes. Nothing
-here is for several threads."""
+"""The table of pods: each is counted in its class and on its node, and moved as it changes. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.slack import Counted, SlackTable
 
 _TAKING = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.DAEMON)
-"""Whose requests are taken from a node."""
+"""Stages whose requests are taken from a node."""
 
 
 class _WaitingPod(NamedTuple):
@@ -26,7 +25,7 @@ class _WaitingPod(NamedTuple):
 
     ref: PodRef
     since: float
-    """When it was seen first."""
+    """When it was observed first."""
 
 
 class _Placed(NamedTuple):
@@ -36,11 +35,11 @@ class _Placed(NamedTuple):
     stage: PodStage
     on: NodeUse | None
     counted: Counted | None
-    """What it is to the slack."""
+    """How the slack counts it."""
 
 
 class _Nominated:
-    """Pods for which the scheduler makes room, by the node where it does; that may come and go."""
+    """Pods that the scheduler has nominated, by their node, which may come and go."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, str] = {}
@@ -67,19 +66,19 @@ class _Nominated:
 
 
 class Pending:
-    """Pods that a scheduler has still to bind, whatever they are to planning, and who has nominated them."""
+    """Unbound pods of schedulers that we plan for, planned or not, and who has nominated them."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.of: dict[str, PendingPod] = {}
         self.ours: set[str] = set()
-        """UIDs of those that we have nominated."""
+        """UIDs of pods that we have nominated."""
         self.changed: Callable[[str, PendingPod | None], object] = lambda _uid, _pod: None
-        """Called with each change: a pod by its UID, None where it is pending no longer. It must be quick, and ask
-        nothing of the view."""
+        """Called with each change: the pod's UID, and None where it is no longer pending. Must be quick, and must not
+        call the view."""
 
     def put(self, key: str, pod: PendingPod | None) -> None:
-        """None: it is pending no longer."""
+        """Set a pending pod; None removes it."""
         before = self.of.get(key)
         if pod is None:
             if before is not None:
@@ -111,18 +110,18 @@ class PodTable:
         nodes: NodeTable,
         clock: Callable[[], float],
         classes: Classes,
-        news: PlanningTriggers,
+        triggers: PlanningTriggers,
         slack: SlackTable | None = None,
         expected: ExpectedPods | None = None,
     ) -> None:
-        """`classes`, `slack` and `expected` are kept up to date, too. `news` is told of pods that wait and were not
+        """`classes`, `slack` and `expected` are updated, too. `triggers` records waiting pods that were not
         expected."""
-        self._news = news
+        self._triggers = triggers
         self._slack = slack
         self._expected = expected
         self.classes = classes
         self.waiting: OrderedDict[str, _WaitingPod] = OrderedDict()
-        """In the order in which they were seen first."""
+        """In the order in which they were first observed."""
         self.pending = Pending(clock)
         self.consumers = Consumers()
         self.warnings: dict[str, str] = {}
@@ -144,7 +143,7 @@ class PodTable:
         )
 
     def nodes_of(self, uids: Iterable[str]) -> dict[str, str]:
-        """Where those of these pods are that take from a node."""
+        """Return the nodes of those of these pods that take capacity."""
         found = ((uid, self._pods.get(uid)) for uid in uids)
         return {uid: placed.on.name for uid, placed in found if placed is not None and placed.on is not None}
 
@@ -170,7 +169,7 @@ class PodTable:
         counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
         now = _Placed(of, stage, on, counted)
         if stage is PodStage.WAITING and key not in self.waiting and not was_expected:
-            self._news.of(seen.ref.namespace)
+            self._triggers.record(seen.ref.namespace)
         self._set_waiting(key, seen.ref if stage is PodStage.WAITING else None)
         if now == before:
             if stage is PodStage.WAITING and now.of.waiting[key] != seen.ref:
