@@ -12,16 +12,16 @@ what is free, which only ever makes the bound lower.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from solver.reduction.reduced import Bools, Floats, Ints, Reduced, most_per_node
+from solver.reduction.reduced import Floats, Ints, Reduced, most_per_node
 from solver.relaxation.linear_program import INFINITY, LinearProgram
+from solver.relaxation.supply import Ask, supply_of
 
 _MOST_GROUPS = 160
-_MOST_CLUSTERS = 40
 _ROUNDS = 12
 _CLOSE = 2e-4
 """Relative difference between the merged optimum and the bound at which splitting stops."""
@@ -31,18 +31,6 @@ _PENALTY = 10.0
 """In prices of the dearest node: what a pod that may not be left out costs where there is no room for it."""
 _FINEST = 32
 _GRAIN = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What is minimised, and what may not be exceeded meanwhile. The problem's own limits are added by themselves."""
-
-    node_cost: Floats
-    """Per kind; zero for existing ones."""
-    unserved_cost: Floats
-    """Per demand index, per pod; infinite where none may be left out."""
-    rows: Sequence[tuple[Floats, Floats, float]] = ()
-    """(use per node of a kind, use per unserved pod of a demand, most)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +50,6 @@ class Fluid:
     """`kinds` x resources: what the nodes' resources are worth."""
     ratio: Floats
     """Per kind of the problem, what its best pattern is worth at most, for its cost; 0 where it was not asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Supply:
-    """New kinds one by one, then existing nodes merged into clusters, as rows of the same arrays."""
-
-    kind: Ints
-    """-1 for a cluster."""
-    free: Floats
-    most: Floats
-    least: Floats
-    cost: Floats
-    use: Floats
-    """Rows x (limits and rows of the ask)."""
-    fits: Bools
-    """Rows x specs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +85,7 @@ class MergedFluid:
         for column, (_, use, _) in enumerate(ask.rows, limits):
             self._use[:, column] = use[index]
         self._allowed = np.array([*reduced.limits, *(most for _, _, most in ask.rows)], dtype=np.float64)
-        self._supply = _supply(reduced, active, ask)
+        self._supply = supply_of(reduced, active, ask)
         kind = self._supply.kind
         row = np.zeros(len(reduced.kinds), dtype=np.int64)
         row[kind[kind >= 0]] = np.flatnonzero(kind >= 0)
@@ -362,47 +334,6 @@ class MergedFluid:
         share = np.where(live, self._wanted / np.maximum(total[group], 1.0), 0.0)
         placed = found.placed[used][:, group] * share
         return Fluid(bound, values, kind[used], found.opened[used], placed, found.prices[used], self._per_kind(ratio))
-
-
-def _supply(reduced: Reduced, active: Ints, ask: Ask) -> _Supply:
-    new = np.array([k for k in active.tolist() if not reduced.kinds[k].existing], dtype=np.int64)
-    old = np.array([kind.index for kind in reduced.existing_kinds if kind.most], dtype=np.int64)
-    nodes = np.array([reduced.kinds[k].most for k in old.tolist()], dtype=np.float64)
-    cluster = _clusters(reduced.free[old])
-    clusters = int(cluster.max(initial=-1)) + 1
-    resources, specs = reduced.free.shape[1], len(reduced.wanted)
-    free = np.zeros((clusters, resources))
-    np.add.at(free, cluster, reduced.free[old] * nodes[:, None])
-    fits = np.zeros((clusters, specs), dtype=bool)
-    for c in range(clusters):
-        fits[c] = reduced.fits[old[cluster == c]].any(axis=0)
-    rows = len(reduced.limits) + len(ask.rows)
-    use = np.zeros((len(new) + clusters, rows))
-    use[: len(new), : len(reduced.limits)] = reduced.use[new]
-    for column, (per_kind, _, _) in enumerate(ask.rows, len(reduced.limits)):
-        use[: len(new), column] = per_kind[new]
-    return _Supply(
-        np.concatenate([new, np.full(clusters, -1)]),
-        np.concatenate([reduced.free[new].astype(np.float64), free]),
-        np.concatenate([[float(reduced.kinds[k].most) for k in new], np.ones(clusters)]),
-        np.concatenate([[float(reduced.kinds[k].least) for k in new], np.zeros(clusters)]),
-        np.concatenate([ask.node_cost[new], np.zeros(clusters)]),
-        use,
-        np.concatenate([reduced.fits[new], fits]),
-    )
-
-
-def _clusters(free: Ints) -> Ints:
-    """Per existing kind its cluster: by size and shape, as fine as leaves few clusters."""
-    if not len(free):
-        return np.zeros(0, dtype=np.int64)
-    logs = np.log2(free + 1.0)
-    step = 0.5
-    while True:
-        cluster = np.unique(np.round(logs / step).astype(np.int64), axis=0, return_inverse=True)[1].ravel()
-        if cluster.max() < _MOST_CLUSTERS or step > 64:
-            return np.asarray(cluster, dtype=np.int64)
-        step *= 1.5
 
 
 def _renumbered(group: Ints) -> Ints:

@@ -17,7 +17,8 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.dominance import dominators, needed_kinds
 from solver.reduction.reduce import reduce
 from solver.relaxation.fluid import FluidModel
-from solver.relaxation.merged import Ask, MergedFluid
+from solver.relaxation.merged import MergedFluid
+from solver.relaxation.supply import Ask
 
 _COST = ObjectiveStage(Goal.COST)
 _UNSERVED = ObjectiveStage(Goal.UNSERVED)
