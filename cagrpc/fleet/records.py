@@ -1,6 +1,6 @@
 """What the journal remembers, as plain values: increments with their members, deletions, node groups, and changes.
 
-No storage (that is `journal`) and no decisions (those are `increments` and `admission`): here are only the records,
+No storage (that is `journal`) and no decisions (those are in `lifecycle` and `admission`): here are only the records,
 the set of them that is in force, and their JSON form, which every journal shares.
 """
 

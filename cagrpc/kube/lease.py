@@ -3,7 +3,7 @@
 Nobody's wall clock is trusted. A candidate waits until the Lease has not changed for its whole duration on the
 candidate's own monotonic clock; a leader stops counting itself one well before that, whatever the API server says. What
 a leader does is not here. A process that was paused in the middle of a write may still believe for a moment that it
-leads: the journal's root is what keeps it from writing (`journal_root`).
+leads: the journal's root is what keeps it from writing (`cagrpc.kube.journal.root`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Pods that are expected: those that workloads still have to create, planned with those that are there. What a workload
-wants is compared with the pods that are seen of it, not with its status, which lags behind. Each expected pod has a key
-of its own, that of the workload that people know (a Deployment, not its ReplicaSets) and a number; as pods come, those
-of the highest numbers are expected no longer. Nothing here is for several threads.
+"""Expected pods: those that workloads still have to create, planned together with existing ones. A workload's replicas
+are compared with the pods observed of it, not with its status, which lags behind. Each expected pod has a key of its
+own, that of the top-level workload (a Deployment, not its ReplicaSets) and a number; as pods come, those with the
+highest numbers are no longer expected. Not thread-safe.
 
-A workload that creates none of its pods for a while is not believed any more, until it creates one or wants more.
+A workload that creates none of its pods for a while is ignored until it creates one or wants more.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from dataclasses import dataclass
 
 from cagrpc.cluster.state import EXPECTED, PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
-from cagrpc.cluster.view.news import PlanningTriggers
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
+from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.workloads import Quota, Workload, expectable
 from solver.model import PODS
 
 MOST_OF_ONE, MOST = 5_000, 20_000
-"""So many are expected at a time of one workload, and of all: whoever may create a workload may want any number. Where
-all want more, each namespace has its share, and those that want less leave the rest to others."""
+"""Expected pods at a time of one workload, and in all: a tenant may ask for any number. Beyond that each namespace has
+its fair share, and the rest of those that want less is shared among the others."""
 PATIENCE_SECONDS = 30.0
-"""So long a workload may create none of its pods,"""
+"""How long a workload may create none of its pods,"""
 PODS_PER_SECOND = 10.0
-"""and as long again as all that are expected take at this pace: half of what kube-controller-manager's default
-`--kube-api-qps` allows."""
+"""plus the time that creating all expected pods takes at this rate: half of kube-controller-manager's default
+`--kube-api-qps`."""
 
 
 @dataclass(slots=True)
 class _Root:
-    """What is expected of a workload and all that it has made."""
+    """The expected pods of a top-level workload and all that it owns."""
 
     namespace: str
     pods: list[EquivalenceClass]
     """The class of each, by its number."""
     until: float
-    """When it is not believed any more."""
-    disbelieved: int = 0
-    """How many pods it wanted when that was so; 0 where it is believed."""
+    """When it is ignored."""
+    ignored: int = 0
+    """How many pods it wanted when it was ignored; 0 where it is not."""
 
 
 class ExpectedPods:
     def __init__(
         self, classes: Classes, clock: Callable[[], float], now: Callable[[], float], triggers: PlanningTriggers
     ) -> None:
-        """`clock` gives seconds that only grow, `now` those since the epoch. `triggers` is told where more pods are
-        expected than before."""
+        """`clock` gives monotonic seconds, `now` seconds since the epoch. `triggers` records namespaces where more pods
+        are expected than before."""
         self._classes = classes
         self._triggers = triggers
         self._clock, self._now = clock, now
@@ -59,7 +59,7 @@ class ExpectedPods:
         self._there: Counter[str] = Counter()
         """By workload."""
         self._like: dict[str, ObservedPod] = {}
-        """The pod that was seen last of each workload."""
+        """The pod observed last of each workload."""
         self._quotas: defaultdict[str, dict[str, Quota]] = defaultdict(dict)
         """By namespace and name."""
         self._ending: set[str] = set()
@@ -68,12 +68,12 @@ class ExpectedPods:
         self.refs: dict[str, PodRef] = {}
         """By key."""
         self._of_namespaces: Counter[str] = Counter()
-        """How many of them."""
+        """Expected pods by namespace."""
         self._short: dict[str, None] = {}
-        """Workloads that others leave too little of `MOST`."""
+        """Workloads that get less than they want because of `MOST`."""
 
     def root(self, owner: str) -> str:
-        """The workload that people know: of those that own each other in a circle, the first by name."""
+        """Return the top-level workload: of a cycle of owners the first by name."""
         seen = {owner: None}
         while (workload := self._workloads.get(owner)) is not None and workload.parent:
             owner = workload.parent
@@ -84,7 +84,7 @@ class ExpectedPods:
         return owner
 
     def put_pod(self, seen: ObservedPod) -> bool:
-        """Whether it was expected."""
+        """Count a pod; return whether it was expected."""
         owner = seen.owner if seen.counted and not seen.owner.startswith("DaemonSet/") else ""
         if owner:
             self._like[owner] = seen
@@ -97,7 +97,7 @@ class ExpectedPods:
         return self._pods.keys()
 
     def roots(self, workloads: Iterable[str]) -> dict[str, str]:
-        """Those of these that others have made, to the ones that people know."""
+        """Return the top-level workload of those of these that have another."""
         return {key: root for key in workloads if (root := self.root(key)) != key}
 
     def put_workload(self, before: Workload | None, after: Workload | None) -> None:
@@ -111,7 +111,7 @@ class ExpectedPods:
             if after.parent:
                 self._children[after.parent].add(after.key)
         for root in sorted(roots | {self.root(key) for key in changed}):
-            self._look(root)
+            self._update(root)
 
     def put_quota(self, before: Quota | None, after: Quota | None) -> None:
         for each, left in ((before, False), (after, True)):
@@ -123,25 +123,25 @@ class ExpectedPods:
                 if not of:
                     del self._quotas[each.namespace]
         for namespace in {each.namespace for each in (before, after) if each is not None}:
-            self._look_at_all(namespace)  # once, lest what it does not leave seem to be wanted anew
+            self._update_namespace(namespace)  # once: twice would look like new demand
 
     def put_ending(self, before: str | None, after: str | None) -> None:
-        """A namespace is being deleted, or is gone."""
+        """Set a namespace that is being deleted, or is gone."""
         self._ending = self._ending - {before or ""} | ({after} if after else set())
         if before != after:
-            self._look_at_all(after or before or "")
+            self._update_namespace(after or before or "")
 
     def expire(self) -> None:
-        """Whoever has not created any pods for a while is not believed any more. What of `MOST` is free again goes to
-        those that had too little."""
+        """Ignore workloads that have created no pods for a while, and give what that frees of `MOST` to those that had
+        too little."""
         now = self._clock()
         for key, root in list(self._roots.items()):
             if root.pods and now >= root.until:
-                root.disbelieved = sum(count for _, count in self._missing(key))
+                root.ignored = sum(count for _, count in self._missing(key))
                 self._set(key, root, [])
                 self._short.pop(key, None)
         for key in list(self._short) if len(self.refs) < MOST else ():
-            self._look(key)
+            self._update(key)
 
     def _count(self, pod: str, owner: str) -> bool:
         before = self._pods.pop(pod, "")
@@ -153,7 +153,7 @@ class ExpectedPods:
             self._there[before] -= 1
             if not self._there[before]:
                 del self._there[before], self._like[before]
-            self._look(self.root(before))
+            self._update(self.root(before))
         if not owner:
             return False
         self._there[owner] += 1
@@ -161,14 +161,14 @@ class ExpectedPods:
         root = self._roots.get(key)
         expected = len(root.pods) if root else 0
         if root is not None:
-            root.disbelieved = 0
-        self._look(key, came=True)
+            root.ignored = 0
+        self._update(key, came=True)
         return root is not None and len(root.pods) < expected
 
-    def _look_at_all(self, namespace: str) -> None:
+    def _update_namespace(self, namespace: str) -> None:
         for key, root in list(self._roots.items()):
             if root.namespace == namespace:
-                self._look(key)
+                self._update(key)
 
     def _forget_child(self, workload: Workload) -> None:
         siblings = self._children.get(workload.parent)
@@ -177,17 +177,17 @@ class ExpectedPods:
             if not siblings:
                 del self._children[workload.parent]
 
-    def _look(self, key: str, *, came: bool = False) -> None:
-        """What is expected of this workload now."""
+    def _update(self, key: str, *, came: bool = False) -> None:
+        """Update the expected pods of this workload."""
         wanted = list(self._missing(key)) if self.root(key) == key else []
         root = self._roots.get(key)
         if root is None:
             if not wanted:
                 return
             root = self._roots[key] = _Root(wanted[0][0].ref.namespace, [], 0.0)
-        if wanted and sum(count for _, count in wanted) <= root.disbelieved:
+        if wanted and sum(count for _, count in wanted) <= root.ignored:
             return
-        root.disbelieved = 0
+        root.ignored = 0
         before = len(root.pods)
         self._set(key, root, [] if root.namespace in self._ending else self._allowed(key, root, wanted))
         self._share()
@@ -201,20 +201,20 @@ class ExpectedPods:
             self._short.pop(key, None)
 
     def _missing(self, key: str) -> Iterator[tuple[ObservedPod, int]]:
-        """Pods to come of a workload and all that it has made, each with how many. Owners are whatever was written:
-        they may go round in a circle, and be any number of levels."""
-        left, looked_at, found = [key], {key}, []
+        """Yield the missing pods of a workload and all that it owns, with their numbers. Owner references are
+        untrusted: they may form cycles and any number of levels."""
+        left, visited, found = [key], {key}, []
         while left:
             found.append(left.pop())
-            made = [child for child in sorted(self._children.get(found[-1], ())) if child not in looked_at]
-            looked_at.update(made)
+            made = [child for child in sorted(self._children.get(found[-1], ())) if child not in visited]
+            visited.update(made)
             left += made
-        for each in reversed(found):  # what was made comes before what has made it
+        for each in reversed(found):  # owned workloads before their owners
             yield from self._own(each)
 
     def _own(self, key: str) -> Iterator[tuple[ObservedPod, int]]:
         workload = self._workloads.get(key)
-        if workload is None:  # of a kind that is not known here, or not yet
+        if workload is None:  # of an unknown kind, or not listed yet
             return
         own = workload.wants - self._there[key]
         like = self._like.get(key, workload.template)
@@ -227,7 +227,7 @@ class ExpectedPods:
                 yield part.template, rest
 
     def _allowed(self, key: str, root: _Root, wanted: list[tuple[ObservedPod, int]]) -> list[tuple[ObservedPod, int]]:
-        """No more than there may be, and than the namespace's quotas leave room for beside what is expected of other
+        """Return the wanted pods cut to the bounds, and to the namespace's quotas less what is expected of other
         workloads."""
         others = self._of_namespaces[root.namespace] - len(root.pods)
         share = MOST // len({*self._of_namespaces, root.namespace}) - others
@@ -253,7 +253,7 @@ class ExpectedPods:
         return found
 
     def _share(self) -> None:
-        """Namespaces of which more than their share is expected give up what others have of theirs."""
+        """Take expected pods above `MOST` from namespaces that have more than their share."""
         if len(self.refs) <= MOST:
             return
         share = MOST // len(self._of_namespaces)

@@ -15,9 +15,9 @@ from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
 from cagrpc.cluster.view.classes import Classes
 from cagrpc.cluster.view.expected import ExpectedPods
-from cagrpc.cluster.view.news import PlanningTriggers
 from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Keyed, Named, PodReader, read_node
+from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.pods import PodTable
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.waiting import Waiting

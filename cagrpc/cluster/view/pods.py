@@ -11,9 +11,9 @@ from cagrpc.cluster.state import PendingPod, PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.consumers import Consumers
 from cagrpc.cluster.view.expected import ExpectedPods
-from cagrpc.cluster.view.news import PlanningTriggers
 from cagrpc.cluster.view.nodes import NodeTable, NodeUse
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
+from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.slack import Counted, SlackTable
 
 _TAKING = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.DAEMON)

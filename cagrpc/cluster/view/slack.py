@@ -1,5 +1,5 @@
-"""What the resource slack reads of a cluster: how many pods of which size there are, which workloads are mirrored or
-excluded, and where pause pods are. What is made of it is `slack.loop`'s. Nothing here is for several threads."""
+"""What the resource slack reads of a cluster: pod counts by size, mirrored and excluded workloads, and where pause pods
+are. What is made of it is in `cagrpc.controllers.slack`. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _COUNTED = (PodStage.WAITING, PodStage.NOMINATED, PodStage.MOVABLE)
 
 
 class Counted(NamedTuple):
-    """What one pod is counted as."""
+    """The group that a pod is counted in."""
 
     shape: Shape
     namespace: str
     owner: str
     excluded: bool
-    """By itself or by the configuration; its workload may say so too."""
+    """By itself or by the configuration; its workload may exclude it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A pod or workload that says something of the slack."""
+    """A pod or workload with slack annotations."""
 
     name: str
     owner: str
@@ -44,7 +44,7 @@ class _Source:
 
     @property
     def whole(self) -> PodSpec | None:
-        """The spec with its namespace and all labels; None where nothing is mirrored."""
+        """The spec with its namespace and labels; None where nothing is mirrored."""
         if self.pod is None or not self.mark.mirrors or is_nowhere(self.pod.spec):
             return None
         identity = self.pod.identity
@@ -56,7 +56,7 @@ class SlackTable:
         self._exclusion = exclusion
         self._counts: Counter[Counted] = Counter()
         self._pods: tuple[PodCount, ...] | None = ()
-        """None: to be made anew; the same below."""
+        """None: outdated; the same below."""
         self._parents: dict[str, str] = {}
         self._workloads: dict[str, _Source] = {}
         self._of_pods: dict[str, _Source] = {}
@@ -64,7 +64,7 @@ class SlackTable:
         self._pause: dict[str, tuple[str, str]] = {}
 
     def counted(self, seen: ObservedPod, of: EquivalenceClass, stage: PodStage) -> Counted | None:
-        """What a pod of this class is to be counted as, if at all."""
+        """Return what a pod of this class is counted as, None for not at all."""
         if stage not in _COUNTED:
             return None
         key = of.key
@@ -72,14 +72,14 @@ class SlackTable:
         return Counted(key.shape, key.namespace, seen.owner, excluded)
 
     def count(self, counted: Counted, pods: int) -> None:
-        """So many more of them, or fewer."""
+        """Add so many of them, or remove them."""
         self._pods = None
         self._counts[counted] += pods
         if not self._counts[counted]:
             del self._counts[counted]
 
     def put_pod(self, seen: ObservedPod) -> None:
-        """What it says of the slack, and where it is if it is a pause pod."""
+        """Set a pod's slack annotations, and its node if it is a pause pod."""
         self.drop_pod(seen.key)
         if seen.mark is not None:
             self._mirrored = None
@@ -94,7 +94,7 @@ class SlackTable:
         self._pause.pop(key, None)
 
     def known_pods(self) -> Mapping[str, object]:
-        """By UID."""
+        """Return the pods of the table, by UID."""
         return {**self._of_pods, **self._pause}
 
     def put_workload(self, before: Workload | None, after: Workload | None) -> None:
@@ -105,14 +105,14 @@ class SlackTable:
             of_deployment = after.parent.startswith("Deployment/")
             if of_deployment:
                 self._parents[after.key] = after.parent
-            # The Deployment controller copies annotations to ReplicaSets: they are the Deployment's to say.
+            # The Deployment controller copies annotations to its ReplicaSets: the Deployment's own count.
             source = _Source(_name(after.key), "", after.mark, after.pod) if after.mark else None
             self._say(after.key, None if of_deployment else source)
         if (before.parent if before else "") != (after.parent if after else ""):
             self._mirrored = self._pods = None
 
     def expected(self) -> frozenset[PodSpec]:
-        """Of mirrored pods, with their namespaces and labels."""
+        """Return the specs of mirrored pods, with their namespaces and labels."""
         return frozenset(whole for each in self._mirrors() if (whole := each.whole))
 
     def shown(self, seen: PodProjection) -> SlackSeen:
@@ -125,7 +125,7 @@ class SlackTable:
         )
 
     def _say(self, key: str, source: _Source | None) -> None:
-        """What a workload says from now on."""
+        """Set a workload's slack annotations."""
         before = self._workloads.pop(key, None)
         if source is not None:
             self._workloads[key] = source
@@ -133,7 +133,7 @@ class SlackTable:
             self._mirrored = self._pods = None
 
     def _root(self, owner: str) -> str:
-        """The workload that people know: the Deployment of a ReplicaSet, or the workload itself."""
+        """Return the top-level workload: the Deployment of a ReplicaSet, or the workload itself."""
         return self._parents.get(owner, owner)
 
     def _all_pods(self) -> tuple[PodCount, ...]:
@@ -149,7 +149,8 @@ class SlackTable:
         return self._pods
 
     def _mirrors(self) -> tuple[_Source, ...]:
-        """By name. A workload's own word comes before its pods', of which one speaks for all."""
+        """Return the mirrored sources, by name. A workload's own annotation wins over its pods', one of which
+        counts."""
         if self._mirrored is None:
             workloads = {key: each for key, each in self._workloads.items() if each.whole}
             found = [*workloads.values()]
@@ -175,7 +176,7 @@ def _mirror(source: _Source, pod: Pod, seen: PodProjection) -> Mirror:
 
 
 def _name(key: str) -> str:
-    """`deployment/namespace/name`, for `Deployment/namespace/name`."""
+    """Return `deployment/namespace/name` for `Deployment/namespace/name`."""
     kind, _, name = key.partition("/")
     return f"{kind.lower()}/{name}"
 

@@ -1,6 +1,6 @@
-"""The cluster view: what planning reads of a cluster, reduced as objects change. One changed pod costs the same however
-many there are. Lists and watches are `cagrpc.kube`'s, what they feed is `view_model`; what objects are to it is in
-`view_objects` and `view_workloads`, what they add up to in `view_classes`, `view_nodes` and `view_waiting`."""
+"""The cluster view: what planning reads of a cluster, updated object by object; one changed pod costs the same however
+many there are. Lists and watches are in `cagrpc.kube` and feed `model`. Single objects are read in `objects` and
+`workloads`; their sums are in `classes`, `nodes`, `pods`, `waiting`, `expected` and `slack`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from solver.slack.model import Placement
 
 
 class ClusterView:
-    """Thread-safe. It follows the cluster from `start` to `stop`."""
+    """Watches the cluster from `start` to `stop`. Thread-safe."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class ClusterView:
         slack: Exclusion | None = None,
         expects: bool = False,
     ) -> None:
-        """`clock` gives seconds that only grow, `now` those since the epoch. Pods for other schedulers than these are
-        not planned. `namespace` is cagrpc's own. `slack` is for whom it holds no room; without it nothing is learnt for
-        the slack. `expects`: pods that workloads still have to create are among those that wait."""
+        """`clock` gives monotonic seconds, `now` seconds since the epoch. Pods of other schedulers than these are not
+        planned. `namespace` is cagrpc's own. `slack` has the exclusions of the slack; without it nothing is read for
+        the slack. With `expects` pods that workloads still have to create are among the waiting ones."""
         self._model = ClusterModel(
             gang_label=gang_label,
             schedulers=schedulers,
@@ -58,8 +58,8 @@ class ClusterView:
         self._expected: Callable[[], frozenset[PodSpec]] = frozenset
 
     def expect(self, pods: Callable[[], frozenset[PodSpec]]) -> None:
-        """From now on nodes show of the pods that run there also what these see: pods that are not there yet and are
-        to be planned all the same, with namespaces and labels. `pods` is asked at each look, by any thread."""
+        """Keep on nodes what the constraints of further pods select: specs of pods that do not exist yet and are
+        planned all the same, with namespaces and labels. `pods` is called by each `state`, on any thread."""
         self._expected = pods
 
     def start(self) -> None:
@@ -67,58 +67,58 @@ class ClusterView:
             each.reflector.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Waits at most so long. May be repeated."""
+        """Stop all watches, waiting at most so long. Idempotent."""
         stop_all([each.reflector.stop for each in self.informers], wait_seconds)
 
     @property
     def problem(self) -> str | None:
-        """Why the cluster is not known yet, or not as it is now; None where all is well."""
+        """Why the cluster's state is incomplete or outdated; None if neither."""
         late = (each.reflector.problem for each in self.informers if each.needed)
         return self._unknown() or next(filter(None, late), None)
 
     def arrivals(self) -> Arrivals:
-        """At once, however many pods there are."""
+        """Return counts of pending pods, in constant time."""
         return self._model.arrivals()
 
     def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
-        """One consistent look, without the pending pods of these keys, which are served already. Raises Unavailable
-        before all has been listed once; after that it is what was known last, also while `problem` says why it is not
-        newer."""
+        """Return one consistent state, without the pending pods of these keys, which are served already. Raises
+        Unavailable before all resources have been listed once; later it is the last known state, also while `problem`
+        says why it is outdated."""
         unknown = self._unknown()
         if unknown:
             raise Unavailable(unknown)
         return self._model.state(without, self._expected())
 
     def ready_instances(self) -> AbstractSet[str]:
-        """Provider ids of the nodes that are Ready. Raises Unavailable before nodes have been listed once, and while
-        changes are not learnt of: a node that is not seen to be Ready then may be so all the same."""
+        """Return provider ids of Ready nodes. Raises Unavailable before nodes have been listed once, and while the
+        watch is down: a node may have become Ready unobserved."""
         problem = self._nodes.reflector.problem or self._nodes.still_to_come
         if problem:
             raise Unavailable(problem)
         return self._model.ready_instances()
 
     def held_nodes(self) -> Mapping[str, str]:
-        """Provider ids and names of the nodes with our start-up taint. Raises Unavailable before all has been listed
-        once: who lets nodes go must know their pods too."""
+        """Return provider ids and names of nodes with our start-up taint. Raises Unavailable before all resources have
+        been listed once: releasing a node takes knowledge of its pods."""
         unknown = self._unknown()
         if unknown:
             raise Unavailable(unknown)
         return self._model.held_nodes()
 
     def held_at(self, name: str) -> int:
-        """The index of our start-up taint among those of this node; -1 without it."""
+        """Return the index of our start-up taint in this node's taints; -1 without it."""
         return self._model.held_at(name)
 
     def node_names(self) -> Mapping[str, str]:
-        """Provider ids and names of all nodes, as they are known."""
+        """Return provider ids and names of all nodes."""
         return self._model.node_names()
 
     def pod_of(self, uid: str) -> PodRef | None:
-        """A pod that waits."""
+        """Return a waiting or expected pod."""
         return self._model.pod_of(uid)
 
     def pause_pods(self) -> Placement:
-        """Where pause pods of the slack are, as they are known."""
+        """Return where the slack's pause pods are."""
         return self._model.pause_pods()
 
     def tell(self, changed: Callable[[str, PendingPod | None], object]) -> None:
@@ -127,19 +127,19 @@ class ClusterView:
         self._model.tell(changed)
 
     def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]:
-        """Those of these pods that no scheduler has bound yet."""
+        """Return those of these pods that are not bound."""
         return self._model.pending(uids)
 
     def nodes_of(self, uids: Iterable[str]) -> Mapping[str, str]:
-        """Where those of these pods are that are bound."""
+        """Return the nodes of those of these pods that are bound."""
         return self._model.nodes_of(uids)
 
     def nominated_by_us(self) -> Mapping[str, PendingPod]:
-        """Pending pods whose nomination is our own."""
+        """Return pending pods that we have nominated."""
         return self._model.nominated_by_us()
 
     def gang(self, name: str) -> GangCount | None:
-        """All pods of a gang, by its name; None where there are none, or not all has been listed once."""
+        """Return the counts of a gang; None where it has no pods, or not all resources have been listed once."""
         return None if self._unknown() else self._model.gang(name)
 
     def _unknown(self) -> str:

@@ -20,8 +20,8 @@ _Alike = tuple[PodSpec, int, str | None]
 
 
 class Waiting:
-    """What is to be planned at `now_seconds` (since the epoch), without the pods whose keys are in `without`: these
-    count as served."""
+    """The pods to plan at `now_seconds` (since the epoch), without those whose keys are in `without`: these count as
+    served."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Waiting:
         self._add_all(pod_groups, without)
 
     def pods(self) -> tuple[WaitingPods, ...]:
-        """Those that have waited longest first."""
+        """Return the waiting pods, oldest first."""
         found = [self._waiting(alike, lists) for alike, lists in self._alike.items()]
         return tuple(sorted(found, key=lambda each: oldest_first(each.pods[0])))
 
@@ -97,7 +97,7 @@ class Waiting:
             self._alike[of.planned(self._seen), priority, gang].append(refs)
 
     def _priority(self, of: EquivalenceClass) -> int | None:
-        """None where admission would refuse the pods."""
+        """Return the pods' priority; None where admission would reject them."""
         if not of.key.admitted:
             return self._priorities.of_template(of.key.priority_class)
         found = self._priorities.of.get(of.key.priority_class)

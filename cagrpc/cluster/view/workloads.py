@@ -1,4 +1,4 @@
-"""Workloads, priority classes, DaemonSets and PodGroups: the little that planning reads of each."""
+"""Workloads, DaemonSets, PodGroups, PriorityClasses, ResourceQuotas and Namespaces: what planning reads of each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Values(Generic[V]):
     """A table of named values."""
 
     def __init__(self, changed: Callable[[V | None, V | None], None] | None = None) -> None:
-        """`changed` is told of each change: what was, and what is."""
+        """`changed` is called with each change: the value before, and after."""
         self.of: dict[str, V] = {}
         self._changed = changed
 
@@ -68,7 +68,7 @@ def _name(metadata: kubernetes_pb2.ObjectMeta) -> str:
 
 
 def _object_meta(metadata: Mapping[str, Any]) -> kubernetes_pb2.ObjectMeta:
-    """Namespace and name of an object in JSON shape. Raises InvalidInput where these are no texts."""
+    """Return namespace and name of an object in JSON shape. Raises InvalidInput where these are no strings."""
     return packed_known(kubernetes_pb2.ObjectMeta, {each: metadata.get(each) for each in ("namespace", "name")})
 
 
@@ -80,35 +80,35 @@ class WorkloadPart:
     name: str
     """Empty for a Deployment."""
     pods: int
-    """That all of them together are to have."""
+    """In total."""
     template: ObservedPod | None
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What makes pods."""
+    """A controller of pods: a Deployment, ReplicaSet, StatefulSet, Job or JobSet."""
 
     key: str
     """`kind/namespace/name`."""
     wants: int = 0
-    """How many pods it makes sure there are, by itself."""
+    """How many pods it creates and replaces itself."""
     parent: str = ""
-    """The workload that has made it, `kind/namespace/name`."""
+    """The workload that owns it, `kind/namespace/name`."""
     part: str = ""
-    """Which of the parent's parts it belongs to,"""
+    """The parent's part that it belongs to,"""
     share: int = 0
-    """and how many pods of it are its to create, now or later."""
+    """and how many pods of that part it creates, now or later."""
     parts: tuple[WorkloadPart, ...] = ()
     template: ObservedPod | None = None
-    """One of its pods, as long as there are some to be created."""
+    """One of its pods, as long as some are still to be created."""
     mark: Mark | None = None
-    """What it says of the slack, as long as it makes pods."""
+    """Its slack annotations, as long as it creates pods."""
     pod: Pod | None = None
     """One of its pods, where these are mirrored."""
 
 
 class WorkloadReader:
-    """Protobuf bytes, or JSON of a JobSet, to workloads. Not for several threads."""
+    """Decodes workloads from protobuf bytes, JobSets from JSON. Not thread-safe."""
 
     def __init__(self, pods: PodReader) -> None:
         self._pods = pods
@@ -119,10 +119,10 @@ class WorkloadReader:
         return self._workload("ReplicaSet", found, wants, creates=there < wants, share=wants)
 
     def deployment(self, data: bytes) -> Named[Workload]:
-        """Its pods are its ReplicaSets' to create, and there are none for a while after its own creation."""
+        """Decode a Deployment. Its ReplicaSets create its pods; none exists for a while after its own creation."""
         found = parse(kubernetes_pb2.Deployment, data)
         parts: tuple[WorkloadPart, ...] = ()
-        # `Recreate` makes no pods before all of the last revision are gone; what a paused one makes next nobody knows.
+        # `Recreate` creates no pods before all of the last revision are gone; a paused one may change its template.
         if not (_makes_none(found) or found.spec.paused or found.spec.strategy.type == "Recreate"):
             creates = found.status.replicas < found.spec.replicas
             template = self._template(found.metadata, found.spec.template) if creates else None
@@ -145,7 +145,7 @@ class WorkloadReader:
             wants = min(wants, spec.completions - status.succeeded)
         elif status.succeeded:
             wants = 0  # a work queue: one success ends it
-        # With failures it waits from 10 s to 6 min before it tries again, and does not say how long.
+        # After failures it backs off from 10 s to 6 min, and does not report for how long.
         waits = spec.suspend or status.failed or _makes_none(found)
         return self._workload("Job", found, 0 if waits else wants, creates=status.active < wants, share=share)
 
@@ -214,7 +214,7 @@ class WorkloadReader:
         return Named(_name(metadata), value)
 
     def _template(self, metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> ObservedPod | None:
-        """A pod as the API server's admission would leave it; None where it is not to be planned before it is there:
+        """Return a pod as the API server's admission would leave it; None where it is not planned before it exists:
         members of gangs, pods with gates or of Kueue, consumers of ProvisioningRequests, pods of other schedulers."""
         pod = _first_pod(metadata, template)
         if any(label in pod.metadata.labels for label in _KUEUE):
@@ -225,19 +225,19 @@ class WorkloadReader:
             if not any(each.key == key or not each.key for each in pod.spec.tolerations):
                 pod.spec.tolerations.add(key=key, operator="Exists", effect="NoExecute")
         class_name = pod.spec.priorityClassName
-        pod.spec.ClearField("priority")  # whatever it says: that is for admission to set
+        pod.spec.ClearField("priority")  # admission sets it, whatever the template has
         seen = replace(self._pods.read(pod.SerializeToString()), priority_class=class_name, admitted=False)
         return seen if expectable(seen) and seen.stage is PodStage.WAITING else None
 
 
 def expectable(seen: ObservedPod) -> bool:
-    """Whether others like this pod may be planned before they are there."""
+    """Return whether other pods like this one may be planned before they exist."""
     held_back = seen.stage in (None, PodStage.HELD_BACK)
     return not (held_back or seen.pod.gang or seen.pod.consumer or is_nowhere(seen.pod.spec))
 
 
 def _first_pod(metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> kubernetes_pb2.Pod:
-    """As the template has it, with the name of its workload."""
+    """Return a pod of the template, with the name of its workload."""
     found = parse(kubernetes_pb2.PodTemplateSpec, template)
     pod = kubernetes_pb2.Pod(metadata=found.metadata, spec=found.spec)
     pod.metadata.namespace, pod.metadata.name = metadata.namespace, metadata.name
@@ -253,14 +253,14 @@ def _makes_none(workload: _Any) -> bool:
 
 
 def ending(data: bytes) -> Named[str]:
-    """Of a Namespace: its name while it is being deleted, when no pods can be created there; else nothing."""
+    """Decode a Namespace to its name while it is being deleted, when no pods can be created there; else to ""."""
     metadata = parse(kubernetes_pb2.Namespace, data).metadata
     return Named(metadata.name, metadata.name if metadata.HasField("deletionTimestamp") else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A ResourceQuota: what pods that are still to be created may request."""
+    """A ResourceQuota: what further pods may request."""
 
     namespace: str
     name: str
@@ -291,7 +291,7 @@ def quota(document: dict[str, Any]) -> Named[Quota]:
 
 
 def _resource(name: str) -> str:
-    """Of what pods request, by its name in a quota; empty for anything else."""
+    """Return the pods' resource for a name in a quota; empty for anything else."""
     if name in ("count/pods", PODS):
         return PODS
     if name in ("cpu", "memory"):
@@ -303,19 +303,19 @@ def _resource(name: str) -> str:
 class PriorityClass:
     value: int
     default: bool = False
-    """Whether pods have it that name no class."""
+    """Whether pods without a class have it (`globalDefault`)."""
 
 
 class Priorities(Values[PriorityClass]):
     """The cluster's PriorityClasses."""
 
     def of_template(self, name: str) -> int | None:
-        """The priority of pods whose template names this class, or none (""), as the API server's admission would set
-        it. None for a class that is not there: admission would refuse the pods."""
+        """Return the priority that the API server's admission gives pods whose template names this class, or none ("").
+        None for an unknown class: admission would reject the pods."""
         if name:
             found = self.of.get(name)
             return found.value if found else None
-        # Without a default 0, and the least of several.
+        # 0 without a default; the lowest of several.
         return min((each.value for each in self.of.values() if each.default), default=0)
 
 
@@ -325,7 +325,7 @@ def priority_class(data: bytes) -> Named[PriorityClass]:
 
 
 def daemon_set(data: bytes) -> Named[PodSpec]:
-    """What one of its pods is on a new node. Raises InvalidInput for an invalid one."""
+    """Decode a DaemonSet to the spec of its pod on a new node. Raises InvalidInput for an invalid one."""
     found = parse(kubernetes_pb2.DaemonSet, data)
     template, name = found.spec.template, _name(found.metadata)
     problems: Problems = []

@@ -1,8 +1,8 @@
 """The journal in a cluster: custom resources behind the fleet's `Journal` protocol.
 
-One object, the root (`journal_root`), is replaced at every commit; it lists the increments in force and carries what
+One object, the root (`root`), is replaced at every commit; it lists the increments in force and carries what
 the other objects may lack yet. A commit is done when the root is replaced, so it is whole or not at all although it
-changes many objects: the Increments and pages (`journal_objects`) are brought up to date right after it, or by whoever
+changes many objects: the Increments and pages (`objects`) are brought up to date right after it, or by whoever
 reads next. New Increments are written before the root; until it names them they do not count.
 """
 

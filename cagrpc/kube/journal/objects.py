@@ -42,7 +42,7 @@ INCREMENTS = f"{API}/increments"
 FLEET_RECORDS = f"{API}/fleetrecords"
 
 ROOT = "journal"
-"""The FleetRecord that says what is in force; see `journal_root`."""
+"""The FleetRecord that says what is in force; see `root`."""
 
 PAGES = tuple(f"page-{number:02d}" for number in range(16))
 """The FleetRecords of deletions and node groups. Their number is part of the stored form."""

@@ -2,7 +2,7 @@
 
 Every replacement rests on the resource version that this writer saw last. So a commit is one request, it is whole or it
 is not, and once a new writer has replaced the root no earlier one can ever commit again, however long it was paused.
-What the root says is `journal_objects`' business, what follows from it `journal`'s.
+Its content is in `objects`, what follows from it in `journal`.
 """
 
 from __future__ import annotations
