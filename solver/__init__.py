@@ -5,8 +5,8 @@
 No I/O, no gRPC, no Kubernetes: values in, values out. The rooms, from the bottom up: `model` (the vocabulary: problems,
 plans, budgets), `verify` (the independent checker), `reduction` (to a small integer problem), `relaxation` (linear
 programs and bounds), `columns` (node patterns), `integral` (whole nodes), `planning` (`solve`, `rank`), `slack` (how
-much to hold in reserve) and `explanation` (`explain`). What plans (OR-Tools, numba) is imported at its first use
-(PEP 562), so that whoever needs only the vocabulary starts at once.
+much to hold in reserve) and `explanation` (`explain`). Everything is imported at its first use (PEP 562), so
+that whoever needs only the vocabulary loads neither OR-Tools nor numba.
 """
 
 from __future__ import annotations
@@ -14,68 +14,74 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from solver.model import (
-    CPU,
-    HOSTNAME,
-    MEMORY,
-    NODES,
-    PODS,
-    Budget,
-    Certificate,
-    Goal,
-    HostPort,
-    Labels,
-    Limit,
-    Node,
-    NodeGroup,
-    NodeGroupIncrease,
-    NodeSelectorTerm,
-    ObjectiveStage,
-    Operator,
-    PlacedOnNode,
-    Plan,
-    PlannedNodes,
-    PodAffinityTerm,
-    PodClass,
-    PodSelector,
-    PodSet,
-    PodSpec,
-    PreferredNodes,
-    PreferredPods,
-    Problem,
-    Relaxed,
-    Requirement,
-    Resources,
-    RunningPods,
-    StageValue,
-    Status,
-    Taint,
-    TaintEffect,
-    TierCost,
-    Toleration,
-    TopologySpread,
-    Unplaced,
-    WhenUnsatisfiable,
-)
-from solver.model.errors import PlanRejectedError, ProblemError
-
 if TYPE_CHECKING:
     from solver.explanation.explain import explain
     from solver.explanation.model import Explanation
+    from solver.model import (
+        CPU,
+        HOSTNAME,
+        MEMORY,
+        NODES,
+        PODS,
+        Budget,
+        Certificate,
+        Goal,
+        HostPort,
+        Labels,
+        Limit,
+        Node,
+        NodeGroup,
+        NodeGroupIncrease,
+        NodeSelectorTerm,
+        ObjectiveStage,
+        Operator,
+        PlacedOnNode,
+        Plan,
+        PlannedNodes,
+        PodAffinityTerm,
+        PodClass,
+        PodSelector,
+        PodSet,
+        PodSpec,
+        PreferredNodes,
+        PreferredPods,
+        Problem,
+        Relaxed,
+        Requirement,
+        Resources,
+        RunningPods,
+        StageValue,
+        Status,
+        Taint,
+        TaintEffect,
+        TierCost,
+        Toleration,
+        TopologySpread,
+        Unplaced,
+        WhenUnsatisfiable,
+    )
+    from solver.model.errors import PlanRejectedError, ProblemError
     from solver.planning.rank import ScaleUpCandidate, Score, rank
     from solver.planning.solve import solve
 
-_LAZY = {
+DISTRIBUTION = "cagrpc"
+"""Whose `solver` this is: the name is not ours alone (docs/decisions/0018-solver-package-name.md)."""
+
+_HOMES = {
     "Explanation": "solver.explanation.model",
+    "PlanRejectedError": "solver.model.errors",
+    "ProblemError": "solver.model.errors",
     "ScaleUpCandidate": "solver.planning.rank",
     "Score": "solver.planning.rank",
     "explain": "solver.explanation.explain",
     "rank": "solver.planning.rank",
     "solve": "solver.planning.solve",
 }
+"""Names that are not of `solver.model`."""
 
 __all__ = [
     "CPU",
+    "DISTRIBUTION",
     "HOSTNAME",
     "MEMORY",
     "NODES",
@@ -128,8 +134,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what plans at its first use."""
-    if name not in _LAZY:
+    """Import what is asked for, at its first use."""
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    value = globals()[name] = getattr(import_module(_HOMES.get(name, "solver.model")), name)
     return value
