@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.fleet.model import FleetSnapshot, GroupState
+from cagrpc.runtime.clock import epoch
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc.expander import Expander
 from cagrpc.services.grpc.status import CallContext
@@ -34,8 +35,8 @@ def main(repeats: int) -> None:
     logging.disable(logging.CRITICAL)
     groups = {group.id: GroupState(group, 0) for group in node_groups("openb")}
     fleet = _Standing(FleetSnapshot(1, groups, tuple(groups), {}))
-    decisions = DecisionLog(time.time)
-    expander = Expander(fleet, rank, decisions, clock=time.time)
+    decisions = DecisionLog(epoch)
+    expander = Expander(fleet, rank, decisions, clock=epoch)
     print(f"{'request':>10} {'options':>8} {'pods':>6} {'decode ms':>10} {'whole ms':>9} {'ratio':>6}  chosen")
     for rpc in conversation(RECORDING):
         request = wire.decode(rpc.request, lambda: False)

@@ -11,19 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.forms import Form
-from cagrpc.runtime.heartbeat import Heartbeat
-from cagrpc.runtime.pages import SettablePage
 from solver.model import NodeGroup
 
 if TYPE_CHECKING:  # a configuration is checked without them
     from cagrpc.kube.client.client import Client
-    from cagrpc.kube.informer.informers import Informer
+    from cagrpc.runtime.controller import Controller, JsonPage
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +38,7 @@ class Inventory:
         return {*(group.id for group in self.groups), *types, *self.catalogue.instance_types}
 
 
-class BackendController(Protocol):
-    """What acts for the backend's instances in a cluster, in the one writer."""
-
-    name: str
-    step_seconds: float
-
-    @property
-    def informers(self) -> Sequence[Informer]: ...
-
-    @property
-    def heartbeats(self) -> Sequence[Heartbeat]:
-        """Of threads of its own."""
-        ...
-
-    def about(self) -> Mapping[str, Any]:
-        """Return what `/status` shows."""
-        ...
-
-    def start(self) -> None: ...
-
-    def step(self) -> None: ...
-
-    def stop(self, wait_seconds: float) -> None: ...
-
-
-def _no_controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Sequence[BackendController]:
+def _no_controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Sequence[Controller]:
     del client, snapshot
     return ()
 
@@ -76,10 +49,10 @@ class OpenBackend:
 
     backend: Backend
     close: Callable[[], None]
-    pages: Mapping[str, SettablePage] = field(default_factory=dict)
+    pages: Mapping[str, JsonPage] = field(default_factory=dict)
     """HTTP pages by path."""
-    controllers: Callable[[Client, Callable[[], FleetSnapshot]], Sequence[BackendController]] = _no_controllers
-    """Of the cluster that the client reaches, where there is one."""
+    controllers: Callable[[Client, Callable[[], FleetSnapshot]], Sequence[Controller]] = _no_controllers
+    """What acts for the backend's instances in the cluster that the client reaches, in the one writer."""
 
 
 class BackendSettings(Protocol):

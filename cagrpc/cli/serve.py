@@ -29,7 +29,8 @@ from cagrpc.replay.recording import Call, read_recording
 from cagrpc.replay.report import print_report
 from cagrpc.server import logs
 from cagrpc.server.certificates import load
-from cagrpc.server.server import Endpoints, Server, in_state_directory
+from cagrpc.server.server import Endpoints, Server
+from cagrpc.server.tls import in_state_directory
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ planned are `controllers.placement`'s; room for the autoscaler's pods, which hav
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from cagrpc.cluster.node_info import NodeInfo, PodOwner
 from cagrpc.cluster.state import ClusterState, PodRef
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
+from cagrpc.runtime.clock import EpochClock
 from solver.model import PodSpec
 
 BINDING_SECONDS = 30.0
@@ -37,7 +38,7 @@ class SeesCluster(Protocol):
 class ReleasedPods:
     """Thread-safe."""
 
-    def __init__(self, cluster: SeesCluster, clock: Callable[[], float]) -> None:
+    def __init__(self, cluster: SeesCluster, clock: EpochClock) -> None:
         """`clock` gives seconds since the epoch, as the fleet's does."""
         self._cluster = cluster
         self._clock = clock

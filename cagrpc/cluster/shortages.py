@@ -7,10 +7,12 @@ these, the group is its own offering.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
+from cagrpc.runtime.back_off import BackOff
+from cagrpc.runtime.clock import EpochClock
 from solver.model import NodeGroup
 
 MOST_TIMES = 6
@@ -50,7 +52,7 @@ def worsened(before: Shortage | None, name: str, at: float, asked_at: float, cau
         failures = before.failures
     else:
         failures = 1 if before is None else before.failures + 1
-    length = base * min(2 ** (failures - 1), MOST_TIMES)
+    length = BackOff(base, MOST_TIMES * base).seconds(failures)
     since = at if before is None else max(at, before.since_seconds)
     return Shortage(name, failures, since, since + length, cause)
 
@@ -66,8 +68,8 @@ def _ended_at(status: IncrementStatus, now: float) -> float:
 class Shortages:
     """Not for several threads."""
 
-    def __init__(self, base_seconds: float, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds since the epoch, as the fleet's does."""
+    def __init__(self, base_seconds: float, clock: EpochClock) -> None:
+        """`clock` is the fleet's."""
         self._base = base_seconds
         self._clock = clock
         self._known: dict[str, Shortage] = {}

@@ -1,9 +1,10 @@
 """Events on objects (events.k8s.io/v1): what is done for them, or why it is not. A queue that another thread writes
-from, so that nobody is held up: what there is no time for is left out, and losing Events is no error. What is told is
+from, so that nobody is held up: what there is no time for is left out, and losing Events is no error. What they say is
 their controllers' business.
 
-The same note on the same object is told at most once in five minutes, and then as one more in the series of the first.
-At most so many Events a second are written as `Rate` says, however much there is to tell.
+The same note on the same object is written at most once in five minutes, and then as one more in the series of the
+first.
+At most so many Events a second are written as `Rate` says, however many there are.
 """
 
 from __future__ import annotations
@@ -19,16 +20,20 @@ from typing import Any, Protocol
 
 from cagrpc import errors
 from cagrpc.cluster.state import PodRef
+from cagrpc.runtime.clock import EpochClock
+from cagrpc.runtime.controller import Controller
+from cagrpc.runtime.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 
+STEP_SECONDS = 0.5
 REPEAT_SECONDS = 300.0
 _REMEMBERED = 20_000
 _LONGEST_NOTE = 1024  # bytes; upstream's validation
 _OF_NO_NAMESPACE = "default"  # where Events of cluster-scoped objects are, as upstream has it
 
 
-class Writer(Protocol):
+class EventWriter(Protocol):
     """What of `cagrpc.kube.client.Client` is needed."""
 
     def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
@@ -53,7 +58,7 @@ def pod_object(pod: PodRef) -> ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is to be told on an object."""
+    """An Event to be written on an object."""
 
     about: ObjectRef
     reason: str
@@ -71,22 +76,24 @@ class Rate:
 
 
 @dataclass(slots=True)
-class _Told:
-    """A note that was written: the Event's name, how often it was told, when last."""
+class _Written:
+    """A note that was written: the Event's name, how often it was observed, when last."""
 
     name: str
     count: int
     at_seconds: float
 
 
-class Events:
-    """Thread-safe. `say` never waits; `drain` writes, and is for one thread of its own, about twice a second."""
+class Events(Controller):
+    """Thread-safe. `say` never waits; `step` writes, in a thread of its own."""
+
+    every_seconds = STEP_SECONDS
 
     def __init__(
         self,
-        writer: Writer,
+        writer: EventWriter,
         *,
-        clock: Callable[[], float],
+        clock: EpochClock,
         controller: str,
         action: str,
         still_so: Callable[[Note], bool] = lambda _: True,
@@ -94,8 +101,9 @@ class Events:
         rate: Rate | None = None,
         most_queued: int = 10_000,
     ) -> None:
-        """`clock` gives seconds since the epoch. `controller` (like `cagrpc.io/planner`) and `instance` name who tells,
-        `action` what it was at; `still_so` is asked of a warning just before it is written."""
+        """`controller` (like `cagrpc.io/planner`) and `instance` name who reports, `action` what it was at;
+        `still_so` is asked of a warning just before it is written."""
+        self.name = f"writing Events of {controller}"
         self._writer = writer
         self._clock = clock
         self._controller, self._action, self._instance = controller, action, instance
@@ -105,37 +113,40 @@ class Events:
         self._filled_at = clock()
         self._most_queued = most_queued
         self._queue: OrderedDict[tuple[str, str], Note] = OrderedDict()
-        self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
+        self._written: OrderedDict[tuple[str, str], _Written] = OrderedDict()
         self._lock = threading.Lock()
-        self._problem = ""
+        self._reported = LogOnce()
 
     def say(self, note: Note) -> None:
-        """Queues a note if the queue is not full; a newer one of the same reason on the same object takes its place."""
+        """Queue a note if the queue is not full; a newer one of the same reason on the same object takes its place."""
         with self._lock:
             key = (note.about.uid, note.reason)
-            told = self._told.get((note.about.uid, note.text))
-            if told is not None and self._clock() - told.at_seconds < REPEAT_SECONDS:
+            known = self._written.get((note.about.uid, note.text))
+            if known is not None and self._clock() - known.at_seconds < REPEAT_SECONDS:
                 return
             if key not in self._queue and len(self._queue) >= self._most_queued:
                 return
             self._queue[key] = note
 
-    def drain(self) -> int:
-        """Writes what the rate allows now; how many Events that were. What cannot be written is lost, and no error;
-        the same trouble is logged once."""
+    def step(self) -> None:
+        """Write what the rate allows now."""
+        self.write_due()
+
+    def write_due(self) -> int:
+        """The same; return how many Events that were. What cannot be written is lost, and no error; the same problem is
+        logged once."""
         written = 0
         while (note := self._next()) is not None:
             try:
                 self._write(note)
             except errors.CagrpcError as error:
-                if str(error) != self._problem:  # once, not for every Event
+                if self._reported.is_new(str(error)):
                     log.warning("Events are not written: %s", error)
-                self._problem = str(error)
                 return written
             except Exception:
                 about = note.about
                 log.exception("an Event on %s %s/%s was lost", about.kind, about.namespace, about.name)
-            self._problem = ""
+            self._reported.over()
             written += 1
         return written
 
@@ -160,18 +171,18 @@ class Events:
         key = (note.about.uid, note.text)
         path = f"/apis/events.k8s.io/v1/namespaces/{note.about.namespace or _OF_NO_NAMESPACE}/events"
         with self._lock:
-            told = self._told.get(key)
-        if told is not None:
-            series = {"count": told.count + 1, "lastObservedTime": _micro_time(now)}
+            known = self._written.get(key)
+        if known is not None:
+            series = {"count": known.count + 1, "lastObservedTime": _micro_time(now)}
             try:
-                self._writer.patch(f"{path}/{told.name}", {"series": series})
-                self._remember(key, _Told(told.name, told.count + 1, now))
+                self._writer.patch(f"{path}/{known.name}", {"series": series})
+                self._remember(key, _Written(known.name, known.count + 1, now))
             except errors.NotFound:  # Events live for an hour
-                told = None
-        if told is None:
+                known = None
+        if known is None:
             body = self._event(note, now)
             self._writer.create(path, body)
-            self._remember(key, _Told(body["metadata"]["name"], 1, now))
+            self._remember(key, _Written(body["metadata"]["name"], 1, now))
 
     def _event(self, note: Note, now: float) -> dict[str, Any]:
         about = note.about
@@ -197,12 +208,12 @@ class Events:
             "reportingInstance": self._instance,
         }
 
-    def _remember(self, key: tuple[str, str], told: _Told) -> None:
+    def _remember(self, key: tuple[str, str], written: _Written) -> None:
         with self._lock:
-            self._told[key] = told
-            self._told.move_to_end(key)
-            while len(self._told) > _REMEMBERED:
-                self._told.popitem(last=False)
+            self._written[key] = written
+            self._written.move_to_end(key)
+            while len(self._written) > _REMEMBERED:
+                self._written.popitem(last=False)
 
 
 def _shortened(text: str) -> str:

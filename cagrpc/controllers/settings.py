@@ -72,6 +72,12 @@ class PlannerSettings:
     shortage_seconds: float = 300.0
     """How long an offering is left out after a shortage; twice as long each time, up to six times."""
 
+    @property
+    def step_patience_seconds(self) -> float:
+        """Return after how long a step of a controller that plans is stuck: it waits for another's turn, compiles at
+        first, and may take longer than its budget."""
+        return 900.0 + 4 * self.budget_seconds
+
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSettings:

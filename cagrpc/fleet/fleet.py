@@ -31,7 +31,7 @@ from cagrpc.fleet.orders import BackendOrders, Waiter
 from cagrpc.fleet.records import Changes, IncrementRecord
 from cagrpc.fleet.serial_backend import SerialBackend, SingleFlight, Submit
 from cagrpc.fleet.snapshot import Shown, View, snapshot, status, view
-from cagrpc.runtime.clock import SteadyClock
+from cagrpc.runtime.clock import EpochClock, SteadyClock
 from solver.model import Limit, NodeGroup
 
 _log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Fleet:
         shown: Shown | None = None,
         nodes: ReadyNodes | None = None,
         autoscaler_may_grow: bool = True,
-        clock: Callable[[], float] | None = None,
+        clock: EpochClock | None = None,
         increment_deadline_seconds: float = 600.0,
         failed_listing_seconds: float = 600.0,
         submit: Submit = _in_thread,

@@ -18,6 +18,7 @@ from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import Phase
 from cagrpc.fleet.records import Changes
 from cagrpc.fleet.serial_backend import PendingCall
+from cagrpc.runtime.clock import EpochClock
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ _PROBE_SECONDS = 10.0
 class Ledger:
     """One writer at a time, in this process and (ensured by the journal) in all. Raises what `Journal.read` raises."""
 
-    def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
+    def __init__(self, journal: Journal, clock: EpochClock) -> None:
         self.contents = journal.read()
         self.pending = PendingCall("the journal", clock)
         self._journal = journal

@@ -5,13 +5,14 @@ counts as ready, and how long an unreachable cluster pauses deadlines; what foll
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance, ReadyNodes
 from cagrpc.fleet.model import InstanceState
+from cagrpc.runtime.clock import EpochClock
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Observation:
 class ClusterObserver:
     """Reads from a cluster, where there is one, which Nodes are Ready, and remembers since when it is unreachable."""
 
-    def __init__(self, nodes: ReadyNodes | None, clock: Callable[[], float]) -> None:
+    def __init__(self, nodes: ReadyNodes | None, clock: EpochClock) -> None:
         self._nodes = nodes
         self._clock = clock
         self._unknown_since: float | None = None

@@ -17,6 +17,7 @@ from cagrpc.fleet.model import Phase
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, MemberState
 from cagrpc.fleet.serial_backend import SerialBackend
+from cagrpc.runtime.clock import EpochClock
 from solver.model import NodeGroup
 
 _log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class BackendOrders:
         ledger: Ledger,
         group: Callable[[str], NodeGroup],
         publish: Callable[[], None],
-        clock: Callable[[], float],
+        clock: EpochClock,
     ) -> None:
         self._backend = backend
         self._ledger = ledger

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from cagrpc.fleet.backend import Backend, BackendInstance, Order
+from cagrpc.runtime.clock import EpochClock
 
 Submit = Callable[[Callable[[], None]], object]
 """Runs work, now or later, on any thread."""
@@ -21,7 +22,7 @@ _SLOW_SECONDS = 5.0
 class PendingCall:
     """The call to `who` that is under way, and for how long."""
 
-    def __init__(self, who: str, clock: Callable[[], float]) -> None:
+    def __init__(self, who: str, clock: EpochClock) -> None:
         self._who = who
         self._clock = clock
         self._asked_at: float | None = None
@@ -58,7 +59,7 @@ class PendingCall:
 class SerialBackend:
     """The backend, called by one thread at a time: callers hold `turn`. `beat` is called before each call."""
 
-    def __init__(self, backend: Backend, clock: Callable[[], float], beat: Callable[[str], None]) -> None:
+    def __init__(self, backend: Backend, clock: EpochClock, beat: Callable[[str], None]) -> None:
         self.turn = threading.Lock()
         self.pending = PendingCall("the backend", clock)
         self._backend = backend

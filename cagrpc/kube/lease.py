@@ -12,7 +12,6 @@ import logging
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from typing import Any
 
 from cagrpc import errors
 from cagrpc.kube.client.client import Client
-from cagrpc.runtime.clock import monotonic
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 
 _log = logging.getLogger(__name__)
 
@@ -65,8 +64,8 @@ class LeaderElection:
         *,
         identity: str | None = None,
         pace: LeaseTiming | None = None,
-        clock: Callable[[], float] = monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        clock: MonotonicClock = monotonic,
+        wall_clock: EpochClock = epoch,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         self.identity = identity or new_identity()

@@ -1,30 +1,58 @@
-"""The time until something that went wrong is tried again."""
+"""How long to wait before what failed is tried again: one rule for controllers, queues, watches and requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+
+from cagrpc.runtime.clock import MonotonicClock
 
 LONGEST_SECONDS = 30.0
+_MOST_DOUBLINGS = 16
 
 
+def no_jitter() -> float:
+    """Wait for the full time: what one thread alone tries again needs no spreading."""
+    return 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class BackOff:
-    """Twice as long after each failure in a row, at most half a minute. For one thread."""
+    """Twice as long after each failure in a row, up to a limit.
 
-    def __init__(self, clock: Callable[[], float], first_seconds: float) -> None:
+    `jitter()` is a number from 0 to 1 and chooses between half of the time and all of it, so that many who failed
+    together (`random.random`) do not try again together.
+    """
+
+    first_seconds: float
+    longest_seconds: float = LONGEST_SECONDS
+    jitter: Callable[[], float] = no_jitter
+
+    def seconds(self, failures: int) -> float:
+        """Return the wait after so many failures in a row; after none it is half of the first."""
+        full = min(self.longest_seconds, self.first_seconds * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
+        return full * (0.5 + 0.5 * self.jitter())
+
+
+class Retry:
+    """When something may be tried again. For one thread."""
+
+    def __init__(self, back_off: BackOff, clock: MonotonicClock) -> None:
+        self._back_off = back_off
         self._clock = clock
-        self._first_seconds = first_seconds
-        self._seconds = 0.0
-        self._until = float("-inf")
+        self._failures = 0
+        self._not_before = float("-inf")
 
     @property
-    def over(self) -> bool:
-        """Whether it may be tried."""
-        return self._clock() >= self._until
+    def due(self) -> bool:
+        """Whether it may be tried now."""
+        return self._clock() >= self._not_before
 
     def failed(self) -> None:
-        self._seconds = min(LONGEST_SECONDS, max(self._first_seconds, 2 * self._seconds))
-        self._until = self._clock() + self._seconds
+        """Wait longer than after the failure before this one."""
+        self._failures += 1
+        self._not_before = self._clock() + self._back_off.seconds(self._failures)
 
     def worked(self) -> None:
         """The next failure is the first one again."""
-        self._seconds = 0.0
+        self._failures = 0

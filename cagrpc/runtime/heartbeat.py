@@ -7,10 +7,11 @@ call that hangs, two threads that wait for each other, an endless computation) i
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+from cagrpc.runtime.clock import MonotonicClock, monotonic
 
 PATIENCE_SECONDS = 300.0
 """Generous: every request has a timeout of its own, and who is wrongly taken for stuck costs a change of leaders."""
@@ -23,9 +24,9 @@ class Heartbeat:
         self,
         name: str,
         patience_seconds: float = PATIENCE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = monotonic,
     ) -> None:
-        """`name` is for people, such as "the planner loop". `clock` gives seconds that only grow."""
+        """`name` is for people, such as "the planner loop"."""
         self.name = name
         self.failed_steps = 0
         self._patience = patience_seconds
@@ -46,7 +47,7 @@ class Heartbeat:
             self._finished_at = self._clock()
 
     def beat(self, doing: object) -> None:
-        """The step goes on, with this from now on."""
+        """Note that the step goes on, with this from now on."""
         self._moved_at = self._clock()
         self._doing = doing
 

@@ -3,20 +3,21 @@ not answer) costs the time once, not once for each."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
+
+from cagrpc.runtime.clock import monotonic
 
 STOP_SECONDS = 3.0
 """How long the end of steps under way is waited for. Threads are daemons: what hangs longer ends with the process."""
 
 Stop = Callable[[float], object]
-"""Tells something to end, and waits at most so many seconds until it has. May be called again."""
+"""Ask something to end, and wait at most so many seconds until it has. May be called again."""
 
 
 def stop_all(stops: Collection[Stop], wait_seconds: float) -> None:
-    """All are told, in their order, before any is waited for."""
-    end = time.monotonic() + wait_seconds
+    """Ask all to end, in their order, before any is waited for."""
+    end = monotonic() + wait_seconds
     for stop in stops:
         stop(0.0)
     for stop in stops:
-        stop(max(0.0, end - time.monotonic()))
+        stop(max(0.0, end - monotonic()))

@@ -6,30 +6,31 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
 from cagrpc.errors import CagrpcError
+from cagrpc.runtime.back_off import LONGEST_SECONDS, BackOff
+from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.heartbeat import Heartbeat
+from cagrpc.runtime.log_once import LogOnce
 
 K = TypeVar("K", bound=Hashable)
 
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS = 0.5
-_MOST_TOLD = 5
-"""Different troubles told of before there is none left."""
+_MOST_REPORTED = 5
+"""Different problems that are logged before there is none left."""
 
 
 class WorkQueue(Generic[K]):
     """Keys in order of when they are due, handled by `workers` threads between `start` and `stop`.
 
-    `handle` answers after how many seconds its key is to be handled again, or None. A `CagrpcError` of it means that it
-    is tried again, after twice as long each time; the same trouble is logged once, however many keys have it. Adding a
-    key that waits brings it forward, never back, and not at all where it waits because it failed. `clock` counts
-    seconds, `jitter()` is a number from 0 to 1.
+    `handle` returns after how many seconds its key is to be handled again, or None. Where it raises it is tried again
+    after a back-off; the same problem is logged once, however many keys have it. Adding a key that waits brings it
+    forward, never back, and not at all where it waits because it failed.
     """
 
     def __init__(
@@ -38,17 +39,17 @@ class WorkQueue(Generic[K]):
         handle: Callable[[K], float | None],
         *,
         workers: int,
-        longest_pause_seconds: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
+        longest_pause_seconds: float = LONGEST_SECONDS,
+        clock: MonotonicClock = monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        """`jitter` spreads what failed together: see `BackOff`."""
         self.problem: str | None = None
         """Why something cannot be done now."""
         self._name = name
         self._handle = handle
-        self._longest_pause = longest_pause_seconds
+        self._back_off = BackOff(_FIRST_PAUSE_SECONDS, longest_pause_seconds, jitter)
         self._clock = clock
-        self._jitter = jitter
         self._changed = threading.Condition()
         self._stopped = False
         self._due: dict[K, float] = {}
@@ -57,7 +58,7 @@ class WorkQueue(Generic[K]):
         self._number = 0
         self._running: set[K] = set()
         self._failures: dict[K, int] = {}
-        self._told: set[str] = set()
+        self._reported = LogOnce(most=_MOST_REPORTED)
         self.heartbeats = [Heartbeat(f"{name}, thread {index}", clock=clock) for index in range(workers)]
         self._threads = [
             threading.Thread(target=self._work, args=(heartbeat,), name=f"{name}-{index}", daemon=True)
@@ -74,17 +75,17 @@ class WorkQueue(Generic[K]):
             thread.start()
 
     def stop(self, wait_seconds: float) -> None:
-        """No further key is begun; waits at most so long for those under way. May be repeated."""
+        """No further key is begun; wait at most so long for those under way. May be repeated."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        end = time.monotonic() + wait_seconds
+        end = monotonic() + wait_seconds
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(max(0.0, end - time.monotonic()))
+                thread.join(max(0.0, end - monotonic()))
 
     def run_due(self) -> int:
-        """Handles in the calling thread all that is due now, and what becomes due by it. How many that were."""
+        """Handle in the calling thread all that is due now, and what becomes due by it. How many that were."""
         handled = 0
         with self._changed:
             key = self._next()
@@ -135,9 +136,9 @@ class WorkQueue(Generic[K]):
             again = self._handle(key)
         except CagrpcError as error:
             self._failed(key, str(error))
-        except Exception as error:  # noqa: BLE001 - told, and tried again
+        except Exception as error:  # noqa: BLE001 - logged, and tried again
             _log.exception("%s: %s failed unexpectedly; tried again", self._name, key)
-            self._failed(key, f"{type(error).__name__}: {error}", told=True)
+            self._failed(key, f"{type(error).__name__}: {error}", logged=True)
         else:
             self._done(key, again)
 
@@ -146,18 +147,16 @@ class WorkQueue(Generic[K]):
             if self._failures.pop(key, None) and not self._failures:
                 _log.info("%s: all is done again", self._name)
                 self.problem = None
-                self._told.clear()
+                self._reported.all_over()
             self._ended(key, again)
 
-    def _failed(self, key: K, problem: str, *, told: bool = False) -> None:
+    def _failed(self, key: K, problem: str, *, logged: bool = False) -> None:
         with self._changed:
-            if not told and not self._stopped and problem not in self._told and len(self._told) < _MOST_TOLD:
-                self._told.add(problem)
+            if not logged and not self._stopped and self._reported.is_new(problem, about=problem):
                 _log.warning("%s: tried again later: %s", self._name, problem)
             self.problem = problem
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            longest = min(self._longest_pause, _FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 16))
-            self._ended(key, longest * (0.5 + 0.5 * self._jitter()))
+            self._ended(key, self._back_off.seconds(failures))
 
     def _ended(self, key: K, again: float | None) -> None:
         self._running.discard(key)

@@ -28,8 +28,8 @@ def slack_loop(
     reservations: Callable[[ClusterState], Reservations],
     *,
     planned: bool,
-) -> tuple[SlackLoop, Switching]:
-    """The loop, and what knows who carries. All that they write is in `namespace`. `reservations` are those of
+) -> SlackLoop:
+    """All that they write is in `namespace`. `reservations` are those of
     ProvisioningRequests; `planned` says that the planner opens nodes."""
     book = SlackObject(client, namespace, carrier=lambda: switching.carrier or "")
 
@@ -43,4 +43,6 @@ def slack_loop(
     }
     chosen = partial(choose, settings.carrier, planned=planned, serves_buffers=partial(served, client.get))
     switching = Switching(carriers, chosen)
-    return SlackLoop(view, fleet, settings, switching, book, reservations=reservations), switching
+    return SlackLoop(
+        view, fleet, settings, switching, book, reservations=reservations, carried_by=lambda: switching.carrier or ""
+    )

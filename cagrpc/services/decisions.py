@@ -6,11 +6,17 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from threading import Lock
 from typing import Any
+
+from prometheus_client import Counter
+from prometheus_client.registry import Collector
+
+from cagrpc.runtime.clock import EpochClock
+from cagrpc.runtime.controller import JsonList, JsonPage
 
 log = logging.getLogger("cagrpc.decisions")
 
@@ -77,16 +83,22 @@ class DecisionLog:
 
     def __init__(
         self,
-        clock: Callable[[], float],
+        clock: EpochClock,
         kept: int = KEPT_DECISIONS,
         observe: Callable[[Decision], None] = lambda _: None,
         pending: Callable[[Iterable[str]], Iterable[str]] | None = None,
     ) -> None:
-        """`clock` gives seconds since the epoch; `observe` is told of every decision. `pending` says which of these
+        """`observe` is given every decision. `pending` says which of these
         pods wait in the cluster: anybody may have named any pods, so a choice counts for those only. Without it the
         word of whoever asked is taken."""
         self._clock = clock
         self._observe = observe
+        self._counter = Counter(
+            "cagrpc_decisions",
+            "BestOptions calls by outcome (chosen, veto) and by what they were ranked by.",
+            ("outcome", "ranked_by"),
+            registry=None,
+        )
         self._pending = pending
         self._kept = kept
         self._ring: deque[Decision] = deque()
@@ -106,6 +118,7 @@ class DecisionLog:
             while len(self._ring) > self._kept or (self._options > KEPT_OPTIONS and len(self._ring) > 1):
                 self._options -= len(self._ring.popleft().options)
             self._waiting = (decision.chosen, choice, self._clock()) if decision.chosen else None
+        self._counter.labels("chosen" if decision.chosen else "veto", decision.ranked_by).inc()
         self._observe(decision)
         level = logging.DEBUG if usual else logging.INFO
         if log.isEnabledFor(level):
@@ -122,6 +135,14 @@ class DecisionLog:
         if self._clock() - at_seconds > CHOICE_SECONDS:
             return None
         return choice if self._pending is None else replace(choice, pods=frozenset(self._pending(choice.pods)))
+
+    def pages(self) -> Mapping[str, JsonPage]:
+        """Return `/decisions`."""
+        return {"/decisions": JsonPage(lambda: JsonList(self.latest(), Decision.as_json))}
+
+    def collectors(self) -> tuple[Collector, ...]:
+        """Return the counter of decisions, for a registry."""
+        return (self._counter,)
 
     def latest(self) -> tuple[Decision, ...]:
         """Oldest first."""

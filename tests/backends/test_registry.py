@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -68,7 +69,8 @@ def test_a_backend_is_opened_from_settings_with_its_pages(tmp_path: Path) -> Non
     opened = settings.backend.open(tmp_path)
     try:
         assert opened.backend.list_instances() == []
-        assert opened.pages["/simulation"].get()["g"]["stock"] == 3
+        behaviours: Any = opened.pages["/simulation"].get()
+        assert behaviours["g"]["stock"] == 3
         assert (tmp_path / "simulated.sqlite").exists()
     finally:
         opened.close()

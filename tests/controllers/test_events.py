@@ -61,7 +61,7 @@ def clock() -> FakeClock:
 def test_an_event_says_which_pod_and_why(writer: Writer, clock: FakeClock) -> None:
     events = _events(writer, clock, instance="cagrpc-0")
     events.say(_note(1, "no node group fits"))
-    assert events.drain() == 1
+    assert events.write_due() == 1
     ((path, event),) = writer.events.items()
     assert path.startswith("/apis/events.k8s.io/v1/namespaces/shop/events/web-1.")
     del event["metadata"]
@@ -84,7 +84,7 @@ def test_an_event_on_any_object_is_found_with_it(writer: Writer, clock: FakeCloc
     about = ObjectRef("cagrpc.io/v1alpha1", "ProvisioningClass", namespace, "gold", "uid-9")
     events = Events(writer, clock=clock, controller="cagrpc.io/requests", action="Provisioning")
     events.say(Note(about, "Accepted", "ready in about 60 s"))
-    assert events.drain() == 1
+    assert events.write_due() == 1
     ((path, event),) = writer.events.items()
     assert path.startswith(f"/apis/events.k8s.io/v1/namespaces/{namespace or 'default'}/events/gold.")
     assert event["metadata"]["namespace"] == (namespace or "default")
@@ -98,7 +98,7 @@ def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(writer
     events = _events(writer, clock)
     for _ in range(60):
         events.say(_note(1, "no room"))
-        events.drain()
+        events.write_due()
         clock.advance(10)
     assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH"]
     (event,) = writer.events.values()
@@ -108,11 +108,11 @@ def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(writer
 def test_an_event_that_has_expired_is_made_anew(writer: Writer, clock: FakeClock) -> None:
     events = _events(writer, clock)
     events.say(_note(1, "no room"))
-    events.drain()
+    events.write_due()
     writer.events.clear()
     clock.advance(4000)
     events.say(_note(1, "no room"))
-    events.drain()
+    events.write_due()
     assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH", "POST"]
 
 
@@ -121,7 +121,7 @@ def test_news_about_a_pod_replaces_what_was_not_yet_told(writer: Writer, clock: 
     events.say(_note(1, "no room"))
     events.say(_note(1, "a limit"))
     events.say(_note(1, "increment x", "Planned"))
-    events.drain()
+    events.write_due()
     assert [event["note"] for event in writer.events.values()] == ["a limit", "increment x"]
 
 
@@ -129,12 +129,12 @@ def test_many_pods_are_told_of_at_a_measured_rate(writer: Writer, clock: FakeClo
     events = _events(writer, clock, rate=Rate(per_second=10, burst=20), most_queued=130)
     for number in range(10_000):
         events.say(_note(number, "no room"))
-    assert events.drain() == 20
+    assert events.write_due() == 20
     for _ in range(10):
         clock.advance(1)
-        assert events.drain() == 10
+        assert events.write_due() == 10
     clock.advance(3600)
-    assert events.drain() == 10
+    assert events.write_due() == 10
     assert len(writer.events) == 130
 
 
@@ -142,7 +142,7 @@ def test_a_warning_that_no_longer_holds_is_not_told(writer: Writer, clock: FakeC
     events = _events(writer, clock, still_so=lambda note: note.about.uid == "uid-2", rate=Rate(1, 1))
     for number in (1, 2):
         events.say(_note(number, "no room"))
-    assert events.drain() == 1
+    assert events.write_due() == 1
     assert [event["regarding"]["uid"] for event in writer.events.values()] == ["uid-2"]
 
 
@@ -153,18 +153,18 @@ def test_an_api_server_out_of_reach_is_no_error_and_told_once(
     writer.trouble = errors.Unavailable("the API server does not answer")
     for number in range(5):
         events.say(_note(number, "no room"))
-        assert events.drain() == 0
+        assert events.write_due() == 0
     assert len(caplog.records) == 1
     writer.trouble = None
     events.say(_note(9, "no room"))
-    assert events.drain() == 1
+    assert events.write_due() == 1
 
 
 def test_long_notes_and_names_fit_what_the_api_server_takes(writer: Writer, clock: FakeClock) -> None:
     events = _events(writer, clock)
     about = pod_object(PodRef("uid", "shop", "x" * 229 + "-" + "y" * 20))
     events.say(Note(about, "NotPlanned", "é" * 2000))
-    events.drain()
+    events.write_due()
     (event,) = writer.events.values()
     assert len(event["note"].encode()) <= 1024
     name = event["metadata"]["name"]

@@ -3,7 +3,6 @@ Kueue and flips the ProvisioningRequest's state, as the KEP asks for. Both versi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from cagrpc.controllers.admission_checks.controller import KueueChecks
 from cagrpc.controllers.events import Events, Note
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from cagrpc.kube.client.client import Client
+from cagrpc.runtime.clock import EpochClock, epoch
 from tests.controlplane import kueue as played
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import install_crds, remove_crds
@@ -48,11 +48,9 @@ def kueue(version: str, cluster: Cluster) -> Iterator[Kueue]:
 class Running:
     """The controller at work, as `serve` runs it but for the time."""
 
-    def __init__(
-        self, client: Client, settings: KueueSettings | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, client: Client, settings: KueueSettings | None = None, clock: EpochClock = epoch) -> None:
         self.notes: list[Note] = []
-        self.checks = KueueChecks(client, settings or KueueSettings(), say=self.notes.append, clock=clock)
+        self.checks = KueueChecks(client, settings or KueueSettings(), say=self.notes.append, now=clock)
         self.checks.start()
         self.checks.step()
 
@@ -307,8 +305,8 @@ def test_kueues_own_name_is_refused_where_its_controller_runs(kueue: Kueue, run:
     kueue.submit()
     kueue.reserve()
     running = run(KueueSettings(controller_name=KUEUES_NAME))
-    kueue.wait("it is refused", lambda: running.checks.about().get("refused"))
-    assert "cannot be switched off" in running.checks.about()["refused"]
+    kueue.wait("it is refused", lambda: running.checks.status()["admission_checks"].get("refused"))
+    assert "cannot be switched off" in running.checks.status()["admission_checks"]["refused"]
     (note,) = running.notes
     assert (note.about.kind, note.reason, note.warning) == ("AdmissionCheck", "Refused", True)
     assert kueue.requests() == []
@@ -412,12 +410,12 @@ def test_a_request_of_that_name_that_is_not_ours_is_left_alone_and_told(kueue: K
 
 
 def test_events_are_found_with_the_workload(kueue: Kueue, run: Run, client: Client) -> None:
-    events = Events(client, clock=time.time, controller=OURS, action="AnsweringAdmissionCheck")
+    events = Events(client, clock=epoch, controller=OURS, action="AnsweringAdmissionCheck")
     running = run()
     asked(kueue)
     kueue.wait("a note is there", lambda: running.notes)
     events.say(running.notes[0])
-    assert events.drain() == 1
+    assert events.write_due() == 1
     uid = kueue.workload()["metadata"]["uid"]
     (found,) = client.get(kueue.cluster.path("events"), {"fieldSelector": f"involvedObject.uid={uid}"})["items"]
     assert (found["reason"], found["message"]) == ("ProvisioningRequestCreated", f"ProvisioningRequest {ONE} is made")

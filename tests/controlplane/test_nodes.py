@@ -14,14 +14,16 @@ from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
 from cagrpc.backends.simulated.nodes.controller import NodeController
 from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.cluster.view.view import ClusterView
+from cagrpc.controllers.fleet import FleetController
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.placement.release import Release
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
-from cagrpc.runtime.loop import Loop
-from cagrpc.runtime.work_queue import WorkQueue
+from cagrpc.runtime.controller import Controller
+from cagrpc.runtime.heartbeat import Heartbeat
+from cagrpc.runtime.runner import Runner
 from solver.model import NodeGroup
 from tests.controlplane.cluster import LEASES_OF_NODES, NODES, Cluster
 from tests.controlplane.processes import wait_for
@@ -43,18 +45,18 @@ class Live:
         self.backend = SimulatedBackend(directory / "simulated.sqlite")
         self.backend.set_behaviour(EVERYWHERE, Behaviour(boot_seconds=0.2, delete_seconds=0.2))
         self.fleet = Fleet([_SMALL], [], self.backend, SqliteJournal(directory / "journal.sqlite"), nodes=self.view)
-        self.loops: list[Loop] = []
+        self.runners: list[Runner] = []
         self.lives: list[NodeController] = []
-        self.queues: list[WorkQueue[str]] = []
-        self.view.start()
-        self.loop("fleet", self.fleet.reconcile)
+        self.run(self.view, FleetController(self.fleet, Heartbeat("fleet")))
         self.live()
 
-    def loop(self, name: str, step: Any) -> Loop:
-        loop = Loop(name, step, _EVERY_SECONDS)
-        self.loops.append(loop)
-        loop.start()
-        return loop
+    def run(self, *controllers: Controller) -> None:
+        for each in controllers:
+            if each.every_seconds is not None:
+                each.every_seconds = _EVERY_SECONDS
+        self.runners.append(Runner())
+        self.runners[-1].add(*controllers)
+        self.runners[-1].start()
 
     def live(self, lease_seconds: float = 40.0) -> None:
         """In place of the one before, which ends as in a crash."""
@@ -62,29 +64,19 @@ class Live:
             life.stop()
         life = NodeController(self.client, self.backend, lambda: self.fleet.snapshot, lease_seconds=lease_seconds)
         self.lives.append(life)
-        life.start()
-        self.loop("nodes", life.step)
+        self.run(life)
 
     def let_go(self) -> None:
         places = Places()
         placement = PlacementController(self.client, self.fleet, self.view, places)
         release = Release(self.client, self.fleet, self.view, placement, places)
-        self.queues += [placement.queue, release.queue]
-        for queue in self.queues:
-            queue.start()
-        self.loop("placing pods", placement.step)
-        self.loop("releasing nodes", release.step)
+        self.run(placement, release)
 
     def stop(self) -> None:
-        for loop in self.loops:
-            loop.stop(0.0)
-        for loop in self.loops:
-            loop.stop(10.0)
-        for queue in self.queues:
-            queue.stop(10.0)
-        for life in self.lives:
-            life.stop()
-        self.view.stop()
+        for runner in self.runners:
+            runner.stop(0.0)
+        for runner in self.runners:
+            runner.stop(10.0)
         self.fleet.close()
         self.backend.close()
         self.client.close()

@@ -3,7 +3,6 @@ somebody plays the autoscaler and takes what may go."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from cagrpc.controllers.scale_down.choice import IN_USE, no_room
 from cagrpc.controllers.scale_down.controller import ScaleDown
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from cagrpc.kube.client.client import Client, PatchKind
+from cagrpc.runtime.clock import monotonic
 from solver.model import NodeGroup
 from tests.controlplane.cluster import NODES, Cluster
 from tests.controlplane.processes import wait_for
@@ -111,11 +111,11 @@ def test_tiers_go_from_below_and_every_pod_finds_a_place(cluster: Cluster, view:
     cluster.admin.merge(f"{NODES}/low-1", {"metadata": {"annotations": theirs}})
     cluster.create_deployment("web", _PODS, {"cpu": "1"})
     wait_for(lambda: len(set(_places(cluster)) - {None}) == 5, "the scheduler has put one on each node")
-    controller = ScaleDown(view, _Fleet(cluster), client, clock=time.monotonic, rules=QUICK)
+    controller = ScaleDown(view, _Fleet(cluster), client, clock=monotonic, rules=QUICK)
     taken: list[str] = []
     for _ in range(20):
         _seen(cluster, view)
-        controller.step()
+        controller.review()
         marks = _marks(cluster)
         places = _places(cluster)
         low = [name for name in ours if name not in (*taken, *marks) and places.count(name) < 2]
@@ -138,7 +138,7 @@ def test_a_write_that_another_one_overtakes_is_done_again(cluster: Cluster, view
     wait_for(lambda: _places(cluster) == ["high-0"], "the pod is bound")
     _seen(cluster, view)
     meddling = _Meddling(cluster, client)
-    ScaleDown(view, _Fleet(cluster), meddling, clock=time.monotonic, rules=QUICK).step()
+    ScaleDown(view, _Fleet(cluster), meddling, clock=monotonic, rules=QUICK).review()
     assert _marks(cluster) == {"high-0": no_room(100)}
     assert meddling.reads == 2
     assert cluster.admin.get(f"{NODES}/high-0")["metadata"]["labels"]["meddled"] == "1"

@@ -24,6 +24,7 @@ from tests.controlplane.deployed import remove_crds
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_for
 from tests.controlplane.slack import Seen
+from tests.support.clocks import any_clock
 
 SMALL = {"cpu": "4", "memory": "16Gi"}
 WEB = (Requirement("app", Operator.IN, ("web",)),)
@@ -56,8 +57,8 @@ class World:
     pods: PausePods = field(init=False)
 
     def __post_init__(self) -> None:
-        self.buffer = Buffers(self.client, lambda: self.place, timer=lambda: self.now)
-        self.pods = PausePods(self.client, lambda: self.place, dict, timer=lambda: self.now)
+        self.buffer = Buffers(self.client, lambda: self.place, timer=any_clock(lambda: self.now))
+        self.pods = PausePods(self.client, lambda: self.place, dict, timer=any_clock(lambda: self.now))
 
     def carry(self, carrier: Buffers | PausePods | Switching, *shapes: SlackShape) -> None:
         """Until all of it is carried."""
@@ -260,7 +261,7 @@ def test_changing_carrier_loses_no_slack(world: World) -> None:
     world.cluster.create_node(f"n1-{world.cluster.namespace}", SMALL)
     chosen = [Carrier.BUFFER]
     switching = Switching(
-        {Carrier.BUFFER: world.buffer, Carrier.PODS: world.pods}, lambda: chosen[0], timer=lambda: world.now
+        {Carrier.BUFFER: world.buffer, Carrier.PODS: world.pods}, lambda: chosen[0], timer=any_clock(lambda: world.now)
     )
     wanted = (shape("web", 500, 3), shape("batch", 1000, 1))
     for carrier in (Carrier.BUFFER, Carrier.PODS, Carrier.BUFFER):

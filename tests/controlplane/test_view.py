@@ -16,6 +16,7 @@ from cagrpc.controllers.provisioning.store import Store, Template
 from cagrpc.kube.client.client import Client
 from tests.controlplane.cluster import Cluster, pod_spec
 from tests.controlplane.processes import wait_for
+from tests.support.clocks import any_clock
 from tests.support.cluster_objects import comparable
 
 
@@ -27,7 +28,7 @@ def view(client: Client) -> Iterator[ClusterView]:
 
 
 def _started(client: Client) -> ClusterView:
-    view = ClusterView(client, now=lambda: 0.0)
+    view = ClusterView(client, now=any_clock(lambda: 0.0))
     view.start()
     wait_for(lambda: view.problem is None, "the view knows the cluster")
     return view

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cagrpc import errors
 from cagrpc.kube.lease import LeaderElection
+from tests.support.clocks import any_clock
 from tests.support.examples import examples
 from tests.support.fleet import FakeClock
 from tests.support.object_store import Fault, ObjectStore, object_store
@@ -31,8 +32,8 @@ def _candidate(store: ObjectStore, name: str, clock: Callable[[], float], *, ahe
         store.client(),
         "cagrpc",
         identity=name,
-        clock=lambda: clock() + ahead,
-        wall_clock=lambda: 1_800_000_000 + clock() + 3600 * ahead,
+        clock=any_clock(lambda: clock() + ahead),
+        wall_clock=any_clock(lambda: 1_800_000_000 + clock() + 3600 * ahead),
         wait=lambda stop, seconds: stop.is_set(),
     )
 

@@ -7,7 +7,7 @@ import pytest
 from cagrpc.runtime.stopping import Stop, stop_all
 
 
-def test_all_are_told_before_any_is_waited_for_and_what_hangs_costs_the_time_once(
+def test_all_are_asked_before_any_is_waited_for_and_what_hangs_costs_the_time_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, calls = 100.0, []
@@ -20,7 +20,7 @@ def test_all_are_told_before_any_is_waited_for_and_what_hangs_costs_the_time_onc
 
         return stop
 
-    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("cagrpc.runtime.stopping.monotonic", lambda: now)
     stop_all([hanging("a", 1.0), hanging("b", 60.0), hanging("c", 60.0)], 5.0)
     assert calls == [("a", 0.0), ("b", 0.0), ("c", 0.0), ("a", 5.0), ("b", 4.0), ("c", 0.0)]
     assert now == 105.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from itertools import pairwise
 from threading import Event, Lock
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,13 @@ from cagrpc.errors import Unavailable
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.runtime.heartbeat import PATIENCE_SECONDS
 from cagrpc.runtime.work_queue import WorkQueue
+from tests.support.clocks import any_clock
 
 
 class Time:
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self) -> Any:
         return self.now
 
 
@@ -116,7 +118,7 @@ def test_a_mistake_of_ours_stops_nobody(caplog: pytest.LogCaptureFixture) -> Non
         if key == "bad":
             raise ZeroDivisionError("ours")
 
-    queue: WorkQueue[str] = WorkQueue("test", handle, workers=1, clock=lambda: 0.0)
+    queue: WorkQueue[str] = WorkQueue("test", handle, workers=1, clock=any_clock(lambda: 0.0))
     queue.add("bad")
     queue.add("good")
     queue.run_due()

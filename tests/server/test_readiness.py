@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,18 +13,15 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import yaml
 
 from cagrpc.api.gen import api_pb2
-from cagrpc.config.load import Address, load_settings
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, KueueSettings, RequestSettings
 from cagrpc.server.server import Server
 from tests.controlplane.processes import wait_for
 from tests.support.http_server import serving
 from tests.support.scripted_api import PROTOBUF, enveloped
-from tests.support.serving import configuration
+from tests.support.serving import ask, kubeconfig_of, settings_of
 
-_GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
 _KUEUE = "/apis/kueue.x-k8s.io"
 _FOLLOWED = {
     "/api/v1/pods": "pods",
@@ -96,30 +91,12 @@ def _api() -> Iterator[_Api]:
 
 @contextmanager
 def _served(api: _Api, directory: Path, journal: JournalKind = JournalKind.SQLITE) -> Iterator[Server]:
-    written = configuration(directory / "cagrpc.yaml", [{"name": "one", "node_groups": [_GROUP]}])
-    kubeconfig = directory / "kubeconfig"
-    kubeconfig.write_text(
-        yaml.safe_dump(
-            {
-                "current-context": "it",
-                "clusters": [{"name": "it", "cluster": {"server": api.url}}],
-                "users": [{"name": "it", "user": {}}],
-                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-            }
-        )
-    )
-    anywhere = Address("127.0.0.1", 0)
     settings = replace(
-        load_settings(written),
-        provider=anywhere,
-        expander=anywhere,
-        http=anywhere,
-        tls=None,
+        settings_of(directory),
         drive=Drive.PLAN,
-        cluster=ClusterSettings(kubeconfig, journal=journal),
+        cluster=ClusterSettings(kubeconfig_of(directory, api.url), journal=journal),
         requests=RequestSettings(),
         kueue=KueueSettings(),
-        state_directory=directory / "state",
     )
     server = Server(settings)
     server.start()
@@ -134,21 +111,12 @@ def _served(api: _Api, directory: Path, journal: JournalKind = JournalKind.SQLIT
 
 @pytest.fixture(autouse=True)
 def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.kube.informer.reflector._LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("cagrpc.kube.informer.reflector._FIRST_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr("cagrpc.server.server.STOP_SECONDS", 0.2)
-    monkeypatch.setattr("cagrpc.server.leader.STOP_SECONDS", 0.2)
-
-
-def _ask(server: Server, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://{server.endpoints.http}{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 def _ready(server: Server) -> bool:
-    return _ask(server, "/readyz") == (200, "ok\n")
+    return ask(server, "/readyz") == (200, "ok\n")
 
 
 @pytest.mark.parametrize("path", sorted(_FOLLOWED))
@@ -159,18 +127,18 @@ def test_it_is_ready_once_everything_has_been_listed_and_names_what_has_not(
     with _served(api, tmp_path) as server:
 
         def all_but_one() -> bool:
-            code, text = _ask(server, "/readyz?verbose")
+            code, text = ask(server, "/readyz?verbose")
             late = {line[3:].partition(" ")[0] for line in text.splitlines() if line.startswith("[-]")}
             return (code, late) == (503, {_FOLLOWED[path]} - {"Kueue"}) and path in api.asked and "podtemplates" in text
 
         wait_for(all_but_one, "all others are known")
-        code, text = _ask(server, "/readyz")
+        code, text = ask(server, "/readyz")
         assert code == 503
         assert _FOLLOWED[path] in text
-        assert _ask(server, "/readyz?verbose")[1].endswith(f"readyz check failed: {text}")
+        assert ask(server, "/readyz?verbose")[1].endswith(f"readyz check failed: {text}")
         api.held[path].set()
         wait_for(lambda: _ready(server), "it is ready")
-        code, text = _ask(server, "/readyz?verbose")
+        code, text = ask(server, "/readyz?verbose")
         assert (code, "[-]" in text) == (200, False)
         assert text.endswith("readyz check passed\n")
         for name in sorted({*_FOLLOWED.values()} - {"Kueue"}):
@@ -182,7 +150,7 @@ def test_what_the_cluster_does_not_know_or_shows_to_nobody_is_done_without(api: 
     api.refused = {_KUEUE: 404, unknown: 404, forbidden: 403}
     with _served(api, tmp_path) as server:
         wait_for(lambda: _ready(server), "it is ready")
-        text = _ask(server, "/readyz?verbose")[1]
+        text = ask(server, "/readyz?verbose")[1]
         assert "[+]jobsets.jobset.x-k8s.io ok\n" in text
         assert "[+]provisioningclasses.cagrpc.io ok, done without: " in text
         assert "kueue" not in text
@@ -193,16 +161,16 @@ def test_it_stays_ready_and_says_what_it_does_not_learn_of_any_more(api: _Api, t
         wait_for(lambda: _ready(server), "it is ready")
         api.refused["/api/v1/podtemplates"] = 500
         api.closed.set()  # watches end
-        wait_for(lambda: "podtemplates ok, not followed for now: " in _ask(server, "/readyz?verbose")[1], "it is told")
+        wait_for(lambda: "podtemplates ok, not followed for now: " in ask(server, "/readyz?verbose")[1], "it is told")
         assert _ready(server)
-        told = json.loads(_ask(server, "/status")[1])
+        told = json.loads(ask(server, "/status")[1])
         assert (told["ready"], list(told["not_followed"])) == (True, ["podtemplates"])
-        assert 'cagrpc_unreadable_objects{resource="podtemplates"} 0.0' in _ask(server, "/metrics")[1]
+        assert 'cagrpc_unreadable_objects{resource="podtemplates"} 0.0' in ask(server, "/metrics")[1]
 
 
 def test_a_standby_waits_for_nothing_that_it_does_not_start(api: _Api, tmp_path: Path) -> None:
     with _served(api, tmp_path, JournalKind.CLUSTER) as server:
-        wait_for(lambda: "held by other" in _ask(server, "/readyz")[1], "it stands by")
-        text = _ask(server, "/readyz?verbose")[1]
+        wait_for(lambda: "held by other" in ask(server, "/readyz")[1], "it stands by")
+        text = ask(server, "/readyz?verbose")[1]
         assert "]pods " in text
         assert "podtemplates" not in text

@@ -12,39 +12,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
-import yaml
 
 from cagrpc.api.gen.externalgrpc_pb2 import NodeGroupIncreaseSizeRequest
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.cli.serve import _no_thread_dies_unseen
 from cagrpc.config.load import Address, load_settings
+from cagrpc.controllers.fleet import STEP_SECONDS
 from cagrpc.controllers.planning import PlannerLoop
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.lease import LeaderElection, LeaseTiming
 from cagrpc.server.certificates import load
-from cagrpc.server.leader import RECONCILE_SECONDS, Leader
-from cagrpc.server.server import Server, in_state_directory
+from cagrpc.server.leader import Leader
+from cagrpc.server.server import Server
+from cagrpc.server.standby import Standby
+from cagrpc.server.tls import in_state_directory
 from tests.support.grpc_servers import Client, asking, option, pod
 from tests.support.object_store import object_store
-from tests.support.serving import configuration
-
-GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
+from tests.support.serving import SMALL, ask, configuration, kubeconfig_of, settings_of
 
 
 @contextmanager
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server whose backend hangs in the middle of listing its instances."""
-    monkeypatch.setattr("cagrpc.server.leader.STOP_SECONDS", 0.1)
-    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
-    anywhere = Address("127.0.0.1", 0)
-    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
-    server = Server(replace(settings, state_directory=tmp_path / "state"))
+    monkeypatch.setattr("cagrpc.server.server.STOP_SECONDS", 0.1)
+    settings = settings_of(tmp_path)
+    server = Server(settings)
     entered, answer = threading.Event(), threading.Event()
 
     def hang(_: SimulatedBackend) -> list[object]:
@@ -55,7 +52,7 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
     monkeypatch.setattr(SimulatedBackend, "list_instances", hang)
     try:
         server.start()
-        assert entered.wait(20 * RECONCILE_SECONDS)
+        assert entered.wait(20 * STEP_SECONDS)
         yield server
     finally:
         answer.set()
@@ -74,37 +71,26 @@ def test_a_backend_that_hangs_for_long_is_told_by_the_probe_of_liveness(
 ) -> None:
     monkeypatch.setattr("cagrpc.server.leader.FLEET_PATIENCE_SECONDS", 0.0)
     with hanging(tmp_path, monkeypatch) as server:
-        status, text = _get(server, "/healthz")
+        status, text = ask(server, "/healthz")
         assert status == 503
         assert text.startswith("a step of the fleet does not go on: in the middle of listing instances for")
-        loops = json.loads(_get(server, "/status")[1])["loops"]
+        loops = json.loads(ask(server, "/status")[1])["loops"]
         assert loops["a step of the fleet"].startswith("in the middle of listing instances for")
-        assert 'cagrpc_loop_seconds_since_step{loop="a step of the fleet"}' in _get(server, "/metrics")[1]
-
-
-def _get(server: Server, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://{server.endpoints.http}{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+        assert 'cagrpc_loop_seconds_since_step{loop="a step of the fleet"}' in ask(server, "/metrics")[1]
 
 
 def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A dozen lists hang; with a time of its own for each it would take a minute."""
-    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
-    anywhere = Address("127.0.0.1", 0)
-    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    settings = settings_of(tmp_path)
     stopped: list[str] = []
     for part in (PlannerLoop, Fleet):
         monkeypatch.setattr(part, name := _END[part], _noted(part, name, stopped))
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(silent.getsockname()[1])))
+        kubeconfig = kubeconfig_of(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
         cluster = ClusterSettings(kubeconfig, journal=JournalKind.SQLITE)
-        settings = replace(settings, drive=Drive.PLAN, cluster=cluster, state_directory=tmp_path / "state")
+        settings = replace(settings, drive=Drive.PLAN, cluster=cluster)
         server = Server(settings)
         server.start()
         silent.settimeout(30)
@@ -121,13 +107,10 @@ def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
 def test_in_a_cluster_an_increase_is_for_pods_that_wait_there_whatever_was_named(
     tmp_path: Path, cluster: bool, journalled: int
 ) -> None:
-    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
-    anywhere = Address("127.0.0.1", 0)
-    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
-    settings = replace(settings, state_directory=tmp_path / "state", requests=None)
+    settings = settings_of(tmp_path)
+    settings = replace(settings, requests=None)
     if cluster:
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(1)))  # nobody answers, so nothing is known to wait
+        kubeconfig = kubeconfig_of(tmp_path, "http://127.0.0.1:1")  # nobody answers, so nothing is known to wait
         settings = replace(settings, cluster=ClusterSettings(kubeconfig, journal=JournalKind.SQLITE))
     server = Server(settings)
     server.start()
@@ -148,7 +131,7 @@ def test_in_a_cluster_an_increase_is_for_pods_that_wait_there_whatever_was_named
 def test_the_provider_is_for_clients_of_a_name_and_the_development_certificate_has_one(
     tmp_path: Path, named: str, code: str
 ) -> None:
-    one, names = [{"name": "one", "node_groups": [GROUP]}], {"client_names": [named]}
+    one, names = [{"name": "one", "node_groups": [SMALL]}], {"client_names": [named]}
     settings = load_settings(configuration(tmp_path / "cagrpc.yaml", one, tls=names))
     anywhere = Address("127.0.0.1", 0)
     moved = in_state_directory(settings.tls, settings.state_directory, tmp_path / "state")
@@ -170,24 +153,15 @@ def test_the_provider_is_for_clients_of_a_name_and_the_development_certificate_h
 _END = {PlannerLoop: "stop", Fleet: "close"}
 
 
-def _noted(part: type, name: str, stopped: list[str]) -> Callable[[Any], None]:
+def _noted(part: type, name: str, stopped: list[str]) -> Callable[..., None]:
     done = getattr(part, name)
 
-    def noted(this: Any) -> None:
+    def noted(this: Any, *arguments: Any) -> None:
         if part.__name__ not in stopped:
             stopped.append(part.__name__)
-        done(this)
+        done(this, *arguments)
 
     return noted
-
-
-def _kubeconfig(port: int) -> dict[str, Any]:
-    return {
-        "current-context": "it",
-        "clusters": [{"name": "it", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "it", "user": {}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-    }
 
 
 class _Elected:
@@ -214,43 +188,38 @@ class _Elected:
 def test_who_cannot_lead_for_a_reason_nobody_thought_of_does_not_keep_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
-    anywhere = Address("127.0.0.1", 0)
-    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    settings = settings_of(tmp_path)
     told = threading.Event()
-    server = Server(replace(settings, state_directory=tmp_path / "state"), on_failure=told.set)
-    monkeypatch.setattr(Server, "_lead", lambda *_: dict[str, Leader]()["nobody"])
-    elected = _Elected()
-    cluster = SimpleNamespace(client=None, settings=ClusterSettings())
-    standing = threading.Thread(target=server._stand, args=(cluster, elected), daemon=True)
-    standing.start()
+    server = Server(settings, on_failure=told.set)
+    monkeypatch.setattr(Server, "lead", lambda *_: dict[str, Leader]()["nobody"])
+    elected: Any = _Elected()
+    nobody: Any = None
+    server._standby = standby = Standby(server, nobody, elected, "cagrpc")
+    standby.start()
     try:
         assert told.wait(30)
         assert server.failure == "leading failed unexpectedly: KeyError('nobody')"
     finally:
         server.stop()
     assert elected.kept.wait(30)
-    standing.join(30)
-    assert not standing.is_alive()
+    standby.give_up(30)
+    assert not standby.is_alive
 
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/cagrpc/leases"
 
 
 def test_who_hangs_before_it_leads_gives_the_lease_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.server.server.TAKE_OVER_PATIENCE_SECONDS", 0.0)
-    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
-    anywhere = Address("127.0.0.1", 0)
-    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    monkeypatch.setattr("cagrpc.server.standby.TAKE_OVER_PATIENCE_SECONDS", 0.0)
+    settings = settings_of(tmp_path)
     told, answer = threading.Event(), threading.Event()
-    server = Server(replace(settings, state_directory=tmp_path / "state"), on_failure=told.set)
+    server = Server(settings, on_failure=told.set)
     server._leader = None  # as in a standby
-    monkeypatch.setattr(Server, "_lead", lambda *_: answer.wait(30))
+    monkeypatch.setattr(Server, "lead", lambda *_: answer.wait(30))
     with object_store(LEASES) as store:
         election = LeaderElection(store.client(), "cagrpc", identity="first", pace=LeaseTiming(renew=0.01))
-        cluster = SimpleNamespace(client=store.client(), settings=ClusterSettings())
-        standing = threading.Thread(target=server._stand, args=(cluster, election), daemon=True)
-        standing.start()
+        server._standby = standby = Standby(server, store.client(), election, "cagrpc")
+        standby.start()
         try:
             assert told.wait(30)
             assert server.failure.startswith(
@@ -260,18 +229,14 @@ def test_who_hangs_before_it_leads_gives_the_lease_up(tmp_path: Path, monkeypatc
         finally:
             answer.set()
             server.stop()
-            standing.join(30)
-    assert not standing.is_alive()
+            standby.give_up(30)
+    assert not standby.is_alive
 
 
 def test_what_went_wrong_first_is_why_it_ends_and_once(tmp_path: Path) -> None:
-    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [GROUP]}])
-    anywhere = Address("127.0.0.1", 0)
-    settings = replace(load_settings(written), provider=anywhere, expander=anywhere, http=anywhere, tls=None)
+    settings = settings_of(tmp_path)
     failures: list[str] = []
-    server = Server(
-        replace(settings, state_directory=tmp_path / "state"), on_failure=lambda: failures.append(server.failure)
-    )
+    server = Server(replace(settings), on_failure=lambda: failures.append(server.failure))
     server.fail("first")
     server.fail("second")
     server.stop()

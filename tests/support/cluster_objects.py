@@ -15,6 +15,7 @@ from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
 from cagrpc.kube.client.envelopes import identity
+from tests.support.clocks import any_clock
 
 NOW = 10_000.0
 REPLICA_SETS, STATEFUL_SETS, JOBS = "/apis/apps/v1/replicasets", "/apis/apps/v1/statefulsets", "/apis/batch/v1/jobs"
@@ -31,8 +32,8 @@ class Fed:
             gang_label=DEFAULT_GANG_LABEL,
             schedulers={"default-scheduler"},
             namespace="cagrpc",
-            clock=lambda: self.time,
-            now=lambda: NOW,
+            clock=any_clock(lambda: self.time),
+            now=any_clock(lambda: NOW),
             slack=slack,
             expects=expects,
         )

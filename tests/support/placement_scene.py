@@ -42,7 +42,7 @@ RETRIED_SECONDS = 60.0
 class View:
     """The view, fed by `sync` with what has changed in the cluster."""
 
-    def __init__(self, cluster: FakeCluster, clock: Callable[[], float]) -> None:
+    def __init__(self, cluster: FakeCluster, clock: Any) -> None:
         self.unknown = False
         self._cluster = cluster
         self._model = ClusterModel(

@@ -53,6 +53,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import IncrementStatus, InstanceState, Phase
 from cagrpc.kube.client.client import PatchKind
+from cagrpc.runtime.runner import Steps
 from solver.model import PODS, Budget, Limit, Node, NodeGroup, PodSet, PodSpec, RunningPods
 from solver.model.eligibility import why_not_eligible
 from solver.slack.model import Placement, PodCount
@@ -431,6 +432,7 @@ class World:
             places=self.places,
             lost=lambda: self.placement.news,
         )
+        self.planning = Steps(self.loop, self.clock)
 
     def cluster_api(self) -> Any:
         return ClusterApi(self.cluster)
@@ -502,7 +504,7 @@ class World:
             self.cluster.schedule()
         if self.slack is not None:
             self.slack.step()
-        self.loop.step()
+        self.planning.take()
 
     def place(self) -> None:
         """The placement controller: pods are nominated, and nodes released."""

@@ -40,6 +40,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.kube.client.failures import failure, request_info, status_of
+from cagrpc.runtime.runner import Steps
 from solver.model import Budget, PodSpec
 from tests.support.object_store import ObjectStore, Request
 from tests.support.planner_world import ClusterApi, FakeCluster, SimPod, Unnoticed, World
@@ -189,6 +190,7 @@ class LaggingStore(Objects):
 
     synced = True
     problem: str | None = None
+    informers = ()
 
 
 class RequestsWorld(World):
@@ -230,6 +232,7 @@ class RequestsWorld(World):
             turn=self.turn,
             say=self.told.append,
             observe=self.outcomes.append,
+            now=self.clock,
             clock=self.clock,
             cpu=self.cpu,
             budget=Budget(deterministic_seconds=1.0),
@@ -248,6 +251,8 @@ class RequestsWorld(World):
             places=self.places,
             lost=lambda: self.placement.news,
         )
+        self.planning = Steps(self.loop, self.clock)
+        self.provisioning = Steps(self.requests, self.clock)
 
     def cluster_api(self) -> Any:
         return LabellingApi(self.cluster, self.api.store)
@@ -401,6 +406,6 @@ class RequestsWorld(World):
         if self.cluster.scheduling:
             self.cluster.schedule()
         self.sync()
-        self.requests.step()
+        self.provisioning.take()
         if self.plans:
-            self.loop.step()
+            self.planning.take()

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
 from cagrpc.controllers.scale_down.choice import Bookings, Rules, Verdicts, choose
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
+from cagrpc.runtime.clock import MonotonicClock
 from solver import solve
 from solver.model import Budget, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, RunningPods
 from solver.model.eligibility import why_not_eligible
+from tests.support.clocks import any_clock
 
 GIB = 2**30
 QUICK = Rules(look_seconds=1e9)
@@ -27,6 +29,9 @@ def tier(name: str, weight: int, *, cpu: int = 4000, price: float = 1.0, **more:
 
 def spec(cpu: int = 1000, **more: object) -> PodSpec:
     return PodSpec((("cpu", cpu),), **more)  # type: ignore[arg-type]
+
+
+NO_TIME = any_clock(lambda: 0.0)
 
 
 @dataclass
@@ -69,7 +74,7 @@ class Play:
     """Names of nodes whose increment is in flight."""
     may_go: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
-    clock: Callable[[], float] = lambda: 0.0
+    clock: MonotonicClock = NO_TIME
     bookings: Bookings = field(default_factory=Bookings)
 
     def cluster(self) -> ClusterState:

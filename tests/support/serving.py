@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +22,9 @@ import pytest
 import yaml
 
 from cagrpc.api.gen import externalgrpc_pb2 as pb
+from cagrpc.config.load import Address, Settings, load_settings
 from cagrpc.replay.recording import PROVIDER
+from cagrpc.server.server import Server
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "recordings"
 PATIENCE_SECONDS = 60.0
@@ -47,6 +50,46 @@ def configuration(
     simulated = {key: {**FAST, **value} for key, value in {"*": {}, **(behaviours or {})}.items()}
     path.write_text(yaml.safe_dump({"backend": {"simulated": simulated}, "provisioners": provisioners, **more}))
     return path
+
+
+SMALL: Mapping[str, Any] = {
+    "id": "small",
+    "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29},
+    "price_usd_per_hour": 0.1,
+}
+
+
+def settings_of(directory: Path) -> Settings:
+    """One small node group, no cluster and no TLS, on free ports, with its state below `directory`."""
+    written = configuration(directory / "cagrpc.yaml", [{"name": "one", "node_groups": [dict(SMALL)]}])
+    free = Address("127.0.0.1", 0)
+    settings = replace(load_settings(written), provider=free, expander=free, http=free, tls=None)
+    return replace(settings, state_directory=directory / "state")
+
+
+def kubeconfig_of(directory: Path, server: str) -> Path:
+    """A kubeconfig for an API server that asks for no credentials."""
+    path = directory / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "it",
+                "clusters": [{"name": "it", "cluster": {"server": server}}],
+                "users": [{"name": "it", "user": {}}],
+                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            }
+        )
+    )
+    return path
+
+
+def ask(server: Server, path: str) -> tuple[int, str]:
+    """Status and text of a page of a server in this process."""
+    try:
+        with urllib.request.urlopen(f"http://{server.endpoints.http}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
 
 
 def beginning(recording: str, lines: int, path: Path) -> Path:

@@ -13,10 +13,9 @@ import random
 import re
 import sqlite3
 import threading
-import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour
 from cagrpc.fleet.backend import BackendInstance, Order
 from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.fleet.sqlite_file import FileKind, explained, open_file, transaction
+from cagrpc.runtime.clock import EpochClock, epoch
 from solver.model import NodeGroup
 
 ID_PREFIX = "simulated://"
@@ -88,7 +88,7 @@ class SimulatedBackend:
     cannot be reached.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time, seed: int = 0) -> None:
+    def __init__(self, path: Path, *, clock: EpochClock = epoch, seed: int = 0) -> None:
         self._path = path
         self._clock = clock
         self._lock = threading.Lock()

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cagrpc.backends.plugin import BackendController, OpenBackend
+from cagrpc.backends.plugin import OpenBackend
 from cagrpc.backends.simulated import switches
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.nodes.controller import NodeController
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client.client import Client
+from cagrpc.runtime.controller import Controller, JsonPage
 
 
 def open_backend(path: Path, behaviours: Mapping[str, Any], known: Collection[str], *, nodes: bool) -> OpenBackend:
@@ -24,7 +25,7 @@ def open_backend(path: Path, behaviours: Mapping[str, Any], known: Collection[st
         backend.close()
         raise
 
-    def controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Sequence[BackendController]:
+    def controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Sequence[Controller]:
         return [NodeController(client, backend, snapshot)] if nodes else []
 
-    return OpenBackend(backend, backend.close, {"/simulation": page}, controllers)
+    return OpenBackend(backend, backend.close, {"/simulation": JsonPage(page.get, page.put)}, controllers)

@@ -15,7 +15,7 @@ _MOST_UNKNOWN = 20  # looking for what was meant takes its time
 
 
 class Switches:
-    """A `SettablePage` over the backend. Keys are instance types, node group ids or `*`."""
+    """`/simulation` over the backend. Keys are instance types, node group ids or `*`."""
 
     def __init__(self, backend: SimulatedBackend, known: Collection[str]) -> None:
         """`known` are the node groups and instance types that there are."""

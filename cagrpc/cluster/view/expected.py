@@ -9,7 +9,7 @@ A workload that creates none of its pods for a while is ignored until it creates
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.workloads import Quota, Workload, expectable
+from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from solver.model import PODS
 
 MOST_OF_ONE, MOST = 5_000, 20_000
@@ -44,10 +45,8 @@ class _Root:
 
 
 class ExpectedPods:
-    def __init__(
-        self, classes: Classes, clock: Callable[[], float], now: Callable[[], float], triggers: PlanningTriggers
-    ) -> None:
-        """`clock` gives monotonic seconds, `now` seconds since the epoch. `triggers` records namespaces where more pods
+    def __init__(self, classes: Classes, clock: MonotonicClock, now: EpochClock, triggers: PlanningTriggers) -> None:
+        """`triggers` records namespaces where more pods
         are expected than before."""
         self._classes = classes
         self._triggers = triggers

@@ -38,6 +38,7 @@ from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.reflector import Reflector, Resource
 from cagrpc.kube.informer.unreadable import UnreadableObjects
+from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from solver.model import PodSpec
 from solver.slack.model import Placement
 
@@ -134,8 +135,8 @@ class ClusterModel:
         *,
         gang_label: str,
         schedulers: AbstractSet[str],
-        clock: Callable[[], float],
-        now: Callable[[], float],
+        clock: MonotonicClock,
+        now: EpochClock,
         namespace: str,
         slack: Exclusion | None = None,
         expects: bool = False,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from cagrpc.runtime.clock import MonotonicClock
 
 _MOST_NAMESPACES = 1000
 """Beyond that the oldest trigger is dropped: a round that any trigger starts plans all waiting pods."""
 
 
 class PlanningTriggers:
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._at: dict[str, float] = {}
 

@@ -15,6 +15,7 @@ from cagrpc.cluster.view.nodes import NodeTable, NodeUse
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.slack import Counted, SlackTable
+from cagrpc.runtime.clock import MonotonicClock
 
 _TAKING = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.DAEMON)
 """Stages whose requests are taken from a node."""
@@ -68,7 +69,7 @@ class _Nominated:
 class Pending:
     """Unbound pods of schedulers that we plan for, planned or not, and who has nominated them."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self.of: dict[str, PendingPod] = {}
         self.ours: set[str] = set()
@@ -108,7 +109,7 @@ class PodTable:
     def __init__(
         self,
         nodes: NodeTable,
-        clock: Callable[[], float],
+        clock: MonotonicClock,
         classes: Classes,
         triggers: PlanningTriggers,
         slack: SlackTable | None = None,

@@ -4,7 +4,6 @@ many there are. Lists and watches are in `cagrpc.kube` and feed `model`. Single 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
@@ -16,14 +15,18 @@ from cagrpc.cluster.view.model import NODES, ClusterModel
 from cagrpc.cluster.view.objects import DEFAULT_SCHEDULER
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client.client import Client
-from cagrpc.kube.informer.informers import still_to_come
-from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
+from cagrpc.kube.informer.informers import Informer
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
+from cagrpc.runtime.controller import Controller, Json
+from cagrpc.runtime.health import still_to_come, why_not_synced
 from solver.model import PodSpec
 from solver.slack.model import Placement
 
 
-class ClusterView:
-    """Watches the cluster from `start` to `stop`. Thread-safe."""
+class ClusterView(Controller):
+    """Watches the cluster from `start` to `stop`, in a standby too. Thread-safe."""
+
+    name = "the cluster view"
 
     def __init__(
         self,
@@ -31,15 +34,16 @@ class ClusterView:
         *,
         gang_label: str = DEFAULT_GANG_LABEL,
         schedulers: AbstractSet[str] = frozenset({DEFAULT_SCHEDULER}),
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        clock: MonotonicClock = monotonic,
+        now: EpochClock = epoch,
         namespace: str = NAMESPACE,
         slack: Exclusion | None = None,
         expects: bool = False,
     ) -> None:
-        """`clock` gives monotonic seconds, `now` seconds since the epoch. Pods of other schedulers than these are not
-        planned. `namespace` is cagrpc's own. `slack` has the exclusions of the slack; without it nothing is read for
-        the slack. With `expects` pods that workloads still have to create are among the waiting ones."""
+        """Pods of other schedulers than these are not planned. `namespace` is cagrpc's own. `slack` has the exclusions
+        of the slack; without it nothing is read for the slack. With `expects` pods that workloads still have to create
+        are among the waiting ones."""
+        self._server = client.server
         self._model = ClusterModel(
             gang_label=gang_label,
             schedulers=schedulers,
@@ -53,7 +57,7 @@ class ClusterView:
             each.resource.path: each.informer(client, needed=not each.resource.optional)
             for each in self._model.followed
         }
-        self.informers = tuple(by_path.values())
+        self._informers = tuple(by_path.values())
         self._nodes = by_path[NODES]
         self._expected: Callable[[], frozenset[PodSpec]] = frozenset
 
@@ -62,18 +66,21 @@ class ClusterView:
         planned all the same, with namespaces and labels. `pods` is called by each `state`, on any thread."""
         self._expected = pods
 
-    def start(self) -> None:
-        for each in self.informers:
-            each.reflector.start()
+    def informers(self) -> tuple[Informer, ...]:
+        """Return what it follows, needed for planning or not."""
+        return self._informers
 
-    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Stop all watches, waiting at most so long. Idempotent."""
-        stop_all([each.reflector.stop for each in self.informers], wait_seconds)
+    def status(self) -> Json:
+        """Return the API server and how many pods wait, or why that is not known."""
+        if self.problem:
+            return {"cluster": self.problem}
+        arrivals = self.arrivals()
+        return {"cluster": self._server, "waiting_pods": arrivals.waiting, "pods_to_come": arrivals.expected}
 
     @property
     def problem(self) -> str | None:
         """Why the cluster's state is incomplete or outdated; None if neither."""
-        late = (each.reflector.problem for each in self.informers if each.needed)
+        late = (each.problem for each in self._informers if each.needed)
         return self._unknown() or next(filter(None, late), None)
 
     def arrivals(self) -> Arrivals:
@@ -92,7 +99,7 @@ class ClusterView:
     def ready_instances(self) -> AbstractSet[str]:
         """Return provider ids of Ready nodes. Raises Unavailable before nodes have been listed once, and while the
         watch is down: a node may have become Ready unobserved."""
-        problem = self._nodes.reflector.problem or self._nodes.still_to_come
+        problem = self._nodes.problem or why_not_synced(self._nodes)
         if problem:
             raise Unavailable(problem)
         return self._model.ready_instances()
@@ -144,4 +151,4 @@ class ClusterView:
 
     def _unknown(self) -> str:
         # Minimum counts matter from the first plan on: kinds that a cluster may not know are waited for too.
-        return still_to_come(self.informers)
+        return still_to_come(self._informers)

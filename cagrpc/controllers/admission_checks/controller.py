@@ -8,11 +8,13 @@ UID, and what is created has a name of its own, so that it is made once.
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from cagrpc.api.kueue import GROUP, VERSIONS, Check, RequestConfig
 from cagrpc.controllers.admission_checks.checks import KUEUES_NAME, Claim, activity, claim, config_of, differs
@@ -23,8 +25,10 @@ from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.controllers.settings import KueueSettings
 from cagrpc.errors import CagrpcError, Conflict, NotFound
 from cagrpc.kube.client.client import Client
-from cagrpc.kube.informer.informers import Informer, still_to_come
-from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
+from cagrpc.kube.informer.informers import Informer
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
+from cagrpc.runtime.controller import Controller, Json
+from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.work_queue import WorkQueue
 
 STEP_SECONDS = 1.0
@@ -42,8 +46,11 @@ _WORKLOAD, _CHECK = "workload", "check"
 _log = logging.getLogger(__name__)
 
 
-class KueueChecks:
-    """Works between `start` and `stop`; `step` is for one thread, about once a second, and raises nothing."""
+class KueueChecks(Controller):
+    """`step` is for one thread, and raises nothing; all else is for any."""
+
+    name = "Kueue's admission checks"
+    every_seconds = STEP_SECONDS
 
     def __init__(
         self,
@@ -51,56 +58,51 @@ class KueueChecks:
         settings: KueueSettings,
         *,
         say: Callable[[Note], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
-        timer: Callable[[], float] = time.monotonic,
+        now: EpochClock = epoch,
+        clock: MonotonicClock = monotonic,
     ) -> None:
-        """`say` takes what is to be told on Workloads and AdmissionChecks. `clock` gives seconds since the epoch,
-        `timer` measures pauses."""
+        """`say` records Events on Workloads and AdmissionChecks."""
         self._client = client
         self._settings = settings
         self._say = say
+        self._now = now
         self._clock = clock
-        self._timer = timer
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
-        self._writer = Writer(client, self._count, say, clock)
+        self._writer = Writer(client, self._count, say, now)
         self._store: Store | None = None
         self._looked_for = False
         """Whether it is known if there is Kueue."""
         self._problem: str | None = None
-        self._next_discovery = self._next_full_look = timer()
+        self._reported = LogOnce()
+        self._next_discovery: float = clock()
+        self._next_full_look: float = clock()
         self._first_seen: dict[str, float] = {}
         self._refusals: dict[str, str] = {}
         """By check."""
         self._seen: dict[str, str] = {}
         """By Workload, the resource version after which something newer has been written by us."""
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(
-            "Kueue's admission checks", self._tend, workers=_WORKERS, clock=timer
+            "Kueue's admission checks", self._tend, workers=_WORKERS, clock=clock
         )
 
-    def start(self) -> None:
-        self.queue.start()
+    def queues(self) -> Sequence[WorkQueue[Any]]:
+        """Return the queue of checks and Workloads."""
+        return (self.queue,)
 
-    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """The cluster stays as it is. Waits at most so long for the writes under way. May be repeated."""
-        store = self._store
-        stop_all((self.queue.stop, *((store.stop,) if store is not None else ())), wait_seconds)
-
-    @property
-    def informers(self) -> tuple[Informer, ...]:
-        """None where there is no Kueue."""
+    def informers(self) -> Sequence[Informer]:
+        """Return what it follows; nothing where there is no Kueue."""
         return self._store.informers if self._store is not None else ()
 
-    @property
     def still_to_come(self) -> str:
-        """Why what checks are answered from is not known yet; empty where it is, or there is no Kueue."""
+        """Return why what checks are answered from is not known yet; empty where it is, or there is no Kueue."""
         if not self._looked_for:
             return self._problem or "whether there is Kueue is still to be found out"
-        return still_to_come(self.informers)
+        return super().still_to_come()
 
     @property
     def problem(self) -> str | None:
-        """Why checks are not answered now."""
+        """Return why checks are not answered now."""
         followed = self._store.problem if self._store is not None else None
         return self._problem or followed or self.queue.problem
 
@@ -111,19 +113,25 @@ class KueueChecks:
         with self._lock:
             return dict(self._counts)
 
-    def about(self) -> Mapping[str, Any]:
-        """For `/status`."""
+    def collectors(self) -> Iterable[Collector]:
+        """Return `cagrpc_kueue_total`."""
+        return (_Counts(self),)
+
+    def status(self) -> Json:
+        """Return whether there is Kueue, and what was refused."""
         store = self._store
         refused = {"refused": "; ".join(sorted(self._refusals.values()))} if self._refusals else {}
         return {
-            "kueue": self.problem or (f"serves {GROUP}/{store.version}" if store else "there is no Kueue"),
-            "requests": len(store.requests()) if store is not None else 0,
-            **refused,
+            "admission_checks": {
+                "kueue": self.problem or (f"serves {GROUP}/{store.version}" if store else "there is no Kueue"),
+                "requests": len(store.requests()) if store is not None else 0,
+                **refused,
+            }
         }
 
     def step(self) -> None:
-        """Finds out which of Kueue's APIs there is, and looks at everything again now and then."""
-        now = self._timer()
+        """Find out which of Kueue's APIs there is, and queue everything again now and then."""
+        now = self._clock()
         if now >= self._next_discovery:
             self._discover()
             self._next_discovery = now + (_LOOK_FOR_KUEUE_SECONDS if self._looked_for else _NOT_FOUND_OUT_SECONDS)
@@ -143,7 +151,9 @@ class KueueChecks:
             return  # what was followed is empty then, and may come back
         except CagrpcError as error:
             served, problem = (), str(error)
-        if problem is not None and problem != self._problem:
+        if problem is None:
+            self._reported.over()
+        elif self._reported.is_new(problem):
             _log.warning("cannot detect whether Kueue is installed: %s", problem)
         self._problem = problem
         there = {str(each.get("version")) for each in served}
@@ -205,7 +215,7 @@ class KueueChecks:
         return found.again_seconds
 
     def _claim(self, store: Store, check: Check) -> Claim:
-        now = self._timer()
+        now = self._clock()
         known = now - self._first_seen.setdefault(check.uid, now)
         writes = self._settings.controller_name == KUEUES_NAME and store.kueue_writes()
         return claim(check, self._settings, kueue_writes=writes, known_seconds=known)
@@ -227,7 +237,7 @@ class KueueChecks:
             look.templates,
             look.flavors,
             self._settings,
-            self._clock(),
+            self._now(),
         )
         if self._writer.write(workload, writes):
             self._seen[key] = workload.resource_version
@@ -238,3 +248,14 @@ class KueueChecks:
         names = {str(each.get("name")) for each in look.workload.checks}
         found = (look.checks[name] for name in sorted(names) if name in look.checks)
         return {check.name: config_of(check, look.configs) for check in found if self._claim(store, check).ours}
+
+
+class _Counts(Collector):
+    def __init__(self, controller: KueueChecks) -> None:
+        self._controller = controller
+
+    def collect(self) -> Iterator[Metric]:
+        done = CounterMetricFamily("cagrpc_kueue", "What was done for Kueue's AdmissionChecks.", labels=("what",))
+        for what, count in sorted(self._controller.counts.items()):
+            done.add_metric((what,), count)
+        yield done

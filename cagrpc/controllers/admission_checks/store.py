@@ -28,8 +28,8 @@ from cagrpc.controllers.admission_checks.model import (
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding
-from cagrpc.kube.informer.informers import still_to_come
 from cagrpc.kube.informer.reflector import Resource
+from cagrpc.runtime.health import still_to_come
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 
 V = TypeVar("V")
@@ -192,11 +192,11 @@ class Store(Objects):
 
     def start(self) -> None:
         for each in self.informers:
-            each.reflector.start()
+            each.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
         """Waits at most so long. May be repeated."""
-        stop_all([each.reflector.stop for each in self.informers], wait_seconds)
+        stop_all([each.stop for each in self.informers], wait_seconds)
 
     @property
     def synced(self) -> bool:
@@ -206,7 +206,7 @@ class Store(Objects):
     @property
     def problem(self) -> str | None:
         """Why it is not known how things are now; None where all is well."""
-        return next((each.reflector.problem for each in self.informers if each.reflector.problem), None)
+        return next((each.problem for each in self.informers if each.problem), None)
 
 
 class _Index(Generic[V]):

@@ -12,6 +12,7 @@ from cagrpc.controllers.admission_checks.checks import Activity
 from cagrpc.controllers.admission_checks.model import Creation, Removal, Writes
 from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInput, NotFound
+from cagrpc.runtime.clock import EpochClock
 
 
 class Client(Protocol):
@@ -34,7 +35,7 @@ class Writer:
         client: Client,
         count: Callable[[str], None],
         say: Callable[[Note], None],
-        clock: Callable[[], float],
+        clock: EpochClock,
     ) -> None:
         """`count` is told what was done, `clock` gives seconds since the epoch."""
         self._client = client

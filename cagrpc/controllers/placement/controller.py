@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.node_info import Reservations, nothing_reserved
@@ -27,6 +26,9 @@ from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Places, Wanted
 from cagrpc.controllers.placement.waiting import Patience
 from cagrpc.fleet.model import FleetSnapshot, Phase
+from cagrpc.runtime.back_off import BackOff
+from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.work_queue import WorkQueue
 from solver.model import PodSpec
 from solver.model.eligibility import untolerated
@@ -100,9 +102,13 @@ class Targets:
         return frozenset(each.id for each in increments if each.phase is Phase.READY)
 
 
-class PlacementController:
+class PlacementController(Controller):
     """`step` is for one thread, all else is for any; pods are nominated by the threads of `queue`, as soon as the view
-    tells of them."""
+    reports them."""
+
+    name = "placing pods"
+    every_seconds = STEP_SECONDS
+    back_off = BackOff(STEP_SECONDS, 1.0)  # what fails is the view that is not there yet
 
     def __init__(
         self,
@@ -113,10 +119,10 @@ class PlacementController:
         *,
         reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
         consumers: Callable[[], Mapping[str, str]] = dict,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = monotonic,
     ) -> None:
         """`reservations` are those of ProvisioningRequests; `consumers` says which of their pods goes to which
-        of their nodes. `clock` counts seconds."""
+        of their nodes."""
         self._fleet = fleet
         self._cluster = cluster
         self._places = places
@@ -136,8 +142,7 @@ class PlacementController:
         """Of the targets those that are pending no longer."""
         self._news = 0
         self._handed_over = 0
-        self.wake = threading.Event()
-        """Set where the next step is worth doing now."""
+        self.wake: threading.Event = threading.Event()
         self.queue: WorkQueue[str] = WorkQueue("nominations", self._nominate, workers=WORKERS, clock=clock)
         cluster.tell(self._changed)
 
@@ -184,15 +189,21 @@ class PlacementController:
         turns = ((-targets.priorities.get(uid, 0), pod.tried_at_seconds) for uid, pod in pods.items())
         return min(turns, default=None)
 
-    def about(self) -> Mapping[str, Any]:
-        """For `/status`."""
+    def queues(self) -> tuple[WorkQueue[str], ...]:
+        """Return the queue of pods to be nominated."""
+        return (self.queue,)
+
+    def status(self) -> Json:
+        """Return what was nominated, handed over and lost."""
         problem = {"problem": self._nominations.forbidden} if self._nominations.forbidden else {}
         return {
-            "to_be_bound": len(self._targets.nodes),
-            "nominations": self._nominations.written,
-            "handed_over": self._handed_over,
-            "lost": self._news,
-            **problem,
+            "placement": {
+                "to_be_bound": len(self._targets.nodes),
+                "nominations": self._nominations.written,
+                "handed_over": self._handed_over,
+                "lost": self._news,
+                **problem,
+            }
         }
 
     def _changed(self, uid: str, pod: PendingPod | None) -> None:

@@ -6,7 +6,7 @@ that was meant and that its nomination is as it was seen: what the scheduler nom
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from cagrpc.cluster.state import PendingPod
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.kube.client.client import METADATA_ONLY, PatchKind
 from cagrpc.kube.client.failures import Forbidden
+from cagrpc.runtime.clock import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class _Sent:
 class Nominations:
     """Thread-safe, but for one pod from several threads. `clock` counts seconds."""
 
-    def __init__(self, pods: Pods, clock: Callable[[], float]) -> None:
+    def __init__(self, pods: Pods, clock: MonotonicClock) -> None:
         self._pods = pods
         self._clock = clock
         self._sent: dict[str, _Sent] = {}

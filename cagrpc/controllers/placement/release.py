@@ -10,7 +10,6 @@ until `Fleet.release`.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -25,6 +24,9 @@ from cagrpc.fleet.model import FleetSnapshot, IncrementNode, IncrementStatus, In
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.taints import lift
+from cagrpc.runtime.back_off import BackOff
+from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -96,8 +98,12 @@ class _Due:
     node: IncrementNode
 
 
-class Release:
-    """`step` has to be called about five times a second, by one thread; nodes are released by those of `queue`."""
+class Release(Controller):
+    """`step` is for one thread; nodes are released by the threads of `queue`."""
+
+    name = "releasing nodes"
+    every_seconds = STEP_SECONDS
+    back_off = BackOff(STEP_SECONDS, 1.0)  # what fails is the view that is not there yet
 
     def __init__(
         self,
@@ -108,10 +114,10 @@ class Release:
         places: Places,
         *,
         requests_known: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = monotonic,
     ) -> None:
         """`requests_known` tells whether increments that no ProvisioningRequest asks for any more have been withdrawn:
-        until it does, those that are for such requests stay held. `clock` counts seconds."""
+        until it does, those that are for such requests stay held."""
         self._client = client
         self._fleet = fleet
         self._view = view
@@ -134,8 +140,12 @@ class Release:
         """Nodes that nobody holds."""
         self.queue: WorkQueue[str] = WorkQueue("releasing nodes", self._release, workers=_WORKERS, clock=clock)
 
+    def queues(self) -> tuple[WorkQueue[str], ...]:
+        """Return the queue of nodes to be released."""
+        return (self.queue,)
+
     def step(self) -> None:
-        """Releases what is due of every increment that is ready, and nodes that nobody holds. Raises Unavailable where
+        """Release what is due of every increment that is ready, and nodes that nobody holds. Raises Unavailable where
         the cluster or the journal is out of reach, Conflict where others write a node all the time, or what else the
         API server says of a node; increments stay held until a later step."""
         now = self._clock()
@@ -224,7 +234,7 @@ class Release:
         return self._clock() >= self._ready_since[each.increment_id] + PATIENCE_SECONDS
 
     def _end(self, status: IncrementStatus, held: Mapping[str, str]) -> None:
-        """Tells the fleet once every node is released. Pods that are not bound yet keep their places."""
+        """Release the increment in the fleet once every node is. Pods that are not bound yet keep their places."""
         if any(held.get(node.instance_id, "") not in ("", *self._lifted) for node in status.held):
             return
         self._label([each for each in status.held if each.instance_id not in held and _labels(each)])

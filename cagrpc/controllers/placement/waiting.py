@@ -4,11 +4,12 @@ remembers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from cagrpc.cluster.state import PendingPod
+from cagrpc.runtime.clock import MonotonicClock
 
 SEEN_SECONDS = 2.0
 """A pod whose nomination is cleared so long after it and the node were seen was tried there, and failed."""
@@ -34,7 +35,7 @@ class _Standing:
 class Patience:
     """For one thread. `clock` counts seconds."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._standing: dict[str, _Standing] = {}
         self._resting: dict[str, tuple[str, float]] = {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -28,19 +27,22 @@ from cagrpc.controllers.placement.places import Places, successors
 from cagrpc.controllers.planning import batching, reasons
 from cagrpc.controllers.planning.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
 from cagrpc.controllers.planning.problem import question
-from cagrpc.controllers.planning.records import LeftOut, Ordered, PlanRecord, Rounds
+from cagrpc.controllers.planning.records import Ordered, PlanRecord, Rounds
+from cagrpc.controllers.planning.unserved import Unserved
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.controllers.slack.model import SlackState, no_slack
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec
 from cagrpc.runtime.back_off import BackOff
-from solver import explain
-from solver.model import Budget, NodeGroup, Plan, Problem
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
+from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
+from cagrpc.runtime.stopping import STOP_SECONDS
+from solver.model import Budget, NodeGroup, Plan
+from solver.planning.warm_up import warm_up
 
 log = logging.getLogger(__name__)
 
-EXPLAIN_SECONDS = 2.0
-_FIRST_PAUSE_SECONDS = 1.0
+STEP_SECONDS = 0.25
 
 
 class Cluster(Protocol):
@@ -75,17 +77,6 @@ class _Look:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unexplained:
-    """What a round did not place, before it is told."""
-
-    record_id: str
-    problem: Problem
-    plan: Plan
-    handed: HandedOut
-    unplaced: dict[int, LeftOut]
-
-
-@dataclass(frozen=True, slots=True)
 class _Outcome:
     """What came of asking the fleet."""
 
@@ -96,8 +87,12 @@ class _Outcome:
     """Why the rest could not be asked for."""
 
 
-class PlannerLoop:
-    """`step` is for one thread, about every 0.25 s; `plans`, `waits_for` and `stop` are for any."""
+class PlannerLoop(Controller):
+    """`step` is for one thread; `plans`, `waits_for` and `stop` are for any."""
+
+    name = "the planner loop"
+    every_seconds = STEP_SECONDS
+    back_off = BackOff(first_seconds=1.0)
 
     def __init__(
         self,
@@ -106,8 +101,8 @@ class PlannerLoop:
         settings: PlannerSettings,
         *,
         say: Callable[[Note], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        clock: MonotonicClock = monotonic,
+        now: EpochClock = epoch,
         budget: Budget | None = None,
         reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
         turn: threading.Lock | None = None,
@@ -115,10 +110,10 @@ class PlannerLoop:
         places: Places | None = None,
         lost: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`say` takes what is to be told on pods (`Events.say`). `clock` gives seconds that only grow, the same as
-        `Arrivals` has; `now` those since the epoch, as the fleet's does. `budget` is of one round, the settings' by
-        default. `reservations` are those of ProvisioningRequests; `turn` is held by whoever plans. `slack` is
-        what is held in reserve: placeholders are planned beside pods, and rounds begin for those left over, too.
+        """`say` records Events on pods. `clock` is the one that `Arrivals` has, `now` the fleet's. `budget` is of one
+        round, the settings' by default. `reservations` are those of ProvisioningRequests; `turn` is held by whoever
+        plans. `slack` is what is held in reserve: placeholders are planned beside pods, and rounds begin for those left
+        over, too.
         `places` learns where pods are planned that no increment is for; `lost` counts pods that have lost theirs."""
         self._fleet = fleet
         self._cluster = cluster
@@ -135,17 +130,28 @@ class PlannerLoop:
         self._shortages = Shortages(settings.shortage_seconds, now)
         self._memory = batching.Memory()
         self._previous: Plan | None = None
-        self._unexplained: _Unexplained | None = None
-        self._explained: tuple[dict[int, LeftOut], dict[int, LeftOut]] = ({}, {})
-        """What was explained last, and how."""
         self._rounds = Rounds()
+        self._unserved = Unserved(self._rounds, self._budget, self._tell)
         self._waits_for = "starting"
-        self._back_off = BackOff(self._clock, _FIRST_PAUSE_SECONDS)
         self._stopping = threading.Event()
+        self.patience_seconds = settings.step_patience_seconds
 
-    def stop(self) -> None:
-        """No more is ordered; a plan under way is finished and thrown away."""
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Order no more; a plan under way is finished and thrown away."""
         self._stopping.set()
+        super().stop(wait_seconds)
+
+    def warm_up(self) -> None:
+        """Compile what planning runs: in the first round that would take all of its time."""
+        warm_up()
+
+    def status(self) -> Json:
+        """Return why no round is under way."""
+        return {"planner": self._waits_for}
+
+    def pages(self) -> Mapping[str, JsonPage]:
+        """Return `/plans`, the latest rounds."""
+        return {"/plans": JsonPage(lambda: JsonList(self.plans(), PlanRecord.as_json))}
 
     @property
     def waits_for(self) -> str:
@@ -156,28 +162,15 @@ class PlannerLoop:
         """The latest rounds, oldest first."""
         return self._rounds.latest()
 
-    def step(self) -> bool:
-        """Plans and applies a round where one is due; False where that failed. Raises nothing: what goes wrong is told,
-        and tried again after a while, at most half a minute."""
-        if not self._back_off.over:
-            return True
+    def step(self) -> None:
+        """Plan and apply a round where one is due."""
         try:
             self._step()
-        except errors.CagrpcError as error:
-            return self._fail(str(error))
         except Exception as error:
-            log.exception("a planning round failed unexpectedly")
-            return self._fail(f"a planning round failed unexpectedly: {error!r:.200}")
-        return True
-
-    def _fail(self, problem: str) -> bool:
-        if problem != self._waits_for:  # once, not at every try
-            log.warning("the planner waits: %s", problem)
-        self._waits_for = problem
-        self._back_off.failed()
-        # Whatever the round was about is still to be done.
-        self._memory = batching.Memory()
-        return False
+            self._waits_for = described(error)
+            # Whatever the round was about is still to be done.
+            self._memory = batching.Memory()
+            raise
 
     def _step(self) -> None:
         problem = self._hindrance()
@@ -194,16 +187,14 @@ class PlannerLoop:
             verdict = batching.Verdict(due=True, why=f"{lost - self._lost_known} pods have lost their places")
         self._waits_for = verdict.why
         if verdict.due:
-            self._tell_unplaced()
+            self._unserved.report()
             self._lost_known = lost
             with self._turn:
                 look = self._look()  # others may have asked for something in their turn
                 self._memory = batching.planned(arrivals, look.world, now)
                 self._round(look, verdict.why)
-            self._back_off.worked()
-        elif self._unexplained is not None:
-            self._explain(self._unexplained)
-            self._tell_unplaced()
+        else:
+            self._unserved.explain()
 
     def _hindrance(self) -> str | None:
         return self._cluster.problem or self._fleet.problem
@@ -277,7 +268,7 @@ class PlannerLoop:
             )
         )
         if unplaced:
-            self._unexplained = _Unexplained(record_id, problem, plan, handed, unplaced)
+            self._unserved.found(record_id, problem, plan, handed, unplaced)
         if outcome.unreached is not None:
             raise outcome.unreached
 
@@ -368,22 +359,6 @@ class PlannerLoop:
         log.warning("not taken: %s: %s", told(asked.deltas), error)
         self._tell(reasons.refused(asked, error, (pod for node in nodes for pod in node.pods)))
         return Ordered(asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, message=str(error))
-
-    def _explain(self, waiting: _Unexplained) -> None:
-        """What would serve pods that are not placed, while there is nothing else to do."""
-        known, found = self._explained
-        if known != waiting.unplaced:
-            seconds = min(EXPLAIN_SECONDS, self._budget.seconds)
-            explanation = explain(waiting.problem, waiting.plan, replace(self._budget, seconds=seconds))
-            found = reasons.explained(waiting.unplaced, explanation)
-            self._explained = (waiting.unplaced, found)
-        self._unexplained = replace(waiting, unplaced=found)
-
-    def _tell_unplaced(self) -> None:
-        told_of, self._unexplained = self._unexplained, None
-        if told_of is not None:
-            self._rounds.explain(told_of.record_id, tuple(told_of.unplaced.values()))
-            self._tell(reasons.not_planned(told_of.unplaced, told_of.handed))
 
     def _tell(self, notes: Iterable[Note]) -> None:
         for note in notes:

@@ -3,7 +3,7 @@ shortage, and, where there is time, from the explanations. Pure; `controllers.ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,6 +29,11 @@ PLANNED, NOT_PLANNED = "Planned", "NotPlanned"
 
 _MOST_OFFERINGS = 3
 _MOST_WAYS = 2
+
+
+def still_waits(pod_of: Callable[[str], PodRef | None]) -> Callable[[Note], bool]:
+    """Return whether a note is still worth writing: its pod waits. `pod_of` gives a pod that does, by UID."""
+    return lambda note: pod_of(note.about.uid) is not None
 
 
 def _planned(pod: PodRef, text: str) -> Note:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.markers import booking_label
@@ -16,6 +16,7 @@ from cagrpc.errors import CagrpcError, NotFound, Unavailable
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.taints import NODES
+from cagrpc.runtime.clock import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Requests:
 class Labels:
     """Booking labels on nodes. Thread-safe."""
 
-    def __init__(self, client: Writes, clock: Callable[[], float], workers: int) -> None:
+    def __init__(self, client: Writes, clock: MonotonicClock, workers: int) -> None:
         self._client = client
         self._workers = workers
         self._clock = clock

@@ -18,9 +18,11 @@ from cagrpc.cluster.markers import booking_label
 from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest
 from cagrpc.controllers.settings import Behaviour
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
+from cagrpc.runtime.back_off import BackOff
 
 FIRST_PAUSE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 600.0
+_BACK_OFF = BackOff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
 
 FOUND = "CapacityIsFound"
 PROVISIONED = "CapacityIsProvisioned"
@@ -139,8 +141,7 @@ def not_now(
     """One more try has failed; it is tried again after a while. `increment` is the one that was rolled back, or else
     there was no room, and `overtaken` says how often others were served instead."""
     attempts = attempts_of(request) + 1
-    pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts - 1, 10))
-    retry_at = math.ceil(min(now + pause, max(now, valid_until)))
+    retry_at = math.ceil(min(now + _BACK_OFF.seconds(attempts), max(now, valid_until)))
     text = f"{why}; attempt {attempts}, tried again at {timestamp(retry_at)}"
     conditions = {ConditionType.PROVISIONED: (False, NOT_FOUND, text)}
     if behaviour is Behaviour.CHECK:

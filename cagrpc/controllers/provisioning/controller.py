@@ -12,35 +12,42 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from prometheus_client.registry import Collector
 
 from cagrpc import errors
 from cagrpc.cluster.node_info import Reservations
 from cagrpc.cluster.shortages import Shortages
-from cagrpc.cluster.state import ClusterState, ConsumerStage, PendingPod
+from cagrpc.cluster.state import ClusterState, PendingPod
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.controllers.provisioning import assume_cache, conditions, consumers
-from cagrpc.controllers.provisioning.bookings import Booked, book, consumed, consumer_nodes, overfull
+from cagrpc.controllers.provisioning.bookings import Booked, book, consumed, overfull
 from cagrpc.controllers.provisioning.classes import is_ours
 from cagrpc.controllers.provisioning.crowded import Crowded
 from cagrpc.controllers.provisioning.deciding import Deciding
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_one
+from cagrpc.controllers.provisioning.metrics import RequestMetrics
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import Look, Looking, increment_of, lacks_nodes, take_look
 from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Phase, Pods, advance
-from cagrpc.controllers.provisioning.records import record
+from cagrpc.controllers.provisioning.seen import Seen
 from cagrpc.controllers.provisioning.sources import Cluster, Increments, Requests, Writes
 from cagrpc.controllers.provisioning.writing import Outcome, Writing
 from cagrpc.controllers.settings import Behaviour, PlannerSettings, RequestSettings
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.fleet.model import Phase as IncrementPhase
 from cagrpc.runtime.back_off import BackOff
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
+from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
+from cagrpc.runtime.health import SyncedResource
+from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget
+from solver.planning.warm_up import warm_up
 
 log = logging.getLogger(__name__)
 
@@ -61,29 +68,15 @@ DECIDING_SECONDS = 2.0
 """For those that are decided together;"""
 HURRIED_SHARE = 0.25
 """so much of it while more are due than are decided together: others wait for their turn."""
-_MOST_TOLD = 20
-"""Namespaces."""
-_FIRST_PAUSE_SECONDS = 0.5
 _OPEN = frozenset({Phase.WAITING, Phase.COMING})
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What the last look came to."""
+class RequestsLoop(Controller):
+    """`step` is for one thread; all else is for any."""
 
-    look: Look
-    nexts: Mapping[str, Next]
-    bookings: tuple[Booking, ...]
-    booked: Booked
-
-    def over_share(self) -> Counter[str]:
-        """By namespace, requests that wait for others of it."""
-        waiting = (self.look.ours[uid] for uid, each in self.nexts.items() if each.over_share)
-        return Counter(each.request.namespace for each in waiting)
-
-
-class RequestsLoop:
-    """`step` is for one thread, about every 0.25 s; all else is for any."""
+    name = "ProvisioningRequests"
+    every_seconds = STEP_SECONDS
+    back_off = BackOff(first_seconds=0.5)
 
     def __init__(
         self,
@@ -96,18 +89,18 @@ class RequestsLoop:
         turn: threading.Lock,
         say: Callable[[Note], None] = lambda _: None,
         observe: Callable[[Outcome], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
+        now: EpochClock = epoch,
+        clock: MonotonicClock = monotonic,
         cpu: Callable[[], float] = time.thread_time,
         budget: Budget | None = None,
         planner: PlannerSettings | None = None,
         wanted: Callable[[FleetSnapshot, ClusterState], Wanted] = lambda _, __: Wanted(),
         workers: int = 8,
     ) -> None:
-        """`turn` is held by whoever plans, the planner loop among them. `say` takes what is to be told on requests and
-        pods (`Events.say`), `observe` what became of a request. `clock` gives seconds since the epoch, as the fleet's
-        does; `cpu` gives the CPU seconds of the thread. `budget` is of one planning; of the `planner`'s settings it has
-        those of shortages. `wanted` has the places of pods that are planned already. With so many `workers` threads is
-        written."""
+        """`turn` is held by whoever plans, the planner loop among them. `say` records Events on requests and pods,
+        `observe` is given what became of a request. `now` is the fleet's clock; `cpu` gives the CPU seconds of the
+        thread. `budget` is of one planning; of the `planner`'s settings it has those of shortages. `wanted` has the
+        places of pods that are planned already. Writing has so many `workers` threads."""
         planner = planner or PlannerSettings()
         self._store = store
         self._cluster = cluster
@@ -115,18 +108,23 @@ class RequestsLoop:
         self._settings = settings
         self._turn = turn
         self._say = say
+        self._observe = observe
+        self._metrics = RequestMetrics(self.bookings)
+        self._now = now
         self._clock = clock
         self._cpu = cpu
         self._memory = assume_cache.Requests()
         self._labels = assume_cache.Labels(client, clock, workers)
         self._looking = Looking(store, settings)
-        self._writing = Writing(client, self._memory, say=say, observe=observe, clock=clock, workers=workers)
+        self._writing = Writing(
+            client, self._memory, say=say, observe=self._note, now=now, clock=clock, workers=workers
+        )
         self._stopping = threading.Event()
         self._turns = Turns(settings.per_namespace, clock)
         self._deciding = Deciding(
             fleet,
             self._labels,
-            Shortages(planner.shortage_seconds, clock),
+            Shortages(planner.shortage_seconds, now),
             budget or Budget(DECIDING_SECONDS),
             self._turns,
             wanted=wanted,
@@ -137,18 +135,17 @@ class RequestsLoop:
         """Not written yet."""
         self._short_since: dict[str, float] = {}
         self._crowded = Crowded()
-        self._seen: _Seen | None = None
+        self._seen: Seen | None = None
         self._world: object = None
-        self._looked_at = self._told_at = float("-inf")
+        self._looked_at = self._reported_at = float("-inf")
         self._look_seconds = LOOK_SECONDS
         self._waits_for = "starting"
-        self._back_off = BackOff(self._clock, _FIRST_PAUSE_SECONDS)
+        self.patience_seconds = planner.step_patience_seconds
 
-    # ---- for any thread
-
-    def stop(self) -> None:
-        """Nothing more is begun."""
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Begin nothing more."""
         self._stopping.set()
+        super().stop(wait_seconds)
 
     @property
     def waits_for(self) -> str:
@@ -172,86 +169,67 @@ class RequestsLoop:
         return self._seen is not None or self._store.problem is not None
 
     def booked_nodes(self) -> Mapping[str, str]:
-        """Names of the nodes on which room is kept, and for whom (namespace/name), for scale-down."""
-        seen = self._seen
-        if seen is None:
-            return {}
-        keys = {booking.uid: booking.key for booking in seen.bookings}
-        on_nodes = {name: keys[uids[0]] for name, uids in seen.booked.uids.items()}
-        own = {name: keys[uid] for uid in keys for name in seen.look.booked.get(uid, ())}
-        return {**own, **on_nodes}
+        """Return the nodes on which room is kept, and for whom (namespace/name), for scale-down."""
+        return self._seen.booked_nodes() if self._seen is not None else {}
 
     def consumer_nodes(self, nominated: Callable[[Iterable[str]], Mapping[str, PendingPod]]) -> Mapping[str, str]:
-        """Which pod that consumes a request is to be nominated to which node of its booking, both by UID. `nominated`
-        gives pods as they are."""
-        seen = self._seen
-        if seen is None or not seen.booked.places:
-            return {}
-        look = seen.look
-        consumers = {
-            uid: look.consumers[ours.request.key]
-            for uid, ours in look.ours.items()
-            if uid in seen.booked.places and ours.request.key in look.consumers
-        }
-        uids = [each.pod.uid for pods in consumers.values() for each in pods if each.stage is ConsumerStage.PENDING]
-        pending = nominated(uids) if uids else {}
-        found = consumer_nodes(seen.booked, consumers, {uid: pod.nominated_node for uid, pod in pending.items()})
-        return {uid: node for uid, node in found.items() if uid in pending}
+        """Return which pod that consumes a request is to be nominated to which node of its booking, both by UID.
+        `nominated` gives pods as they are."""
+        return self._seen.consumer_nodes(nominated) if self._seen is not None else {}
 
     def bookings(self) -> int:
-        """Requests for which room is kept."""
+        """Return the number of requests for which room is kept."""
         return len(self._seen.bookings) if self._seen is not None else 0
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """Requests by class and outcome, since the start."""
+        """Return the number of requests by class and outcome, since the start."""
         return self._writing.counts()
 
-    def about(self) -> Mapping[str, Any]:
-        """For `/status`."""
+    def records(self) -> list[dict[str, Any]]:
+        """Return every request of ours, oldest first, as JSON."""
+        return self._seen.records() if self._seen is not None else []
+
+    def informers(self) -> Sequence[SyncedResource]:
+        """Return what it follows: requests, their PodTemplates, and classes."""
+        return self._store.informers
+
+    def status(self) -> Json:
+        """Return what is waited for, and how many requests are where."""
         seen = self._seen
-        phases = Counter(each.phase.value for each in seen.nexts.values()) if seen is not None else {}
         return {
-            "waits_for": self._waits_for,
-            "bookings": self.bookings(),
-            "over_share": dict(seen.over_share().most_common(_MOST_TOLD)) if seen is not None else {},
-            "nodes_with_most_labels": len(self._crowded.full),
-            **phases,
+            "provisioning_requests": {
+                "waits_for": self._waits_for,
+                "bookings": self.bookings(),
+                "over_share": seen.over_share() if seen is not None else {},
+                "nodes_with_most_labels": len(self._crowded.full),
+                **(seen.phases() if seen is not None else {}),
+            }
         }
 
-    def records(self) -> list[dict[str, Any]]:
-        """Every request of ours, oldest first, for `/provisioningrequests` and `cagrpc explain provisioningrequest`."""
-        seen = self._seen
-        if seen is None:
-            return []
-        return [
-            record(seen.look, replace(each, phase=seen.nexts[uid].phase))
-            for uid, each in seen.look.ours.items()
-            if uid in seen.nexts
-        ]
+    def pages(self) -> Mapping[str, JsonPage]:
+        """Return `/provisioningrequests`, which `cagrpc explain provisioningrequest` reads."""
+        return {"/provisioningrequests": JsonPage(lambda: JsonList(self.records()))}
+
+    def collectors(self) -> Iterable[Collector]:
+        """Return outcomes and bookings."""
+        return self._metrics.collectors()
 
     # ---- for one thread
 
-    def step(self) -> bool:
-        """Does what there is to do; False where that failed. Raises nothing: what goes wrong is told, and tried again
-        after a while, at most half a minute."""
-        if self._stopping.is_set() or not self._back_off.over:
-            return True
+    def warm_up(self) -> None:
+        """Compile what planning runs: in the first step that would take all of its time."""
+        warm_up()
+
+    def step(self) -> None:
+        """Do what there is to do for requests."""
+        if self._stopping.is_set():
+            return
         try:
             self._step()
-        except errors.CagrpcError as error:
-            return self._fail(str(error))
         except Exception as error:
-            log.exception("a step for ProvisioningRequests failed unexpectedly")
-            return self._fail(f"a step failed unexpectedly: {error!r:.200}")
-        return True
-
-    def _fail(self, problem: str) -> bool:
-        if problem != self._waits_for:  # once, not at every try
-            log.warning("ProvisioningRequests wait: %s", problem)
-        self._waits_for = problem
-        self._back_off.failed()
-        self._world = None
-        return False
+            self._waits_for = described(error)
+            self._world = None
+            raise
 
     def _step(self) -> None:
         hindrance = self._store.problem or self._cluster.problem or self._fleet.problem
@@ -269,12 +247,11 @@ class RequestsLoop:
         seen = self._advance(look)
         self._look_seconds = min(SELDOM_SECONDS, max(LOOK_SECONDS, (self._cpu() - began) / LOOK_SHARE))
         open_ones = self._write(seen)
-        self._tell(seen)
+        self._report_consumers(seen)
         if any(seen.nexts[uid].wants for uid in open_ones):
             self._decide(seen)
             self._world = None
         self._waits_for = ""
-        self._back_off.worked()
 
     def _is_due(self, requests: Sequence[ProvisioningRequest]) -> bool:
         now = self._clock()
@@ -289,7 +266,7 @@ class RequestsLoop:
     def _look(self, requests: Iterable[ProvisioningRequest]) -> Look:
         snapshot = self._fleet.snapshot  # first: what it has asked for then is in the cluster's state, or is still held
         state = self._labels.seen(self._cluster.state())
-        return take_look(self._clock(), requests, self._looking.ours, snapshot, state)
+        return take_look(self._now(), requests, self._looking.ours, snapshot, state)
 
     def _still_there(self, uid: str) -> bool:
         return any(each.uid == uid and not each.deleting for each in self._store.requests())
@@ -312,9 +289,13 @@ class RequestsLoop:
                 self._writing.note(before[uid], "cancelled")
         self._decided = {uid: each for uid, each in self._decided.items() if uid in look.ours}
 
+    def _note(self, outcome: Outcome) -> None:
+        self._metrics.observe(outcome)
+        self._observe(outcome)
+
     # ---- what comes next
 
-    def _advance(self, look: Look) -> _Seen:
+    def _advance(self, look: Look) -> Seen:
         """For all of them. What they hold is seen by others from now on."""
         facts = {uid: self._facts(look, uid) for uid in look.ours}
         nexts = {uid: self._next(look, each) for uid, each in facts.items()}
@@ -326,7 +307,7 @@ class RequestsLoop:
         booked = book(bookings, look.state) if bookings else Booked()
         for uid, why in self._lost(look, nexts, bookings, booked).items():
             nexts[uid] = self._next(look, replace(facts[uid], lost=why))
-        seen = self._seen = _Seen(look, nexts, bookings, booked)
+        seen = self._seen = Seen(look, nexts, bookings, booked)
         return seen
 
     def _next(self, look: Look, facts: Facts) -> Next:
@@ -361,15 +342,16 @@ class RequestsLoop:
         if short:
             taken = overfull(bookings, look.state)
             short = {uid: count for uid, count in short.items() if uid in taken or lacks_nodes(look, uid)}
-        self._short_since = {uid: self._short_since.get(uid, look.at_seconds) for uid in short}
+        now = self._clock()
+        self._short_since = {uid: self._short_since.get(uid, now) for uid in short}
         lost = {}
         for uid, count in short.items():
-            if look.at_seconds >= self._short_since[uid] + REVOKE_SECONDS:
+            if now >= self._short_since[uid] + REVOKE_SECONDS:
                 missing = sum(count for _, count in nexts[uid].holds)
                 lost[uid] = f"{count} of its {missing} pods that have not come find no room any more"
         return lost
 
-    def _write(self, seen: _Seen) -> set[str]:
+    def _write(self, seen: Seen) -> set[str]:
         """Writes what is new; those for which there was nothing."""
         nexts, ours = seen.nexts, seen.look.ours
         dropped = {uid: seen.look.booked.get(uid, ()) for uid, each in nexts.items() if each.drops_labels}
@@ -389,7 +371,7 @@ class RequestsLoop:
 
     # ---- those that are due
 
-    def _decide(self, seen: _Seen) -> None:
+    def _decide(self, seen: Seen) -> None:
         with self._turn:
             requests = self._memory.latest(self._store.requests())
             look = self._look(requests)
@@ -414,10 +396,11 @@ class RequestsLoop:
 
     # ---- pods that consume requests
 
-    def _tell(self, seen: _Seen) -> None:
-        if seen.look.at_seconds < self._told_at + IDLE_SECONDS:
+    def _report_consumers(self, seen: Seen) -> None:
+        now = self._clock()
+        if now < self._reported_at + IDLE_SECONDS:
             return
-        self._told_at = seen.look.at_seconds
+        self._reported_at = now
         for note in consumers.notes(seen.look, seen.booked.reservations, self._is_ours):
             self._say(note)
 

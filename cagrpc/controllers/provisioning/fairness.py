@@ -15,6 +15,7 @@ from cagrpc.controllers.provisioning.model import Booking, namespace_of
 from cagrpc.controllers.provisioning.observation import Look, Ours
 from cagrpc.controllers.provisioning.progress import Next, Phase, Pods
 from cagrpc.controllers.settings import Behaviour, NamespaceSettings
+from cagrpc.runtime.clock import MonotonicClock
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class Turns:
     """Of requests of one priority each namespace has one served after the other: first the one that was served longest
     ago, and of each its oldest. Not for several threads. Lost with the process, at no cost."""
 
-    def __init__(self, settings: NamespaceSettings, clock: Callable[[], float]) -> None:
+    def __init__(self, settings: NamespaceSettings, clock: MonotonicClock) -> None:
         self._settings = settings
         self._clock = clock
         self._served: dict[str, int] = {}

@@ -12,6 +12,7 @@ from cagrpc.controllers.provisioning.model import ProvisioningRequest, Service
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus
 from cagrpc.kube.client.client import PatchKind
+from cagrpc.runtime.health import SyncedResource
 from solver.model import PodSpec
 
 
@@ -33,6 +34,9 @@ class Requests(Protocol):
 
     @property
     def problem(self) -> str | None: ...
+
+    @property
+    def informers(self) -> Sequence[SyncedResource]: ...
 
     def requests(self) -> tuple[ProvisioningRequest, ...]: ...
 

@@ -22,6 +22,7 @@ from cagrpc.controllers.settings import Behaviour
 from cagrpc.errors import CagrpcError, Conflict, NotFound, Unavailable
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.kube.client.parallel import in_parallel
+from cagrpc.runtime.clock import EpochClock, MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ class Writing:
         *,
         say: Callable[[Note], None],
         observe: Callable[[Outcome], None],
-        clock: Callable[[], float],
+        now: EpochClock,
+        clock: MonotonicClock,
         workers: int,
     ) -> None:
         self._client = client
@@ -61,6 +63,7 @@ class Writing:
         self._memory = memory
         self._say = say
         self._observe = observe
+        self._now = now
         self._clock = clock
         self._lock = threading.Lock()
         self._left: dict[str, tuple[str, float]] = {}
@@ -90,12 +93,12 @@ class Writing:
         request = each.request
         with self._lock:
             self._counts[request.class_name, outcome] += 1
-        seconds = max(0.0, self._clock() - request.created_at_seconds)
+        seconds = max(0.0, self._now() - request.created_at_seconds)
         self._observe(Outcome(request.class_name, each.service.behaviour, outcome, seconds))
 
     def _write(self, each: Ours, change: Change) -> str:
         request = each.request
-        result = conditions.merged(request, change, self._clock())
+        result = conditions.merged(request, change, self._now())
         body = status_patch(
             [
                 ConditionParts(c.type, c.status, c.reason, c.message, c.since_seconds)

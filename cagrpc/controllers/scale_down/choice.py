@@ -9,7 +9,7 @@ and count there when the next one is looked at. Lowest weights go first, then wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.scale_down.crowd import Crowd
 from cagrpc.controllers.scale_down.relocation import Pods, Relocation, is_constrained_by_others, required
 from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.runtime.clock import MonotonicClock
 from solver.model import CPU, MEMORY, Budget, Node, NodeGroup, PodSet, PodSpec
 
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
@@ -75,6 +76,12 @@ class Rules:
     waiting_seconds: float = 1.0
     """and for all that wait."""
 
+    @classmethod
+    def for_thresholds(cls, thresholds: Iterable[float | None]) -> Rules:
+        """Return the rules under which every node is looked at that CA may find too little used: `thresholds` are those
+        that node groups are given, None where one has CA's own."""
+        return cls(utilisation=max([cls().utilisation, *(each or 0.0 for each in thresholds)]))
+
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
@@ -118,7 +125,7 @@ def choose(
     before: AbstractSet[str],
     lately: AbstractSet[str],
     rules: Rules,
-    clock: Callable[[], float],
+    clock: MonotonicClock,
     bookings: Bookings | None = None,
 ) -> Verdicts:
     """`cluster` without the pods of increments in flight. `before` are the nodes that may go until now: of equal ones
@@ -130,7 +137,7 @@ def choose(
 class _Allowance:
     """What is left of the rules in one round."""
 
-    def __init__(self, rules: Rules, clock: Callable[[], float]) -> None:
+    def __init__(self, rules: Rules, clock: MonotonicClock) -> None:
         self._clock = clock
         self._left = rules.looks
         self._until = clock() + rules.look_seconds
@@ -210,7 +217,7 @@ class _Round:
             for each in sorted(nodes, key=key)
         )
 
-    def verdicts(self, before: AbstractSet[str], lately: AbstractSet[str], clock: Callable[[], float]) -> Verdicts:
+    def verdicts(self, before: AbstractSet[str], lately: AbstractSet[str], clock: MonotonicClock) -> Verdicts:
         others = sorted(self._ours.keys() - self._leaving - self._candidates)
         stay = {name: self._why_not_considered(name) for name in others}
         go: list[str] = []

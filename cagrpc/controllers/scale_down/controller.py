@@ -22,12 +22,14 @@ from cagrpc.controllers.scale_down.choice import BOOKED, Bookings, Rules, Verdic
 from cagrpc.errors import Conflict, NotFound
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client.client import PatchKind
+from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.controller import Controller, Json
 
-TICK_SECONDS = 1.0
-"""How often to tick: what is booked may be on nodes that have not been needed for long."""
-STEP_SECONDS = 20.0
-"""How often to step. A node is not needed for 10 minutes before CA removes it."""
-WRITES_A_STEP = 200
+STEP_SECONDS = 1.0
+"""How often to look for new bookings: they may be on nodes that have not been needed for long."""
+REVIEW_SECONDS = 20.0
+"""How often to review all nodes. One is not needed for 10 minutes before CA removes it."""
+MOST_WRITES = 200
 _TRIES = 3
 
 log = logging.getLogger(__name__)
@@ -54,8 +56,11 @@ class Nodes(Protocol):
     def patch(self, path: str, body: Any, kind: PatchKind) -> dict[str, Any]: ...
 
 
-class ScaleDown:
+class ScaleDown(Controller):
     """Not for several threads."""
+
+    name = "what the autoscaler may scale down"
+    every_seconds = STEP_SECONDS
 
     def __init__(
         self,
@@ -63,56 +68,60 @@ class ScaleDown:
         fleet: HasSnapshot,
         nodes: Nodes,
         *,
-        clock: Callable[[], float],
+        clock: MonotonicClock = monotonic,
         rules: Rules | None = None,
-        writes_a_step: int = WRITES_A_STEP,
+        most_writes: int = MOST_WRITES,
         reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
         booked: Callable[[], Mapping[str, str]] = dict,
         slack: Callable[[], Reservations] = dict,
     ) -> None:
-        """`clock` gives seconds that only grow. Of ProvisioningRequests: `reservations` is the room that is kept for
-        them on nodes, `booked` which nodes stay for whom (namespace/name). `slack` is where placeholders are."""
+        """Of ProvisioningRequests: `reservations` is the room that is kept for them on nodes, `booked` which nodes stay
+        for whom (namespace/name). `slack` is where placeholders are."""
         self._cluster = cluster
         self._fleet = fleet
         self._nodes = nodes
         self._clock = clock
         self._rules = rules or Rules()
-        self._writes_a_step = writes_a_step
+        self._most_writes = most_writes
         self._reservations = reservations
         self._booked = booked
         self._slack = slack
         self._verdicts: Verdicts | None = None
         self._lately: AbstractSet[str] = frozenset()
-        self._told: dict[str, str] = {}  # node -> the reason that was written, where that is known
-        self._next_step = float("-inf")
+        self._written: dict[str, str] = {}  # node -> the reason that its annotation gives, where that is known
+        self._next_review = float("-inf")
 
-    def about(self) -> Mapping[str, int]:
-        """For people: how many nodes may go, and how many stay for which reason, as it was seen last."""
+    def status(self) -> Json:
+        """Return how many nodes may go, and how many stay for which reason, as of the last review."""
+        return {"scale_down": self.summary()}
+
+    def summary(self) -> Mapping[str, int]:
+        """Return the same, by reason."""
         if self._verdicts is None:
             return {}
         reasons = (BOOKED if why.startswith(BOOKED) else why for why in self._verdicts.stay.values())
         return {"may go": len(self._verdicts.go), **Counter(reasons)}
 
-    def tick(self) -> None:
-        """A step when it is time for one; until then nodes are told that have been booked since the last. Raises as
-        `step` does."""
-        if self._clock() >= self._next_step:
-            self.step()
-            self._next_step = self._clock() + STEP_SECONDS
+    def step(self) -> None:
+        """Review all nodes when it is time to; until then annotate those that have been booked since. Raises as
+        `review` does."""
+        if self._clock() >= self._next_review:
+            self.review()
+            self._next_review = self._clock() + REVIEW_SECONDS
             return
-        new = {name: whose for name, whose in self._booked().items() if not self._told.get(name)}
+        new = {name: whose for name, whose in self._booked().items() if not self._written.get(name)}
         if new:
             groups = self._fleet.snapshot.group_of_instance
             ours = [each.node.name for each in self._cluster.state().nodes if each.provider_id in groups]
-            for name in islice((name for name in ours if name in new), self._writes_a_step):
-                self._tell(name, booked_for(new[name]))
+            for name in islice((name for name in ours if name in new), self._most_writes):
+                self._annotate(name, booked_for(new[name]))
 
-    def step(self) -> None:
-        """Look, and tell at most so many nodes what is new to them. Raises Unavailable where the cluster is not known
-        or out of reach; what is not told then is told later."""
+    def review(self) -> None:
+        """Choose anew which nodes must stay, and annotate at most so many on which that has changed. Raises Unavailable
+        where the cluster is not known or out of reach; what is not written then is written later."""
         snapshot = self._fleet.snapshot
         state = self._cluster.state(without=snapshot.in_flight_pods)
-        # After a start those that may go are those that nobody has told otherwise.
+        # After a start those that may go are those that carry no annotation.
         before = (
             {each.node.name for each in state.nodes if not each.scale_down_disabled}
             if self._verdicts is None
@@ -122,13 +131,13 @@ class ScaleDown:
         verdicts = self._verdicts = choose(state, snapshot, before, self._lately, self._rules, self._clock, bookings)
         self._lately = frozenset() if verdicts.swept else verdicts.refused
         nodes = {each.node.name: each for each in state.nodes}
-        self._told = {name: reason for name, reason in self._told.items() if name in nodes}
-        for count, (name, reason) in enumerate(_news(verdicts, nodes, self._told)):
-            if count >= self._writes_a_step:
+        self._written = {name: reason for name, reason in self._written.items() if name in nodes}
+        for count, (name, reason) in enumerate(_news(verdicts, nodes, self._written)):
+            if count >= self._most_writes:
                 break
-            self._tell(name, reason)
+            self._annotate(name, reason)
 
-    def _tell(self, name: str, reason: str) -> None:
+    def _annotate(self, name: str, reason: str) -> None:
         """Set both annotations, or with an empty reason clear them. Somebody else's are seen even where the view is
         behind: the node is read first, and written only as it was read."""
         path = f"/api/v1/nodes/{name}"
@@ -137,7 +146,7 @@ class ScaleDown:
                 metadata = self._nodes.get(path)["metadata"]
                 annotations = metadata.get("annotations") or {}
                 if annotations.get(SCALE_DOWN_DISABLED) is not None and annotations.get(OURS) is None:
-                    self._told[name] = reason  # by somebody else
+                    self._written[name] = reason  # by somebody else
                     return
                 wanted = {SCALE_DOWN_DISABLED: "true" if reason else None, OURS: reason or None}
                 patch = {"resourceVersion": metadata["resourceVersion"], "annotations": wanted}
@@ -146,12 +155,14 @@ class ScaleDown:
                 continue
             except NotFound:
                 return
-            self._told[name] = reason
+            self._written[name] = reason
             return
         log.info("node %s changes too often to be annotated now; it is tried again", name)
 
 
-def _news(verdicts: Verdicts, nodes: Mapping[str, ClusterNode], told: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _news(
+    verdicts: Verdicts, nodes: Mapping[str, ClusterNode], written: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     """Node and reason (empty: it may go) where the node does not say so yet, the most urgent first: nodes that CA might
     take, nodes that may go, others; reasons that have changed come last."""
     unmarked = {name: why for name, why in verdicts.stay.items() if not nodes[name].scale_down_disabled_by_us}
@@ -159,5 +170,5 @@ def _news(verdicts: Verdicts, nodes: Mapping[str, ClusterNode], told: Mapping[st
     yield from ((name, "") for name in verdicts.go if nodes[name].scale_down_disabled_by_us)
     yield from ((name, why) for name, why in unmarked.items() if name not in verdicts.low)
     for name, why in verdicts.stay.items():
-        if nodes[name].scale_down_disabled_by_us and told.get(name, why) != why:
+        if nodes[name].scale_down_disabled_by_us and written.get(name, why) != why:
             yield name, why

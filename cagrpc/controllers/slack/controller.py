@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from operator import is_
-from typing import Any, Protocol
+from typing import Protocol
+
+from prometheus_client.registry import Collector
 
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.node_info import ClusterCapacity, Reservations, nothing_reserved
@@ -23,9 +24,14 @@ from cagrpc.controllers.slack.carriers.carrier import Carrying
 from cagrpc.controllers.slack.costs import costs
 from cagrpc.controllers.slack.demand import Shapes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings, SlackState, target_of
+from cagrpc.controllers.slack.page import SlackMetrics, as_json
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot
-from cagrpc.runtime.back_off import BackOff
+from cagrpc.runtime.back_off import BackOff, Retry
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
+from cagrpc.runtime.controller import Controller, Json, JsonPage
+from cagrpc.runtime.log_once import LogOnce
+from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Node, NodeGroup
 from solver.slack.amount import wanted
 from solver.slack.model import Placement, Settled, SlackDemand, SlackShape, SlackTarget
@@ -63,8 +69,12 @@ class Book(Protocol):
         ...
 
 
-class SlackLoop:
+class SlackLoop(Controller):
     """`step` is for one thread; all else is for any."""
+
+    name = "the slack"
+    every_seconds = STEP_SECONDS
+    back_off = BackOff(STEP_SECONDS, 1.0)  # what fails is the view that is not there yet
 
     def __init__(
         self,
@@ -74,16 +84,17 @@ class SlackLoop:
         carrier: Carrying,
         book: Book,
         *,
-        now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
+        now: EpochClock = epoch,
+        clock: MonotonicClock = monotonic,
         reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
+        carried_by: Callable[[], str] = str,
     ) -> None:
-        """`reservations` are those of ProvisioningRequests. `now` gives seconds since the epoch, `clock` such
-        as only grow."""
+        """`reservations` are those of ProvisioningRequests, `carried_by` names the carrier."""
+        self._carried_by = carried_by
         self._cluster, self._fleet = cluster, fleet
         self._settings = settings
         self._carrier, self._book = carrier, book
-        self._now, self._clock = now, clock
+        self._now = now
         self._reservations = reservations
         self._shapes = Shapes()
         self._before: Placement | None = None
@@ -91,7 +102,8 @@ class SlackLoop:
         self._known: _Known | None = None
         self._state = SlackState(0.0)
         self._problem = "starting"
-        self._back_off = BackOff(self._clock, _FIRST_PAUSE_SECONDS)
+        self._retry = Retry(BackOff(first_seconds=_FIRST_PAUSE_SECONDS), clock)
+        self._reported = LogOnce()
         self._stopping = threading.Event()
 
     @property
@@ -108,21 +120,38 @@ class SlackLoop:
         """Why it is not carried as it should be; empty where it is."""
         return self._problem
 
-    def about(self) -> Mapping[str, Any]:
-        """For `/status`."""
+    def as_json(self) -> Json:
+        """Return what is held in reserve, in full."""
+        return as_json(self._state, self._carried_by(), self._problem)
+
+    def status(self) -> Json:
+        """Return how much of each target is held, and why not all."""
+        targets = {name: f"{each.held} of {each.wanted}" for name, each in self._state.by_target().items()}
         return {
-            "carried": self._problem or "as it should be",
-            "targets": {name: f"{each.held} of {each.wanted}" for name, each in self._state.by_target().items()},
-            "warnings": list(self._state.warnings[:_MOST_WARNINGS]),
+            "slack": {
+                "carried": self._problem or "as it should be",
+                "targets": targets,
+                "warnings": list(self._state.warnings[:_MOST_WARNINGS]),
+            }
         }
 
-    def stop(self) -> None:
-        """Nothing more is written. The cluster stays as it is."""
+    def pages(self) -> Mapping[str, JsonPage]:
+        """Return `/slack`."""
+        return {"/slack": JsonPage(self.as_json)}
+
+    def collectors(self) -> Iterable[Collector]:
+        """Return the metrics of placeholders."""
+        return (SlackMetrics(lambda: self._state),)
+
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Write nothing more. The cluster stays as it is."""
         self._stopping.set()
+        super().stop(wait_seconds)
 
     def step(self) -> bool:
-        """Raises Unavailable while the cluster is not known. What goes wrong with writing (False) is told once, and
-        tried again after a while, at most half a minute."""
+        """Work out what is wanted and where it is held, and have it carried. Raises Unavailable while the cluster is
+        not known. Writing that fails (False) is logged here and has a back-off of its own: what is held is worked out
+        all the same."""
         if self._stopping.is_set():
             return True
         if self._before is None:
@@ -130,20 +159,21 @@ class SlackLoop:
             if self._before is None:
                 self._before = self._book.placements()
         self._look()
-        return not self._back_off.over or self._write()
+        return not self._retry.due or self._write()
 
     def _write(self) -> bool:
         try:
             carried = self._carrier.carry(self._state)
             self._book.write(self._state)
         except CagrpcError as error:
-            if str(error) != self._problem:  # once, not at every try
+            if self._reported.is_new(str(error)):
                 log.warning("the slack cannot be carried as it should be: %s", error)
             self._problem = str(error)
-            self._back_off.failed()
+            self._retry.failed()
             return False
         self._problem = "" if carried else "on its way"
-        self._back_off.worked()
+        self._retry.worked()
+        self._reported.over()
         return True
 
     def _look(self) -> None:

@@ -1,10 +1,13 @@
-"""The slack as JSON can say it, for `/slack`, `/metrics` and `cagrpc slack`."""
+"""The slack as JSON, for `/slack` and `cagrpc slack`, and as metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from cagrpc.controllers.slack.model import SlackState, target_of
 from solver.model.quantities import format_quantity
@@ -33,3 +36,26 @@ def as_json(state: SlackState, carrier: str, problem: str = "") -> Mapping[str, 
         ],
         "warnings": [*state.warnings],
     }
+
+
+class SlackMetrics(Collector):
+    """Placeholders and their cost, by target."""
+
+    def __init__(self, state: Callable[[], SlackState]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        placeholders = GaugeMetricFamily(
+            "cagrpc_slack_placeholders",
+            "Placeholders by target and state: wanted, held, left_over, and pushed_out of those left over.",
+            labels=("target", "state"),
+        )
+        cost = GaugeMetricFamily(
+            "cagrpc_slack_cost_usd_per_hour", "What the nodes' share that placeholders take costs.", labels=("target",)
+        )
+        for name, counts in self._state().by_target().items():
+            for state in ("wanted", "held", "pushed_out", "left_over"):
+                placeholders.add_metric((name, state), getattr(counts, state))
+            cost.add_metric((name,), counts.cost_usd_per_hour)
+        yield placeholders
+        yield cost

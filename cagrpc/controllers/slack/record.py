@@ -4,7 +4,6 @@ it, and where placeholders were when another process begins. One object, written
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ from cagrpc.api.encoding.times import timestamp
 from cagrpc.controllers.slack.model import SlackState
 from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.kube.journal.objects import pack, unpack
+from cagrpc.runtime.clock import MonotonicClock, monotonic
 from solver.slack.model import Placement
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class SlackObject:
         namespace: str,
         *,
         carrier: Callable[[], str] = str,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = monotonic,
     ) -> None:
         """`carrier` is the name of who carries, empty before that is known; `clock` gives seconds that only grow."""
         self._client = client

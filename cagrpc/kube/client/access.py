@@ -3,7 +3,6 @@ kubeconfig or from the service account of a pod. Requests are made in `client`; 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
 from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.runtime.clock import MonotonicClock, monotonic
 
 Load = Callable[[Configuration], None]
 """Fills in a configuration from where it is kept."""
@@ -49,7 +49,7 @@ class Access:
     """The session to use now. Credentials that the server refuses are loaded again: certificates and token files may
     have been renewed since."""
 
-    def __init__(self, load: Load, pool_size: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, load: Load, pool_size: int, clock: MonotonicClock = monotonic) -> None:
         """Raises InvalidInput where there is nothing to load."""
         self._load = load
         self._pool_size = pool_size

@@ -27,6 +27,7 @@ from cagrpc.kube.client.envelopes import (
 )
 from cagrpc.kube.client.failures import Expired, failure, request_info, status_of
 from cagrpc.kube.informer.unreadable import UnreadableObjects
+from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.stopping import STOP_SECONDS
 
 T = TypeVar("T")
@@ -39,7 +40,6 @@ _LONGEST_PAGE = 8_000
 _WATCH_SECONDS = (300, 600)
 """The server ends a watch after a random time between, so that not all are begun anew together."""
 _FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 30.0
 _ABSENT_PAUSE_SECONDS = 60.0
 _SILENT_WATCHES = 3
 """So many in a row that open and bring nothing, not even a bookmark: the server does not know our resource version."""
@@ -112,6 +112,7 @@ class Reflector(Generic[T]):
         self._stopped = Signal()
         self._wait = wait or self._stopped.wait
         self._jitter = jitter
+        self._back_off = BackOff(_FIRST_PAUSE_SECONDS, jitter=jitter)
         self._lock = Lock()
         self._stream: Stream | None = None
         self._thread: Thread | None = None
@@ -151,13 +152,13 @@ class Reflector(Generic[T]):
                 self._unreadable += 1
                 if self._unreadable == 1:  # told once, and asked less and less: it may come often
                     _log.warning("%s: listing again: what has changed cannot be read: %s", self.name, error)
-                pause = self._pause(self._unreadable)
+                pause = self._back_off.seconds(self._unreadable)
             except Exception as error:  # noqa: BLE001 - told, and tried again
                 # Of the sink: a mistake of ours, which must not leave it with old objects and nobody the wiser.
                 _log.exception("%s: the objects could not be taken", self.name)
                 self._version = ""
                 self._failed(error)
-                pause = self._pause(self._failures)
+                pause = self._back_off.seconds(self._failures)
             if pause and self._wait(pause):
                 return
 
@@ -191,11 +192,7 @@ class Reflector(Generic[T]):
         if self._silent_watches >= _SILENT_WATCHES:
             self._version = ""
             self._silent_watches = 0
-        return self._pause(self._failures)
-
-    def _pause(self, times: int) -> float:
-        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(times - 1, 10))
-        return longest * (0.5 + 0.5 * self._jitter())
+        return self._back_off.seconds(self._failures)
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1

@@ -28,6 +28,7 @@ from cagrpc.kube.journal.objects import (
     unpack,
     version,
 )
+from cagrpc.runtime.clock import MonotonicClock, monotonic
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class ConfirmPolicy:
     """How long it is tried to find out whether a write arrived whose answer was lost."""
 
     settle_seconds: float = 7.0
-    clock: Callable[[], float] = time.monotonic
+    clock: MonotonicClock = monotonic
     wait: Callable[[float], object] = time.sleep
 
 

@@ -18,6 +18,7 @@ from typing import Protocol
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, KnownGangs
 from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.ranking import Ranked, by_counts, problem, why_left_out
@@ -74,7 +75,7 @@ class Expander:
         rank: Rank,
         decisions: DecisionLog,
         *,
-        clock: Callable[[], float],
+        clock: EpochClock,
         timing: Timing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         planner_drives: bool = False,

@@ -23,20 +23,20 @@ _LONGEST_NUMBER = 9  # digits
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListOptions:
     """Which part of a list is asked for: at most `limit` items, before the newest `after`."""
 
     limit: int | None = None
     after: int = 0
 
 
-def page_of(query: str) -> Page:
-    """From `limit=` and `continue=` of a URL's query. Raises InvalidInput."""
+def list_options(query: str) -> ListOptions:
+    """Return `limit=` and `continue=` of a URL's query. Raises InvalidInput."""
     try:
         given = parse_qs(query, max_num_fields=20)
     except ValueError as error:
         raise InvalidInput(f"the query cannot be read: {error}") from error
-    return Page(_number(given, "limit", 1), _number(given, "continue", 0) or 0)
+    return ListOptions(_number(given, "limit", 1), _number(given, "continue", 0) or 0)
 
 
 def _number(given: Mapping[str, Sequence[str]], name: str, least: int) -> int | None:
@@ -48,13 +48,13 @@ def _number(given: Mapping[str, Sequence[str]], name: str, least: int) -> int | 
     return int(text)
 
 
-def list_page(items: Sequence[T], as_json: Callable[[T], Any], page: Page) -> tuple[bytes, str]:
-    """The newest items (they are at the end) as a JSON array, oldest first; and the query of the page with those before
-    them, empty where there are none."""
+def list_page(items: Sequence[T], as_json: Callable[[T], Any], options: ListOptions) -> tuple[bytes, str]:
+    """Return the newest items (they are at the end) as a JSON array, oldest first; and the query of the page
+    with those before them, empty where there are none."""
     lines: list[bytes] = []
-    size, left = 0, max(0, len(items) - page.after)
+    size, left = 0, max(0, len(items) - options.after)
     for item in reversed(items[:left]):
-        if page.limit is not None and len(lines) == page.limit:
+        if options.limit is not None and len(lines) == options.limit:
             break
         line = _encoded(as_json(item))
         size += len(line) + 2
@@ -64,12 +64,13 @@ def list_page(items: Sequence[T], as_json: Callable[[T], Any], page: Page) -> tu
     body = b"[" + b",\n".join(reversed(lines)) + b"]\n"
     if len(lines) == left:
         return body, ""
-    limit = "" if page.limit is None else f"limit={page.limit}&"
-    return body, f"{limit}continue={page.after + len(lines)}"
+    limit = "" if options.limit is None else f"limit={options.limit}&"
+    return body, f"{limit}continue={options.after + len(lines)}"
 
 
 def object_page(value: Mapping[str, Any]) -> bytes:
-    """A JSON object. Of lists that are too long for a page the end is left out; `left_out` says of how many items."""
+    """Return a JSON object. Of lists that are too long for a page the end is left out; `left_out` has the number of
+    items by list."""
     members: list[bytes] = []
     left_out: dict[str, int] = {}
     size = 0

@@ -1,5 +1,5 @@
-"""The plain HTTP side: liveness, readiness, metrics, decisions and increments for people and probes, and the pages that
-the backend brings along."""
+"""The plain HTTP side: liveness, readiness and metrics for probes and scrapers, and JSON pages for people. What a page
+shows is its owner's business."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import BoundedSemaphore, Lock, Thread
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cagrpc.errors import InvalidInput, Unavailable
-from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
-from cagrpc.runtime.pages import SettablePage
-from cagrpc.services.decisions import DecisionLog
-from cagrpc.services.http.pages import Page, list_page, object_page, page_of
+from cagrpc.runtime.controller import Json, JsonList, JsonPage
+from cagrpc.services.http.pages import ListOptions, list_options, list_page, object_page
 from cagrpc.services.metrics import CONTENT_TYPE, Metrics
 
 log = logging.getLogger(__name__)
@@ -31,18 +29,15 @@ _LARGEST_HEADERS_BYTES = 32 * 1024
 _SILENCE_SECONDS = 10.0
 _LONGEST_SECONDS = 30.0  # of a connection, whatever its client says
 _MOST_CONNECTIONS = 64
-_PROBES = frozenset({"/healthz", "/readyz"})
 _PAGES_AT_ONCE = 2  # beside the probes: whoever asks for many large ones takes little of the time of all other threads
 _PAGES_WAITING = 8
 _TURN_SECONDS = 5.0
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     status: HTTPStatus
     content_type: str
     body: bytes
@@ -76,77 +71,59 @@ class _Turns:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Every page, apart from the socket. `why_not_ready` answers an empty text where the server is ready. Pages may
-    raise InvalidInput and Unavailable."""
+    """Every page, apart from the socket. Pages may raise InvalidInput and Unavailable."""
 
-    snapshot: Callable[[], FleetSnapshot]
-    decisions: DecisionLog
     metrics: Metrics
-    why_not_ready: Callable[[], str]
-    of_backend: Callable[[], Mapping[str, SettablePage]] = dict
-    """Pages by path."""
-    plans: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-    """The planner loop's rounds, oldest first, as JSON can say them."""
-    requests: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-    """ProvisioningRequests that are served, oldest first, as JSON can say them."""
-    slack: Callable[[], Mapping[str, Any]] = dict
-    """What is held in reserve, as JSON can say it; empty where nothing is."""
-    about: Callable[[], Mapping[str, Any]] = dict
-    """What else `/status` says, for people."""
-    informers: Callable[[], Iterable[str]] = tuple
-    """A line for each resource that is followed, for `/readyz?verbose`."""
+    pages: Callable[[], Mapping[str, JsonPage]] = dict
+    """By path, from whoever has them; asked at each request, since those of a leader come once it leads."""
+    why_not_ready: Callable[[], str] = str
+    """Empty where the server is ready."""
     stuck: Callable[[], str] = str
     """What does not go on and cannot by itself; empty where all does."""
+    status: Callable[[], Json] = dict
+    """What else `/status` shows, for people."""
+    readiness_lines: Callable[[], Iterable[str]] = tuple
+    """A line for each resource that is followed, for `/readyz?verbose`."""
     _turns: _Turns = field(default_factory=_Turns, init=False)
 
-    def get(self, path: str, query: str = "") -> Answer:
-        pages = self._pages(query)
-        make = pages.get(path)
-        if make is None:
-            return _text(HTTPStatus.NOT_FOUND, f"there is no {path[:100]}; there is {', '.join(pages)}")
-        if path in _PROBES:
-            return make()
+    def get(self, path: str, query: str = "") -> HttpAnswer:
+        """Return the page at `path`."""
+        options, verbose = list_options(query), "verbose" in parse_qs(query, keep_blank_values=True)
+        if path == "/healthz":
+            return _ok_unless(self.stuck())
+        if path == "/readyz":
+            return self._readyz(verbose=verbose)
+        pages = {"/status": JsonPage(self._status), **self.pages()}
+        if path != "/metrics" and path not in pages:
+            known = ", ".join(("/healthz", "/readyz", "/metrics", *pages))
+            return _text(HTTPStatus.NOT_FOUND, f"there is no {path[:100]}; there is {known}")
         with self._turns.one():
-            return make()
+            if path == "/metrics":
+                return HttpAnswer(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text())
+            return _page(pages[path].get(), options)
 
-    def _pages(self, query: str) -> dict[str, Callable[[], Answer]]:
-        page, verbose = page_of(query), "verbose" in parse_qs(query, keep_blank_values=True)
-        pages: dict[str, Callable[[], Answer]] = {
-            "/healthz": lambda: _ok_unless(self.stuck()),
-            "/readyz": lambda: self._readyz(verbose=verbose),
-            "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text()),
-            "/decisions": lambda: _list(self.decisions.latest(), lambda decision: decision.as_json(), page),
-            "/status": self._status,
-            "/plans": lambda: _list(self.plans(), lambda plan: plan, page),
-            "/provisioningrequests": lambda: _list(self.requests(), lambda request: request, page),
-            "/slack": lambda: _object(self.slack()),
-            "/increments": lambda: _list(self.snapshot().increments, _increment, page),
-        }
-        return pages | {path: lambda page=page: _object(page.get()) for path, page in self.of_backend().items()}
+    def put(self, path: str, body: bytes) -> HttpAnswer:
+        """Change what the page at `path` shows."""
+        page = self.pages().get(path)
+        if page is None or page.put is None:
+            return _text(HTTPStatus.METHOD_NOT_ALLOWED, f"{path[:100]} cannot be written")
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            return _text(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}")
+        if not isinstance(document, dict):
+            return _text(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
+        return _page(page.put(document), ListOptions())
 
-    def _readyz(self, *, verbose: bool) -> Answer:
+    def _readyz(self, *, verbose: bool) -> HttpAnswer:
         why_not = self.why_not_ready()
-        lines = [*self.informers(), f"readyz check failed: {why_not}" if why_not else "readyz check passed"]
+        lines = [*self.readiness_lines(), f"readyz check failed: {why_not}" if why_not else "readyz check passed"]
         text = "\n".join(lines) if verbose else why_not or "ok"
         return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, text)
 
-    def _status(self) -> Answer:
+    def _status(self) -> Json:
         why_not = self.why_not_ready()
-        in_flight = sum(status.phase.in_flight for status in self.snapshot().increments)
-        ready = {"ready": not why_not, "why_not_ready": why_not}
-        return _object({**ready, "increments_in_flight": in_flight, **self.about()})
-
-    def put(self, path: str, body: bytes) -> Answer:
-        page = self.of_backend().get(path)
-        if page is None:
-            return _text(HTTPStatus.METHOD_NOT_ALLOWED, f"{path[:100]} cannot be written")
-        try:
-            change = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            return _text(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}")
-        if not isinstance(change, dict):
-            return _text(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
-        return _object(page.put(change))
+        return {"ready": not why_not, "why_not_ready": why_not, **self.status()}
 
 
 def _target(text: str) -> tuple[str, str]:
@@ -158,48 +135,19 @@ def _target(text: str) -> tuple[str, str]:
     return parts.path, parts.query
 
 
-def _text(status: HTTPStatus, text: str) -> Answer:
-    return Answer(status, _TEXT, f"{text}\n".encode(errors="backslashreplace"))  # JSON may hold half a character
+def _text(status: HTTPStatus, text: str) -> HttpAnswer:
+    return HttpAnswer(status, _TEXT, f"{text}\n".encode(errors="backslashreplace"))  # JSON may hold half a character
 
 
-def _ok_unless(problem: str) -> Answer:
+def _ok_unless(problem: str) -> HttpAnswer:
     return _text(HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK, problem or "ok")
 
 
-def _object(value: Mapping[str, Any]) -> Answer:
-    return Answer(HTTPStatus.OK, _JSON, object_page(value))
-
-
-def _list(items: Sequence[T], as_json: Callable[[T], Any], page: Page) -> Answer:
-    body, following = list_page(items, as_json, page)
-    return Answer(HTTPStatus.OK, _JSON, body, following)
-
-
-def _increment(status: IncrementStatus) -> dict[str, Any]:
-    return {
-        "id": status.id,
-        "phase": status.phase.value,
-        "deltas": dict(status.increment.deltas),
-        "origin": status.increment.origin.value,
-        "pods": len(status.increment.pods),
-        "requests": sorted(status.increment.requests),
-        "reason": status.increment.reason,
-        "plan": status.increment.plan,
-        "cost_usd_per_hour": status.increment.cost_usd_per_hour,
-        "gap": status.increment.gap,
-        "message": status.message,
-        "short_groups": list(status.short_groups),
-        "held": [
-            {
-                "instance": node.instance_id,
-                "node_group": node.node_group,
-                "pods": len(node.pods),
-            }
-            for node in status.held
-        ],
-        "created_at_seconds": status.created_at_seconds,
-        "deadline_at_seconds": status.deadline_at_seconds,
-    }
+def _page(content: Json | JsonList, options: ListOptions) -> HttpAnswer:
+    if isinstance(content, JsonList):
+        body, following = list_page(content.items, content.as_json, options)
+        return HttpAnswer(HTTPStatus.OK, _JSON, body, following)
+    return HttpAnswer(HTTPStatus.OK, _JSON, object_page(content))
 
 
 class HttpServer:
@@ -317,7 +265,7 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(length))
             self._answer(lambda path, _: site.put(path, body))
 
-        def _answer(self, page: Callable[[str, str], Answer]) -> None:
+        def _answer(self, page: Callable[[str, str], HttpAnswer]) -> None:
             path = ""
             try:
                 path, query = _target(self.path)

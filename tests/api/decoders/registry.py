@@ -40,6 +40,7 @@ from cagrpc.kube.journal import objects
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext
 from tests.support import kueue_objects
+from tests.support.clocks import any_clock
 from tests.support.cluster_objects import apart, node, pod, spread
 from tests.support.fleet import World, group
 
@@ -76,8 +77,8 @@ def _view() -> Iterator[Decoder]:
         gang_label=DEFAULT_GANG_LABEL,
         schedulers=_DEFAULT_SCHEDULER,
         namespace="cagrpc",
-        clock=lambda: 0.0,
-        now=lambda: 1e9,
+        clock=any_clock(lambda: 0.0),
+        now=any_clock(lambda: 1e9),
         slack=Exclusion(),
         expects=True,
     )

@@ -50,7 +50,7 @@ class World:
     def start(self) -> None:
         """A new process over the same cluster and backend; it lists what there is."""
         self.life = NodeController(
-            self.cluster.client(), self.backend, self._snapshot, clock=self.clock, timer=self.clock
+            self.cluster.client(), self.backend, self._snapshot, now=self.clock, clock=self.clock
         )
         self.cluster.unseen.clear()
         objects = tuple(self.cluster.objects.items())
@@ -439,7 +439,7 @@ def test_leases_are_renewed_in_time_and_evenly() -> None:
         clock = FakeClock()
         names = [f"node-{number:03d}" for number in range(200)]
         by_name = {name: nodes.SimulatedNode(name, name, "", 1, True, False, ()) for name in names}
-        leases = NodeLeases(cluster.client(), by_name.get, clock=clock, timer=clock)
+        leases = NodeLeases(cluster.client(), by_name.get, now=clock, clock=clock)
         for name in names:
             leases.keep(name)
         leases.queue.run_due()

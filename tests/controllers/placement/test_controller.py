@@ -209,13 +209,13 @@ def test_without_the_right_everything_else_is_done_and_it_is_told_once(
     scene.run()
     assert scene.phase() is Phase.DONE
     assert scene.taints() == {FREE}
-    assert "the right to patch pods/status is missing" in scene.placement.about()["problem"]
+    assert "the right to patch pods/status is missing" in scene.placement.status()["placement"]["problem"]
     scene.later(FORBIDDEN_SECONDS)
     assert sum("they cannot be nominated" in record.message for record in caplog.records) == 1
     scene.cluster.before = lambda request: None
     scene.later(FORBIDDEN_SECONDS)
     assert len(scene.nominated()) == 9
-    assert "problem" not in scene.placement.about()
+    assert "problem" not in scene.placement.status()["placement"]
 
 
 def test_nodes_that_others_still_keep_pods_off_are_not_released(scene: Scene) -> None:

@@ -618,7 +618,7 @@ def test_while_it_is_not_known_what_is_kept_nothing_is_planned(make: Make) -> No
     assert world.targets() == {}
     assert world.loop.waits_for == "the list of ProvisioningRequests is still to come"
     world.clock.advance(LONG)
-    assert [world.loop.step(), world.loop.step()] == [False, True]  # and then it waits a while
+    assert [world.planning.take(), world.planning.take()] == [False, True]  # and then it waits a while
     assert not world.turn.locked()
     world.reservations = known  # type: ignore[method-assign]
     world.restart()

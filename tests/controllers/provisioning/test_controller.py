@@ -520,7 +520,7 @@ def test_out_of_reach_is_said_once_and_survived(make: Make, caplog: pytest.LogCa
     world.run(30)
     assert "does not answer" in world.requests.waits_for or len(world.increments()) == 1
     world.clock.advance(LONG)
-    assert [world.requests.step(), world.requests.step()] == [False, True]  # and then it waits a while
+    assert [world.provisioning.take(), world.provisioning.take()] == [False, True]  # and then it waits a while
     told = [record for record in caplog.records if "the API server does not answer" in record.getMessage()]
     assert len(told) <= 10
     world.api.refuses = lambda method, path: None

@@ -20,6 +20,7 @@ from cagrpc.controllers.provisioning.progress import Next, Phase, Pods
 from cagrpc.controllers.settings import Behaviour, NamespaceSettings
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import PodSpec
+from tests.support.clocks import any_clock
 from tests.support.examples import examples
 
 SPEC = PodSpec((("cpu", 1000),))
@@ -45,7 +46,7 @@ def asked(
 
 
 def turns(seconds: float = 3600.0) -> Turns:
-    return Turns(NamespaceSettings(overtaken_seconds=seconds), lambda: 0.0)
+    return Turns(NamespaceSettings(overtaken_seconds=seconds), any_clock(lambda: 0.0))
 
 
 def looked_at(found: Sequence[Ours], order: Turns, most: NamespaceSettings = ANY, *, joins: str = "") -> list[Ours]:
@@ -185,7 +186,7 @@ def test_what_others_have_takes_nothing_of_a_namespace(
 
 def test_what_one_was_overtaken_for_is_kept_for_a_time_and_then_not_for_as_long() -> None:
     now = [0.0]
-    order = Turns(NamespaceSettings(overtaken_seconds=100.0), lambda: now[0])
+    order = Turns(NamespaceSettings(overtaken_seconds=100.0), any_clock(lambda: now[0]))
     may = []
     for seconds in range(0, 500, 50):
         now[0] = float(seconds)

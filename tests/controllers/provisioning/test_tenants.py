@@ -19,6 +19,7 @@ from cagrpc.controllers.provisioning.progress import Granted
 from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
 from solver.model import Budget
 from tests.controllers.provisioning.test_fairness import asked
+from tests.support.clocks import any_clock
 from tests.support.fleet import group
 from tests.support.planner_world import BOOT_SECONDS
 from tests.support.requests_play import IN_NAMESPACE, IN_OTHER, RequestsWorld
@@ -65,7 +66,7 @@ def test_what_is_more_than_a_namespace_may_have_waits_and_is_served_when_others_
     assert f"provisioning_requests.per_namespace.{next(iter(few))}" in world.message("r2", "Provisioned")
     assert "attempts" not in world.details("r2")
     assert world.is_true("other/r", "Provisioned")
-    assert world.requests.about()["over_share"] == {"ns": 2}
+    assert world.requests.status()["provisioning_requests"]["over_share"] == {"ns": 2}
     assert [note.about.name for note in world.notes_of("NamespaceShareIsUsed")] == ["r2", "r3"]
     writes = len(world.api.calls)
     world.run(600)
@@ -195,7 +196,7 @@ def test_a_node_full_of_labels_gets_no_more_and_that_is_told(
     world.run(5)
     assert not world.is_true("r2", "Provisioned")
     assert len(world.any_labels()) == 2
-    assert world.requests.about()["nodes_with_most_labels"] == 1
+    assert world.requests.status()["provisioning_requests"]["nodes_with_most_labels"] == 1
     assert "has the labels of 2 bookings or more, and gets no other" in caplog.text
     world.delete("r0")
     world.run(700)
@@ -206,12 +207,12 @@ def test_checks_take_no_longer_than_the_budget_of_one_decision() -> None:
     def never(*_: object) -> Any:
         raise AssertionError
 
-    order = Turns(NamespaceSettings(), lambda: 0.0)
+    order = Turns(NamespaceSettings(), any_clock(lambda: 0.0))
     none = cast("Any", None)
     deciding = Deciding(
         none,
         none,
-        Shortages(1.0, lambda: 0.0),
+        Shortages(1.0, any_clock(lambda: 0.0)),
         Budget(seconds=1e-9),
         order,
         wanted=never,

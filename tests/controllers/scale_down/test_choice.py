@@ -38,6 +38,7 @@ from solver.model import (
     Taint,
     TaintEffect,
 )
+from tests.support.clocks import any_clock
 from tests.support.examples import examples
 from tests.support.scale_down_play import QUICK, Play, Played, spec, tier
 
@@ -217,8 +218,8 @@ def test_time_ends_a_round_too_but_takes_nothing_back_that_was_said() -> None:
     assert len(said) == 3
     rules = replace(QUICK, look_seconds=1.0)
     play.clock, fresh.clock = (
-        itertools.count(0.0, 0.5).__next__,
-        itertools.count(0.0, 0.5).__next__,
+        any_clock(itertools.count(0.0, 0.5).__next__),
+        any_clock(itertools.count(0.0, 0.5).__next__),
     )  # each look takes half a second
     assert play.verdicts(rules).go == said
     assert fresh.verdicts(rules).go == said[:1]

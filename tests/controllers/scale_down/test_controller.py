@@ -19,6 +19,7 @@ from cagrpc.controllers.scale_down.controller import ScaleDown
 from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client.client import PatchKind
+from tests.support.clocks import any_clock
 from tests.support.scale_down_play import QUICK, Play, Played, spec, tier
 
 HIGH, LOW = tier("high", 100), tier("low", 10)
@@ -85,9 +86,9 @@ class _World:
             self,
             self,
             self.api,
-            clock=lambda: 0.0,
+            clock=any_clock(lambda: 0.0),
             rules=QUICK,
-            writes_a_step=writes,
+            most_writes=writes,
             reservations=lambda state: self.bookings.reservations if state.nodes else {},
             booked=lambda: self.bookings.nodes,
         )
@@ -101,15 +102,15 @@ def _world() -> _World:
 def test_what_must_stay_is_marked_once_and_cleared_when_it_may_go() -> None:
     world = _world()
     controller = world.controller()
-    assert controller.about() == {}
-    controller.step()
-    assert controller.about() == {"may go": 1, no_room(100): 1}
+    assert controller.summary() == {}
+    controller.review()
+    assert controller.summary() == {"may go": 1, no_room(100): 1}
     assert world.api.annotations == {"h": {SCALE_DOWN_DISABLED: "true", OURS: no_room(100)}, "l": {}}
-    controller.step()
+    controller.review()
     assert world.api.patched == ["h"]
     world.play.nodes.append(Played("h2", BIG, Counter({spec(1000): 5})))
     world.api.annotations["h2"] = {"other": "kept"}
-    controller.step()
+    controller.review()
     assert world.api.annotations["h"] == {}
     assert world.api.annotations["h2"] == {"other": "kept", SCALE_DOWN_DISABLED: "true", OURS: IN_USE}
 
@@ -117,37 +118,37 @@ def test_what_must_stay_is_marked_once_and_cleared_when_it_may_go() -> None:
 def test_a_node_that_is_booked_is_marked_and_cleared_with_its_booking() -> None:
     world = _world()
     controller = world.controller()
-    controller.step()
+    controller.review()
     assert world.api.annotations["l"] == {}
     kept = {
         "l": (Reservation(RequestOwner("u"), spec(1000), 2),),
         "h": (Reservation(RequestOwner("u"), spec(1000), 3),),
     }
     world.bookings = Bookings(kept, {"l": "ml/train"})
-    controller.step()
+    controller.review()
     assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: "booked for ProvisioningRequest ml/train"}
-    assert controller.about() == {"may go": 0, BOOKED: 1, no_room(100): 1}  # by reason, however many requests
+    assert controller.summary() == {"may go": 0, BOOKED: 1, no_room(100): 1}  # by reason, however many requests
     world.bookings = Bookings(kept, {"l": "ml/other"})
-    controller.step()
+    controller.review()
     assert world.api.annotations["l"][OURS] == booked_for("ml/other")
     world.bookings = Bookings({"h": kept["h"]})
-    controller.step()
+    controller.review()
     assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: no_room(10)}  # the room on h is kept
     world.bookings = Bookings()
-    controller.step()
+    controller.review()
     assert world.api.annotations["l"] == {}
 
 
 def test_a_reason_that_changes_is_told_and_after_a_restart_nothing_is_written_anew() -> None:
     world = _world()
     controller = world.controller()
-    controller.step()
+    controller.review()
     world.play.named("h").pods = Counter({spec(1000): 3})
-    controller.step()
+    controller.review()
     assert world.api.annotations["h"][OURS] == IN_USE
     written = len(world.api.patched)
     world.play.named("h").pods = Counter({spec(1000): 1})
-    world.controller().step()
+    world.controller().review()
     assert len(world.api.patched) == written
 
 
@@ -155,7 +156,7 @@ def test_a_reason_that_changes_is_told_and_after_a_restart_nothing_is_written_an
 def test_what_somebody_else_said_is_never_touched(value: str) -> None:
     world = _world()
     world.api.annotations["h"] = {SCALE_DOWN_DISABLED: value}
-    world.controller().step()
+    world.controller().review()
     assert world.api.annotations["h"] == {SCALE_DOWN_DISABLED: value}
     # Also where the view is behind: it says nothing yet of what was written just now.
     behind = _world()
@@ -163,25 +164,25 @@ def test_what_somebody_else_said_is_never_touched(value: str) -> None:
     old = behind.state()
     behind.api.annotations["h"] = {SCALE_DOWN_DISABLED: value}
     behind.state = lambda *, without=frozenset(): old  # type: ignore[method-assign]
-    controller.step()
+    controller.review()
     assert behind.api.annotations["h"] == {SCALE_DOWN_DISABLED: value}
 
 
 def test_a_conflict_is_tried_again_and_a_node_that_is_gone_is_no_trouble() -> None:
     world = _world()
     world.api.conflicts = 2
-    world.controller().step()
+    world.controller().review()
     assert OURS in world.api.annotations["h"]
     world = _world()
     world.api.conflicts = 3
     controller = world.controller()
-    controller.step()
+    controller.review()
     assert OURS not in world.api.annotations["h"]
-    controller.step()
+    controller.review()
     assert OURS in world.api.annotations["h"]
     world = _world()
     del world.api.annotations["h"]
-    world.controller().step()
+    world.controller().review()
     assert not world.api.patched
 
 
@@ -190,9 +191,9 @@ def test_a_server_out_of_reach_is_told_and_what_was_left_is_done_later() -> None
     world.api.broken = True
     controller = world.controller()
     with pytest.raises(Unavailable):
-        controller.step()
+        controller.review()
     world.api.broken = False
-    controller.step()
+    controller.review()
     assert OURS in world.api.annotations["h"]
 
 
@@ -201,19 +202,19 @@ def test_a_step_writes_only_so_much_and_what_is_urgent_first() -> None:
     idle = [Played("idle", HIGH, Counter({spec(1500): 1}))]
     world = _World(Play([*busy, *idle], (HIGH, LOW)))
     controller = world.controller(writes=2)
-    controller.step()
+    controller.review()
     assert world.api.patched == ["idle", "busy0"]
-    controller.step()
+    controller.review()
     assert world.api.patched == ["idle", "busy0", "busy1", "busy2"]
 
 
 def test_between_steps_only_nodes_that_were_booked_since_are_marked() -> None:
     world = _world()
     controller = world.controller()
-    controller.tick()
+    controller.step()
     assert world.api.annotations["l"] == {}
     world.bookings = Bookings({}, {"l": "ml/train", "not-of-the-fleet": "ml/train"})
-    controller.tick()
-    controller.tick()
+    controller.step()
+    controller.step()
     assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: booked_for("ml/train")}
     assert world.api.patched.count("l") == 1

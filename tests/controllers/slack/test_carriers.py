@@ -8,6 +8,7 @@ from cagrpc.controllers.slack.carriers.carrier import CHOOSE_SECONDS, Carrying, 
 from cagrpc.controllers.slack.model import Carrier, SlackState
 from cagrpc.errors import Unavailable
 from solver.slack.model import Placement
+from tests.support.clocks import any_clock
 
 STATE = SlackState(0.0)
 
@@ -43,7 +44,7 @@ class _World:
         self.buffer, self.pods = _Carrier("buffer", self.said), _Carrier("pods", self.said)
         self.chosen, self.now = Carrier.PODS, 0.0
         of: dict[Carrier, Carrying] = {Carrier.BUFFER: self.buffer, Carrier.PODS: self.pods}
-        self.switching = Switching(of, lambda: self.chosen, timer=lambda: self.now)
+        self.switching = Switching(of, lambda: self.chosen, timer=any_clock(lambda: self.now))
 
 
 def test_what_another_process_left_behind_is_withdrawn_once() -> None:

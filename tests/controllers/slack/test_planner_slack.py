@@ -288,8 +288,8 @@ def test_a_namespace_that_mirrors_more_than_it_may_opens_no_more_nodes_and_is_to
         assert here.targets() == {"a": 2}
         assert held(here) == 8
         assert here.slack is not None
-        (warning,) = here.slack.about()["warnings"]
+        (warning,) = here.slack.status()["slack"]["warnings"]
         assert warning.startswith("namespace greedy: capacity is reserved for 4 of the 2000 more pods")
         here.cluster.mirrors = here.cluster.mirrors[1:]
         here.run(5)
-        assert "4 of the 1000 more pods" in here.slack.about()["warnings"][0]
+        assert "4 of the 1000 more pods" in here.slack.status()["slack"]["warnings"][0]

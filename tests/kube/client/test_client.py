@@ -17,6 +17,7 @@ from cagrpc.kube.client.access import Access, from_kubeconfig
 from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.client.failures import Expired, Forbidden, request_info
+from tests.support.clocks import any_clock
 from tests.support.scripted_api import Answer, FakeApi, fake_api, refused
 
 POD = "/api/v1/namespaces/n/pods/p"
@@ -220,7 +221,7 @@ def test_a_token_file_that_was_renewed_is_read_again_when_the_old_token_is_refus
     now = [0.0]
     with fake_api(Answer(), refused(401), Answer(), refused(401), refused(401), Answer()) as api:
         path = _kubeconfig(tmp_path, api.url, tokenFile=str(token))
-        client = Client(Access(from_kubeconfig(path), 2, clock=lambda: now[0]))
+        client = Client(Access(from_kubeconfig(path), 2, clock=any_clock(lambda: now[0])))
         client.get(POD)
         token.write_text("new")
         now[0] = 60.0
@@ -263,7 +264,7 @@ def test_credentials_that_vanish_are_unavailable(tmp_path: Path) -> None:
     now = [0.0]
     with fake_api(refused(401)) as api:
         path = _kubeconfig(tmp_path, api.url, token="t")
-        client = Client(Access(from_kubeconfig(path), 2, clock=lambda: now[0]))
+        client = Client(Access(from_kubeconfig(path), 2, clock=any_clock(lambda: now[0])))
         path.unlink()
         now[0] = 60.0
         with pytest.raises(Unavailable, match="there are no others"):

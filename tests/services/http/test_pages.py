@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cagrpc.errors import InvalidInput
 from cagrpc.services.http import pages
-from cagrpc.services.http.pages import Page, list_page, object_page, page_of
+from cagrpc.services.http.pages import ListOptions, list_options, list_page, object_page
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -29,7 +29,7 @@ def _most(monkeypatch: pytest.MonkeyPatch) -> int:
 @given(st.lists(_JSON, max_size=12), st.none() | st.integers(1, 5))
 def test_pages_together_are_the_list_and_each_is_bounded(items: list[Any], limit: int | None) -> None:
     found: list[Any] = []
-    page = Page(limit)
+    page = ListOptions(limit)
     while True:
         body, following = list_page(items, lambda item: item, page)
         part = json.loads(body)
@@ -39,7 +39,7 @@ def test_pages_together_are_the_list_and_each_is_bounded(items: list[Any], limit
         if not following:
             break
         assert part
-        page = page_of(following)
+        page = list_options(following)
         assert page.limit == limit
     assert found == items
 
@@ -79,9 +79,9 @@ def test_of_a_long_list_the_beginning_is_shown() -> None:
 )
 def test_a_query_that_cannot_be_meant_is_refused(query: str, why: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        page_of(query)
+        list_options(query)
     assert why in str(refused.value)
 
 
 def test_other_parameters_are_for_others() -> None:
-    assert page_of("verbose=1&limit=3&limit=4&continue=0") == Page(4, 0)
+    assert list_options("verbose=1&limit=3&limit=4&continue=0") == ListOptions(4, 0)

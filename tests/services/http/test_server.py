@@ -15,17 +15,19 @@ import pytest
 
 import cagrpc.services.http.server
 from cagrpc.cli.explain import get_json, get_list
+from cagrpc.controllers.fleet import FleetController
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec
+from cagrpc.runtime.controller import JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.services.decisions import ConsideredOption, Decision, DecisionLog
+from cagrpc.services.grpc.metrics import CallMetrics
 from cagrpc.services.http.pages import LARGEST_PAGE_BYTES
 from cagrpc.services.http.server import HttpServer, Site
 from cagrpc.services.metrics import Metrics
-from tests.support.fleet import FakeClock, World, group
-
-_SLACK = {"target": "web", "wanted": 5, "held": 3, "pushed_out": 1, "left_over": 2, "cost_usd_per_hour": 0.25}
+from tests.support.clocks import any_clock
+from tests.support.fleet import World, group
 
 
 class _Simulation:
@@ -49,26 +51,18 @@ class _Web:
     def __init__(self, *, simulation: _Simulation | None, slack: Mapping[str, Any] | None = None) -> None:
         self.fleet: Fleet = World(groups=[group("a")]).fleet()
         self.simulation = simulation
-        clock = FakeClock()
-        self.loop = Heartbeat("the planner loop", clock=clock)
-        clock.advance(12.5)
-        self.loop.failed_steps = 2
-        self.metrics = Metrics(
-            lambda: self.fleet.snapshot,
-            checks=lambda: {"requests_made": 3},
-            slack=lambda: {"targets": [_SLACK]},
-            loops=lambda: [self.loop],
-        )
-        self.decisions = DecisionLog(lambda: 1.0, observe=self.metrics.observe_decision)
+        fleet = FleetController(self.fleet, Heartbeat("a step of the fleet"))
+        self.calls, self.decisions = CallMetrics(), DecisionLog(any_clock(lambda: 1.0))
+        self.metrics = Metrics(lambda: (*self.calls.collectors(), *self.decisions.collectors(), *fleet.collectors()))
+        more = {"/slack": JsonPage(lambda: slack)} if slack is not None else {}
+        if simulation is not None:
+            more["/simulation"] = JsonPage(simulation.get, simulation.put)
         self.why_not = self.stuck = ""
         site = Site(
-            lambda: self.fleet.snapshot,
-            self.decisions,
             self.metrics,
+            lambda: {**self.decisions.pages(), **fleet.pages(), **more},
             lambda: self.why_not,
-            lambda: {} if simulation is None else {"/simulation": simulation},
-            stuck=lambda: self.stuck,
-            slack=lambda: slack or {},
+            lambda: self.stuck,
         )
         self.server = HttpServer("127.0.0.1", 0, site)
         self.server.start()
@@ -107,7 +101,7 @@ def test_alive_and_ready(web: _Web) -> None:
 
 def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
     web.fleet.apply(IncrementSpec({"a": 2}, pods=frozenset({"u1"})))
-    web.metrics.observe_call("Refresh", "OK", 0.002)
+    web.calls.observe("Refresh", "OK", 0.002)
     web.decisions.record(Decision(1.0, (), "a", "cheapest", "objective", 0.1), frozenset())
     web.decisions.record(Decision(1.0, (), "", "limits", "nothing", 0.1), frozenset())
     status, content_type, text = web.ask("/metrics")
@@ -123,12 +117,6 @@ def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
         'cagrpc_increments{phase="done"} 0.0',
         "cagrpc_increments_in_flight 1.0",
         "cagrpc_pods_in_flight 1.0",
-        'cagrpc_kueue_total{what="requests_made"} 3.0',
-        'cagrpc_slack_placeholders{state="left_over",target="web"} 2.0',
-        'cagrpc_slack_placeholders{state="held",target="web"} 3.0',
-        'cagrpc_slack_cost_usd_per_hour{target="web"} 0.25',
-        'cagrpc_loop_seconds_since_step{loop="the planner loop"} 12.5',
-        'cagrpc_loop_failed_steps_total{loop="the planner loop"} 2.0',
     } <= lines
 
 
@@ -214,10 +202,7 @@ def test_without_a_simulation_there_is_no_switch() -> None:
 def test_unknown_pages_name_the_known_ones(web: _Web) -> None:
     status, _, text = web.ask("/nothing")
     assert status == 404
-    assert (
-        "/healthz, /readyz, /metrics, /decisions, /status, /plans, /provisioningrequests, /slack, /increments, "
-        "/simulation" in text
-    )
+    assert "/healthz, /readyz, /metrics, /status, /decisions, /increments, /simulation" in text
     assert web.ask("/metrics", "PUT", b"{}")[0] == 405
 
 
@@ -231,7 +216,7 @@ def test_a_failing_page_is_an_error_and_the_server_lives_on(web: _Web, monkeypat
 
 
 def test_a_port_that_is_taken_is_refused(web: _Web) -> None:
-    site = Site(lambda: web.fleet.snapshot, web.decisions, web.metrics, lambda: "")
+    site = Site(web.metrics)
     with pytest.raises(Unavailable, match=r"cannot listen on 127\.0\.0\.1:"):
         HttpServer("127.0.0.1", web.server.port, site)
 

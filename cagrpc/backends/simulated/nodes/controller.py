@@ -6,7 +6,6 @@ instance all of that goes. The start-up taint, with which a Node registers, is `
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -34,8 +33,8 @@ from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.reflector import Reflector, Resource
 from cagrpc.kube.taints import NODES, lift
-from cagrpc.runtime.heartbeat import Heartbeat
-from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
+from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -56,16 +55,12 @@ def node_name(instance_id: str) -> str:
     return instance_id.removeprefix(ID_PREFIX)
 
 
-class NodeController:
-    """Nodes, Leases and pods of the instances of `backend`, between `start` and `stop`; a `BackendController`. Only
-    Nodes with the label `cagrpc.io/simulated` are ever changed or removed. Nothing is kept but in the cluster, so that
-    any other process can go on with it.
-
-    `clock` gives seconds since the epoch, `timer` measures pauses.
-    """
+class NodeController(Controller):
+    """Nodes, Leases and pods of the instances of `backend`. Only Nodes with the label `cagrpc.io/simulated` are ever
+    changed or removed. Its only state is the cluster's, so that any other process can go on with it."""
 
     name = "the life of simulated nodes"
-    step_seconds = 1.0
+    every_seconds = 1.0
 
     def __init__(
         self,
@@ -74,13 +69,13 @@ class NodeController:
         snapshot: Callable[[], FleetSnapshot],
         *,
         lease_seconds: float = 40.0,
-        clock: Callable[[], float] = time.time,
-        timer: Callable[[], float] = time.monotonic,
+        now: EpochClock = epoch,
+        clock: MonotonicClock = monotonic,
     ) -> None:
         self._client = client
         self._backend = backend
         self._snapshot = snapshot
-        self._clock = clock
+        self._now = now
         self._wanted: Mapping[str, BackendInstance] = {}
         """Running instances by the names of their Nodes, as the backend listed them last."""
         self._doomed: AbstractSet[str] = frozenset()
@@ -89,12 +84,12 @@ class NodeController:
         self._gone: dict[str, str] = {}
         """Uids of removed Nodes by name."""
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(
-            "simulated nodes", self._tend, workers=_WORKERS, longest_pause_seconds=_LONGEST_PAUSE_SECONDS, clock=timer
+            "simulated nodes", self._tend, workers=_WORKERS, longest_pause_seconds=_LONGEST_PAUSE_SECONDS, clock=clock
         )
         self.nodes = SimulatedNodes(self._node_changed)
         self.pods = BoundPods(self._pod_changed)
-        self.leases = NodeLeases(client, self.nodes.get, duration_seconds=lease_seconds, clock=clock, timer=timer)
-        self.informers = (
+        self.leases = NodeLeases(client, self.nodes.get, duration_seconds=lease_seconds, now=now, clock=clock)
+        self._informers = (
             Informer(Reflector(client, NODE_RESOURCE, self.nodes)),
             Informer(Reflector(client, POD_RESOURCE, self.pods)),
         )
@@ -102,30 +97,23 @@ class NodeController:
     @property
     def problem(self) -> str | None:
         """Why Nodes are not as they should be."""
-        reflected = (each.reflector.problem for each in self.informers)
+        reflected = (each.problem for each in self._informers)
         return next(filter(None, (*reflected, self.queue.problem, self.leases.queue.problem)), None)
 
-    @property
-    def heartbeats(self) -> Sequence[Heartbeat]:
-        return (*self.queue.heartbeats, *self.leases.queue.heartbeats)
+    def queues(self) -> Sequence[WorkQueue[Any]]:
+        """Return the queues of Nodes with their pods, and of Leases."""
+        return self.queue, self.leases.queue
 
-    def about(self) -> Mapping[str, Any]:
-        """Return what `/status` shows."""
+    def informers(self) -> Sequence[Informer]:
+        """Return what it follows: its Nodes, and bound pods."""
+        return self._informers
+
+    def status(self) -> Json:
+        """Return why Nodes are not as they should be, or that they are."""
         return {"simulated_nodes": self.problem or "as they should be"}
 
-    def start(self) -> None:
-        for each in self.informers:
-            each.reflector.start()
-        self.queue.start()
-        self.leases.queue.start()
-
-    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """The cluster stays as it is. Waits at most so long for the writes under way. May be repeated."""
-        reflectors = (each.reflector.stop for each in self.informers)
-        stop_all((self.queue.stop, self.leases.queue.stop, *reflectors), wait_seconds)
-
     def step(self) -> None:
-        """Compares the backend's list with the Nodes that there are. Raises Unavailable where the backend is out of
+        """Compare the backend's list with the Nodes that there are. Raises Unavailable where the backend is out of
         reach; nothing is removed until it is back."""
         known = self.nodes.names()  # before the list, or a Node that another process just made would seem doomed
         try:
@@ -178,7 +166,7 @@ class NodeController:
         if not node.ready:
             with suppress(NotFound):
                 self._learned(
-                    self._client.patch(f"{NODES}/{name}/status", ready_again(self._clock()), PatchKind.STRATEGIC)
+                    self._client.patch(f"{NODES}/{name}/status", ready_again(self._now()), PatchKind.STRATEGIC)
                 )
         if NOT_READY_TAINT in node.taint_keys:
             lift(self._client, name, NOT_READY_TAINT)
@@ -194,7 +182,7 @@ class NodeController:
                 f"instance {instance.id} has no Node: its node group {instance.node_group} is not known"
             )
         try:
-            node = self._client.create(NODES, registration(state.group, name, instance.id, self._clock()))
+            node = self._client.create(NODES, registration(state.group, name, instance.id, self._now()))
         except Conflict:
             node = self._client.get(f"{NODES}/{name}")
             if not is_simulated(node) or node["spec"].get("providerID") != instance.id:
@@ -241,5 +229,5 @@ class NodeController:
             self.pods.learned(replace(pod, stage=Stage.LET_GO))
         elif pod.stage is Stage.WAITING and self.nodes.get(pod.node) is not None:
             with suppress(NotFound):
-                answer = self._client.patch(f"{pod.path}/status", running(pod, self._clock()), PatchKind.STRATEGIC)
+                answer = self._client.patch(f"{pod.path}/status", running(pod, self._now()), PatchKind.STRATEGIC)
                 self.pods.learned(started(pod, answer["metadata"]["resourceVersion"]))

@@ -3,7 +3,6 @@ knows that a Node lives."""
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from cagrpc.api.encoding.times import micro_timestamp
 from cagrpc.backends.simulated.nodes.nodes import SimulatedNode
 from cagrpc.errors import NotFound
 from cagrpc.kube.client.client import Client
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.work_queue import WorkQueue
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -24,8 +24,7 @@ _WORKERS = 16
 
 class NodeLeases:
     """One Lease for each Node that `keep` was called for and that `node_of` still knows. Each Node has its own moment
-    of the interval, so that renewals come one by one however many Nodes there are; after a start all come at once.
-    `clock` gives seconds since the epoch, `timer` measures pauses."""
+    of the interval, so that renewals come one by one however many Nodes there are; after a start all come at once."""
 
     def __init__(
         self,
@@ -33,17 +32,17 @@ class NodeLeases:
         node_of: Callable[[str], SimulatedNode | None],
         *,
         duration_seconds: float = 40.0,
-        clock: Callable[[], float] = time.time,
-        timer: Callable[[], float] = time.monotonic,
+        now: EpochClock = epoch,
+        clock: MonotonicClock = monotonic,
     ) -> None:
         self._client = client
         self._node_of = node_of
         self._duration = duration_seconds
         self._interval = duration_seconds * _RENEWED_AFTER
-        self._clock = clock
+        self._now = now
         self._kept: set[str] = set()
         self.queue: WorkQueue[str] = WorkQueue(
-            "node leases", self._renew, workers=_WORKERS, longest_pause_seconds=self._interval / 4, clock=timer
+            "node leases", self._renew, workers=_WORKERS, longest_pause_seconds=self._interval / 4, clock=clock
         )
 
     def keep(self, name: str) -> None:
@@ -60,7 +59,7 @@ class NodeLeases:
         if node is None or name not in self._kept:
             self._kept.discard(name)
             return None
-        now = self._clock()
+        now = self._now()
         try:
             self._client.patch(f"{LEASES}/{name}", {"spec": {"renewTime": micro_timestamp(now)}})
         except NotFound:

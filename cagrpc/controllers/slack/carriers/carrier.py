@@ -3,11 +3,11 @@ them; and changing from one carrier to another. Those that write into the cluste
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from cagrpc.controllers.slack.model import Carrier, SlackState
+from cagrpc.runtime.clock import MonotonicClock, monotonic
 from solver.slack.model import Placement
 
 
@@ -65,13 +65,13 @@ class Switching:
         carriers: Mapping[Carrier, Carrying],
         choose: Callable[[], Carrier],
         *,
-        timer: Callable[[], float] = time.monotonic,
+        timer: MonotonicClock = monotonic,
     ) -> None:
         """`choose` may raise Unavailable. `timer` gives seconds that only grow."""
         self._carriers = carriers
         self._choose = choose
         self._timer = timer
-        self._choose_at = timer()
+        self._choose_at: float = timer()
         self._alone = False
         self.carrier: Carrier | None = None
         """Who carries; None before it is known."""

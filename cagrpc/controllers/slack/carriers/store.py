@@ -4,7 +4,6 @@ look again until there is nothing more to write. Nothing is kept but in the clus
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from cagrpc.controllers.slack.carriers import buffers, pause
 from cagrpc.controllers.slack.carriers.objects import SELECTOR, Next, Object, Place, Verb, Write
 from cagrpc.controllers.slack.model import SlackState
 from cagrpc.errors import NotFound, Unavailable
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from solver.slack.model import Placement, SlackShape
 
 LOOK_SECONDS = 10.0
@@ -38,7 +38,7 @@ class Client(Protocol):
 class _Written(ABC):
     """What the carriers have in common. For one thread."""
 
-    def __init__(self, client: Client, place: Callable[[], Place], timer: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Client, place: Callable[[], Place], timer: MonotonicClock = monotonic) -> None:
         """`place` may raise Unavailable; `timer` gives seconds that only grow."""
         self._client = client
         self._place = place
@@ -104,8 +104,8 @@ class Buffers(_Written):
         client: Client,
         place: Callable[[], Place],
         *,
-        timer: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        timer: MonotonicClock = monotonic,
+        now: EpochClock = epoch,
     ) -> None:
         """`now` gives seconds since the epoch."""
         super().__init__(client, place, timer)
@@ -134,7 +134,7 @@ class PausePods(_Written):
         place: Callable[[], Place],
         seen: Callable[[], Placement],
         *,
-        timer: Callable[[], float] = time.monotonic,
+        timer: MonotonicClock = monotonic,
     ) -> None:
         """`seen` says where pause pods are."""
         super().__init__(client, place, timer)

@@ -1,0 +1,64 @@
+"""What a round did not place: why, and what would serve it, found out while there is nothing else to do and then
+reported on the pods. Planning itself is `controller`'s, the words are `reasons`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from cagrpc.controllers.events import Note
+from cagrpc.controllers.planning import reasons
+from cagrpc.controllers.planning.increments import HandedOut
+from cagrpc.controllers.planning.records import LeftOut, Rounds
+from solver import explain
+from solver.model import Budget, Plan, Problem
+
+EXPLAIN_SECONDS = 2.0
+"""At most, for one round."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    record_id: str
+    problem: Problem
+    plan: Plan
+    handed: HandedOut
+    unplaced: dict[int, LeftOut]
+
+
+class Unserved:
+    """The pods that the latest round left out, until they are reported. For one thread."""
+
+    def __init__(self, rounds: Rounds, budget: Budget, tell: Callable[[Iterable[Note]], None]) -> None:
+        """`tell` records Events. `budget` is that of a round; explaining takes no longer."""
+        self._rounds = rounds
+        self._budget = replace(budget, seconds=min(EXPLAIN_SECONDS, budget.seconds))
+        self._tell = tell
+        self._round: _Round | None = None
+        self._explained: tuple[dict[int, LeftOut], dict[int, LeftOut]] = ({}, {})
+        """What was explained last, and how."""
+
+    def found(
+        self, record_id: str, problem: Problem, plan: Plan, handed: HandedOut, unplaced: dict[int, LeftOut]
+    ) -> None:
+        """Keep what a round did not place."""
+        self._round = _Round(record_id, problem, plan, handed, unplaced)
+
+    def explain(self) -> None:
+        """Find out what would serve it, and report it."""
+        waiting = self._round
+        if waiting is None:
+            return
+        known, found = self._explained
+        if known != waiting.unplaced:
+            found = reasons.explained(waiting.unplaced, explain(waiting.problem, waiting.plan, self._budget))
+            self._explained = (waiting.unplaced, found)
+        self._round = replace(waiting, unplaced=found)
+        self.report()
+
+    def report(self) -> None:
+        """Report what is known of it."""
+        known, self._round = self._round, None
+        if known is not None:
+            self._rounds.explain(known.record_id, tuple(known.unplaced.values()))
+            self._tell(reasons.not_planned(known.unplaced, known.handed))

@@ -1,0 +1,214 @@
+"""Runs controllers: a thread for the steps of each, back-off after failures, the same problem logged once, health,
+`/status`, metrics, and an end with a deadline. What they do is their own business."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cagrpc.errors import CagrpcError
+from cagrpc.runtime.back_off import Retry
+from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.controller import Controller, JsonPage
+from cagrpc.runtime.health import SyncedResource, not_followed, still_to_come, unreadable
+from cagrpc.runtime.heartbeat import Heartbeat
+from cagrpc.runtime.log_once import LogOnce
+from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
+
+_log = logging.getLogger(__name__)
+
+WOKEN_SECONDS = 0.02
+"""What comes together is done together: at least so long between two steps, however often a controller is woken."""
+
+
+class Runner:
+    """Controllers of one process, from when each is added. Those of a standby are added when the process begins, those
+    of the leader once it leads."""
+
+    def __init__(self, clock: MonotonicClock = monotonic) -> None:
+        self._clock = clock
+        self._threads: tuple[_StepThread, ...] = ()
+        self._started = 0
+        self._stopped = False
+
+    def add(self, *controllers: Controller) -> None:
+        """Show what they have to show from now on; `start` starts them."""
+        self._threads += tuple(_StepThread(each, self._clock) for each in controllers)
+
+    @property
+    def controllers(self) -> tuple[Controller, ...]:
+        """Return all that were added, in that order."""
+        return tuple(each.steps.controller for each in self._threads)
+
+    def start(self) -> None:
+        """Start those that were added since the last call; nothing once all were stopped."""
+        if self._stopped:
+            return
+        new, self._started = self._threads[self._started :], len(self._threads)
+        for each in new:
+            each.steps.controller.start()
+        for each in new:
+            each.start()
+
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Begin no further step; wait at most so long for what is under way, all together. May be repeated."""
+        self._stopped = True
+        threads = self._threads
+        stop_all([*(each.steps.controller.stop for each in threads), *(each.stop for each in threads)], wait_seconds)
+
+    # ---- what it shows
+
+    @property
+    def stuck(self) -> str:
+        """Return what does not go on; empty where all does."""
+        of_queues = (
+            each for controller in self.controllers for queue in controller.queues() for each in queue.heartbeats
+        )
+        return "; ".join(each.problem for each in (*self._heartbeats(), *of_queues) if each.problem)
+
+    def informers(self) -> tuple[SyncedResource, ...]:
+        """Return all that is followed."""
+        return tuple(each for controller in self.controllers for each in controller.informers())
+
+    def still_to_come(self) -> str:
+        """Return why not all that controllers work on is known yet; empty once it is."""
+        why_not = (each.still_to_come() for each in self.controllers)
+        return still_to_come(self.informers()) or next(filter(None, why_not), "")
+
+    def status(self) -> Mapping[str, Any]:
+        """Return the members of `/status`."""
+        informers = self.informers()
+        members: dict[str, Any] = {}
+        for each in self.controllers:
+            members |= each.status()
+        return {
+            **members,
+            "not_followed": not_followed(informers),
+            "left_out": {name: count for name, count in unreadable(informers).items() if count},
+            "loops": {each.name: _progress(each) for each in self._heartbeats()},
+        }
+
+    def pages(self) -> Mapping[str, JsonPage]:
+        """Return the controllers' pages, by path."""
+        return {path: page for controller in self.controllers for path, page in controller.pages().items()}
+
+    def collectors(self) -> tuple[Collector, ...]:
+        """Return the metrics of controllers as such, and those that each brings."""
+        return (_RunnerMetrics(self), *(each for controller in self.controllers for each in controller.collectors()))
+
+    def _heartbeats(self) -> list[Heartbeat]:
+        return [each.steps.heartbeat for each in self._threads if each.steps.controller.every_seconds is not None]
+
+
+class Steps:
+    """The steps of one controller, one after the other: none before its back-off is over, and each with what it came
+    to. For one thread."""
+
+    def __init__(self, controller: Controller, clock: MonotonicClock = monotonic) -> None:
+        self.controller = controller
+        self.heartbeat = controller.heartbeat or Heartbeat(controller.name, controller.patience_seconds, clock)
+        self._retry = Retry(controller.back_off, clock)
+        self._reported = LogOnce()
+
+    def warm_up(self) -> bool:
+        """Do what comes before the first step, where it is time. Whether that is done."""
+        return self._retry.due and self._attempt(self.controller.warm_up)
+
+    def take(self) -> bool:
+        """Take the next step, where it is time. Whether nothing failed."""
+        return not self._retry.due or self._attempt(self.controller.step)
+
+    def _attempt(self, step: Callable[[], object]) -> bool:
+        worked = self._worked(step)
+        if worked:
+            self._retry.worked()
+        else:
+            self.heartbeat.failed_steps += 1
+            self._retry.failed()
+        return worked
+
+    def _worked(self, step: Callable[[], object]) -> bool:
+        name = self.controller.name
+        try:
+            with self.heartbeat.step():
+                worked = step() is not False
+        except CagrpcError as error:
+            if self._reported.is_new(str(error)):
+                _log.warning("%s failed and is tried again: %s", name, error)
+            return False
+        except Exception as error:  # noqa: BLE001 - logged, and tried again
+            if self._reported.is_new(repr(error)):
+                _log.exception("%s failed unexpectedly and is tried again", name)
+            return False
+        self._reported.over()
+        return worked
+
+
+class _StepThread:
+    def __init__(self, controller: Controller, clock: MonotonicClock) -> None:
+        self.steps = Steps(controller, clock)
+        self._stopping = threading.Event()
+        # A daemon: a step that waits for what does not answer must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name=controller.name, daemon=True)
+
+    def start(self) -> None:
+        if self.steps.controller.every_seconds is not None:
+            self._thread.start()
+
+    def stop(self, wait_seconds: float) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(wait_seconds)
+
+    def _run(self) -> None:
+        warm = False
+        while True:
+            if warm:
+                self.steps.take()
+            else:
+                warm = self.steps.warm_up()
+            if self._paused():
+                return
+
+    def _paused(self) -> bool:
+        """Wait until the next step is to be taken. Whether none is."""
+        controller = self.steps.controller
+        if controller.wake is None:
+            return self._stopping.wait(controller.every_seconds)
+        controller.wake.wait(controller.every_seconds)
+        controller.wake.clear()
+        return self._stopping.wait(WOKEN_SECONDS)
+
+
+class _RunnerMetrics(Collector):
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def collect(self) -> Iterator[Metric]:
+        left_out = GaugeMetricFamily(
+            "cagrpc_unreadable_objects",
+            "Objects of the cluster that cannot be read and are left out, by resource.",
+            labels=("resource",),
+        )
+        for resource, count in sorted(unreadable(self._runner.informers()).items()):
+            left_out.add_metric((resource,), count)
+        yield left_out
+        since = GaugeMetricFamily(
+            "cagrpc_loop_seconds_since_step", "Seconds since a loop finished its last step.", labels=("loop",)
+        )
+        failed = CounterMetricFamily("cagrpc_loop_failed_steps", "Steps of loops that failed.", labels=("loop",))
+        for each in self._runner._heartbeats():  # noqa: SLF001 - of this module
+            since.add_metric((each.name,), each.seconds_since_step)
+            failed.add_metric((each.name,), each.failed_steps)
+        yield since
+        yield failed
+
+
+def _progress(loop: Heartbeat) -> str:
+    failed = f", {loop.failed_steps} steps failed" if loop.failed_steps else ""
+    return (loop.doing or f"{loop.seconds_since_step:.1f} s since a step") + failed

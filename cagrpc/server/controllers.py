@@ -1,0 +1,129 @@
+"""The controllers of the leader that work on a cluster: what each is built from. What each does is its own module's."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from cagrpc.backends.plugin import OpenBackend
+from cagrpc.cluster.node_info import nothing_reserved
+from cagrpc.cluster.state import ClusterState
+from cagrpc.config.load import Settings
+from cagrpc.controllers.admission_checks.controller import KueueChecks
+from cagrpc.controllers.events import Events, Note
+from cagrpc.controllers.placement.controller import PlacementController
+from cagrpc.controllers.placement.places import Places, Wanted
+from cagrpc.controllers.placement.release import Release
+from cagrpc.controllers.planning import reasons
+from cagrpc.controllers.planning.controller import PlannerLoop
+from cagrpc.controllers.provisioning.controller import RequestsLoop
+from cagrpc.controllers.provisioning.store import Store
+from cagrpc.controllers.scale_down.choice import Rules
+from cagrpc.controllers.scale_down.controller import ScaleDown
+from cagrpc.controllers.settings import Drive
+from cagrpc.controllers.slack.model import no_slack
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.runtime.clock import EpochClock
+from cagrpc.runtime.controller import Controller
+from cagrpc.server.cluster import ClusterAccess
+from cagrpc.server.slack import slack_loop
+
+
+def cluster_controllers(
+    settings: Settings, cluster: ClusterAccess, fleet: Fleet, backend: OpenBackend, now: EpochClock
+) -> list[Controller]:
+    """Return them in the order in which they are started and stopped. `now` is the fleet's clock."""
+    view, client = cluster.view, cluster.client
+    events = partial(_events, cluster, now)
+    turn = threading.Lock()  # held by whoever plans: the same room is never given away twice
+    places = Places()
+    built: list[Controller] = []
+
+    requests = None
+    if settings.requests is not None:
+        store = Store(client)
+        view.expect(store.expected)
+        recorder = events("cagrpc.io/provisioning-requests", "Provisioning")
+        requests = RequestsLoop(
+            store,
+            view,
+            fleet,
+            client,
+            settings.requests,
+            turn=turn,
+            say=recorder.say,
+            now=now,
+            planner=settings.planner,
+            wanted=partial(_wanted, places, cluster),
+        )
+        built += [requests, recorder]
+    reservations = requests.reservations if requests is not None else nothing_reserved
+
+    placement = PlacementController(
+        client,
+        fleet,
+        view,
+        places,
+        reservations=reservations,
+        consumers=dict if requests is None else partial(requests.consumer_nodes, view.pending),
+    )
+    known: Callable[[], bool] = (lambda: True) if requests is None else partial(getattr, requests, "looked")
+    built += [placement, Release(client, fleet, view, placement, places, requests_known=known)]
+
+    slack = None
+    if settings.slack is not None:
+        planned = settings.drive is Drive.PLAN
+        slack = slack_loop(
+            settings.slack, cluster.settings.namespace, client, view, fleet, reservations, planned=planned
+        )
+        built.append(slack)
+
+    if settings.drive is Drive.PLAN:
+        recorder = events(reasons.CONTROLLER, reasons.ACTION, reasons.still_waits(view.pod_of))
+        planner = PlannerLoop(
+            fleet,
+            view,
+            settings.planner,
+            say=recorder.say,
+            now=now,
+            reservations=reservations,
+            turn=turn,
+            slack=no_slack if slack is None else partial(getattr, slack, "state"),
+            places=places,
+            lost=partial(getattr, placement, "news"),
+        )
+        built += [planner, recorder]
+
+    built.append(
+        ScaleDown(
+            view,
+            fleet,
+            client,
+            rules=Rules.for_thresholds(each.scale_down_utilization_threshold for each in settings.options.values()),
+            reservations=reservations,
+            booked=requests.booked_nodes if requests is not None else dict,
+            slack=slack.reservations if slack is not None else dict,
+        )
+    )
+    if settings.kueue is not None:
+        recorder = events(settings.kueue.controller_name, "AnsweringAdmissionCheck")
+        built += [KueueChecks(client, settings.kueue, say=recorder.say), recorder]
+    return [*built, *backend.controllers(client, partial(getattr, fleet, "snapshot"))]
+
+
+def _wanted(places: Places, cluster: ClusterAccess, snapshot: FleetSnapshot, state: ClusterState) -> Wanted:
+    return places.wanted(snapshot, cluster.view.nominated_by_us(), state)
+
+
+def _events(
+    cluster: ClusterAccess,
+    now: EpochClock,
+    controller: str,
+    action: str,
+    still_so: Callable[[Note], bool] = lambda _: True,
+) -> Events:
+    instance = cluster.election.identity if cluster.election is not None else socket.gethostname()
+    return Events(cluster.client, clock=now, controller=controller, action=action, still_so=still_so, instance=instance)

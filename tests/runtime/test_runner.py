@@ -1,0 +1,192 @@
+"""Controllers that are run: each step in its turn, what fails after a back-off and logged once, health, an end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+
+import pytest
+
+from cagrpc.errors import Unavailable
+from cagrpc.runtime.back_off import BackOff
+from cagrpc.runtime.controller import Controller, JsonPage
+from cagrpc.runtime.heartbeat import Heartbeat
+from cagrpc.runtime.runner import Runner, Steps
+from cagrpc.services.metrics import Metrics
+from tests.support.fleet import FakeClock
+
+FIRST_SECONDS, LONGEST_SECONDS = 1.0, 4.0
+
+
+class Loop(Controller):
+    """A minimal controller, whose steps are given."""
+
+    name = "a loop"
+    every_seconds = 0.001
+    back_off = BackOff(FIRST_SECONDS, LONGEST_SECONDS)
+
+    def __init__(self, step: Callable[[], bool | None]) -> None:
+        self._step = step
+
+    def step(self) -> bool | None:
+        return self._step()
+
+
+def of_results(*results: object) -> Callable[[], bool | None]:
+    """Steps that return or raise these, one after the other."""
+    left = iter(results)
+
+    def step() -> bool | None:
+        result = next(left)
+        if isinstance(result, Exception):
+            raise result
+        return None if result is None else bool(result)
+
+    return step
+
+
+@pytest.mark.parametrize("kind", [Unavailable, ValueError])
+def test_the_same_problem_is_logged_once_until_it_is_over(
+    kind: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    steps = Steps(Loop(of_results(kind("gone"), kind("gone"), kind("worse"), None, kind("worse"))), clock)
+    for _ in range(5):
+        steps.take()
+        clock.advance(LONGEST_SECONDS)
+    logged = [f"{record.message} {record.exc_info[1] if record.exc_info else ''}" for record in caplog.records]
+    assert ["worse" in each for each in logged] == [False, True, True]
+
+
+@pytest.mark.parametrize("failure", [Unavailable("gone"), ValueError("ours"), False])
+def test_what_fails_is_tried_again_after_longer_and_longer(failure: object) -> None:
+    clock, tried = FakeClock(0.0), list[float]()
+
+    def step() -> bool | None:
+        tried.append(clock())
+        return of_results(failure)()
+
+    steps = Steps(Loop(step), clock)
+    for _ in range(130):
+        steps.take()
+        clock.advance(0.125)
+    assert tried == [0.0, 1.0, 3.0, 7.0, 11.0, 15.0]
+    assert steps.heartbeat.failed_steps == len(tried)
+
+
+def test_after_a_step_that_worked_the_next_failure_is_the_first_again() -> None:
+    clock = FakeClock()
+    steps = Steps(Loop(of_results(False, False, None, False, None)), clock)
+    taken = []
+    for seconds in (0.0, 1.0, 2.0, 0.0, 1.0):
+        clock.advance(seconds)
+        taken.append(steps.take())
+    assert taken == [False, False, True, False, True]
+
+
+def test_steps_begin_once_it_is_warm() -> None:
+    done, did = Event(), list[str]()
+
+    class Warming(Loop):
+        back_off = BackOff(0.0)
+
+        def warm_up(self) -> None:
+            did.append("warm up")
+            if len(did) < 3:
+                raise ValueError("not yet")
+
+    def step() -> None:
+        did.append("step")
+        done.set()
+
+    runner = Runner()
+    runner.add(Warming(step))
+    runner.start()
+    assert done.wait(30)
+    runner.stop(30)
+    assert did[:4] == ["warm up", "warm up", "warm up", "step"]
+
+
+def test_a_step_that_hangs_is_stuck_and_ends_within_its_deadline() -> None:
+    clock, begun, end = FakeClock(), Event(), Event()
+
+    def hang() -> None:
+        begun.set()
+        assert end.wait(30)
+
+    loop = Loop(hang)
+    loop.heartbeat = Heartbeat("a loop", 60.0, clock)
+    runner = Runner()
+    runner.add(loop)
+    runner.start()
+    assert begun.wait(30)
+    assert runner.stuck == ""
+    clock.advance(60)
+    assert runner.stuck == "a loop does not go on: in the middle of its step for 60 s"
+    assert runner.status()["loops"] == {"a loop": "in the middle of its step for 60 s"}
+    runner.stop(0)
+    end.set()
+    runner.stop(30)
+    assert runner.stuck == ""
+
+
+def test_whoever_is_woken_steps_at_once() -> None:
+    stepped = Event()
+    loop = Loop(stepped.set)
+    loop.every_seconds, loop.wake = 1000.0, Event()
+    runner = Runner()
+    runner.add(loop)
+    runner.start()
+    loop.wake.set()
+    assert stepped.wait(30)
+    runner.stop(0)
+    loop.wake.set()
+    runner.stop(30)
+
+
+def test_what_is_added_later_is_shown_at_once_and_started_with_the_rest() -> None:
+    first, second = Event(), Event()
+
+    class Shown(Loop):
+        name = "shown"
+
+        def status(self) -> dict[str, int]:
+            return {"shown": 1}
+
+        def pages(self) -> dict[str, JsonPage]:
+            return {"/shown": JsonPage(dict)}
+
+    runner = Runner()
+    runner.add(Loop(first.set))
+    runner.start()
+    assert first.wait(30)
+    runner.add(Shown(second.set))
+    assert (runner.status()["shown"], list(runner.pages())) == (1, ["/shown"])
+    assert not second.is_set()
+    runner.start()
+    assert second.wait(30)
+    runner.stop(30)
+
+
+def test_nothing_starts_after_the_end() -> None:
+    stepped = Event()
+    runner = Runner()
+    runner.stop(0)
+    runner.add(Loop(stepped.set))
+    runner.start()
+    assert not stepped.wait(0.05)
+
+
+def test_metrics_tell_of_each_loop() -> None:
+    clock = FakeClock()
+    loop = Loop(of_results(False))
+    loop.heartbeat = Heartbeat("a loop", clock=clock)
+    runner = Runner(clock)
+    runner.add(loop)
+    runner._threads[0].steps.take()
+    clock.advance(12.5)
+    lines = Metrics(runner.collectors).text().decode().splitlines()
+    assert {
+        'cagrpc_loop_seconds_since_step{loop="a loop"} 12.5',
+        'cagrpc_loop_failed_steps_total{loop="a loop"} 1.0',
+    } <= {*lines}
