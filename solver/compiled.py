@@ -1,4 +1,4 @@
-"""Compiled functions: loops that numpy cannot say, at the speed of C."""
+"""Compiled functions: loops that numpy cannot express, at the speed of C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def compiled(function: _F) -> _F:
-    """Without the interpreter's lock, and kept on disk where the user may write at all."""
+    """Compile a function to run without the interpreter's lock, cached on disk where the user may write at all."""
     try:
         return cast(_F, numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:  # neither the package's directory nor the user's cache can be written to

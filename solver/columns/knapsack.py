@@ -26,7 +26,7 @@ _FEW_PIECES = 16
 _FEW = 3
 """Up to so many pods of a spec, the table counts them exactly."""
 _MOST_ITEMS = 200
-"""Specs looked at for one node: the best by value for their size. More would not fit the table in the time."""
+"""Specs considered for one node: the best by value for their size. More would not fit the table in the time."""
 _STRENGTHS = (1.0, 0.75, 0.5)
 _LEAST_STATES = 500
 _ROUNDING = 1e-9

@@ -40,22 +40,22 @@ def pattern_of(kind: int, specs: Ints | Sequence[int], pods: Ints) -> Pattern:
     return Pattern(kind, tuple(sorted(zip(rows, counts, strict=True))))
 
 
-def trimmed(company: CoLocation, pattern: Pattern) -> Pattern:
+def trimmed(colocation: CoLocation, pattern: Pattern) -> Pattern:
     """The part of a pattern that may share a node."""
-    kept = company.trimmed(company.reduced.kinds[pattern.kind], dict(pattern.pods))
+    kept = colocation.trimmed(colocation.reduced.kinds[pattern.kind], dict(pattern.pods))
     return Pattern(pattern.kind, tuple(sorted(kept.items())))
 
 
 def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> list[Pattern] | None:
-    """Every maximal pattern of the given usable kinds; None where there are more than `most` (or it takes too long to
-    tell). With all of them the master problem is the problem itself, and its bound is a true bound."""
+    """Return every maximal pattern of the given usable kinds; None where there are more than `most` (or counting them
+    takes too long). With all of them the master problem is the problem itself, and its bound is a true bound."""
     if np.count_nonzero(reduced.wanted) > _MOST_SPECS:
         return None
     found: list[Pattern] = []
-    steps, company = most * 4, CoLocation(reduced)
+    steps, colocation = most * 4, CoLocation(reduced)
     for kind in reduced.kinds:
         if kind.most and kind.index in kinds:
-            of_kind = _Maximal(reduced, company, kind, most - len(found), steps)
+            of_kind = _Maximal(reduced, colocation, kind, most - len(found), steps)
             if not of_kind.descend(0, list(kind.free)):
                 return None
             found.extend(of_kind.found)
@@ -66,8 +66,8 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
 class _Maximal:
     """The maximal patterns of one kind, `most` of them at most, in so many `steps`."""
 
-    def __init__(self, reduced: Reduced, company: CoLocation, kind: Kind, most: int, steps: int) -> None:
-        self._kind, self._most, self.steps, self._company = kind, most, steps, company
+    def __init__(self, reduced: Reduced, colocation: CoLocation, kind: Kind, most: int, steps: int) -> None:
+        self._kind, self._most, self.steps, self._colocation = kind, most, steps, colocation
         specs = [s for s in range(len(reduced.rows)) if kind.fits[s] and reduced.wanted[s]]
         # Large pods first: the last spec is filled up in one step, so it should be the one with the most values.
         share = [max(r / f for r, f in zip(reduced.requests[s].tolist(), kind.free, strict=True) if f) for s in specs]
@@ -87,7 +87,7 @@ class _Maximal:
                 self.found.append(pattern_of(self._kind.index, self._specs, self._pods))
             return len(self.found) <= self._most
         top = self._room(left, position)
-        lowest = top if position == len(self._specs) - 1 and self._company.anything_goes else 0
+        lowest = top if position == len(self._specs) - 1 and self._colocation.anything_goes else 0
         for count in range(top, lowest - 1, -1):
             self._pods[position] = count
             rest = [have - need * count for have, need in zip(left, self._requests[position], strict=True)]
@@ -105,15 +105,15 @@ class _Maximal:
 
     def _admits(self, extra: int | None = None) -> bool:
         """Whether the pattern, with one more unit at position `extra`, may share a node."""
-        if self._company.anything_goes:
+        if self._colocation.anything_goes:
             return True
         units = {s: int(self._pods[p]) + (p == extra) for p, s in enumerate(self._specs)}
-        return self._company.admits(self._kind, units)
+        return self._colocation.admits(self._kind, units)
 
     def _full(self, left: list[int]) -> bool:
         # Of those that others need there may be too many: patterns with fewer of them count too.
         return all(
-            spec in self._company.helpers
+            spec in self._colocation.helpers
             or self._pods[p] == self._wanted[p]
             or self._room(left, p) == 0
             or not self._admits(p)

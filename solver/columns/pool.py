@@ -15,7 +15,7 @@ import numpy as np
 from solver.columns.patterns import Pattern, trimmed
 from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.colocation import CoLocation
-from solver.reduction.objective import counts, hopeless_value
+from solver.reduction.objective import counts, unavoidable_value
 from solver.reduction.reduced import Floats, Ints, Reduced, most_per_node
 from solver.relaxation.growing_program import GrowingProgram
 from solver.relaxation.linear_program import INFINITY
@@ -41,15 +41,15 @@ class Pool:
     _kinds: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @cached_property
-    def _company(self) -> CoLocation:
+    def _colocation(self) -> CoLocation:
         return CoLocation(self.reduced)
 
     def add(self, patterns: Iterable[Pattern]) -> int:
         """Returns how many were new. What may not share a node is left out of a pattern first."""
         before = len(self.patterns)
-        company = self._company
+        colocation = self._colocation
         for offered in patterns:
-            pattern = offered if company.anything_goes else trimmed(company, offered)
+            pattern = offered if colocation.anything_goes else trimmed(colocation, offered)
             if pattern not in self._known:
                 self._known.add(pattern)
                 self.patterns.append(pattern)
@@ -157,7 +157,7 @@ def values(
     opened = np.bincount(pool.kinds(), weights=found.nodes, minlength=len(reduced.kinds))
     result: dict[ObjectiveStage, float] = {}
     for stage in order:
-        result[stage] = float(hopeless_value(stage, reduced)) + sum(
+        result[stage] = float(unavoidable_value(stage, reduced)) + sum(
             stage.node_cost(kind.price_micros, kind.weight) * float(opened[kind.index]) for kind in reduced.new_kinds
         )
         for demand in reduced.live:
@@ -196,7 +196,7 @@ class RelaxedMaster:
         bounded = np.flatnonzero(self._room >= 0)
         program.bound_rows(self._room[bounded], -INFINITY, most[bounded])
         program.bound_rows(self._limits, -INFINITY, np.array(reduced.limits, dtype=np.float64))
-        left = [0 if demand.index in reduced.hopeless else demand.count for demand in reduced.demands]
+        left = [0 if demand.index in reduced.infeasible else demand.count for demand in reduced.demands]
         program.bound_variables(self._left, np.array(left, dtype=np.float64))
 
     def _columns(self) -> None:

@@ -21,7 +21,7 @@ _FIRST_ROUNDS, _ROUNDS = 300, 60
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How hard to look."""
+    """How thorough a search is."""
 
     answers: int
     """Patterns per kind."""

@@ -10,7 +10,7 @@ from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import NodeGroup, PodClass, Problem
 
 KINDS: dict[str, ConstraintKind] = {kind.name: kind for kind in (*pods.KINDS, *capacity.KINDS, pods.REQUEST)}
-"""In the order in which reasons are told: what keeps pods away from nodes, what keeps nodes from being had, sizes."""
+"""In the order in which reasons are given: what keeps pods away from nodes, what keeps nodes from being had, sizes."""
 
 
 def removals(problem: Problem, classes: Sequence[PodClass]) -> tuple[ConstraintChange, ...]:

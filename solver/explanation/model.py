@@ -1,4 +1,4 @@
-"""What an explanation says, as plain values, and what a kind of constraint has to tell about itself to be explained."""
+"""An explanation as plain values, and what a kind of constraint provides to be explained."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Part = Taint | HostPort | PodAffinityTerm | TopologySpread | None
 @dataclass(frozen=True, slots=True)
 class ConstraintChange:
     """One parameter of a problem and its new value. Taking a constraint away altogether is a change too, so that what
-    stands in the way and what would help are told in the same terms.
+    stands in the way and what would help are described in the same terms.
 
     `before` and `after` are amounts in the parameter's own unit (nodes, millicores, bytes, pieces, skew); both are None
     where a condition is dropped or a taint tolerated.
@@ -58,7 +58,7 @@ class ConstraintChange:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintKind:
-    """How constraints of one kind are found, taken away, changed a little, and told."""
+    """How constraints of one kind are found, taken away, changed a little, and described."""
 
     name: str
     find: Callable[[Problem, Sequence[PodClass]], Iterable[ConstraintChange]]

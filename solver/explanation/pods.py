@@ -155,7 +155,7 @@ def _move(problem: Problem, change: ConstraintChange) -> Problem:
 
 
 def _words(change: ConstraintChange) -> str:
-    """The constraint between pods that a change drops or loosens, as it is told everywhere."""
+    """The constraint between pods that a change drops or loosens, as it is written everywhere."""
     assert isinstance(change.part, HostPort | PodAffinityTerm | TopologySpread)
     fields = {"host_port": "host_ports", "max_skew": "topology_spread"}
     spec = PodSpec(**{fields.get(change.kind, change.kind): (change.part,)})  # type: ignore[arg-type]

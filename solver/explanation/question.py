@@ -119,7 +119,7 @@ def _pod_set(of: PodClass, count: int) -> PodSet:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """`plan` serves every pod of the question; where there is none, `proven` says whether no plan does."""
+    """`plan` serves every pod of the question; where there is none, `proven` is whether no plan does."""
 
     plan: Plan | None
     proven: bool

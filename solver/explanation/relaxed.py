@@ -4,7 +4,7 @@ and how few of them would have to go.
 The model relaxes the question: pods are spread over a group's nodes without regard to which pod is on which. A
 constraint holds where its literal does; the literals are CP-SAT's assumptions, and those that it needs for its proof
 are the core. What is infeasible here is so in truth, with the same core. Made elastic, with every constraint that does
-not hold at a price, the same model says which ones to give up.
+not hold at a price, the same model finds which ones to give up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SECONDS = 0.2
 
 
 def relaxed_core(question: ServiceQuestion, constraints: Sequence[Constraint]) -> frozenset[Constraint] | None:
-    """Constraints that keep the claim out together. None where counting is not enough to tell, or too much to do."""
+    """Constraints that keep the claim out together. None where counting does not decide it, or takes too long."""
     counting = _counting(question, constraints)
     return counting.core() if counting else None
 

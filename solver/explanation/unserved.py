@@ -20,7 +20,7 @@ _ROUNDS = 3
 
 
 def why_unserved(problem: Problem, plan: Plan, claim: UnservedClaim, budget: RunningBudget) -> WhyUnserved:
-    """Where the budget is used up, the core may be larger than it need be, and ways fewer: both say so."""
+    """Where the budget is used up, the core may be larger than it need be, and ways fewer: `proven` is then False."""
     asked = question(problem, plan, claim)
     oracle = Oracle(asked, budget)
     constraints = _constraints(asked)
@@ -86,7 +86,7 @@ def _ways(oracle: Oracle, changes: Sequence[ConstraintChange], core: Sequence[Co
 
 
 def _together(oracle: Oracle, changes: Sequence[ConstraintChange]) -> list[Sequence[ConstraintChange]]:
-    """Irreducible sets that are enough: one as small as counting says, one preferably of sizes and limits, one
+    """Irreducible sets that are enough: one as small as counting finds, one preferably of sizes and limits, one
     preferably of pods."""
     found: list[Sequence[ConstraintChange]] = []
     if not oracle.ask(changes).served:

@@ -16,7 +16,7 @@ from ortools.sat.python import cp_model
 from solver.columns.pool import Pool
 from solver.model.budget import RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
-from solver.reduction.objective import Units, hopeless_value, value
+from solver.reduction.objective import Units, unavoidable_value, value
 from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import add_linear, claims, completed, near, sum_of, units_of, unserved_of
 
@@ -45,7 +45,7 @@ class Selection:
 
     def all_unserved(self, reduced: Reduced) -> dict[int, int]:
         """With the demands that no plan can serve."""
-        return {**{d.index: d.count for d in reduced.demands if d.index in reduced.hopeless}, **self.unserved}
+        return {**{d.index: d.count for d in reduced.demands if d.index in reduced.infeasible}, **self.unserved}
 
     def objective(self, pool: Pool, stages: Sequence[ObjectiveStage]) -> tuple[int, ...]:
         unserved, opened = self.all_unserved(pool.reduced), self.opened(pool)
@@ -150,11 +150,11 @@ class Master:
         solved again; `floors` are bounds for plans whose earlier stages are no worse than the start's."""
         reduced, best = self._pool.reduced, self._start
         bounds: dict[ObjectiveStage, int] = {}
-        began, sound = dict(zip(stages, best.objective(self._pool, stages), strict=True)), True
+        began, held = dict(zip(stages, best.objective(self._pool, stages), strict=True)), True
         for position, stage in enumerate(stages):
             current = best.objective(self._pool, [stage])[0]
-            avoidable = current - hopeless_value(stage, reduced)
-            floor = max(floors.get(stage, 0) if sound else 0, hopeless_value(stage, reduced))
+            avoidable = current - unavoidable_value(stage, reduced)
+            floor = max(floors.get(stage, 0) if held else 0, unavoidable_value(stage, reduced))
             bounds[stage] = floor
             # What is left is shared out evenly, so that one hard stage does not starve the next.
             share = budget.left_seconds(fraction) / (len(stages) - position)
@@ -163,11 +163,11 @@ class Master:
                 self._model.minimize(expression)
                 found, bound = self._solve(best, share, budget)
                 if self._whole:
-                    bounds[stage] = max(floor, bound + hopeless_value(stage, reduced))
+                    bounds[stage] = max(floor, bound + unavoidable_value(stage, reduced))
                 if found is not None and found.objective(self._pool, [stage])[0] <= current:
                     best = found
-                    avoidable = best.objective(self._pool, [stage])[0] - hopeless_value(stage, reduced)
-            sound = sound and best.objective(self._pool, [stage])[0] <= began[stage]
+                    avoidable = best.objective(self._pool, [stage])[0] - unavoidable_value(stage, reduced)
+            held = held and best.objective(self._pool, [stage])[0] <= began[stage]
             self._model.clear_objective()  # type: ignore[no-untyped-call]
             self._model.add_linear_constraint(self._expression(stage), 0, avoidable)
         return MasterResult(best, bounds)

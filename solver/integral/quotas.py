@@ -206,7 +206,7 @@ class _Dealing:
             self._left[row] -= units
 
     def _step(self, row: int, others: Sequence[int], want: dict[int, float], left: int) -> int:
-        """How many to deal to a row before the next is looked at."""
+        """How many to deal to a row before the next one."""
         if not others:
             return left
         if self._levels.get(row):
@@ -260,4 +260,4 @@ def pinned(reduced: Reduced, claimed: Claims, values: Sequence[int]) -> Reduced:
                 whole = count == demand.count and not reduced.rows[row].bundle
                 ages = demand.ages if whole else ((0, count),)
                 demands.append(replace(demand, index=len(demands), rows=(row,), count=count, ages=ages))
-    return replace(reduced, demands=tuple(demands), hopeless=frozenset(), rules=(), together=())
+    return replace(reduced, demands=tuple(demands), infeasible=frozenset(), rules=(), together=())

@@ -1,7 +1,7 @@
 """The fluid relaxation of a problem without rules, asked for stages of the objective, and a first plan along it.
 
 For problems with thousands of specs or standing nodes this is the plan: neither all patterns nor all columns that pay
-can be looked at there.
+can be enumerated there.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from solver.integral.packing import Packing
 from solver.model.budget import PROPOSE_SECONDS, RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.dominance import dominators
-from solver.reduction.objective import counts, hopeless_value
+from solver.reduction.objective import counts, unavoidable_value
 from solver.reduction.reduced import Demand, Floats, Ints, Reduced
 from solver.relaxation.merged import Fluid, MergedFluid
 from solver.relaxation.supply import Ask
 
 _MANY_NODES = 200
-"""Kinds of standing nodes from which on they are not told apart in linear programs."""
+"""Kinds of standing nodes from which on they are merged in linear programs."""
 _MOST_PRICED = 30_000
 """Pairs of specs and kinds up to which the patterns of all kinds are priced, which proves more than the fluid."""
 _PAYS = 1 - 1e-6
@@ -68,7 +68,7 @@ class WideModel:
     def minimise(self, stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int], fraction: float) -> float:
         """A lower bound on a stage where earlier stages have at most their `fixed` values, with what no plan can
         avoid."""
-        avoidable = {other: most - hopeless_value(other, self.reduced) for other, most in fixed.items()}
+        avoidable = {other: most - unavoidable_value(other, self.reduced) for other, most in fixed.items()}
         unserved = self._per_pod(stage)
         rows = []
         for other, most in avoidable.items():
@@ -77,7 +77,7 @@ class WideModel:
             else:
                 rows.append((self._per_node(other), self._per_pod(other), float(most)))
         ask = Ask(self._per_node(stage), unserved, rows)
-        return self._solve(ask, fraction).bound + hopeless_value(stage, self.reduced)
+        return self._solve(ask, fraction).bound + unavoidable_value(stage, self.reduced)
 
     def weighed(self, weights: Mapping[ObjectiveStage, float], fraction: float) -> Fluid:
         """All stages weighed into one objective."""

@@ -1,5 +1,5 @@
 """The rules that need no arithmetic: may a pod run on a node at all (selectors, required node affinity, taints), which
-pods a selector counts, which host ports exclude each other. Resources are not looked at here.
+pods a selector counts, which host ports exclude each other. Resources are not compared here.
 
 Semantics are the kube-scheduler's NodeAffinity, TaintToleration and NodePorts filters (k8s.io/component-helpers
 nodeaffinity, v1 helper ToleratesTaint, framework HostPortInfo), with Karpenter's Gte and Lte added, and apimachinery's

@@ -20,7 +20,7 @@ CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
 HOSTNAME = "kubernetes.io/hostname"
-"""The topology key of which every node is a domain of its own, whatever its labels say."""
+"""The topology key of which every node is a domain of its own, whatever its labels are."""
 NODES = "nodes"
 """Not a resource of a pod: the name under which a limit counts whole nodes."""
 
@@ -82,10 +82,10 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class PodSelector:
-    """Which pods a constraint between pods counts: a label selector and the namespaces it looks in."""
+    """Which pods a constraint between pods counts: a label selector and the namespaces that it covers."""
 
     match_expressions: tuple[Requirement, ...] | None = ()
-    """Conditions on pod labels that hold together (matchLabels are told as In). None matches no pod, as a missing
+    """Conditions on pod labels that hold together (matchLabels are given as In). None matches no pod, as a missing
     selector does upstream; an empty tuple matches every pod."""
     namespaces: tuple[str, ...] | None = None
     """Sorted; None for all namespaces."""

@@ -1,4 +1,4 @@
-"""What a plan says: which groups open how many nodes, where every pod goes, and how good that is proven to be."""
+"""A plan: which groups open how many nodes, where every pod goes, and how good that is proven to be."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PlacedOnNode:
 
 @dataclass(frozen=True, slots=True)
 class PodClass:
-    """Pods that no plan can tell apart. `index` is what plans refer to."""
+    """Pods that no plan distinguishes. `index` is what plans refer to."""
 
     index: int
     spec: PodSpec
@@ -113,7 +113,7 @@ class Plan:
     """What is minimised, the most important stage first, with what is proven of each."""
     relaxed: tuple[Relaxed, ...] = ()
     candidates: tuple[PlannedNodes, ...] = field(default=(), repr=False, compare=False)
-    """Other ways to fill nodes that were worth considering; their counts say nothing. With them, planning on from this
+    """Other ways to fill nodes that were worth considering; their counts mean nothing. With them, planning on from this
     plan (`Problem.previous`) starts where this one ended."""
 
     @property

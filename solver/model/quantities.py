@@ -1,7 +1,7 @@
 """Kubernetes quantities ("500m", "1.5Gi", "2e3") to exact integers and back: the one parser of cagrpc.
 
 Only text and numbers live here. Which resource is asked for, and whether a fraction is rounded towards more (what a
-pod requests) or towards less (what a node offers), is the caller's to say. Grammar and suffixes after
+pod requests) or towards less (what a node offers), is up to the caller. Grammar and suffixes after
 apimachinery's `resource.Quantity` (pkg/api/resource); unlike there, a negative quantity is always an error, because
 none of the quantities that planning reads can be one.
 """
@@ -65,7 +65,7 @@ def parse_quantity(quantity: Quantity) -> Fraction:
 
 
 def cpu_milli(quantity: Quantity, *, round_up: bool = True) -> int:
-    """A quantity of cpu in millicores; a part of one is rounded up, or down where told."""
+    """A quantity of cpu in millicores; a part of one is rounded up, or down where asked."""
     return amount(CPU, quantity, round_up=round_up)
 
 

@@ -1,4 +1,4 @@
-"""The part of `validate` for pods: what a spec must not say."""
+"""The part of `validate` for pods: what a spec must not contain."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SpecFaults:
         self._known: dict[int, tuple[str, ...]] = {}
 
     def faults(self, place: str, spec: PodSpec) -> Iterator[str]:
-        """`place` says whose spec it is."""
+        """`place` names whose spec it is."""
         if id(spec) not in self._known:
             self._known[id(spec)] = tuple(_spec(spec))
         yield from (f"{place}: {fault}" for fault in self._known[id(spec)])

@@ -1,4 +1,4 @@
-"""What is proven of a plan, stage by stage: bounds from relaxations, whatever the patterns that were looked at."""
+"""What is proven of a plan, stage by stage: bounds from relaxations, whatever patterns were generated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from solver.integral.wide import WideModel
 from solver.model.budget import RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.dominance import needed_kinds
-from solver.reduction.objective import breaks_ties, hopeless_value, stages
+from solver.reduction.objective import breaks_ties, stages, unavoidable_value
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Reduced
 from solver.relaxation.fluid import FluidModel
@@ -59,7 +59,7 @@ def bounds_of(
     """Bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and a relaxation's where
     there is one and time; never above what is reached. The last stages (`breaks_ties`) are not bounded: nobody is
     shown them."""
-    bounds = {stage: hopeless_value(stage, reduced) for stage in order}
+    bounds = {stage: unavoidable_value(stage, reduced) for stage in order}
     fixed: dict[ObjectiveStage, int] = {}
     everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
     for stage in order:

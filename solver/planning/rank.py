@@ -93,7 +93,7 @@ def _coarse(problem: Problem) -> Problem:
         specs = {pods.spec: _rounded(pods.spec, ratio) for pods in problem.pod_sets}
         coarse = replace(problem, pod_sets=tuple(replace(p, spec=specs[p.spec]) for p in problem.pod_sets))
         if ratio > _COARSEST:
-            break  # what tells them apart is not their size
+            break  # they differ in more than size
     return coarse
 
 

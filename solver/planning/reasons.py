@@ -1,4 +1,4 @@
-"""Why pods are not placed, in sentences for people, most telling first: what can be said at once of any number of
+"""Why pods are not placed, in sentences for people, most specific first: what can be found at once for any number of
 classes. What exactly stands in the way, and what would help, is for `solver.explain` to find out."""
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def unplaced(
     be named."""
     if not missing:
         return ()
-    company = _CoLocationReasons(reduced, missing)
-    places = _Places(reduced, {increment.node_group: increment.delta for increment in increments}, placed, company)
+    colocation = _CoLocationReasons(reduced, missing)
+    places = _Places(reduced, {increment.node_group: increment.delta for increment in increments}, placed, colocation)
     return tuple(
         Unplaced(demand.index, count, tuple(_reasons(reduced, demand, places))[:_MOST_REASONS] or _UNKNOWN)
         for demand, count in sorted(missing.items(), key=lambda item: item[0].index)
@@ -60,7 +60,7 @@ def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]
     if demand.gang is not None:
         yield from _gang(reduced, demand)
     kinds = np.asarray(reduced.fits[:, list(demand.rows)].any(axis=1), dtype=bool)
-    if places.company.lonely(spec):
+    if places.colocation.without_helpers(spec):
         asked = " and ".join(between_pods(PodSpec(pod_affinity=spec.pod_affinity)))
         yield f"it has {asked}, and no matching pod runs or is planned"
     rules = [f"it has {' and '.join(found)}"] if (found := list(between_pods(places.relevant(spec)))) else []
@@ -127,7 +127,7 @@ class _CoLocationReasons:
     def _planned_ports(self) -> frozenset[HostPort]:
         return frozenset(port for spec in (*self._served, *self._daemons) for port in spec.host_ports)
 
-    def lonely(self, spec: PodSpec) -> bool:
+    def without_helpers(self, spec: PodSpec) -> bool:
         """Whether it must be beside pods of which none runs and none is planned, anywhere."""
         return any(t.sort is Sort.AFFINITY and not t.counts(spec) and self._is_absent(t) for t in terms_of(spec))
 
@@ -146,14 +146,14 @@ class _CoLocationReasons:
         """Why nodes lack what the pod must be beside: a sentence, and the nodes it is true of."""
         for term in terms_of(spec):
             if term.sort is not Sort.ANTI and not is_host(term):
-                said = f"no label {term.key}, over which it has a required {_SORTS[term.sort]}"
-                yield said, self._within(term, frozenset({None}))
+                sentence = f"no label {term.key}, over which it has a required {_SORTS[term.sort]}"
+                yield sentence, self._within(term, frozenset({None}))
             if term.sort is Sort.AFFINITY:
                 domains = self._domains(term)
                 running = frozenset(domains[number] for number in self._standing.counted(term)) - {None}
                 if running if term.counts(spec) else term in self._alone[spec]:
-                    said = f"no pod that its required pod affinity over {term.key} selects runs there"
-                    yield said, ~self._within(term, running)
+                    sentence = f"no pod that its required pod affinity over {term.key} selects runs there"
+                    yield sentence, ~self._within(term, running)
 
     def _within(self, term: Term, domains: frozenset[str | None]) -> Bools:
         """Per node whether its domain is one of these; None for no domain."""
@@ -175,13 +175,17 @@ _SORTS = {Sort.AFFINITY: "pod affinity", Sort.SPREAD: "spread"}
 
 
 class _Places:
-    """Groups and nodes as reasons see them, looked at once for all classes: there may be thousands of both."""
+    """Groups and nodes as reasons see them, compared once for all classes: there may be thousands of both."""
 
     def __init__(
-        self, reduced: Reduced, deltas: Mapping[str, int], placed: Sequence[PlacedOnNode], company: _CoLocationReasons
+        self,
+        reduced: Reduced,
+        deltas: Mapping[str, int],
+        placed: Sequence[PlacedOnNode],
+        colocation: _CoLocationReasons,
     ) -> None:
         problem = reduced.problem
-        self.company = company
+        self.colocation = colocation
         self._groups = sorted(problem.node_groups, key=lambda g: g.id)
         self._nodes = problem.nodes
         of_groups = {name: kind.index for kind in reduced.kinds for name in kind.groups}
@@ -200,13 +204,15 @@ class _Places:
 
     def relevant(self, spec: PodSpec) -> PodSpec:
         """The spec without what stands in nobody's way: all that it requires of other pods where no place is eligible
-        anyway, host ports that nobody takes, and affinity that `lonely` tells."""
+        anyway, host ports that nobody takes, and affinity that `without_helpers` reports."""
         eligible = self._eligibility(spec)[1] < 0
         if not eligible.any():
             return PodSpec()
         nodes = np.flatnonzero(eligible[len(self._groups) :]).tolist() if spec.host_ports else []
-        ports = tuple(port for port in spec.host_ports if self.company.takes(port, nodes))
-        return replace(spec, host_ports=ports, pod_affinity=() if self.company.lonely(spec) else spec.pod_affinity)
+        ports = tuple(port for port in spec.host_ports if self.colocation.takes(port, nodes))
+        return replace(
+            spec, host_ports=ports, pod_affinity=() if self.colocation.without_helpers(spec) else spec.pod_affinity
+        )
 
     def have_room(self, spec: PodSpec, kinds: Bools) -> bool:
         """Whether one more pod would find the resources it asks for, were there no other pods to mind."""
@@ -261,9 +267,9 @@ class _Places:
             short = open_nodes & (self._amounts(name) < asked)
             counts[f"not enough {name} free on existing nodes"] += int(short.sum())
             open_nodes &= ~short
-        lonely = self.company.lonely(spec)
-        for sentence, where in self.company.without(spec) if open_nodes.any() else ():
-            if not lonely:  # told already, of all places
+        without_helpers = self.colocation.without_helpers(spec)
+        for sentence, where in self.colocation.without(spec) if open_nodes.any() else ():
+            if not without_helpers:  # reported already, of all nodes
                 counts[sentence] += int((open_nodes & where).sum())
             open_nodes &= ~where
         counts["excluded by pods that run on existing nodes"] += int(open_nodes.sum())
@@ -310,7 +316,7 @@ def _of_kinds(kinds: Bools, kind_of: Ints) -> Bools:
 
 
 def _looks(places: Sequence[NodeGroup | Node], specs: Sequence[PodSpec]) -> tuple[list[NodeGroup | Node], Ints]:
-    """One place for each way to look to the specs, and for every place the number of the one that looks like it."""
+    """One place of each set that specs cannot distinguish, and for every place the number of its set."""
     keys = sorted(
         {key for spec in specs for key, _ in spec.node_selector}
         | {r.key for spec in specs for term in spec.affinity or () for r in term.match_expressions}
@@ -321,11 +327,11 @@ def _looks(places: Sequence[NodeGroup | Node], specs: Sequence[PodSpec]) -> tupl
     number_of = []
     for where in places:
         name = where.name if by_name and isinstance(where, Node) else ""
-        look = (tuple(where.labels.get(key) for key in keys), where.taints, name)
-        if look not in numbers:
-            numbers[look] = len(numbers)
+        seen = (tuple(where.labels.get(key) for key in keys), where.taints, name)
+        if seen not in numbers:
+            numbers[seen] = len(numbers)
             shown.append(where)
-        number_of.append(numbers[look])
+        number_of.append(numbers[seen])
     return shown, np.array(number_of, dtype=np.int64)
 
 

@@ -1,7 +1,7 @@
-"""Pods in their places, and what to do about those that lack the company they need.
+"""Pods in their places, and what to do about those that lack the helpers that they need.
 
-Columns have room for at least the pods that there are. So a node's helpers (`company`) may exist on paper only, where
-CP-SAT had no time to count them exactly. Then fewer pods are served, rather than a constraint broken.
+Columns have room for at least the pods that there are. So a node's helpers (`reduction.colocation`) may exist on
+paper only, where CP-SAT had no time to count them exactly. Then fewer pods are served, rather than a constraint broken.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _ATTEMPTS = 3
 
 
 def placed(pool: Pool, selection: Selection) -> tuple[list[Batch], Selection]:
-    """The batches of a selection, and the selection as far as its pods have the company they need."""
+    """The batches of a selection, and the selection as far as its pods have the helpers that they need."""
     reduced = pool.reduced
-    company = CoLocation(reduced)
+    colocation = CoLocation(reduced)
     for attempt in range(_ATTEMPTS + 1):
         batches = write_plan.batches(pool, selection)
-        if all(company.helped(reduced.kinds[batch.kind], batch.rows(reduced)) for batch in batches):
+        if all(colocation.helped(reduced.kinds[batch.kind], batch.rows(reduced)) for batch in batches):
             break
-        helped = _helped(reduced, company, batches)
+        helped = _helped(reduced, colocation, batches)
         if attempt == _ATTEMPTS - 1:  # enough is enough: nobody who waits for others
             helped = {row: 0 if any(row in n.carriers for n in reduced.needs) else n for row, n in helped.items()}
         room = [helped.get(row, 0) for row in range(len(reduced.rows))]
@@ -42,7 +42,7 @@ def placed(pool: Pool, selection: Selection) -> tuple[list[Batch], Selection]:
 
 
 def realised(pool: Pool, selection: Selection) -> Selection:
-    """The selection with patterns of just the pods that are placed, where pods need company: helpers that exist on
+    """The selection with patterns of just the pods that are placed, where pods need colocation: helpers that exist on
     paper only are gone. May add columns to the pool."""
     reduced = pool.reduced
     if not reduced.needs:
@@ -55,10 +55,10 @@ def realised(pool: Pool, selection: Selection) -> Selection:
     return replace(kept, nodes=tuple(nodes[pattern] for pattern in pool.patterns))
 
 
-def _helped(reduced: Reduced, company: CoLocation, batches: Sequence[Batch]) -> dict[int, int]:
-    """Units per row that have the company they need."""
+def _helped(reduced: Reduced, colocation: CoLocation, batches: Sequence[Batch]) -> dict[int, int]:
+    """Units per row that have the helpers that they need."""
     total: Counter[int] = Counter()
     for batch in batches:
-        kept = company.trimmed(reduced.kinds[batch.kind], batch.rows(reduced))
+        kept = colocation.trimmed(reduced.kinds[batch.kind], batch.rows(reduced))
         total.update({row: units * batch.count for row, units in kept.items()})
     return dict(total)

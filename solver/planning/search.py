@@ -95,7 +95,7 @@ class Columns:
     least_cost_micros: float = 0.0
     """A lower bound on the cost of serving every pod, where one fell off on the way."""
     priced: Ints | None = None
-    """Kinds that further patterns are looked for of; None for all that may be needed."""
+    """Kinds of which further patterns are generated; None for all that may be needed."""
     start: Selection | None = None
     """A plan over the first of the patterns, where one fell off on the way."""
 
@@ -240,8 +240,8 @@ def _finish(
     if not known.complete:
         # The floors hold where earlier stages are no worse than the start's; a stage may be, for the sake of one
         # before it that became better.
-        sound = all(reached[stage] <= began[stage] for stage in order if not breaks_ties(stage))
-        bounds = floors if sound else bounds_of(reduced, order, reached, bounding, known.least_cost_micros)
+        held = all(reached[stage] <= began[stage] for stage in order if not breaks_ties(stage))
+        bounds = floors if held else bounds_of(reduced, order, reached, bounding, known.least_cost_micros)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
     further = known.priced is not None
     kept = candidates(pool, pools.weighting(reduced).node_cost, known.pod_values) if further else ()
@@ -329,7 +329,7 @@ def _obliged(reduced: Reduced) -> list[Pattern]:
 def _weights(
     reduced: Reduced, order: Sequence[ObjectiveStage], weights: pools.Weighting
 ) -> dict[ObjectiveStage, float]:
-    """The column weighting, told in stages, for the fluid model."""
+    """Return the column weighting by stages, for the fluid model."""
     dearest = float(weights.node_cost.max(initial=1.0))
     factors: dict[ObjectiveStage, float] = {}
     for stage in order:

@@ -293,6 +293,6 @@ def _given_up(reduced: Reduced, row: int, demand: int) -> tuple[str, ...]:
 
 
 def unserved_demands(reduced: Reduced, selection: Selection) -> dict[Demand, int]:
-    """Pods of each demand that have no place, hopeless ones included."""
+    """Pods of each demand that have no place, infeasible ones included."""
     missing = selection.all_unserved(reduced)
     return {demand: missing[demand.index] for demand in reduced.demands if missing[demand.index]}

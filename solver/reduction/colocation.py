@@ -1,6 +1,6 @@
 """Which rows may share a node: exclusions and needs (`inter_row`), asked of one node pattern at a time.
 
-Most problems have neither. Counters, which say the same of most constraints, are resources and not seen here.
+Most problems have neither. Counters, which express most constraints, are resources and not seen here.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _dominators(reduced: Reduced, usable: Bools, able: Bools) -> Ints:
         better = (weight[others] > weight[b]) | ((weight[others] == weight[b]) & (price[others] <= price[b]))
         larger = (free[others] >= free[b]).all(axis=1) & (use[others] <= use[b]).all(axis=1)
         mine = fits[b]
-        # Larger ones mostly fit all the same pods: the first few tell, and the long comparison is made one by one.
+        # Larger ones mostly fit all the same pods: the first few decide, and the long comparison is made one by one.
         over[b] = next((a for a in others[better & larger].tolist() if (fits[a] >= mine).all()), b)
     while (over[over] != over).any():
         over = over[over]

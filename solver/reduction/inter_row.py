@@ -1,8 +1,8 @@
-"""What holds between rows: on one node as counters, exclusions and needs; over larger domains as rules.
+"""Inter-row constraints: on one node as counters, exclusions and needs; over larger domains as rules.
 
 Semantics: docs/reference/constraints.md. A counter is a resource that constraints make: a node has one of each host
 port, and as many pods of a spread over hostnames as its skew allows. It costs the algorithms nothing new, so
-whatever can be said by a counter is.
+whatever a counter can express is one.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _counted(layout: Layout, classes: Iterable[int]) -> Rows:
 
 
 def exclusions(layout: Layout) -> tuple[NodeExclusion, ...]:
-    """Those that counters do not say already."""
+    """Those that counters do not express already."""
     found = []
     for term in _terms(layout, host=True):
         most = _most(term)

@@ -83,11 +83,11 @@ def value(
     return sum(unserved.get(d.index, 0) for d in claims)
 
 
-def hopeless_value(stage: ObjectiveStage, reduced: Reduced) -> int:
+def unavoidable_value(stage: ObjectiveStage, reduced: Reduced) -> int:
     """The part of the stage that no plan can avoid: demands that fit nowhere."""
     if stage.goal is Goal.CHANGE:
         return reduced.changed or 0
-    lost = {d.index: d.count for d in reduced.demands if d.index in reduced.hopeless}
+    lost = {d.index: d.count for d in reduced.demands if d.index in reduced.infeasible}
     return value(stage, reduced, lost, [0] * len(reduced.kinds))
 
 

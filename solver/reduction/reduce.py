@@ -1,6 +1,6 @@
 """From a problem in people's terms to the small integer one that the algorithms see, and nothing else.
 
-Whatever can be said without optimising is said here: what fits where, what can never be served.
+Whatever can be decided without optimising is decided here: what fits where, what can never be served.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
         tuple(layout.together),
         layout.every_bundle,
         demands,
-        _hopeless(demands, numbered, len(layout.rows)),
+        _infeasible(demands, numbered, len(layout.rows)),
         numbered,
         limit_names,
         tuple(limits),
@@ -261,7 +261,7 @@ def _group_kinds(table: _FitTable, uses: dict[str, list[int]], limits: Sequence[
         members[key].append(group)
     kinds = []
     left = list(limits)  # minimum sizes are met as far as limits allow, in the order of ids
-    told = _told(table.problem)
+    before = _previous_deltas(table.problem)
     for (free, fits, price, weight, use, (running, met)), groups in sorted(
         members.items(), key=lambda item: item[1][0].id
     ):
@@ -276,7 +276,7 @@ def _group_kinds(table: _FitTable, uses: dict[str, list[int]], limits: Sequence[
         # A node for every pod is as many as can be of use.
         most = min(most, least + int(np.frombuffer(fits, dtype=bool) @ counts))
         ids = tuple(g.id for g in groups)
-        previous, _ = _previous(told, groups, least)
+        previous, _ = _previous(before, groups, least)
         kinds.append(
             Kind(
                 0, free, fits, price, weight, use, least, most, limited,
@@ -286,26 +286,26 @@ def _group_kinds(table: _FitTable, uses: dict[str, list[int]], limits: Sequence[
     return sorted(kinds, key=lambda k: k.groups)
 
 
-def _previous(told: Mapping[str, int], groups: Sequence[NodeGroup], least: int) -> tuple[int, int]:
+def _previous(deltas: Mapping[str, int], groups: Sequence[NodeGroup], least: int) -> tuple[int, int]:
     """Nodes of a kind whose groups get, of `least` and more nodes, what is nearest to the deltas that a previous plan
-    told; and how far that is from them."""
+    had; and how far that is from them."""
     nodes = change = 0
     for group, obliged_nodes in zip(groups, minimums(groups, least).values(), strict=True):
-        before = told.get(group.id, 0)
+        before = deltas.get(group.id, 0)
         kept = min(max(before, obliged_nodes), max(0, group.max_size - group.target_size))
         nodes, change = nodes + kept, change + abs(kept - before)
     return nodes, change
 
 
-def _told(problem: Problem) -> dict[str, int]:
+def _previous_deltas(problem: Problem) -> dict[str, int]:
     return {} if problem.previous is None else {each.node_group: each.delta for each in problem.previous.increments}
 
 
 def _unavoidable_change(problem: Problem, kinds: Sequence[Kind]) -> int | None:
     if problem.previous is None:
         return None
-    groups, told = {group.id: group for group in problem.node_groups}, _told(problem)
-    return sum(_previous(told, [groups[name] for name in kind.groups], kind.least)[1] for kind in kinds)
+    groups, deltas = {group.id: group for group in problem.node_groups}, _previous_deltas(problem)
+    return sum(_previous(deltas, [groups[name] for name in kind.groups], kind.least)[1] for kind in kinds)
 
 
 def _node_kinds(table: _FitTable, limit_rows: int) -> list[Kind]:
@@ -322,7 +322,7 @@ def _node_kinds(table: _FitTable, limit_rows: int) -> list[Kind]:
 
 
 class _EligibilityTable:
-    """Which specs may run on a node, asked once per distinct set of labels that the specs can tell apart."""
+    """Which specs may run on a node, asked once per distinct set of labels that the specs can distinguish."""
 
     def __init__(self, specs: Sequence[PodSpec]) -> None:
         self._specs = specs
@@ -351,7 +351,7 @@ def _label_keys(specs: Sequence[PodSpec]) -> set[str]:
     return keys
 
 
-def _hopeless(demands: Sequence[Demand], kinds: Sequence[Kind], rows: int) -> frozenset[int]:
+def _infeasible(demands: Sequence[Demand], kinds: Sequence[Kind], rows: int) -> frozenset[int]:
     reached = np.zeros(rows, dtype=bool)
     for kind in kinds:
         if kind.most:

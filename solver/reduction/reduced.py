@@ -1,7 +1,7 @@
 """The small integer problem that the algorithms see; `reduction` makes it from one in people's terms.
 
-Pods that no plan can tell apart are one demand, the ways of serving them are rows, and node groups (or existing nodes)
-that no plan can tell apart are one *kind*.
+Pods that no plan distinguishes are one demand, the ways of serving them are rows, and node groups (or existing nodes)
+that no plan distinguishes are one *kind*.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Node groups (or existing nodes) that no plan can tell apart."""
+    """Node groups (or existing nodes) that no plan distinguishes."""
 
     index: int
     free: tuple[int, ...]
@@ -125,7 +125,7 @@ class Reduced:
     """Whether all possible ones are among the rows; otherwise a plan over them may not be the best, and a bound over
     them is none."""
     demands: tuple[Demand, ...]
-    hopeless: frozenset[int]
+    infeasible: frozenset[int]
     """Demands that fit nowhere, or whose gang has one that does: unserved in every plan."""
     kinds: tuple[Kind, ...]
     limit_names: tuple[str, ...]
@@ -189,7 +189,7 @@ class Reduced:
     @cached_property
     def live(self) -> tuple[Demand, ...]:
         """Demands that some plan may serve."""
-        return tuple(demand for demand in self.demands if demand.index not in self.hopeless)
+        return tuple(demand for demand in self.demands if demand.index not in self.infeasible)
 
     @cached_property
     def priorities(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ site being the values of all topology keys that matter (hostnames apart); one wi
 `terms`); and pods that must all share one node are *bundles*, rows of which one unit is several pods. Equal rows of
 several classes are one.
 
-Semantics: docs/reference/constraints.md. `between` then says what holds between rows.
+Semantics: docs/reference/constraints.md. `inter_row` then finds the constraints between rows.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Row:
 
 
 class _Rows:
-    """Rows by what tells them apart."""
+    """Rows by identity."""
 
     def __init__(self, demands: int) -> None:
         self.rows: list[Row] = []
@@ -189,7 +189,7 @@ class Layout:
         """Rows of one identity are one row."""
         if part.variant.terms or part.spec in self._watched:
             return part.spec, len(part.variant.given_up)
-        # Nobody looks at its labels.
+        # No term selects by its labels.
         return replace(part.variant, spec=replace(part.variant.spec, labels=(), namespace=""))
 
     def _bundles(self, members: Sequence[tuple[int, RowPart]]) -> Iterator[tuple[tuple[int, RowPart], ...]]:

@@ -83,7 +83,7 @@ class _Preference:
 
 
 def variants(spec: PodSpec, *, soft_taints: bool) -> tuple[Variant, ...]:
-    """From all preferences kept to none, in the order in which they are given up; `soft_taints` says whether there is
+    """From all preferences kept to none, in the order in which they are given up; `soft_taints` is whether there is
     any taint with PreferNoSchedule that the pod does not tolerate."""
     preferences = list(_preferences(spec, soft_taints=soft_taints))
     required = terms_of(spec)

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from solver.model.objective import ObjectiveStage
-from solver.reduction.objective import hopeless_value
+from solver.reduction.objective import unavoidable_value
 from solver.reduction.reduced import Floats, Ints, Kind, Reduced
 from solver.relaxation.claims import Claims, claims
 from solver.relaxation.linear_program import INFINITY, LinearProgram
@@ -35,7 +35,7 @@ class FluidModel:
         The value includes what no plan can avoid."""
         program, _ = self._program({stage: 1.0}, fixed)
         solution = program.solve(seconds)
-        return None if solution is None else solution.objective + hopeless_value(stage, self.reduced)
+        return None if solution is None else solution.objective + unavoidable_value(stage, self.reduced)
 
     def relaxed(
         self, weights: Mapping[ObjectiveStage, float], seconds: float | None = None
@@ -74,7 +74,7 @@ class FluidModel:
             program.add_entries(np.array(rows)[None, :], np.array(opened)[:, None], use)
         claimed = self._claims(program, weights, serve)
         for stage, most in fixed.items():
-            row = program.add_rows(-INFINITY, float(most - hopeless_value(stage, reduced)), 1).start
+            row = program.add_rows(-INFINITY, float(most - unavoidable_value(stage, reduced)), 1).start
             program.add_entries(row, np.array(opened), np.array([_per_node(stage, kind) for kind in kinds]))
             terms = self.claimed.stages.get(stage, ())
             program.add_entries(row, [claimed.start + v for v, _ in terms], [float(c) for _, c in terms])
@@ -100,7 +100,7 @@ class FluidModel:
             np.array(opened)[:, None],
             -free * scale,
         )
-        # Not more of one spec than whole pods fit; said only where it says more than the resource rows do.
+        # Not more of one spec than whole pods fit; added only where it is tighter than the resource rows.
         need = np.maximum(reduced.requests[spec_of], 1)
         ratio = np.where(reduced.requests[spec_of] > 0, reduced.free[self.active][kind_of] / need, INFINITY)
         whole = np.minimum(np.floor(ratio.min(axis=1)), reduced.caps[spec_of])

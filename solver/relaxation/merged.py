@@ -68,7 +68,7 @@ class _Solved:
 
 class MergedFluid:
     """The model for one ask. `active` are the kinds that a plan may need; `over` is, per kind, an active one whose
-    patterns are worth as much and cost no more (`dominance.dominators`): others are not looked at before that one is
+    patterns are worth as much and cost no more (`dominance.dominators`): others are not considered before that one is
     worth more than it costs, which is when it runs out."""
 
     def __init__(self, reduced: Reduced, active: Ints, over: Ints, ask: Ask) -> None:
@@ -124,7 +124,7 @@ class MergedFluid:
             bound = self._bound(values, worth, found.row_values)
             ratio = self._ratio(worth, found.row_values)
             if bound > best.bound or not best.kinds.size:
-                best = self._told(max(bound, best.bound), values, group, chosen, found, ratio)
+                best = self._fluid(max(bound, best.bound), values, group, chosen, found, ratio)
             entering = self._entering(ratio, chosen)
             split = _renumbered(np.where(group >= 0, group * (len(supply.kind) + 1) + prefers + 1, -1))
             if found.objective - bound <= _CLOSE * abs(found.objective) or (
@@ -213,10 +213,10 @@ class MergedFluid:
         return np.asarray(worth / np.maximum(self._supply.cost + self._supply.use @ rows, 1.0))
 
     def _per_kind(self, ratio: Floats) -> Floats:
-        told = np.zeros(len(self._reduced.kinds))
+        per_kind = np.zeros(len(self._reduced.kinds))
         new = self._supply.kind >= 0
-        told[self._supply.kind[new]] = ratio[new]
-        return told
+        per_kind[self._supply.kind[new]] = ratio[new]
+        return per_kind
 
     def _entering(self, ratio: Floats, chosen: Ints) -> Ints:
         """Rows that would pay, some at a time."""
@@ -326,7 +326,7 @@ class MergedFluid:
         program.add_entries(np.array(rows), placed.start + tight, 1.0)
         program.add_entries(np.array(rows), opened.start + row_of[tight], -whole[tight])
 
-    def _told(self, bound: float, values: Floats, group: Ints, chosen: Ints, found: _Solved, ratio: Floats) -> Fluid:
+    def _fluid(self, bound: float, values: Floats, group: Ints, chosen: Ints, found: _Solved, ratio: Floats) -> Fluid:
         kind = self._supply.kind[chosen]
         used = np.flatnonzero((kind >= 0) & (found.opened > _GRAIN))
         live = group >= 0

@@ -1,6 +1,6 @@
 """What keeps placeholders from nodes beside resources: selectors and taints, and, of mirrors ([R8], [R9]), host ports
 and terms over other pods, running ones and placeholders alike. A part of `slack_placement`. Semantics are the planner's
-(docs/reference/constraints.md), as placeholders are put one after the other; preferences are not looked at.
+(docs/reference/constraints.md), as placeholders are put one after the other; preferences are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Effect = Sequence[tuple[str, Counter[str]]]
 
 
 class Eligible:
-    """Whether a shape may be on a node at all. Of nodes that look alike to a shape one is asked about."""
+    """Whether a shape may be on a node at all. Nodes that a shape cannot distinguish are checked once."""
 
     def __init__(self, shapes: Iterable[SlackShape]) -> None:
         self._keys = {shape.name: _keys(shape.spec) for shape in shapes}
@@ -39,14 +39,14 @@ class Eligible:
 
 
 def _keys(spec: PodSpec) -> tuple[tuple[str, ...], bool]:
-    """Labels of nodes that the pod looks at, and whether it looks at their names."""
+    """Labels of nodes that the pod selects by, and whether it selects by their names."""
     terms = spec.affinity or ()
     asked = {key for key, _ in spec.node_selector} | {each.key for term in terms for each in term.match_expressions}
     return tuple(sorted(asked)), any(term.match_fields for term in terms)
 
 
 class PlaceholderCoLocation:
-    """Who is where, as far as shapes look at it. Only pods that run are there at first."""
+    """Who is where, as far as it concerns shapes. Only pods that run are there at first."""
 
     def __init__(self, shapes: Sequence[SlackShape], nodes: Sequence[Node]) -> None:
         self._shapes = {shape.name: shape for shape in shapes if _looked_at(shape.spec)}
@@ -99,8 +99,8 @@ class PlaceholderCoLocation:
         """So many more of the shape on the node, or fewer."""
         _apply(self._effects.get(shape.name, ()), node, count)
 
-    def looks(self, shape: SlackShape) -> bool:
-        """Whether the shape looks at other pods, or they at it."""
+    def concerns(self, shape: SlackShape) -> bool:
+        """Return whether the shape selects other pods, or they it."""
         return shape.name in self._shapes
 
     def most(self, shape: SlackShape, node: Node) -> int:

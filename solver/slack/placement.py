@@ -37,7 +37,7 @@ def settle(wanted: Sequence[SlackShape], nodes: Sequence[Node], before: Placemen
     for shape in wanted:
         board.trim(shape)
     progress = True
-    while progress:  # once, but for shapes that look at other pods: one may open the way for another
+    while progress:  # once, but for shapes that select other pods: one may open the way for another
         progress = sum(board.place(shape) for shape in wanted) > 0
     return board.result()
 
@@ -58,7 +58,7 @@ class _Board:
         self._free = _table([node.free for node in self._nodes], names)
         self._size = np.maximum(_table([node.allocatable or node.free for node in self._nodes], names), 1)
         self._eligible = Eligible(wanted)
-        self._company = PlaceholderCoLocation(wanted, self._nodes)
+        self._colocation = PlaceholderCoLocation(wanted, self._nodes)
         empty = np.zeros(len(self._nodes), np.int64)
         self._kept = {shape.name: empty.copy() for shape in wanted}
         self._trimmed = {shape.name: empty.copy() for shape in wanted}
@@ -75,7 +75,7 @@ class _Board:
 
     def part(self) -> None:
         """Those that may not be beside others any more go, until all may."""
-        shapes = [shape for shape in self._wanted if self._company.looks(shape)]
+        shapes = [shape for shape in self._wanted if self._colocation.concerns(shape)]
         parted = True
         while parted:
             parted = False
@@ -83,9 +83,9 @@ class _Board:
                 kept = self._kept[shape.name]
                 for row in np.flatnonzero(kept):
                     count = int(kept[row])
-                    self._company.put(shape, self._nodes[row], -count)
-                    most = self._company.most(shape, self._nodes[row])
-                    self._company.put(shape, self._nodes[row], count)
+                    self._colocation.put(shape, self._nodes[row], -count)
+                    most = self._colocation.most(shape, self._nodes[row])
+                    self._colocation.put(shape, self._nodes[row], count)
                     if most < count:
                         self._put(shape, int(row), most - count, self._kept)
                         parted = True
@@ -115,14 +115,14 @@ class _Board:
             node = self._nodes[row]
             if not self._eligible(shape, node):
                 continue
-            count = min(lacking, int(fit[row]), self._company.most(shape, node))
+            count = min(lacking, int(fit[row]), self._colocation.most(shape, node))
             if count:
                 self._put(shape, int(row), count, self._placed)
                 progress = True
                 lacking -= count
                 if not lacking:
                     break
-        return progress and self._company.looks(shape)
+        return progress and self._colocation.concerns(shape)
 
     def result(self) -> Settled:
         pushed_out, removed = {}, {}
@@ -149,7 +149,7 @@ class _Board:
     def _put(self, shape: SlackShape, row: int, count: int, where: Mapping[str, _Ints]) -> None:
         where[shape.name][row] += count
         self._free[row] -= count * self._asked[shape.name]
-        self._company.put(shape, self._nodes[row], count)
+        self._colocation.put(shape, self._nodes[row], count)
 
     def _fit(self, shape: SlackShape) -> _Ints:
         """How many of the shape have room on each node, as far as resources go."""

@@ -2,7 +2,7 @@
 
 Its own code path on purpose: it reads the problem and the plan as a user would, in plain sums over plain values, and
 shares nothing with the planner but the model and the eligibility rules. Here are the sums over the whole plan;
-`check_nodes` looks at single nodes, `check_pods` at pods among each other. No work is done per pod.
+`nodes` checks single nodes, `pods` pods among each other. No work is done per pod.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def _classes(problem: Problem, plan: Plan, places: CheckedPlaces) -> Iterator[st
     asked: Counter[object] = Counter()
     for pods in problem.pod_sets:
         asked[number(pods.spec), pods.priority, pods.gang, pods.placeholder] += pods.count
-    told: Counter[object] = Counter()
+    reported: Counter[object] = Counter()
     for cls in plan.pod_classes:
-        told[number(cls.spec), cls.priority, cls.gang, cls.placeholder] += cls.count
-    if +asked != +told:
+        reported[number(cls.spec), cls.priority, cls.gang, cls.placeholder] += cls.count
+    if +asked != +reported:
         yield "the pod classes are not the problem's pods"
     left: Counter[int] = Counter()
     for unplaced in plan.unplaced:
@@ -136,7 +136,7 @@ def _gangs(plan: Plan) -> Iterator[str]:
 
 
 def _certificate(plan: Plan, groups: Mapping[str, NodeGroup]) -> Iterator[str]:
-    told = plan.certificate
+    certificate = plan.certificate
     costs: dict[int, float] = defaultdict(float)
     for increment in plan.increments:
         group = groups[increment.node_group]
@@ -144,15 +144,15 @@ def _certificate(plan: Plan, groups: Mapping[str, NodeGroup]) -> Iterator[str]:
     total = math.fsum(costs.values())
     nodes = sum(increment.delta for increment in plan.increments)
     tolerance = _TOLERANCE_USD * max(1, nodes)
-    if abs(told.cost_usd_per_hour - total) > tolerance:
-        yield f"cost {told.cost_usd_per_hour}, but the nodes cost {total}"
-    for tier in told.tiers:
+    if abs(certificate.cost_usd_per_hour - total) > tolerance:
+        yield f"cost {certificate.cost_usd_per_hour}, but the nodes cost {total}"
+    for tier in certificate.tiers:
         if abs(tier.cost_usd_per_hour - costs.get(tier.weight, 0.0)) > tolerance:
             yield f"tier {tier.weight} costs {costs.get(tier.weight, 0.0)}, not {tier.cost_usd_per_hour}"
         if tier.lower_bound_usd_per_hour > tier.cost_usd_per_hour + tolerance:
             yield f"tier {tier.weight}: lower bound {tier.lower_bound_usd_per_hour} above cost {tier.cost_usd_per_hour}"
-    if told.lower_bound_usd_per_hour > told.cost_usd_per_hour + tolerance:
-        yield f"lower bound {told.lower_bound_usd_per_hour} above cost {told.cost_usd_per_hour}"
+    if certificate.lower_bound_usd_per_hour > certificate.cost_usd_per_hour + tolerance:
+        yield f"lower bound {certificate.lower_bound_usd_per_hour} above cost {certificate.cost_usd_per_hour}"
 
 
 def _objective(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> Iterator[str]:

@@ -53,7 +53,7 @@ class CheckedConstraint:
 
 def claims_of(index: int, spec: PodSpec, placed: int, given_up: Sequence[tuple[int, int]]) -> list[CheckedConstraint]:
     """The required ones first, then all preferences in order. `given_up`: (number of preferences, pods) as the plan
-    tells it; who gives up n gives up the first n."""
+    reports it; who gives up n gives up the first n."""
     required = [
         *(CheckedConstraint(index, Rule.AFFINITY, None, placed, term) for term in required_affinity(spec)),
         *(CheckedConstraint(index, Rule.ANTI_AFFINITY, None, placed, term) for term in spec.pod_anti_affinity),

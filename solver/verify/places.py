@@ -1,5 +1,5 @@
 """The places of a plan as the checker reads them: every node that stands, every batch of equal new nodes, and what of
-them a pod's selectors can tell apart. No judgement here: `check` and its other parts judge."""
+them a pod's selectors can distinguish. No judgement here: `check` and its other parts judge."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class CheckedPlaces:
 
 
 class Sights:
-    """Which nodes look alike to all selectors and tolerations, and what each class makes of them; asked once each."""
+    """Which nodes are alike to all selectors and tolerations, and what each class makes of them; asked once each."""
 
     def __init__(self, specs: tuple[PodSpec, ...]) -> None:
         self._specs = specs

@@ -1,8 +1,8 @@
 """The checker's part for constraints between pods and for preferences.
 
 A required claim must be broken nowhere. A preference may be broken where pods stand that gave it up. A plan does not
-tell which pods of a class these are, so there must be enough of them: pods that stand where a preference is broken are
-among those that gave up this one and all before it.
+distinguish which pods of a class these are, so there must be enough of them: pods that stand where a preference is
+broken are among those that gave up this one and all before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from solver.verify.terms import Judge
 
 
 def faults_between_pods(problem: Problem, plan: Plan, places: CheckedPlaces) -> Iterator[str]:
-    """One sentence per broken constraint, and per class that keeps fewer preferences than the plan tells."""
+    """One sentence per broken constraint, and per class that keeps fewer preferences than the plan reports."""
     given_up: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for relaxed in plan.relaxed:
         given_up[relaxed.pod_class].append((len(relaxed.preferences), relaxed.count))
@@ -26,7 +26,7 @@ def faults_between_pods(problem: Problem, plan: Plan, places: CheckedPlaces) -> 
         for index, spec in enumerate(places.specs)
         if places.placed[index] > 0
     }
-    yield from _told(places, claims, given_up)
+    yield from _relaxed(places, claims, given_up)
     judge = Judge(problem, places, [claim for mine in claims.values() for claim in mine])
     for index, mine in claims.items():
         for claim in mine:
@@ -37,18 +37,18 @@ def faults_between_pods(problem: Problem, plan: Plan, places: CheckedPlaces) -> 
     yield from judge.of_running_pods()
 
 
-def _told(
+def _relaxed(
     places: CheckedPlaces,
     claims: Mapping[int, Sequence[CheckedConstraint]],
     given_up: Mapping[int, Sequence[tuple[int, int]]],
 ) -> Iterator[str]:
-    """What is told as relaxed must make sense by itself."""
-    for index, told in given_up.items():
+    """What is reported as relaxed must be consistent."""
+    for index, reported in given_up.items():
         most = sum(claim.rank is not None for claim in claims.get(index, ()))
-        for depth, count in told:
+        for depth, count in reported:
             if count < 1 or not 1 <= depth <= most:
                 yield f"relaxed: {count} pods of class {index} give up {depth} of {most} preferences"
-        if sum(count for _, count in told) > places.placed[index]:
+        if sum(count for _, count in reported) > places.placed[index]:
             yield f"relaxed: more pods of class {index} than are placed"
 
 
@@ -60,7 +60,7 @@ def _preferences(placed: int, preferences: Sequence[CheckedConstraint], judge: J
         broken = [(place, pods) for place, pods in judge.broken(claim)]
         given_up = placed - claim.kept
         if given_up and judge.has_one_domain(claim):
-            # Which domain is the one is not told: only the number can be held against the plan.
+            # Which domain is the one is not reported: only the number can be held against the plan.
             if sum(pods for _, pods in broken) > given_up:
                 yield _too_few(claim, sum(pods for _, pods in broken), given_up)
             continue

@@ -101,7 +101,7 @@ def test_no_offer_is_a_proof_that_nothing_is_worth_the_price(case: tuple[Reduced
 @examples(50)
 def test_any_pod_values_bound_the_cost(case: tuple[Reduced, Floats]) -> None:
     reduced, values = case
-    assume(not reduced.hopeless)
+    assume(not reduced.infeasible)
     active = np.array([0])
     offers = Pricer(reduced, active).offers(values, np.array([1.0]), 1.0, EFFORT, lambda: False)
     duals = Duals(values, np.zeros(1), np.zeros(0))
