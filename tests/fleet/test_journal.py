@@ -27,8 +27,8 @@ from cagrpc.fleet.records import (
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
 from solver.model import Taint, TaintEffect
+from tests.support.api_server import api_server
 from tests.support.fleet import MemoryJournal, group
-from tests.support.object_store import object_store
 
 Opener = Callable[[], Journal]
 
@@ -46,7 +46,7 @@ def _memory(tmp_path: Path) -> Opener:
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
     """Opens the same journal each time."""
     if request.param == "cluster":
-        with object_store(INCREMENTS, FLEET_RECORDS) as store:
+        with api_server(INCREMENTS, FLEET_RECORDS) as store:
             yield lambda: ClusterJournal(store.client(), "test")
     else:
         yield {"sqlite": _sqlite, "memory": _memory}[request.param](tmp_path)

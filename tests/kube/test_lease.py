@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 
 from cagrpc import errors
 from cagrpc.kube.lease import LeaderElection
+from tests.support.api_server import ApiServer, Fault, api_server
 from tests.support.clocks import any_clock
 from tests.support.examples import examples
 from tests.support.fleet import FakeClock
-from tests.support.object_store import Fault, ObjectStore, object_store
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/cagrpc/leases"
 LEASE = f"{LEASES}/cagrpc"
 
 
 @pytest.fixture
-def store() -> Iterator[ObjectStore]:
-    with object_store(LEASES) as made:
+def store() -> Iterator[ApiServer]:
+    with api_server(LEASES) as made:
         yield made
 
 
-def _candidate(store: ObjectStore, name: str, clock: Callable[[], float], *, ahead: float = 0.0) -> LeaderElection:
+def _candidate(store: ApiServer, name: str, clock: Callable[[], float], *, ahead: float = 0.0) -> LeaderElection:
     """`ahead`: by so much its clocks are ahead of the others'."""
     return LeaderElection(
         store.client(),
@@ -45,7 +45,7 @@ def _tried(candidate: LeaderElection) -> bool:
         return False
 
 
-def test_one_of_two_leads_and_the_other_is_told_who(store: ObjectStore) -> None:
+def test_one_of_two_leads_and_the_other_is_told_who(store: ApiServer) -> None:
     clock = FakeClock()
     first, second = _candidate(store, "first", clock), _candidate(store, "second", clock)
     assert first.step()
@@ -58,7 +58,7 @@ def test_one_of_two_leads_and_the_other_is_told_who(store: ObjectStore) -> None:
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("first", 12, 0)
 
 
-def test_what_is_given_back_is_taken_at_once(store: ObjectStore) -> None:
+def test_what_is_given_back_is_taken_at_once(store: ApiServer) -> None:
     clock = FakeClock()
     first, second = _candidate(store, "first", clock), _candidate(store, "second", clock)
     stop = threading.Event()
@@ -77,7 +77,7 @@ def test_what_is_given_back_is_taken_at_once(store: ObjectStore) -> None:
 @pytest.mark.parametrize("ahead", [0.0, 100.0, -100.0])
 @pytest.mark.parametrize("phase", [0.0, 0.3, 0.9])
 def test_a_killed_leader_is_followed_after_its_lease_and_within_15_seconds(
-    store: ObjectStore, ahead: float, phase: float
+    store: ApiServer, ahead: float, phase: float
 ) -> None:
     clock = FakeClock()
     first, second = _candidate(store, "first", clock), _candidate(store, "second", clock, ahead=ahead)
@@ -95,7 +95,7 @@ def test_a_killed_leader_is_followed_after_its_lease_and_within_15_seconds(
 
 
 @pytest.mark.parametrize(("away_seconds", "kept"), [(5.0, True), (20.0, False)])
-def test_an_api_server_that_is_away(store: ObjectStore, away_seconds: float, kept: bool) -> None:
+def test_an_api_server_that_is_away(store: ApiServer, away_seconds: float, kept: bool) -> None:
     clock = FakeClock()
     first, second = _candidate(store, "first", clock), _candidate(store, "second", clock)
     assert first.step()
@@ -112,7 +112,7 @@ def test_an_api_server_that_is_away(store: ObjectStore, away_seconds: float, kep
     assert second.step() is not kept
 
 
-def test_a_server_that_asks_for_time_is_asked_again_at_the_leases_own_pace(store: ObjectStore) -> None:
+def test_a_server_that_asks_for_time_is_asked_again_at_the_leases_own_pace(store: ApiServer) -> None:
     """Waiting as long as it asks for would cost the Lease: it says 9 s, twice."""
     clock, stop = FakeClock(), threading.Event()
 
@@ -135,7 +135,7 @@ def test_a_server_that_asks_for_time_is_asked_again_at_the_leases_own_pace(store
     assert store.objects[LEASE]["spec"]["holderIdentity"] == ""
 
 
-def test_who_does_not_go_on_gives_the_lease_to_a_standby(store: ObjectStore) -> None:
+def test_who_does_not_go_on_gives_the_lease_to_a_standby(store: ApiServer) -> None:
     clock, stop, rounds = FakeClock(), threading.Event(), 0
 
     def wait(stop: threading.Event, seconds: float) -> bool:
@@ -162,7 +162,7 @@ def test_who_does_not_go_on_gives_the_lease_to_a_standby(store: ObjectStore) -> 
 
 
 def test_a_renewal_that_fails_in_a_way_nobody_thought_of_is_tried_again(
-    store: ObjectStore, caplog: pytest.LogCaptureFixture
+    store: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, stop = FakeClock(), threading.Event()
 
@@ -184,7 +184,7 @@ def test_a_renewal_that_fails_in_a_way_nobody_thought_of_is_tried_again(
     assert store.objects[LEASE]["spec"]["holderIdentity"] == ""  # given back in the end
 
 
-def test_leadership_ends_by_the_clock_before_others_may_lead(store: ObjectStore) -> None:
+def test_leadership_ends_by_the_clock_before_others_may_lead(store: ApiServer) -> None:
     clock = FakeClock()
     first = _candidate(store, "first", clock)
     assert first.step()
@@ -197,7 +197,7 @@ def test_leadership_ends_by_the_clock_before_others_may_lead(store: ObjectStore)
     assert not first.is_leader
 
 
-def test_a_paused_leader_does_not_take_back_what_another_had(store: ObjectStore) -> None:
+def test_a_paused_leader_does_not_take_back_what_another_had(store: ApiServer) -> None:
     clock = FakeClock()
     first, second = _candidate(store, "first", clock), _candidate(store, "second", clock)
     assert first.step()
@@ -209,7 +209,7 @@ def test_a_paused_leader_does_not_take_back_what_another_had(store: ObjectStore)
     assert "lost by first" in first.problem
 
 
-def test_a_renewal_that_was_slow_counts_from_its_beginning(store: ObjectStore) -> None:
+def test_a_renewal_that_was_slow_counts_from_its_beginning(store: ApiServer) -> None:
     clock = FakeClock()
     first = _candidate(store, "first", clock)
     assert first.step()
@@ -222,7 +222,7 @@ def test_a_renewal_that_was_slow_counts_from_its_beginning(store: ObjectStore) -
     assert not first.is_leader
 
 
-def test_a_lost_answer_leaves_the_lease_ours(store: ObjectStore) -> None:
+def test_a_lost_answer_leaves_the_lease_ours(store: ApiServer) -> None:
     first = _candidate(store, "first", FakeClock())
     store.fault = lambda request: Fault.LOST if request.method == "POST" else Fault.NONE
     assert not _tried(first)
@@ -231,7 +231,7 @@ def test_a_lost_answer_leaves_the_lease_ours(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("holder", ["", "another"])
-def test_somebody_who_takes_the_lease_away_is_believed(store: ObjectStore, holder: str) -> None:
+def test_somebody_who_takes_the_lease_away_is_believed(store: ApiServer, holder: str) -> None:
     first = _candidate(store, "first", FakeClock())
     stop = threading.Event()
     assert first.acquire(stop)
@@ -242,7 +242,7 @@ def test_somebody_who_takes_the_lease_away_is_believed(store: ObjectStore, holde
     assert store.objects[LEASE]["spec"]["holderIdentity"] == holder
 
 
-def test_a_deleted_lease_is_lost(store: ObjectStore) -> None:
+def test_a_deleted_lease_is_lost(store: ApiServer) -> None:
     first = _candidate(store, "first", FakeClock())
     assert first.step()
     del store.objects[LEASE]
@@ -250,13 +250,13 @@ def test_a_deleted_lease_is_lost(store: ObjectStore) -> None:
     assert "lost by first" in first.problem
 
 
-def test_a_missing_namespace_is_told(store: ObjectStore) -> None:
+def test_a_missing_namespace_is_told(store: ApiServer) -> None:
     store.kinds.clear()
     with pytest.raises(errors.NotFound, match="leases"):
         _candidate(store, "first", FakeClock()).acquire(threading.Event())
 
 
-def test_a_stop_ends_the_waiting(store: ObjectStore) -> None:
+def test_a_stop_ends_the_waiting(store: ApiServer) -> None:
     assert _candidate(store, "first", FakeClock()).step()
     stop = threading.Event()
     second = _candidate(store, "second", FakeClock())
@@ -273,7 +273,7 @@ _ACTIONS = st.lists(
 @given(actions=_ACTIONS, ahead=st.floats(-1000, 1000))
 @examples(150)
 def test_never_two_leaders(actions: list[tuple[str, float]], ahead: float) -> None:
-    with object_store(LEASES) as store:
+    with api_server(LEASES) as store:
         clock = FakeClock(10_000.0)
         candidates = {
             "first": _candidate(store, "first", clock),

@@ -31,8 +31,8 @@ from cagrpc.server.leader import Leader
 from cagrpc.server.server import Server
 from cagrpc.server.standby import Standby
 from cagrpc.server.tls import in_state_directory
+from tests.support.api_server import api_server
 from tests.support.grpc_servers import Client, asking, option, pod
-from tests.support.object_store import object_store
 from tests.support.serving import SMALL, ask, configuration, kubeconfig_of, settings_of
 
 
@@ -216,7 +216,7 @@ def test_who_hangs_before_it_leads_gives_the_lease_up(tmp_path: Path, monkeypatc
     server = Server(settings, on_failure=told.set)
     server._leader = None  # as in a standby
     monkeypatch.setattr(Server, "lead", lambda *_: answer.wait(30))
-    with object_store(LEASES) as store:
+    with api_server(LEASES) as store:
         election = LeaderElection(store.client(), "cagrpc", identity="first", pace=LeaseTiming(renew=0.01))
         server._standby = standby = Standby(server, store.client(), election, "cagrpc")
         standby.start()

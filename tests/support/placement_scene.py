@@ -1,7 +1,7 @@
 """A scene for the placement controller and the release of nodes: a real fleet, a real view of an API server in memory,
 and what both say of an increment of three nodes with three pods each.
 
-    with fake_cluster() as cluster:
+    with api_server() as cluster:
         scene = Scene(cluster)
         scene.run()
         assert scene.nominated() == scene.planned()
@@ -27,7 +27,7 @@ from cagrpc.controllers.placement.release import APART_SECONDS, Release
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from cagrpc.kube.client.envelopes import identity
-from tests.support.fake_cluster import FakeCluster, node_bytes, pod_bytes
+from tests.support.api_server import ApiServer, node_bytes, pod_bytes
 from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group
 
 OTHER_TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
@@ -42,7 +42,7 @@ RETRIED_SECONDS = 60.0
 class View:
     """The view, fed by `sync` with what has changed in the cluster."""
 
-    def __init__(self, cluster: FakeCluster, clock: Any) -> None:
+    def __init__(self, cluster: ApiServer, clock: Any) -> None:
         self.unknown = False
         self._cluster = cluster
         self._model = ClusterModel(
@@ -91,7 +91,7 @@ class View:
 class Scene:
     """An increment of two nodes of group a and one of b, three pods planned for each, all of it ready."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: ApiServer) -> None:
         self.cluster = cluster
         self.ready = ScriptedNodes()
         self.journal = MemoryJournal()
@@ -142,7 +142,7 @@ class Scene:
                 "conditions": [{"type": "Ready", "status": "True"}],
             }
             document = {"metadata": {"labels": {}}, "spec": {"providerID": instance_id, "taints": taints}}
-            self.cluster.write(self._path(name), {**document, "status": status})
+            self.cluster.put(self._path(name), {**document, "status": status})
         return name
 
     def restart(self, requests_known: Callable[[], bool] = lambda: True, **more: Any) -> None:
@@ -193,7 +193,7 @@ class Scene:
     def bind(self, name: str, node: str) -> None:
         """The scheduler binds a pod; the API server clears its nomination."""
         self.nominate(name, "")
-        self.cluster.changed(self._pod(name), spec={"nodeName": node})
+        self.cluster.change(self._pod(name), spec={"nodeName": node})
 
     def nominate(self, name: str, node: str) -> None:
         """The scheduler nominates a pod, or clears its nomination."""
@@ -202,7 +202,7 @@ class Scene:
         pod["status"]["nominatedNodeName"] = node
         if not node:  # absent where it is empty
             del pod["status"]["nominatedNodeName"]
-        self.cluster.write(self._pod(name), pod)
+        self.cluster.put(self._pod(name), pod)
 
     # ---- what is true
 

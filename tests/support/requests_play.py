@@ -42,7 +42,7 @@ from cagrpc.kube.client.client import PatchKind
 from cagrpc.kube.client.failures import failure, request_info, status_of
 from cagrpc.runtime.runner import Steps
 from solver.model import Budget, PodSpec
-from tests.support.object_store import ObjectStore, Request
+from tests.support.api_server import ApiServer, Request
 from tests.support.planner_world import ClusterApi, FakeCluster, SimPod, Unnoticed, World
 
 NODES = "/api/v1/nodes"
@@ -114,7 +114,7 @@ class Api:
     """The API server, as the loop writes to it."""
 
     def __init__(self) -> None:
-        self.store = ObjectStore(IN_NAMESPACE, IN_OTHER, NODES)
+        self.store = ApiServer(IN_NAMESPACE, IN_OTHER, NODES)
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = lambda: None
         self.refuses: Callable[[str, str], errors.CagrpcError | None] = lambda method, path: None
@@ -145,7 +145,7 @@ class Api:
 class LabellingApi(ClusterApi):
     """With the labels of Nodes in a store."""
 
-    def __init__(self, cluster: FakeCluster, store: ObjectStore) -> None:
+    def __init__(self, cluster: FakeCluster, store: ApiServer) -> None:
         super().__init__(cluster)
         self.store = store
 

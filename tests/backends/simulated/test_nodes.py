@@ -20,7 +20,7 @@ from cagrpc.fleet.model import FleetSnapshot, GroupState, InstanceState
 from cagrpc.kube.client.envelopes import Encoding, identity
 from cagrpc.kube.taints import NODES
 from solver.model import NodeGroup, Taint, TaintEffect
-from tests.support.fake_cluster import FakeCluster, Refusal, fake_cluster, pod_bytes
+from tests.support.api_server import ApiServer, Refusal, api_server, pod_bytes
 from tests.support.fleet import FakeClock, ScriptedBackend
 
 _GPU = Taint("nvidia.com/gpu", TaintEffect.NO_SCHEDULE, "present")
@@ -40,7 +40,7 @@ NOT_READY = "node.kubernetes.io/not-ready"
 class World:
     """A cluster, a backend, and a NodeController between them that works only when it is told to."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: ApiServer) -> None:
         self.cluster = cluster
         self.backend = ScriptedBackend()
         self.clock = FakeClock()
@@ -108,7 +108,7 @@ def _ours(document: dict[str, Any]) -> bool:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with fake_cluster() as cluster:
+    with api_server() as cluster:
         yield World(cluster)
 
 
@@ -147,7 +147,7 @@ def test_what_the_lifecycle_controller_lifts_itself_is_not_lifted_twice(world: W
     world.life.step()
     world.life.queue.run_due()
     path, spec = f"{NODES}/one", world.cluster.node("one")["spec"]
-    world.cluster.changed(path, spec={"taints": [taint for taint in spec["taints"] if taint["key"] != NOT_READY]})
+    world.cluster.change(path, spec={"taints": [taint for taint in spec["taints"] if taint["key"] != NOT_READY]})
     world.pass_seconds(5)
     assert [request for request in world.cluster.requests if path in request] == []
 
@@ -212,7 +212,7 @@ def test_a_deleted_pod_goes_and_one_with_a_finalizer_ends_first(world: World) ->
     finished = world.cluster.pod("finished", node="one", metadata={"finalizers": ["x"]}, status={"phase": "Succeeded"})
     world.pass_seconds(1)
     for path in (plain, job, finished):
-        world.cluster.changed(path, metadata=_LEAVING)
+        world.cluster.change(path, metadata=_LEAVING)
     world.pass_seconds(1)
     assert plain not in world.cluster.objects
     assert world.cluster.objects[job]["status"]["phase"] == "Failed"
@@ -295,7 +295,7 @@ def test_a_removal_under_way_waits_for_a_backend_that_is_lost(world: World) -> N
 
 def test_nodes_of_others_are_never_touched(world: World, caplog: pytest.LogCaptureFixture) -> None:
     path = f"{NODES}/default"
-    world.cluster.write(path, {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}, "status": {}})
+    world.cluster.put(path, {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}, "status": {}})
     pod = world.cluster.pod("theirs", node="default", metadata=_LEAVING)
     before = dict(world.cluster.objects)
     world.instance("default")
@@ -311,7 +311,7 @@ def test_nodes_of_others_are_never_touched(world: World, caplog: pytest.LogCaptu
 def test_a_node_with_our_label_alone_is_not_ours(world: World) -> None:
     path = f"{NODES}/real"
     labels = {"cagrpc.io/simulated": "true"}
-    world.cluster.write(path, {"metadata": {"labels": labels}, "spec": {"providerID": "aws:///zone/i-1"}})
+    world.cluster.put(path, {"metadata": {"labels": labels}, "spec": {"providerID": "aws:///zone/i-1"}})
     before = world.cluster.objects[path]
     world.pass_seconds(5)
     world.start()
@@ -339,7 +339,7 @@ def test_a_new_process_goes_on_with_what_is_there(world: World) -> None:
     world.pass_seconds(1)
     # While nobody was there: the Node of one was given up, two is lost, a pod was bound to three.
     conditions = [{"type": "Ready", "status": "Unknown"}]
-    world.cluster.changed(f"{NODES}/one", status={"conditions": conditions})
+    world.cluster.change(f"{NODES}/one", status={"conditions": conditions})
     world.cluster.taint("one", {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"})
     world.backend.vanish("simulated://two")
     waiting = world.cluster.pod("waiting", node="three")
@@ -364,7 +364,7 @@ def test_a_new_process_goes_on_with_what_is_there(world: World) -> None:
 def test_a_node_that_somebody_deletes_registers_again(world: World) -> None:
     world.instance("one")
     world.pass_seconds(2)
-    world.cluster.changed(f"{NODES}/one", spec={"taints": []})  # let go
+    world.cluster.change(f"{NODES}/one", spec={"taints": []})  # let go
     world.cluster.remove(f"{NODES}/one")
     world.pass_seconds(3)
     assert world.cluster.taints("one") == ["nvidia.com/gpu", START_UP_TAINT]
@@ -379,13 +379,13 @@ def _story(world: World) -> None:
     world.cluster.pod("stays", node="one")
     world.cluster.pod("moves", node="two")
     world.pass_seconds(2)
-    world.cluster.changed(leaving, metadata=_LEAVING)
+    world.cluster.change(leaving, metadata=_LEAVING)
     world.backend.vanish("simulated://two")
     world.pass_seconds(3)
 
 
 def _requests_of_the_story() -> int:
-    with fake_cluster() as cluster:
+    with api_server() as cluster:
         _story(World(cluster))
         return len(cluster.requests)
 
@@ -393,11 +393,11 @@ def _requests_of_the_story() -> int:
 @pytest.mark.parametrize("fault", ["away", "answer lost"])
 def test_it_converges_whichever_request_fails(fault: str) -> None:
     for failing in range(_requests_of_the_story()):
-        with fake_cluster() as cluster:
+        with api_server() as cluster:
             world = World(cluster)
             seen = 0
 
-            def fail(request: str, cluster: FakeCluster = cluster, failing: int = failing) -> None:
+            def fail(request: str, cluster: ApiServer = cluster, failing: int = failing) -> None:
                 nonlocal seen
                 seen += 1
                 if seen - 1 == failing:
@@ -435,7 +435,7 @@ def test_the_api_server_may_be_away_for_long(world: World, caplog: pytest.LogCap
 
 
 def test_leases_are_renewed_in_time_and_evenly() -> None:
-    with fake_cluster() as cluster:
+    with api_server() as cluster:
         clock = FakeClock()
         names = [f"node-{number:03d}" for number in range(200)]
         by_name = {name: nodes.SimulatedNode(name, name, "", 1, True, False, ()) for name in names}

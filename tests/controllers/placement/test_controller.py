@@ -11,7 +11,7 @@ from cagrpc.controllers.placement.controller import LEFT_SECONDS, LOOK_SECONDS
 from cagrpc.controllers.placement.nominations import FORBIDDEN_SECONDS
 from cagrpc.controllers.placement.waiting import LONGEST_SECONDS, REST_SECONDS, SEEN_SECONDS
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
-from tests.support.fake_cluster import FakeCluster, Refusal, fake_cluster
+from tests.support.api_server import ApiServer, Refusal, api_server
 from tests.support.placement_scene import FREE, HELD, Scene
 
 POD = "/api/v1/namespaces/default/pods"
@@ -19,7 +19,7 @@ POD = "/api/v1/namespaces/default/pods"
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    with fake_cluster() as cluster:
+    with api_server() as cluster:
         yield Scene(cluster)
 
 
@@ -86,7 +86,7 @@ def test_what_the_scheduler_nominates_meanwhile_is_never_overwritten(scene: Scen
 def test_another_pod_of_the_same_name_is_not_nominated(scene: Scene) -> None:
     def meanwhile(request: str) -> None:
         if request == f"PATCH {POD}/pod-0/status":
-            scene.cluster.changed(f"{POD}/pod-0", metadata={"uid": "of another"})
+            scene.cluster.change(f"{POD}/pod-0", metadata={"uid": "of another"})
 
     scene.lags = True  # the view has not heard of it yet
     scene.cluster.before = meanwhile
@@ -109,7 +109,7 @@ def test_a_nomination_whose_node_cannot_take_the_pod_any_more_is_taken_back_with
     planned = scene.planned()
     scene.run()
     lost = planned["pod-0"]
-    scene.cluster.changed(f"/api/v1/nodes/{lost}", status={"conditions": [{"type": "Ready", "status": "False"}]})
+    scene.cluster.change(f"/api/v1/nodes/{lost}", status={"conditions": [{"type": "Ready", "status": "False"}]})
     scene.later(LOOK_SECONDS)
     assert lost not in scene.nominated().values()
     assert scene.placement.news >= 1
@@ -226,7 +226,7 @@ def test_nodes_that_others_still_keep_pods_off_are_not_released(scene: Scene) ->
     assert scene.phase() is Phase.READY
     node = scene.cluster.node(name)
     rest = [taint for taint in node["spec"]["taints"] if taint["key"] != "network"]
-    scene.cluster.changed(f"/api/v1/nodes/{name}", spec={"taints": rest})
+    scene.cluster.change(f"/api/v1/nodes/{name}", spec={"taints": rest})
     scene.later(LOOK_SECONDS)
     assert scene.phase() is Phase.DONE
 
@@ -235,11 +235,11 @@ def test_nodes_that_others_still_keep_pods_off_are_not_released(scene: Scene) ->
 @pytest.mark.parametrize("killed", [False, True])
 def test_whichever_request_fails_no_node_is_released_before_its_pods_are_nominated(lost: bool, killed: bool) -> None:
     for failing in range(12):
-        with fake_cluster() as cluster:
+        with api_server() as cluster:
             _fails_at(cluster, failing, lost=lost, killed=killed)
 
 
-def _fails_at(cluster: FakeCluster, failing: int, *, lost: bool, killed: bool) -> None:
+def _fails_at(cluster: ApiServer, failing: int, *, lost: bool, killed: bool) -> None:
     scene = Scene(cluster)
     planned = scene.planned()
     seen = 0

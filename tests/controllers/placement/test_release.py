@@ -10,13 +10,13 @@ from cagrpc.cluster.markers import START_UP_TAINT, booking_label
 from cagrpc.controllers.placement.release import APART_SECONDS, PATIENCE_SECONDS
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
-from tests.support.fake_cluster import Refusal, fake_cluster
+from tests.support.api_server import Refusal, api_server
 from tests.support.placement_scene import FREE, HELD, OTHER_TAINT, Scene
 
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    with fake_cluster() as cluster:
+    with api_server() as cluster:
         yield Scene(cluster)
 
 
@@ -89,7 +89,7 @@ def test_another_writer_of_taints_loses_nothing(scene: Scene) -> None:
                 {"key": f"mine-{len(written)}", "effect": "NoExecute"},
                 *scene.cluster.node(name)["spec"]["taints"],
             ]
-            scene.cluster.changed(f"/api/v1/nodes/{name}", spec={"taints": taints})
+            scene.cluster.change(f"/api/v1/nodes/{name}", spec={"taints": taints})
 
     scene.cluster.before = interfere
     scene.run()
@@ -106,7 +106,7 @@ def test_a_node_that_others_write_all_the_time_is_tried_again(scene: Scene) -> N
                 {"key": str(len(scene.cluster.requests)), "effect": "NoExecute"},
                 *scene.cluster.node(name)["spec"]["taints"],
             ]
-            scene.cluster.changed(f"/api/v1/nodes/{name}", spec={"taints": taints})
+            scene.cluster.change(f"/api/v1/nodes/{name}", spec={"taints": taints})
 
     scene.cluster.before = interfere
     scene.run()
@@ -270,7 +270,7 @@ def test_nodes_for_requests_get_their_labels_in_the_write_that_lets_them_go(scen
 
 def test_whichever_request_fails_a_node_for_requests_is_held_or_labelled() -> None:
     for failing, lost, killed in _faults(6):
-        with fake_cluster() as cluster:
+        with api_server() as cluster:
             scene = Scene(cluster)
             key, wanted = _requested(scene)
             seen = 0
@@ -296,7 +296,7 @@ def test_whichever_request_fails_a_node_for_requests_is_held_or_labelled() -> No
 def test_labels_of_others_stay(scene: Scene) -> None:
     _, wanted = _requested(scene)
     first = next(iter(wanted))
-    scene.cluster.changed(f"/api/v1/nodes/{first}", metadata={"labels": {"mine": "true"}})
+    scene.cluster.change(f"/api/v1/nodes/{first}", metadata={"labels": {"mine": "true"}})
     scene.run()
     assert _labels(scene) == {**wanted, first: {*wanted[first], "mine"}}
 
@@ -304,7 +304,7 @@ def test_labels_of_others_stay(scene: Scene) -> None:
 def test_nodes_that_never_had_the_taint_are_labelled_before_the_fleet_is_told(scene: Scene) -> None:
     key, wanted = _requested(scene)
     for name in wanted:
-        scene.cluster.changed(f"/api/v1/nodes/{name}", spec={"taints": [OTHER_TAINT]})
+        scene.cluster.change(f"/api/v1/nodes/{name}", spec={"taints": [OTHER_TAINT]})
     scene.journal.broken = True
     scene.run()
     assert _labels(scene) == wanted

@@ -15,8 +15,8 @@ from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.objects import unpack
 from solver.model import PodSpec
 from solver.slack.model import Copies, Role, SlackDemand, SlackShape
+from tests.support.api_server import ApiServer, api_server
 from tests.support.fleet import FakeClock, group
-from tests.support.object_store import ObjectStore, object_store
 from tests.support.planner_world import World
 
 SLACKS = "/apis/cagrpc.io/v1alpha1/namespaces/cagrpc/slacks"
@@ -36,7 +36,7 @@ STATE = SlackState(
 class Server:
     """The client of a store that has no subresources: the status is a part of the object."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ApiServer) -> None:
         self.store = store
         self._client: Client = store.client()
         self.writes = 0
@@ -57,7 +57,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with object_store(SLACKS) as store:
+    with api_server(SLACKS) as store:
         yield Server(store)
 
 
@@ -134,7 +134,10 @@ def test_what_cannot_be_read_begins_anew(server: Server, text: str) -> None:
 
 
 def test_without_the_definition_it_says_what_to_do() -> None:
-    with object_store() as store, pytest.raises(Unavailable, match=r"kubectl apply -f deploy/slack-crds\.yaml"):
+    with (
+        api_server("/none") as store,
+        pytest.raises(Unavailable, match=r"kubectl apply -f deploy/slack-crds\.yaml"),
+    ):
         SlackObject(Server(store), "cagrpc").owner()
 
 

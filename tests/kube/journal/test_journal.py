@@ -18,19 +18,19 @@ from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
 from cagrpc.kube.journal.root import ConfirmPolicy
+from tests.support.api_server import ApiServer, Fault, Request, api_server
 from tests.support.fleet import FakeClock, group
-from tests.support.object_store import Fault, ObjectStore, Request, object_store
 
 ROOT = f"{FLEET_RECORDS}/journal"
 
 
 @pytest.fixture
-def store() -> Iterator[ObjectStore]:
-    with object_store(INCREMENTS, FLEET_RECORDS) as made:
+def store() -> Iterator[ApiServer]:
+    with api_server(INCREMENTS, FLEET_RECORDS) as made:
         yield made
 
 
-def opened(store: ObjectStore, name: str = "one", check: Callable[[], None] = lambda: None) -> ClusterJournal:
+def opened(store: ApiServer, name: str = "one", check: Callable[[], None] = lambda: None) -> ClusterJournal:
     clock = FakeClock()
     return ClusterJournal(store.client(), name, check=check, patience=ConfirmPolicy(7.0, clock, clock.advance))
 
@@ -81,13 +81,13 @@ class Trouble:
     after: Fault = Fault.NONE
     count: int = field(default=-1)
 
-    def __call__(self, request: Request) -> Fault:
+    def __call__(self, request: object) -> Fault:
         self.count += 1
         return Fault.NONE if self.count < self.at else self.fault if self.count == self.at else self.after
 
 
 def _requests_of_a_commit() -> int:
-    with object_store(INCREMENTS, FLEET_RECORDS) as store:
+    with api_server(INCREMENTS, FLEET_RECORDS) as store:
         journal = opened(store)
         journal.commit(BEFORE)
         store.requests.clear()
@@ -101,7 +101,7 @@ FAULTS = [fault for fault in Fault if fault not in (Fault.NONE, Fault.REFUSED)]
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("at", range(NUMBER))
-def test_one_request_fails_and_the_answer_of_the_commit_is_true(store: ObjectStore, at: int, fault: Fault) -> None:
+def test_one_request_fails_and_the_answer_of_the_commit_is_true(store: ApiServer, at: int, fault: Fault) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     before = journal.read()
@@ -124,7 +124,7 @@ def test_one_request_fails_and_the_answer_of_the_commit_is_true(store: ObjectSto
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("at", range(NUMBER))
-def test_the_api_server_goes_away_at_any_request(store: ObjectStore, at: int, fault: Fault) -> None:
+def test_the_api_server_goes_away_at_any_request(store: ApiServer, at: int, fault: Fault) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     before = journal.read()
@@ -146,13 +146,13 @@ def test_the_api_server_goes_away_at_any_request(store: ObjectStore, at: int, fa
 
 
 @pytest.mark.parametrize("at", range(NUMBER))
-def test_a_writer_that_was_paused_at_any_request_changes_nothing_any_more(store: ObjectStore, at: int) -> None:
+def test_a_writer_that_was_paused_at_any_request_changes_nothing_any_more(store: ApiServer, at: int) -> None:
     paused, second = opened(store, "paused"), opened(store, "second")
     paused.commit(BEFORE)
     seen: list[Contents] = []
     trouble = Trouble(at, Fault.CUT)
 
-    def meanwhile(request: Request) -> None:
+    def meanwhile(request: str) -> None:
         if trouble(request) is Fault.CUT:
             seen.append(second.read())
             second.commit(LATER)
@@ -176,7 +176,7 @@ def test_a_writer_that_was_paused_at_any_request_changes_nothing_any_more(store:
     }
 
 
-def test_what_cannot_be_found_out_closes_the_journal(store: ObjectStore) -> None:
+def test_what_cannot_be_found_out_closes_the_journal(store: ApiServer) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     store.fault = Trouble(1, Fault.LOST, Fault.CUT)  # the second request replaces the root
@@ -189,7 +189,7 @@ def test_what_cannot_be_found_out_closes_the_journal(store: ObjectStore) -> None
 
 
 def test_objects_that_are_behind_are_made_good_by_the_next_write(
-    store: ObjectStore, caplog: pytest.LogCaptureFixture
+    store: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
@@ -204,7 +204,7 @@ def test_objects_that_are_behind_are_made_good_by_the_next_write(
     assert store.objects[f"{INCREMENTS}/old"]["status"]["phase"] == "ready"
 
 
-def test_many_objects_are_written_once_for_several_commits_and_the_root_has_the_rest(store: ObjectStore) -> None:
+def test_many_objects_are_written_once_for_several_commits_and_the_root_has_the_rest(store: ApiServer) -> None:
     clock = FakeClock()
     journal = ClusterJournal(store.client(), "one", patience=ConfirmPolicy(7.0, clock, clock.advance))
     keys = [f"many-{number:02}" for number in range(20)]
@@ -220,7 +220,7 @@ def test_many_objects_are_written_once_for_several_commits_and_the_root_has_the_
     clock.advance(2)
     journal.probe()
     assert phases() == {"ready"}
-    assert sum(request.method == "PATCH" for request in store.requests) == len(keys)
+    assert sum(request.startswith("PATCH") for request in store.requests) == len(keys)
     journal.commit(Changes(increments=tuple(record(key, Phase.DONE) for key in keys)))
     assert phases() == {"ready"}
     found = opened(store, "next").read()  # the process ended before it came to the objects
@@ -228,7 +228,7 @@ def test_many_objects_are_written_once_for_several_commits_and_the_root_has_the_
     assert phases() == {"done"}
 
 
-def test_a_root_that_is_refused_is_a_journal_that_cannot_be_written(store: ObjectStore) -> None:
+def test_a_root_that_is_refused_is_a_journal_that_cannot_be_written(store: ApiServer) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     before = journal.read()
@@ -248,7 +248,7 @@ def test_a_root_that_is_refused_is_a_journal_that_cannot_be_written(store: Objec
     assert told(opened(store, "next").read()) == told(before)
 
 
-def test_a_root_that_is_refused_once_is_not_written_later(store: ObjectStore) -> None:
+def test_a_root_that_is_refused_once_is_not_written_later(store: ApiServer) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     before = journal.read()
@@ -267,7 +267,7 @@ def test_a_root_that_is_refused_once_is_not_written_later(store: ObjectStore) ->
     assert told(opened(store, "next").read()) == told(before.after(LATER))
 
 
-def test_nothing_is_written_by_whom_the_lease_left(store: ObjectStore) -> None:
+def test_nothing_is_written_by_whom_the_lease_left(store: ApiServer) -> None:
     leading = [True]
 
     def check() -> None:
@@ -284,7 +284,7 @@ def test_nothing_is_written_by_whom_the_lease_left(store: ObjectStore) -> None:
     assert not store.requests
 
 
-def test_whether_the_lease_is_held_is_told_without_asking_anybody(store: ObjectStore) -> None:
+def test_whether_the_lease_is_held_is_told_without_asking_anybody(store: ApiServer) -> None:
     held = True
 
     def check() -> None:
@@ -305,7 +305,7 @@ def test_whether_the_lease_is_held_is_told_without_asking_anybody(store: ObjectS
         journal.check()
 
 
-def test_what_hands_change_is_written_over_or_made_anew(store: ObjectStore) -> None:
+def test_what_hands_change_is_written_over_or_made_anew(store: ApiServer) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     store.edit(f"{INCREMENTS}/old", annotations={"note": "by hand"})
@@ -320,7 +320,7 @@ def test_what_hands_change_is_written_over_or_made_anew(store: ObjectStore) -> N
     assert found.deletions["x://1"].done_at_seconds == 5.0
 
 
-def test_an_increment_that_hands_deleted_is_told_and_gone(store: ObjectStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_increment_that_hands_deleted_is_told_and_gone(store: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     opened(store).commit(BEFORE)
     del store.objects[f"{INCREMENTS}/old"]
     with caplog.at_level(logging.WARNING):
@@ -328,7 +328,7 @@ def test_an_increment_that_hands_deleted_is_told_and_gone(store: ObjectStore, ca
     assert "increment old was deleted by somebody" in caplog.text
 
 
-def test_without_its_root_the_journal_is_what_the_objects_say(store: ObjectStore) -> None:
+def test_without_its_root_the_journal_is_what_the_objects_say(store: ApiServer) -> None:
     journal = opened(store)
     records = (record("z", created_at_seconds=1.0), record("a", created_at_seconds=2.0))
     journal.commit(Changes(increments=records, deletions=(deletion(1),)))
@@ -341,7 +341,7 @@ def test_without_its_root_the_journal_is_what_the_objects_say(store: ObjectStore
     assert told(again.after(Changes(forgotten_increments=("newer", "old")))) == told(before)
 
 
-def test_increments_that_never_counted_are_cleared_away(store: ObjectStore) -> None:
+def test_increments_that_never_counted_are_cleared_away(store: ApiServer) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     store.put(f"{INCREMENTS}/left", {"metadata": {"name": "left"}, **_parts(record("left"))})
@@ -355,7 +355,7 @@ def _parts(made: IncrementRecord) -> dict[str, Any]:
     return {"spec": body["spec"], "status": body["status"]}
 
 
-def test_the_journal_of_another_namespace_is_not_taken_over(store: ObjectStore) -> None:
+def test_the_journal_of_another_namespace_is_not_taken_over(store: ApiServer) -> None:
     def of(namespace: str) -> ClusterJournal:
         return ClusterJournal(store.client(), f"server in {namespace}", namespace=namespace)
 
@@ -370,7 +370,7 @@ def test_the_journal_of_another_namespace_is_not_taken_over(store: ObjectStore) 
     assert of("second").read().increments.keys() == before.after(LATER).increments.keys()
 
 
-def test_missing_definitions_are_named(store: ObjectStore) -> None:
+def test_missing_definitions_are_named(store: ApiServer) -> None:
     store.kinds.clear()
     with pytest.raises(errors.InvalidConfiguration, match=r"deploy/crds\.yaml are not installed"):
         opened(store).read()
@@ -378,7 +378,7 @@ def test_missing_definitions_are_named(store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("path", [ROOT, f"{INCREMENTS}/old", f"{FLEET_RECORDS}/{objects.page_of('x://1')}"])
 @pytest.mark.parametrize("content", ["milk", "bWlsaw==", objects.pack({"increments": 7}), objects.pack(7)])
-def test_damaged_objects_are_named(store: ObjectStore, path: str, content: str) -> None:
+def test_damaged_objects_are_named(store: ApiServer, path: str, content: str) -> None:
     opened(store).commit(BEFORE)
     found = store.objects[path]
     part = "status" if "increments" in path else "spec"
@@ -388,7 +388,7 @@ def test_damaged_objects_are_named(store: ObjectStore, path: str, content: str) 
     assert path.rpartition("/")[2] in str(raised.value)
 
 
-def test_a_large_increment_comes_back(store: ObjectStore) -> None:
+def test_a_large_increment_comes_back(store: ApiServer) -> None:
     """10,000 nodes, each with 3 pods planned for it."""
     made = large("big", nodes=10_000, pods=3)
     journal = opened(store)
@@ -406,7 +406,7 @@ def test_a_large_increment_comes_back(store: ObjectStore) -> None:
     assert max(objects.size(found) for found in store.objects.values()) <= objects.LARGEST_BYTES
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_written(store: ObjectStore) -> None:
+def test_what_does_not_fit_is_refused_before_anything_is_written(store: ApiServer) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     with pytest.raises(errors.InvalidInput, match=r"with 100000 pods would take \d+ bytes, more than the 1500000"):
@@ -415,7 +415,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(store: ObjectSt
     assert "big" not in opened(store).read().increments
 
 
-def test_what_an_increment_asks_for_does_not_change(store: ObjectStore) -> None:
+def test_what_an_increment_asks_for_does_not_change(store: ApiServer) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     with pytest.raises(errors.InvalidInput, match="cannot be changed"):
@@ -444,7 +444,7 @@ def large(key: str, *, nodes: int, pods: int) -> IncrementRecord:
     )
 
 
-def test_of_forgotten_increments_nothing_is_kept(store: ObjectStore) -> None:
+def test_of_forgotten_increments_nothing_is_kept(store: ApiServer) -> None:
     journal = opened(store)
     for number in range(3):
         journal.commit(Changes(increments=(record(f"i{number}"),)))

@@ -17,9 +17,9 @@ from cagrpc.fleet.records import Changes, GroupRecord
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
 from tests.kube.journal.test_journal import FAULTS, Trouble, deletion, opened, record, told
+from tests.support.api_server import Fault, api_server
 from tests.support.examples import examples
 from tests.support.fleet import group
-from tests.support.object_store import Fault, object_store
 
 _KEYS = st.sampled_from("abcd")
 _NUMBERS = st.lists(st.integers(1, 6), unique=True, max_size=3)
@@ -45,7 +45,7 @@ class TwoJournals(RuleBasedStateMachine):
         super().__init__()
         self._directory = tempfile.TemporaryDirectory()
         self._file = SqliteJournal(Path(self._directory.name) / "journal.sqlite")
-        self._server = object_store(INCREMENTS, FLEET_RECORDS)
+        self._server = api_server(INCREMENTS, FLEET_RECORDS)
         self._store = self._server.__enter__()
         self._cluster = opened(self._store)
         self._cluster.read()

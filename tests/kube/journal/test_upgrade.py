@@ -13,19 +13,19 @@ from cagrpc.fleet.records import Changes
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
-from tests.support.object_store import ObjectStore, object_store
+from tests.support.api_server import ApiServer, api_server
 from tests.support.recorded_journals import as_recorded, check_reads_and_finishes, recorded
 
 
 @pytest.fixture
-def store() -> Iterator[ObjectStore]:
-    with object_store(INCREMENTS, FLEET_RECORDS) as made:
+def store() -> Iterator[ApiServer]:
+    with api_server(INCREMENTS, FLEET_RECORDS) as made:
         for path, found in recorded("objects").items():
             made.put(path, found)
         yield made
 
 
-def opened(store: ObjectStore) -> ClusterJournal:
+def opened(store: ApiServer) -> ClusterJournal:
     return ClusterJournal(store.client(), "new", namespace="cagrpc")
 
 
@@ -33,7 +33,7 @@ def by_text(values: list[Any]) -> list[str]:
     return sorted(json.dumps(value, sort_keys=True) for value in values)
 
 
-def test_the_objects_are_read_as_they_were_and_made_good(store: ObjectStore) -> None:
+def test_the_objects_are_read_as_they_were_and_made_good(store: ApiServer) -> None:
     journal = opened(store)
     contents = journal.read()
     expected = recorded("records")
@@ -47,7 +47,7 @@ def test_the_objects_are_read_as_they_were_and_made_good(store: ObjectStore) -> 
     assert not any(root["pending"].values())
 
 
-def test_an_increment_object_is_written_as_it_was(store: ObjectStore) -> None:
+def test_an_increment_object_is_written_as_it_was(store: ApiServer) -> None:
     for path, found in recorded("objects").items():
         if path.startswith(INCREMENTS):
             body = objects.increment_body(objects.increment_from(found))
@@ -55,5 +55,5 @@ def test_an_increment_object_is_written_as_it_was(store: ObjectStore) -> None:
             assert objects.unpack(body["status"]["content"]) == objects.unpack(found["status"]["content"])
 
 
-def test_the_objects_are_finished(store: ObjectStore) -> None:
+def test_the_objects_are_finished(store: ApiServer) -> None:
     check_reads_and_finishes(opened(store))
