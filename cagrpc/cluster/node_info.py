@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc.cluster.state import ClusterState
+from cagrpc.fleet.model import PodKey
 from solver.model import PODS, Labels, Node, PodSpec, Resources, RunningPods, Taint
 from solver.model.eligibility import ports_collide, why_not_eligible
 
@@ -20,8 +21,7 @@ from solver.model.eligibility import ports_collide, why_not_eligible
 class PodOwner:
     """A pod that is not bound yet and has a place."""
 
-    pod: str
-    """Its UID, or the key of an expected pod."""
+    pod: PodKey
 
 
 @dataclass(frozen=True, slots=True)

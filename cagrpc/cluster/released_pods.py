@@ -12,7 +12,7 @@ from typing import Protocol
 from cagrpc.cluster.node_info import NodeInfo, PodOwner
 from cagrpc.cluster.state import ClusterState, PodRef
 from cagrpc.errors import Unavailable
-from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
+from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase, PodKey
 from cagrpc.runtime.clock import EpochClock
 from solver.model import PodSpec
 
@@ -30,9 +30,9 @@ def _released_within(seconds: float, status: IncrementStatus, now: float) -> boo
 class SeesCluster(Protocol):
     """What `view.ClusterView` offers of it."""
 
-    def pod_of(self, uid: str) -> PodRef | None: ...
+    def pod_of(self, key: PodKey) -> PodRef | None: ...
 
-    def state(self, *, without: AbstractSet[str] = ...) -> ClusterState: ...
+    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState: ...
 
 
 class ReleasedPods:
@@ -43,11 +43,11 @@ class ReleasedPods:
         self._cluster = cluster
         self._clock = clock
 
-    def __call__(self, snapshot: FleetSnapshot) -> AbstractSet[str]:
-        """Return the UIDs of pods that are still pending, of an increment that was released less than `BINDING_SECONDS`
+    def __call__(self, snapshot: FleetSnapshot) -> AbstractSet[PodKey]:
+        """Return the pods that are still pending, of an increment that was released less than `BINDING_SECONDS`
         ago, and that have room, all together, on nodes of its groups; of nobody while the cluster is not known."""
         now = self._clock()
-        groups: dict[str, set[str]] = {}  # pod -> groups of its increments
+        groups: dict[PodKey, set[str]] = {}  # pod -> groups of its increments
         for status in snapshot.increments:
             if _released_within(BINDING_SECONDS, status, now):
                 for pod in status.increment.pods:
@@ -60,7 +60,7 @@ class ReleasedPods:
         return frozenset(_with_room(state, snapshot, {pod: groups[pod] for pod in pending})) if state else frozenset()
 
 
-def _with_room(state: ClusterState, snapshot: FleetSnapshot, groups: dict[str, set[str]]) -> Iterator[str]:
+def _with_room(state: ClusterState, snapshot: FleetSnapshot, groups: dict[PodKey, set[str]]) -> Iterator[PodKey]:
     nodes: defaultdict[str, list[NodeInfo]] = defaultdict(list)  # by group
     for each in state.nodes:
         group = snapshot.group_of_instance.get(each.provider_id)
@@ -70,13 +70,13 @@ def _with_room(state: ClusterState, snapshot: FleetSnapshot, groups: dict[str, s
         spec = waiting.pod_set.spec
         places: dict[str, Iterator[NodeInfo]] = {}
         for pod in waiting.pods:
-            for group in sorted(groups.get(pod.uid, ())):
+            for group in sorted(groups.get(pod.key, ())):
                 if group not in places:
                     places[group] = _places(spec, nodes[group])
                 info = next(places[group], None)
                 if info is not None:
-                    info.assume(PodOwner(pod.uid), spec)
-                    yield pod.uid
+                    info.assume(PodOwner(pod.key), spec)
+                    yield pod.key
                     break
 
 

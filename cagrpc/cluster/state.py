@@ -10,35 +10,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cagrpc.fleet.model import ExpectedPod, PodKey
 from solver.model import Node, PodSet, PodSpec, RunningPods
 from solver.slack.model import Placement, PodCount
-
-EXPECTED = "expected/"
-"""What the key of an expected pod begins with: one that a workload still has to create."""
-
-
-def is_expected(key: str) -> bool:
-    """Whether the key is that of an expected pod rather than a UID."""
-    return key.startswith(EXPECTED)
-
-
-def expected_of(key: str) -> tuple[str, int]:
-    """The workload (`kind/namespace/name`) of an expected pod, and its number among those expected of it."""
-    workload, _, number = key.removeprefix(EXPECTED).rpartition("/")
-    return workload, int(number)
 
 
 @dataclass(frozen=True, slots=True)
 class PodRef:
-    """A pod as the API server knows it, or an expected one: `uid` is its key then."""
+    """A pod as the API server knows it, or an expected one."""
 
-    uid: str
+    key: PodKey
     namespace: str
     name: str
     created_at_seconds: int = 0
     """Since the epoch."""
     workload: str = ""
     """Who has made it, `kind/namespace/name`: its controller, or of an expected pod the workload that people know."""
+
+    @property
+    def uid(self) -> str:
+        """Its UID; empty for an expected pod, which the API server does not know."""
+        return "" if isinstance(self.key, ExpectedPod) else self.key
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether a workload still has to create it."""
+        return isinstance(self.key, ExpectedPod)
 
 
 def oldest_first(ref: PodRef) -> tuple[int, str, str]:
@@ -192,5 +189,5 @@ class ClusterState:
     """Empty where the view is not asked for it."""
     roots: Mapping[str, str] = field(default_factory=dict)
     """Workloads that others have made to the ones that people know: a ReplicaSet to its Deployment, for instance."""
-    expected: frozenset[str] = frozenset()
-    """Keys of all expected pods."""
+    expected: frozenset[ExpectedPod] = frozenset()
+    """All expected pods."""

@@ -17,6 +17,23 @@ LARGEST_INCREMENT = 10_000
 most likely a slip, and can be asked for in parts."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedPod:
+    """A pod that a workload still has to create, and that is planned all the same."""
+
+    workload: str
+    """`kind/namespace/name`, the one that people know."""
+    number: int
+    """Among those expected of it."""
+
+    def __str__(self) -> str:
+        return f"{self.workload}/{self.number}"
+
+
+PodKey = str | ExpectedPod
+"""What a pod is known by: its UID, as long as it has one."""
+
+
 class InstanceState(StrEnum):
     CREATING = "creating"
     RUNNING = "running"
@@ -73,8 +90,7 @@ class Placement:
     """What one new node of a group is planned for: pods, or ProvisioningRequests."""
 
     node_group: str
-    pods: tuple[str, ...] = ()
-    """UIDs, or keys of expected pods."""
+    pods: tuple[PodKey, ...] = ()
     requests: tuple[str, ...] = ()
     """UIDs."""
 
@@ -85,8 +101,8 @@ class IncrementSpec:
 
     deltas: Mapping[str, int]
     origin: Origin = Origin.CAGRPC
-    pods: frozenset[str] = frozenset()
-    """Keys (UIDs) of the pods it is meant to serve; while it is in flight nothing else is opened for only these."""
+    pods: frozenset[PodKey] = frozenset()
+    """The pods it is meant to serve; while it is in flight nothing else is opened for only these."""
     reason: str = ""
     plan: str = ""
     """The planning round it comes from; increments of one round share nothing but this."""
@@ -109,8 +125,8 @@ class IncrementNode:
     node_group: str
     instance_id: str = ""
     """Empty until the backend has listed it."""
-    pods: tuple[str, ...] = ()
-    """Keys of the pods planned for it."""
+    pods: tuple[PodKey, ...] = ()
+    """The pods planned for it."""
     requests: tuple[str, ...] = ()
     """UIDs of the ProvisioningRequests planned for it."""
 
@@ -168,6 +184,6 @@ class FleetSnapshot:
     taint. So does one that is not in `group_of_instance` either, which no look has found yet."""
     requested_instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Instances that were ordered for ProvisioningRequests, in flight or let go, and the UIDs of these."""
-    in_flight_pods: frozenset[str] = field(default_factory=frozenset)
+    in_flight_pods: frozenset[PodKey] = field(default_factory=frozenset)
     """Pods that an increment in flight is meant to serve; pods, no requests. One that is being rolled back serves
     nobody any more, so its pods are not among them and may look elsewhere at once."""

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from cagrpc.fleet.model import (
+    ExpectedPod,
     IncrementNode,
     IncrementSpec,
     IncrementStatus,
@@ -20,6 +21,7 @@ from cagrpc.fleet.model import (
     Origin,
     Phase,
     Placement,
+    PodKey,
 )
 from solver.model import NodeGroup, Taint, TaintEffect
 
@@ -224,28 +226,43 @@ def _changed(before: Mapping[str, R], new: Mapping[str, R], forgotten: Iterable[
     return {key: record for key, record in {**before, **new}.items() if key not in gone}
 
 
-_REQUEST = "provisioningrequest/"
-"""Before the UID of a ProvisioningRequest where stored increments name their pods."""
+_REQUEST, _EXPECTED = "provisioningrequest/", "expected/"
+"""Before the UID of a ProvisioningRequest, and before the workload and number of an expected pod, where stored
+increments name their pods."""
 
 
-def _owner_keys(pods: Iterable[str], requests: Iterable[str]) -> list[str]:
-    """One list in the stored form; `_pods_and_requests` is the inverse."""
-    return [*pods, *(_REQUEST + uid for uid in requests)]
+def _stored_keys(of: IncrementSpec | Placement) -> list[str]:
+    """Return whom it is for, in one list; `_pods_and_requests` is the inverse."""
+    pods = [_EXPECTED + str(pod) if isinstance(pod, ExpectedPod) else pod for pod in of.pods]
+    return pods + [_REQUEST + uid for uid in of.requests]
 
 
-def _pods_and_requests(keys: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    known = tuple(keys)
-    requests = tuple(key.removeprefix(_REQUEST) for key in known if key.startswith(_REQUEST))
-    return tuple(key for key in known if not key.startswith(_REQUEST)), requests
+def _pods_and_requests(keys: Iterable[str]) -> tuple[tuple[PodKey, ...], tuple[str, ...]]:
+    pods: list[PodKey] = []
+    requests: list[str] = []
+    for key in keys:
+        if key.startswith(_REQUEST):
+            requests.append(key.removeprefix(_REQUEST))
+        else:
+            pods.append(_pod(key))
+    return tuple(pods), tuple(requests)
+
+
+def _pod(key: str) -> PodKey:
+    workload, _, number = key.removeprefix(_EXPECTED).rpartition("/")
+    known = key.startswith(_EXPECTED) and workload and number.isdecimal()
+    return ExpectedPod(workload, int(number)) if known else key
 
 
 def increment_to_json(record: IncrementRecord) -> str:
     """One increment as a JSON object; `increment_from_json` is its inverse."""
     value = asdict(record)
     increment = value["increment"]
-    increment["pods"] = sorted(_owner_keys(record.increment.pods, increment.pop("requests")))
-    for placement in increment["placements"]:
-        placement["pods"] = _owner_keys(placement["pods"], placement.pop("requests"))
+    increment["pods"] = sorted(_stored_keys(record.increment))
+    del increment["requests"]
+    increment["placements"] = [
+        {"node_group": each.node_group, "pods": _stored_keys(each)} for each in record.increment.placements
+    ]
     return json.dumps(value, separators=(",", ":"))
 
 

@@ -19,6 +19,7 @@ from cagrpc.fleet.model import (
     Instance,
     InstanceState,
     Phase,
+    PodKey,
 )
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Contents, IncrementRecord, MemberState
@@ -130,7 +131,7 @@ def _held_instances(contents: Contents, observed: Observation) -> Iterator[str]:
             yield from (member.listed_id for member in record.members if member.state is MemberState.FAILED)
 
 
-def _in_flight_pods(contents: Contents, observed: Observation) -> Iterator[str]:
+def _in_flight_pods(contents: Contents, observed: Observation) -> Iterator[PodKey]:
     """Yield the pods that increments in flight serve. One that is rolling back serves none, and neither does a node
     that was deleted, or that vanished from a ready increment: their pods can be planned elsewhere at once."""
     for record in contents.increments.values():

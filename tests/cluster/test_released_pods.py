@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from cagrpc.cluster.released_pods import BINDING_SECONDS, ReleasedPods
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
 from cagrpc.errors import Unavailable
-from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Phase
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Phase, PodKey
 from solver.model import Node, PodSet, PodSpec, Taint, TaintEffect
 from tests.support.fleet import FakeClock
 
@@ -23,10 +23,10 @@ class _Cluster:
     nodes: tuple[ClusterNode, ...] = ()
     known: bool = True
 
-    def pod_of(self, uid: str) -> PodRef | None:
-        return PodRef(uid, "ns", uid) if uid in self.pending else None
+    def pod_of(self, key: PodKey) -> PodRef | None:
+        return PodRef(key, "ns", str(key)) if key in self.pending else None
 
-    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
+    def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         if not self.known:
             raise Unavailable("not listed yet")
         refs = tuple(PodRef(uid, "ns", uid) for uid in sorted(self.pending - without))

@@ -9,7 +9,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import IncrementNode, IncrementSpec, Origin, Phase, Placement
+from cagrpc.fleet.model import ExpectedPod, IncrementNode, IncrementSpec, Origin, Phase, Placement
 from cagrpc.fleet.observation import KNOWN_AGAIN_SECONDS, UNKNOWN_GRACE_SECONDS
 from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group, states, targets
 
@@ -91,11 +91,11 @@ def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(world: 
 
 def test_the_nodes_of_an_increment_have_names_before_they_have_instances(world: ClusterWorld) -> None:
     fleet = world.fleet()
-    asked = IncrementSpec({"a": 2}, placements=(Placement("a", ("p1",)), Placement("a", ("expected/Job/ns/j/0",))))
+    asked = IncrementSpec({"a": 2}, placements=(Placement("a", ("p1",)), Placement("a", (ExpectedPod("Job/ns/j", 0),))))
     key = fleet.apply(asked).id
     first, second = (
         IncrementNode(f"{key}/a/0", "a", "", ("p1",)),
-        IncrementNode(f"{key}/a/1", "a", "", ("expected/Job/ns/j/0",)),
+        IncrementNode(f"{key}/a/1", "a", "", (ExpectedPod("Job/ns/j", 0),)),
     )
     assert (fleet.increment(key).nodes, fleet.increment(key).held) == ((first, second), ())
     fleet.reconcile()

@@ -26,4 +26,5 @@ def test_every_increment_is_written_again_with_the_same_bytes() -> None:
     with closing(sqlite3.connect(f"file:{SQLITE_FILE}?mode=ro&immutable=1", uri=True)) as file:
         texts = [text for (text,) in file.execute("SELECT record FROM increments")]
     assert any("provisioningrequest/" in text for text in texts)
+    assert any('"expected/' in text for text in texts)
     assert [increment_to_json(increment_from_json(text)) for text in texts] == texts

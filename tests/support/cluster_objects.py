@@ -14,6 +14,7 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.envelopes import identity
 from tests.support.clocks import any_clock
 
@@ -56,10 +57,10 @@ class Fed:
     def nodes(self, *nodes: kubernetes_pb2.Node) -> None:
         self.put(*nodes, path=NODES)
 
-    def state(self, *without: str) -> ClusterState:
+    def state(self, *without: PodKey) -> ClusterState:
         return self.model.state(frozenset(without))
 
-    def waiting(self, *without: str) -> dict[str, int]:
+    def waiting(self, *without: PodKey) -> dict[str, int]:
         """Example -> count."""
         return {each.pod_set.name: each.pod_set.count for each in self.state(*without).waiting}
 

@@ -25,7 +25,7 @@ from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.placement.release import APART_SECONDS, Release
 from cagrpc.errors import CagrpcError, Unavailable
-from cagrpc.fleet.model import IncrementSpec, Phase, Placement
+from cagrpc.fleet.model import IncrementSpec, Phase, Placement, PodKey
 from cagrpc.kube.client.envelopes import identity
 from tests.support.api_server import ApiServer, node_bytes, pod_bytes
 from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group
@@ -59,7 +59,7 @@ class View:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
+    def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         self._check()
         return self._model.state(without)
 
@@ -219,9 +219,8 @@ class Scene:
     def planned(self) -> dict[str, str]:
         """Of an increment that is ready."""
         held = self.fleet.increment(self.increment).held
-        return {
-            uid.removeprefix("uid-"): node.instance_id.removeprefix("scripted://") for node in held for uid in node.pods
-        }
+        pods = {str(pod).removeprefix("uid-"): node.instance_id for node in held for pod in node.pods}
+        return {name: instance_id.removeprefix("scripted://") for name, instance_id in pods.items()}
 
     def taints(self) -> set[tuple[str, ...]]:
         return {tuple(self.cluster.taints(name)) for name in self.nodes()}

@@ -28,7 +28,6 @@ from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.cluster.node_info import Reservations
 from cagrpc.cluster.state import (
-    EXPECTED,
     Arrivals,
     ClusterNode,
     ClusterState,
@@ -38,7 +37,6 @@ from cagrpc.cluster.state import (
     PodRef,
     SlackSeen,
     WaitingPods,
-    is_expected,
 )
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.controller import PlacementController
@@ -51,7 +49,7 @@ from cagrpc.controllers.slack.controller import SlackLoop
 from cagrpc.controllers.slack.model import SlackSettings, SlackState
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
-from cagrpc.fleet.model import IncrementStatus, InstanceState, Phase
+from cagrpc.fleet.model import ExpectedPod, IncrementStatus, InstanceState, Phase, PodKey
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.runtime.runner import Steps
 from solver.model import PODS, Budget, Limit, Node, NodeGroup, PodSet, PodSpec, RunningPods
@@ -123,7 +121,7 @@ class FakeCluster:
         latest = {"default": max(news)} if news else {}
         return Arrivals(len(seen), min(seen, default=self.wanted_at), latest, len(self.expected()))
 
-    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
+    def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         self.looks += 1
         state = self.read(without)
         happens, self.after_state = self.after_state, None
@@ -134,16 +132,16 @@ class FakeCluster:
     def expected(self) -> list[SimPod]:
         now = self.clock()
         return [
-            SimPod(PodRef(f"{EXPECTED}{of}/{number}", "ns", f"{of}-{number:05d}", int(now), of), spec, now)
+            SimPod(PodRef(ExpectedPod(of, number), "ns", f"{of}-{number:05d}", int(now), of), spec, now)
             for of, (spec, count) in self.to_come.items()
             for number in range(count)
         ]
 
-    def read(self, without: AbstractSet[str] = frozenset()) -> ClusterState:
+    def read(self, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         sets: defaultdict[Any, list[SimPod]] = defaultdict(list)
         incomplete = {gang.name for gang in self._incomplete()}
         for pod in [*self.unbound(), *self.expected()]:
-            if pod.ref.uid in without or pod.gang in incomplete:
+            if pod.ref.key in without or pod.gang in incomplete:
                 continue
             sets[pod.spec, pod.priority, pod.gang].append(pod)
         waiting = []
@@ -158,7 +156,7 @@ class FakeCluster:
             self.daemon_sets,
             tuple(self._incomplete()),
             slack=SlackSeen(self._counts(), self.mirrors, self.pause_pods),
-            expected=frozenset(pod.ref.uid for pod in self.expected()),
+            expected=frozenset(pod.ref.key for pod in self.expected() if isinstance(pod.ref.key, ExpectedPod)),
         )
 
     def _counts(self) -> tuple[PodCount, ...]:
@@ -171,10 +169,10 @@ class FakeCluster:
             if there < needed:
                 yield IncompleteGang(gang, there, needed, tuple(pod.ref for pod in self.unbound() if pod.gang == gang))
 
-    def pod_of(self, uid: str) -> PodRef | None:
-        pod = self.pods.get(uid)
-        if is_expected(uid):
-            return next((pod.ref for pod in self.expected() if pod.ref.uid == uid), None)
+    def pod_of(self, key: PodKey) -> PodRef | None:
+        if isinstance(key, ExpectedPod):
+            return next((pod.ref for pod in self.expected() if pod.ref.key == key), None)
+        pod = self.pods.get(key)
         return pod.ref if pod is not None and pod.node is None else None
 
     def ready_instances(self) -> AbstractSet[str]:
@@ -309,7 +307,7 @@ class Unnoticed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
 
-    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
+    def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         return self._cluster.read(without)
 
 

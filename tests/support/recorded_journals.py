@@ -10,7 +10,7 @@ from typing import Any
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
-from cagrpc.fleet.model import InstanceState, Phase
+from cagrpc.fleet.model import ExpectedPod, InstanceState, Phase
 from cagrpc.fleet.records import Contents, deletion_to_json, group_to_json, increment_to_json
 from solver.model import Limit, Taint, TaintEffect
 from tests.support.fleet import FakeClock, ScriptedNodes, World, group
@@ -83,7 +83,8 @@ def check_reads_and_finishes(journal: Journal) -> None:
     fleet, backend = upgrade.fleet, upgrade.world.backend
     snapshot = fleet.snapshot
     assert {key: state.target_size for key, state in snapshot.groups.items()} == outside["targets"]
-    assert set(snapshot.in_flight_pods) == set(outside["in_flight_pods"])
+    in_flight = {f"expected/{pod}" if isinstance(pod, ExpectedPod) else pod for pod in snapshot.in_flight_pods}
+    assert in_flight == set(outside["in_flight_pods"])
     requested = {key: sorted(uids) for key, uids in snapshot.requested_instances.items()}
     (new,) = (key for key, i in backend.instances.items() if i.token == f"{upgrade.ids['planned']}-b-1")
     assert requested.pop(new) == ["5a1e7c3e-0000-4000-8000-000000000003"]

@@ -37,7 +37,7 @@ from cagrpc.controllers.provisioning.store import Objects
 from cagrpc.controllers.provisioning.writing import Outcome
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, PodKey
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.kube.client.failures import failure, request_info, status_of
 from cagrpc.runtime.runner import Steps
@@ -89,7 +89,7 @@ class ClusterWithConsumers(FakeCluster):
                 found.append(Consumer(pod.ref, pod.request, pod.class_name, pod.spec, stage, pod.node or ""))
         return tuple(found)
 
-    def read(self, without: AbstractSet[str] = frozenset()) -> ClusterState:
+    def read(self, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         self._only_demand = True
         try:
             state = super().read(without)

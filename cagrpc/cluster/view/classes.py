@@ -13,6 +13,7 @@ from cagrpc.api.core.observed_labels import PodProjection, Port, port, selecting
 from cagrpc.api.core.selectors import LabelProjection, PodIdentity, selectors_of
 from cagrpc.cluster.state import PodRef, oldest_first
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
+from cagrpc.fleet.model import PodKey
 from solver.model import PodAffinityTerm, PodSelector, PodSpec
 
 K = TypeVar("K")
@@ -77,7 +78,7 @@ class EquivalenceClass:
         self.key = key
         self.identity = PodIdentity(key.namespace, dict(key.labels))
         self.pods = 0
-        self.waiting: dict[str, PodRef] = {}
+        self.waiting: dict[PodKey, PodRef] = {}
         self.selected_by: tuple[int, tuple[PodAffinityTerm, ...]] = (-1, ())
         self._ordered: tuple[PodRef, ...] | None = ()
         # Cached with the projection that each was made with.
@@ -91,12 +92,12 @@ class EquivalenceClass:
             self._ordered = tuple(sorted(self.waiting.values(), key=oldest_first))
         return self._ordered
 
-    def set_waiting(self, uid: str, ref: PodRef | None) -> None:
+    def set_waiting(self, pod: PodKey, ref: PodRef | None) -> None:
         self._ordered = None
         if ref is None:
-            del self.waiting[uid]
+            del self.waiting[pod]
         else:
-            self.waiting[uid] = ref
+            self.waiting[pod] = ref
 
     def planned(self, seen: PodProjection) -> PodSpec:
         if self._planned is None or self._planned[0] is not seen:
@@ -163,7 +164,7 @@ class Classes:
         key = ClassKey(shape, seen.ref.namespace, labels, pod.priority, seen.priority_class, seen.admitted, pod.gang)
         return self._classes.get(key) or EquivalenceClass(key)
 
-    def enter(self, of: EquivalenceClass, stage: PodStage, uid: str, ref: PodRef) -> None:
+    def enter(self, of: EquivalenceClass, stage: PodStage, pod: PodKey, ref: PodRef) -> None:
         if not of.pods:
             self._born(of)
         of.pods += 1
@@ -176,11 +177,11 @@ class Classes:
                     self._waiting_selectors.add(shape.selectors)
                     self._waiting_ports.add(shape.ports)
                 shape.waiting += 1
-            of.set_waiting(uid, ref)
+            of.set_waiting(pod, ref)
 
-    def leave(self, of: EquivalenceClass, stage: PodStage, uid: str) -> None:
+    def leave(self, of: EquivalenceClass, stage: PodStage, pod: PodKey) -> None:
         if stage is PodStage.WAITING:
-            of.set_waiting(uid, None)
+            of.set_waiting(pod, None)
             if not of.waiting:
                 del self.with_waiting[of]
                 shape = of.key.shape

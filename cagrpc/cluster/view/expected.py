@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from cagrpc.cluster.state import EXPECTED, PodRef
+from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.workloads import Quota, Workload, expectable
+from cagrpc.fleet.model import ExpectedPod
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from solver.model import PODS
 
@@ -64,7 +65,7 @@ class ExpectedPods:
         self._ending: set[str] = set()
         """Namespaces that are being deleted."""
         self._roots: dict[str, _Root] = {}
-        self.refs: dict[str, PodRef] = {}
+        self.refs: dict[ExpectedPod, PodRef] = {}
         """By key."""
         self._of_namespaces: Counter[str] = Counter()
         """Expected pods by namespace."""
@@ -283,17 +284,17 @@ class ExpectedPods:
     def _enter(self, key: str, namespace: str, number: int, of: EquivalenceClass | None) -> EquivalenceClass:
         assert of is not None
         name = key.rpartition("/")[2]
-        uid = f"{EXPECTED}{key}/{number}"
-        ref = PodRef(uid, namespace, f"{name}-{number:05d}", int(self._now()), key)
-        self._classes.enter(of, PodStage.WAITING, uid, ref)
-        self.refs[uid] = ref
+        pod = ExpectedPod(key, number)
+        ref = PodRef(pod, namespace, f"{name}-{number:05d}", int(self._now()), key)
+        self._classes.enter(of, PodStage.WAITING, pod, ref)
+        self.refs[pod] = ref
         self._of_namespaces[namespace] += 1
         return of
 
     def _leave(self, key: str, root: _Root, number: int) -> None:
-        uid = f"{EXPECTED}{key}/{number}"
-        self._classes.leave(root.pods[number], PodStage.WAITING, uid)
-        del self.refs[uid]
+        pod = ExpectedPod(key, number)
+        self._classes.leave(root.pods[number], PodStage.WAITING, pod)
+        del self.refs[pod]
         self._of_namespaces[root.namespace] -= 1
         if not self._of_namespaces[root.namespace]:
             del self._of_namespaces[root.namespace]

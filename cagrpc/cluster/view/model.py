@@ -33,6 +33,7 @@ from cagrpc.cluster.view.workloads import (
     priority_class,
     quota,
 )
+from cagrpc.fleet.model import ExpectedPod, PodKey
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.informers import Informer
@@ -183,12 +184,12 @@ class ClusterModel:
             first = next(iter(waiting.values())).since if waiting else max(news.values(), default=None)
             return Arrivals(len(waiting), first, news, expected)
 
-    def pod_of(self, uid: str) -> PodRef | None:
+    def pod_of(self, key: PodKey) -> PodRef | None:
         """Return a waiting or expected pod."""
         with self._lock:
-            known = self._pods.waiting.get(uid)
-            if known is None and self._expected is not None:
-                return self._expected.refs.get(uid)
+            if isinstance(key, ExpectedPod):
+                return None if self._expected is None else self._expected.refs.get(key)
+            known = self._pods.waiting.get(key)
             return known.ref if known else None
 
     def tell(self, changed: Callable[[str, PendingPod | None], object]) -> None:
@@ -247,7 +248,7 @@ class ClusterModel:
         with self._lock:
             return self._nodes.names()
 
-    def state(self, without: AbstractSet[str], expected: frozenset[PodSpec] = frozenset()) -> ClusterState:
+    def state(self, without: AbstractSet[PodKey], expected: frozenset[PodSpec] = frozenset()) -> ClusterState:
         with self._lock:
             if self._expected is not None:
                 self._expected.expire()

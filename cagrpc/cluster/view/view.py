@@ -14,6 +14,7 @@ from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef
 from cagrpc.cluster.view.model import NODES, ClusterModel
 from cagrpc.cluster.view.objects import DEFAULT_SCHEDULER
 from cagrpc.errors import Unavailable
+from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
@@ -87,8 +88,8 @@ class ClusterView(Controller):
         """Return counts of pending pods, in constant time."""
         return self._model.arrivals()
 
-    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
-        """Return one consistent state, without the pending pods of these keys, which are served already. Raises
+    def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
+        """Return one consistent state, without these pending pods, which are served already. Raises
         Unavailable before all resources have been listed once; later it is the last known state, also while `problem`
         says why it is outdated."""
         unknown = self._unknown()
@@ -120,9 +121,9 @@ class ClusterView(Controller):
         """Return provider ids and names of all nodes."""
         return self._model.node_names()
 
-    def pod_of(self, uid: str) -> PodRef | None:
+    def pod_of(self, key: PodKey) -> PodRef | None:
         """Return a waiting or expected pod."""
-        return self._model.pod_of(uid)
+        return self._model.pod_of(key)
 
     def pause_pods(self) -> Placement:
         """Return where the slack's pause pods are."""

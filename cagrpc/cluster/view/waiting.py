@@ -13,6 +13,7 @@ from cagrpc.cluster.state import IncompleteGang, PodRef, WaitingPods, oldest_fir
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass, Gang
 from cagrpc.cluster.view.objects import EXPENDABLE_BELOW
 from cagrpc.cluster.view.workloads import Priorities
+from cagrpc.fleet.model import PodKey
 from solver.model import PodSet, PodSpec
 
 _Alike = tuple[PodSpec, int, str | None]
@@ -31,7 +32,7 @@ class Waiting:
         pod_groups: Mapping[str, int | None],
         *,
         now_seconds: float,
-        without: AbstractSet[str],
+        without: AbstractSet[PodKey],
     ) -> None:
         self.incomplete: tuple[IncompleteGang, ...] = ()
         self._classes = classes
@@ -46,13 +47,13 @@ class Waiting:
         found = [self._waiting(alike, lists) for alike, lists in self._alike.items()]
         return tuple(sorted(found, key=lambda each: oldest_first(each.pods[0])))
 
-    def _add_all(self, pod_groups: Mapping[str, int | None], without: AbstractSet[str]) -> None:
+    def _add_all(self, pod_groups: Mapping[str, int | None], without: AbstractSet[PodKey]) -> None:
         of_gangs: defaultdict[str, list[tuple[EquivalenceClass, PodRef]]] = defaultdict(list)
         left_out: defaultdict[str, int] = defaultdict(int)
         for of in self._classes.with_waiting:
             refs: Sequence[PodRef] = of.ordered()
             if without:
-                refs = [ref for ref in refs if ref.uid not in without]
+                refs = [ref for ref in refs if ref.key not in without]
             membership = of.key.gang
             if membership is None:
                 self._add(of, None, refs)

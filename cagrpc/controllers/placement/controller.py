@@ -19,13 +19,13 @@ from typing import Protocol
 
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.node_info import Reservations, nothing_reserved
-from cagrpc.cluster.state import ClusterState, PendingPod, is_expected
+from cagrpc.cluster.state import ClusterState, PendingPod
 from cagrpc.controllers.placement.handover import repack, swap
 from cagrpc.controllers.placement.nominations import Nominations, Pods
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Places, Wanted
 from cagrpc.controllers.placement.waiting import Patience
-from cagrpc.fleet.model import FleetSnapshot, Phase
+from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller, Json
@@ -50,7 +50,7 @@ _MOST_TOLD = 3
 class Cluster(Protocol):
     """What `view.ClusterView` offers of it."""
 
-    def state(self, *, without: AbstractSet[str] = ...) -> ClusterState:
+    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
         """Raises Unavailable while the cluster is not known."""
         ...
 
@@ -84,9 +84,9 @@ class Targets:
     """Pod (UID) -> the Node that it is to be nominated to now."""
     pods: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The reverse."""
-    specs: Mapping[str, PodSpec] = field(default_factory=dict)
+    specs: Mapping[PodKey, PodSpec] = field(default_factory=dict)
     """Of these pods, but for those that consume ProvisioningRequests."""
-    priorities: Mapping[str, int] = field(default_factory=dict)
+    priorities: Mapping[PodKey, int] = field(default_factory=dict)
     """The same."""
     not_yet: frozenset[str] = frozenset()
     """Nodes with a taint of somebody else that their pods do not tolerate: a network plugin's, for a moment."""
@@ -261,16 +261,16 @@ class PlacementController(Controller):
             return
         state = self._cluster.state()
         wanted = self._places.wanted(snapshot, ours, state)
-        pending = self._cluster.pending(self._places.known()).keys()
-        self._places.keep(pending | state.expected | snapshot.in_flight_pods)
+        pending = self._cluster.pending(pod for pod in self._places.known() if isinstance(pod, str))
+        self._places.keep({*pending, *state.expected, *snapshot.in_flight_pods})
         placed = PlacedPods(state, snapshot, groups_as_planned(snapshot), wanted, self._reservations(state))
-        pod_sets = {pod.uid: each.pod_set for each in state.waiting for pod in each.pods if pod.uid in wanted.pods}
+        pod_sets = {pod.key: each.pod_set for each in state.waiting for pod in each.pods if pod.key in wanted.pods}
         specs = {uid: pod_set.spec for uid, pod_set in pod_sets.items()}
         if placed.lost:
             self._hand_over(placed, specs, wanted, held)
         self._places_version = self._places.version
         there_now = {uid: node for uid, node in placed.nodes_of_pods.items() if node not in placed.in_flight}
-        nodes = {**{uid: node for uid, node in there_now.items() if not is_expected(uid)}, **consumers}
+        nodes = {**{uid: node for uid, node in there_now.items() if isinstance(uid, str)}, **consumers}
         pods: defaultdict[str, list[str]] = defaultdict(list)
         for uid, node in nodes.items():
             pods[node].append(uid)
@@ -287,16 +287,16 @@ class PlacementController(Controller):
                 if any(untolerated(node.taints, specs[uid].tolerations) for uid in pods[name] if uid in specs)
             ),
             any(
-                pod.uid not in placed.nodes_of_pods
+                pod.key not in placed.nodes_of_pods
                 for each in state.waiting
                 for pod in each.pods
-                if not is_expected(pod.uid)
+                if not pod.is_expected
             ),
-            frozenset(node for uid, node in there_now.items() if is_expected(uid)),
+            frozenset(node for uid, node in there_now.items() if isinstance(uid, ExpectedPod)),
         )
 
     def _hand_over(
-        self, placed: PlacedPods, specs: Mapping[str, PodSpec], wanted: Wanted, held: AbstractSet[str]
+        self, placed: PlacedPods, specs: Mapping[PodKey, PodSpec], wanted: Wanted, held: AbstractSet[str]
     ) -> None:
         """Pods that have lost their places get others, or have none from now on."""
         before = {uid: specs[uid] for uid in placed.lost}
@@ -320,11 +320,13 @@ class PlacementController(Controller):
         self._handed_over += len(before.keys() & found.keys())
         lost = {uid: spec for uid, spec in lost.items() if uid not in found}
         if lost:
-            some = ", ".join(placed.why_lost(specs[uid], wanted.pods[uid]) for uid in sorted(lost)[:_MOST_TOLD])
+            some = ", ".join(
+                placed.why_lost(specs[uid], wanted.pods[uid]) for uid in sorted(lost, key=str)[:_MOST_TOLD]
+            )
             log.info("%d pods have lost their places: %s", len(lost), some)
         self._lose(lost)
 
-    def _lose(self, uids: Collection[str]) -> None:
+    def _lose(self, uids: Collection[PodKey]) -> None:
         self._places.lose(uids)
         self._news += len(uids)
 

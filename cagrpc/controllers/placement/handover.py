@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.controllers.placement.placed_pods import PlacedPods
+from cagrpc.fleet.model import PodKey
 from solver.model import Budget, Node, PodSet, PodSpec, Problem
 
 NODES = (8, 32, 96)
@@ -21,14 +22,14 @@ BUDGET = Budget(0.3)
 """For each try."""
 
 
-def swap(lost: Mapping[str, PodSpec], left: Iterable[tuple[PodSpec, str]], placed: PlacedPods) -> dict[str, str]:
+def swap(lost: Mapping[PodKey, PodSpec], left: Iterable[tuple[PodSpec, str]], placed: PlacedPods) -> dict[PodKey, str]:
     """Pod (UID) -> node, for those of the lost for which a pod of the same class has `left` a place that is free. They
     have taken it in `placed`."""
     free: defaultdict[PodSpec, list[str]] = defaultdict(list)
     for spec, node in left:
         free[spec].append(node)
-    found = {}
-    for uid in sorted(lost):
+    found: dict[PodKey, str] = {}
+    for uid in sorted(lost, key=str):
         taken = next((name for name in free.get(lost[uid], ()) if placed.take(uid, lost[uid], name)), None)
         if taken is not None:
             found[uid] = taken
@@ -36,16 +37,16 @@ def swap(lost: Mapping[str, PodSpec], left: Iterable[tuple[PodSpec, str]], place
 
 
 def repack(
-    lost: Mapping[str, PodSpec],
-    movable: Mapping[str, PodSpec],
+    lost: Mapping[PodKey, PodSpec],
+    movable: Mapping[PodKey, PodSpec],
     placed: PlacedPods,
     first: Sequence[str],
     budget: Budget = BUDGET,
     sizes: Sequence[int] = NODES,
-) -> dict[str, str]:
+) -> dict[PodKey, str]:
     """Pod (UID) -> node, for all of the lost and those of the movable that have to move for it; empty where no way is
     found. The `movable` have a place in `placed`; nodes are tried in the order of `first`."""
-    there: defaultdict[str, list[str]] = defaultdict(list)
+    there: defaultdict[str, list[PodKey]] = defaultdict(list)
     for uid in movable:
         there[placed.nodes_of_pods[uid]].append(uid)
     nodes = {name: node for name in first if (node := placed.node(name, without_pods=name in there)) is not None}
@@ -62,8 +63,8 @@ def repack(
 
 
 def _packed(
-    specs: Mapping[str, PodSpec], nodes: Sequence[Node], before: Mapping[str, str], budget: Budget
-) -> dict[str, str]:
+    specs: Mapping[PodKey, PodSpec], nodes: Sequence[Node], before: Mapping[PodKey, str], budget: Budget
+) -> dict[PodKey, str]:
     """A node for each pod, the one `before` where it can be; empty where not all find one."""
     counts = Counter(specs.values())
     sets = tuple(PodSet(str(number), spec, count) for number, (spec, count) in enumerate(counts.items()))
@@ -76,7 +77,7 @@ def _packed(
     for on_node in plan.existing:
         for number, count in on_node.pods.items():
             left[index[number]][on_node.node] += count
-    found: dict[str, str] = {}
+    found: dict[PodKey, str] = {}
     for uid in sorted(specs, key=lambda uid: not left[specs[uid]][before[uid]]):
         free = left[specs[uid]]
         node = before[uid] if free[before[uid]] else next(name for name, count in free.items() if count)

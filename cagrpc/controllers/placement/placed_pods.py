@@ -10,7 +10,7 @@ from cagrpc.cluster.fleet_capacity import FleetCapacity
 from cagrpc.cluster.node_info import PodOwner, Reservations
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.placement.places import Wanted
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.model import FleetSnapshot, PodKey
 from solver.model import PODS, Node, NodeGroup, PodSpec
 
 
@@ -31,11 +31,12 @@ class PlacedPods:
         self._fleet = FleetCapacity(state, snapshot, groups, reservations or {})
         self._capacity = self._fleet.capacity
         self.in_flight = self._fleet.in_flight
-        self.nodes_of_pods: dict[str, str] = {}
-        waiting = {pod.uid: each.pod_set for each in state.waiting for pod in each.pods if pod.uid in wanted.pods}
+        self.nodes_of_pods: dict[PodKey, str] = {}
+        waiting = {pod.key: each.pod_set for each in state.waiting for pod in each.pods if pod.key in wanted.pods}
         names = {uid: self.name_of(wanted.pods[uid]) for uid in waiting}
+        nominated = wanted.nominated.items()
         # Those of the highest priority first, then those that are nominated there.
-        order = sorted(waiting, key=lambda uid: (-waiting[uid].priority, wanted.nominated.get(uid) != names[uid]))
+        order = sorted(waiting, key=lambda uid: (-waiting[uid].priority, (uid, names[uid]) not in nominated))
         self.lost = frozenset(uid for uid in order if not self.take(uid, waiting[uid].spec, names[uid]))
 
     @property
@@ -44,8 +45,8 @@ class PlacedPods:
         return self._capacity.nodes
 
     @property
-    def served(self) -> AbstractSet[str]:
-        """UIDs of pods that have a place."""
+    def served(self) -> AbstractSet[PodKey]:
+        """Pods that have a place."""
         return self.nodes_of_pods.keys()
 
     def name_of(self, name: str) -> str:
@@ -75,7 +76,7 @@ class PlacedPods:
         free = ", ".join(f"{each}: {node.free.get(each, 0)} of {amount}" for each, amount in short.items())
         return f"node {name} has not enough free: {free}" if short else f"node {name} does not take it any more"
 
-    def take(self, uid: str, spec: PodSpec, name: str) -> bool:
+    def take(self, uid: PodKey, spec: PodSpec, name: str) -> bool:
         """Return whether there is room for the pod on this node; it has a place there from now on."""
         info = self._capacity.get(name)
         if info is None or not self._fleet.takes(spec, info):
@@ -83,13 +84,13 @@ class PlacedPods:
         self.move(uid, spec, name)
         return True
 
-    def move(self, uid: str, spec: PodSpec, name: str) -> None:
+    def move(self, uid: PodKey, spec: PodSpec, name: str) -> None:
         """Give the pod a place on this node, and take the one that it had."""
         self.leave(uid)
         self._capacity[name].assume(PodOwner(uid), spec)
         self.nodes_of_pods[uid] = name
 
-    def leave(self, uid: str) -> None:
+    def leave(self, uid: PodKey) -> None:
         """Take the pod's place, if it has any."""
         before = self.nodes_of_pods.pop(uid, None)
         if before is not None:

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cagrpc.cluster.markers import BOOKED, START_UP_TAINT, booking_label
-from cagrpc.cluster.state import is_expected
 from cagrpc.controllers.placement.places import Places
 from cagrpc.errors import CagrpcError, FailedPrecondition
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, IncrementNode, IncrementStatus, InstanceState, Phase
+from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, IncrementNode, IncrementStatus, InstanceState, Phase
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.taints import lift
@@ -274,7 +273,7 @@ def _held_by_nobody(snapshot: FleetSnapshot, held: Mapping[str, str]) -> set[str
 
 def _only_expected(node: IncrementNode) -> bool:
     """Whether it is for pods only that were still to be created when it was planned."""
-    return bool(node.pods) and all(map(is_expected, node.pods))
+    return bool(node.pods) and all(isinstance(pod, ExpectedPod) for pod in node.pods)
 
 
 def _labels(node: IncrementNode) -> dict[str, str]:

@@ -20,7 +20,7 @@ from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.node_info import Reservations, merged, nothing_reserved
 from cagrpc.cluster.shortages import Shortages, offering
-from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, is_expected
+from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Places, successors
@@ -32,7 +32,7 @@ from cagrpc.controllers.planning.unserved import Unserved
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.controllers.slack.model import SlackState, no_slack
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, IncrementSpec
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, PodKey
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
@@ -53,9 +53,9 @@ class Cluster(Protocol):
 
     def arrivals(self) -> Arrivals: ...
 
-    def state(self, *, without: AbstractSet[str] = ...) -> ClusterState: ...
+    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState: ...
 
-    def pod_of(self, uid: str) -> PodRef | None: ...
+    def pod_of(self, key: PodKey) -> PodRef | None: ...
 
     def nominated_by_us(self) -> Mapping[str, PendingPod]: ...
 
@@ -81,7 +81,7 @@ class _Outcome:
     """What came of asking the fleet."""
 
     ordered: tuple[Ordered, ...]
-    onto_nodes: Mapping[str, str] = field(default_factory=dict)
+    onto_nodes: Mapping[PodKey, str] = field(default_factory=dict)
     """Pods (by UID) that are to go to nodes that stand or are coming."""
     unreached: errors.Unavailable | None = None
     """Why the rest could not be asked for."""
@@ -311,25 +311,25 @@ class PlannerLoop(Controller):
 
     def _with_those_that_came(self, handed: HandedOut, snapshot: FleetSnapshot) -> HandedOut:
         """Pods that came while they were planned, in the stead of those that were expected."""
-        keys = [pod.uid for pod in handed.pods() if is_expected(pod.uid)]
+        keys = [pod.key for pod in handed.pods() if pod.is_expected]
         if not keys:
             return handed
         state = self._cluster.state()
         placed = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state).pods.keys()
-        return handed.replacing(successors(keys, placed | {pod.uid for pod in handed.pods()}, state))
+        return handed.replacing(successors(keys, placed | {pod.key for pod in handed.pods()}, state))
 
-    def _onto_nodes(self, handed: HandedOut, torn: AbstractSet[str]) -> dict[str, str]:
+    def _onto_nodes(self, handed: HandedOut, torn: AbstractSet[str]) -> dict[PodKey, str]:
         """Pods (by UID) that are to go to nodes that stand or are coming. What has room there of a gang that is `torn`
         is not to be bound before the rest of it is on its way."""
         left = {pod for name in torn for pod in handed.gangs_on_existing.get(name, ())}
         return {
-            pod.uid: node
+            pod.key: node
             for node, pods in handed.existing.items()
             for pod in pods
             if pod not in left and self._still_waits(pod)
         }
 
-    def _assume(self, pods: Mapping[str, str], reservations: Reservations) -> None:
+    def _assume(self, pods: Mapping[PodKey, str], reservations: Reservations) -> None:
         """These pods (by UID) go to these nodes, where there is room for them still; for the others there is another
         round."""
         if not pods:
@@ -337,7 +337,7 @@ class PlannerLoop(Controller):
         snapshot, state = self._fleet.snapshot, self._cluster.state()
         wanted = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state)
         placed = PlacedPods(state, snapshot, groups_as_planned(snapshot), wanted, reservations)
-        specs = {pod.uid: each.pod_set.spec for each in state.waiting for pod in each.pods}
+        specs = {pod.key: each.pod_set.spec for each in state.waiting for pod in each.pods}
         fit = {uid: node for uid, node in pods.items() if uid in specs and placed.take(uid, specs[uid], node)}
         self._places.assume(fit)
         if len(fit) < len(pods):
@@ -346,7 +346,7 @@ class PlannerLoop(Controller):
 
     def _still_waits(self, pod: PodRef) -> bool:
         """It may have been bound meanwhile, be gone, or have been given the place of another."""
-        return self._cluster.pod_of(pod.uid) is not None and not self._places.assumed(pod.uid)
+        return self._cluster.pod_of(pod.key) is not None and not self._places.assumed(pod.key)
 
     def _order(self, asked: IncrementSpec, nodes: Sequence[NewNode]) -> Ordered:
         status = self._fleet.apply(asked)
@@ -362,7 +362,7 @@ class PlannerLoop(Controller):
 
     def _tell(self, notes: Iterable[Note]) -> None:
         for note in notes:
-            if not is_expected(note.about.uid):
+            if note.about.uid:  # an expected pod has none, and no Events
                 self._say(note)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from cagrpc.cluster.connected import connected
 from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.planning.problem import Question, class_key
-from cagrpc.fleet.model import LARGEST_INCREMENT, IncrementSpec, Origin, Placement
+from cagrpc.fleet.model import LARGEST_INCREMENT, ExpectedPod, IncrementSpec, Origin, Placement
 from solver.model import NodeGroup, Plan
 
 MOST_PODS = 20_000
@@ -51,13 +51,13 @@ class HandedOut:
         for pods in self.existing.values():
             yield from pods
 
-    def replacing(self, others: Mapping[str, PodRef]) -> HandedOut:
+    def replacing(self, others: Mapping[ExpectedPod, PodRef]) -> HandedOut:
         """The same with other pods in the places of these, by key. They are of no gang."""
         if not others:
             return self
 
         def replaced(pods: tuple[PodRef, ...]) -> tuple[PodRef, ...]:
-            return tuple(others.get(pod.uid, pod) for pod in pods)
+            return tuple(others.get(pod.key, pod) if isinstance(pod.key, ExpectedPod) else pod for pod in pods)
 
         return replace(
             self,
@@ -162,10 +162,10 @@ def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id:
     return IncrementSpec(
         deltas=dict(deltas),
         origin=Origin.CAGRPC,
-        pods=frozenset(pod.uid for pod in pods),
+        pods=frozenset(pod.key for pod in pods),
         reason=_reason(pods, sum(node.placeholders for node in part)),
         plan=plan_id,
-        placements=tuple(Placement(node.node_group, tuple(pod.uid for pod in node.pods)) for node in part),
+        placements=tuple(Placement(node.node_group, tuple(pod.key for pod in node.pods)) for node in part),
         cost_usd_per_hour=round(sum(groups[name].price_usd_per_hour * count for name, count in deltas.items()), 9),
         gap=gap,
     )

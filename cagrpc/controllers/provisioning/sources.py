@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.provisioning.model import ProvisioningRequest, Service
 from cagrpc.errors import CagrpcError
-from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, PodKey
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.runtime.health import SyncedResource
 from solver.model import PodSpec
@@ -55,7 +55,7 @@ class Cluster(Protocol):
     @property
     def problem(self) -> str | None: ...
 
-    def state(self, *, without: AbstractSet[str] = ...) -> ClusterState: ...
+    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState: ...
 
 
 class Increments(Protocol):

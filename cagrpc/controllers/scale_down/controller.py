@@ -20,7 +20,7 @@ from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.scale_down.choice import BOOKED, Bookings, Rules, Verdicts, booked_for, choose
 from cagrpc.errors import Conflict, NotFound
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller, Json
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 class SeesCluster(Protocol):
     """What `view.ClusterView` offers of it."""
 
-    def state(self, *, without: AbstractSet[str] = ...) -> ClusterState:
+    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
         """Raises Unavailable while the cluster is not known."""
         ...
 

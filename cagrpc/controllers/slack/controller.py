@@ -26,7 +26,7 @@ from cagrpc.controllers.slack.demand import Shapes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings, SlackState, target_of
 from cagrpc.controllers.slack.page import SlackMetrics, as_json
 from cagrpc.errors import CagrpcError
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.runtime.back_off import BackOff, Retry
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonPage
@@ -47,7 +47,7 @@ _MOST_WARNINGS = 5
 class SeesCluster(Protocol):
     """What `view.ClusterView` offers of it."""
 
-    def state(self, *, without: AbstractSet[str] = ...) -> ClusterState:
+    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
         """Raises Unavailable while the cluster is not known."""
         ...
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, KnownGangs
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
@@ -82,7 +82,7 @@ class Expander:
         serves_requests: bool = False,
         gang_label: str = DEFAULT_GANG_LABEL,
         gangs: KnownGangs | None = None,
-        released_pods: Callable[[FleetSnapshot], AbstractSet[str]] = _nobody,
+        released_pods: Callable[[FleetSnapshot], AbstractSet[PodKey]] = _nobody,
     ) -> None:
         """`clock` gives seconds since the epoch, `monotonic` seconds that only grow. With `planner_drives` every answer
         is a veto. With `serves_requests` pods that consume ProvisioningRequests have their room from those; without

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from cagrpc.api.autoscaler.expander import Option
 from cagrpc.api.core.gangs import Division, GangCounts, KnownGangs, divide, incomplete
 from cagrpc.api.core.pods import Pod
+from cagrpc.fleet.model import PodKey
 
 _LONGEST_NAME = 400  # of what anybody may send; a kind, a namespace and a name are shorter
 _PLAN = "no option covers them: a gang that needs several node groups needs drive: plan"
@@ -46,7 +47,7 @@ class OfferedGangs:
     """The gangs of one request. `in_flight` are keys of pods that are served already."""
 
     def __init__(
-        self, options: Sequence[Option], in_flight: AbstractSet[str] = frozenset(), known: KnownGangs | None = None
+        self, options: Sequence[Option], in_flight: AbstractSet[PodKey] = frozenset(), known: KnownGangs | None = None
     ) -> None:
         offered: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
         for option in options:
@@ -124,7 +125,7 @@ class OfferedGangs:
 
 
 def _division(
-    gang: str, pods: Mapping[str, Pod], in_flight: AbstractSet[str], known: KnownGangs | None
+    gang: str, pods: Mapping[str, Pod], in_flight: AbstractSet[PodKey], known: KnownGangs | None
 ) -> Division[Pod]:
     pending = sorted(
         (pod for pod in pods.values() if pod.key not in in_flight), key=lambda pod: (pod.created_at_seconds, pod.name)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.cluster.state import is_expected
 from cagrpc.cluster.view import expected as view_expected
 from cagrpc.cluster.view.expected import MOST, MOST_OF_ONE, PATIENCE_SECONDS
 from cagrpc.cluster.view.model import DEPLOYMENTS, JOB_SETS
+from cagrpc.fleet.model import ExpectedPod
 from tests.support.cluster_objects import JOBS, PRIORITIES, REPLICA_SETS, STATEFUL_SETS, Fed, pod
 from tests.support.examples import examples
 
@@ -83,10 +83,10 @@ def test_pods_to_come_wait_with_those_that_are_there(fed: Fed) -> None:
     fed.put(replica_set(5, 1), path=REPLICA_SETS)  # the status lags behind
     (waiting,) = fed.state().waiting
     assert (waiting.pod_set.name, waiting.pod_set.count) == ("default/p0", 5)
-    assert [each.uid for each in waiting.pods] == [
+    assert [each.key for each in waiting.pods] == [
         "uid-p0",
         "uid-p1",
-        *(f"expected/ReplicaSet/default/web-1/{number}" for number in range(3)),
+        *(ExpectedPod("ReplicaSet/default/web-1", number) for number in range(3)),
     ]
     assert fed.model.arrivals().waiting == 2
 
@@ -110,14 +110,14 @@ def test_without_a_pod_their_tolerations_are_those_that_admission_adds(fed: Fed)
 def test_a_deployments_pods_are_expected_before_it_has_a_replica_set_and_counted_once_after(fed: Fed) -> None:
     fed.put(deployment(4), path=DEPLOYMENTS)
     keys = fed.state().expected
-    assert keys == {f"expected/Deployment/default/web/{number}" for number in range(4)}
+    assert keys == {ExpectedPod("Deployment/default/web", number) for number in range(4)}
     fed.time = 1.0
     fed.put(replica_set(4, parent="Deployment/web"), path=REPLICA_SETS)
     assert fed.state().expected == keys
     assert fed.model.arrivals().last_seen_at_seconds == 0.0
     fed.put(made("p"))
     state = fed.state()
-    assert state.expected == keys - {"expected/Deployment/default/web/3"}
+    assert state.expected == keys - {ExpectedPod("Deployment/default/web", 3)}
     assert state.roots == {"ReplicaSet/default/web-1": "Deployment/default/web"}
 
 
@@ -245,7 +245,7 @@ def test_a_job_sets_pods_are_expected_before_its_jobs_are_there(fed: Fed) -> Non
     assert expected(fed) == 7
     fed.put(made("w", "Job/train-worker-0"))
     assert expected(fed) == 6
-    assert all(each.startswith("expected/JobSet/default/train/") for each in fed.state().expected)
+    assert all(each.workload == "JobSet/default/train" for each in fed.state().expected)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_whoever_wants_any_number_of_pods_has_a_few_expected(fed: Fed) -> None:
 
 
 def by_namespace(fed: Fed) -> Counter[str]:
-    return Counter(each.partition("/")[2].split("/")[1] for each in fed.state().expected)
+    return Counter(each.workload.split("/")[1] for each in fed.state().expected)
 
 
 def test_a_namespace_that_wants_any_number_leaves_others_their_share(fed: Fed) -> None:
@@ -415,7 +415,7 @@ def test_nothing_is_expected_where_that_is_not_asked_for() -> None:
     fed = Fed()
     assert REPLICA_SETS not in {each.resource.path for each in fed.model.followed}
     fed.put(made("p1"))
-    assert not any(is_expected(each.uid) for waiting in fed.state().waiting for each in waiting.pods)
+    assert not any(each.is_expected for waiting in fed.state().waiting for each in waiting.pods)
 
 
 def test_growth_is_news_of_its_namespace_only(fed: Fed) -> None:

@@ -69,7 +69,7 @@ def test_every_pod_runs_where_it_was_planned_at_the_planned_cost(make: Make) -> 
     assert record.planned_cost_per_hour == record.lower_bound_per_hour
     for status in world.increments():
         for placement in status.increment.placements:
-            assert len({world.cluster.pods[uid].node for uid in placement.pods}) == 1
+            assert len({world.cluster.pods[str(uid)].node for uid in placement.pods}) == 1
 
 
 def test_pods_are_told_what_is_planned_for_them(make: Make) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cagrpc.controllers.planning.reasons import PLANNED
 from cagrpc.errors import FailedPrecondition
-from cagrpc.fleet.model import Phase
+from cagrpc.fleet.model import ExpectedPod, Phase
 from tests.support.fleet import group
 from tests.support.planner_world import BOOT_SECONDS, World
 
@@ -124,7 +124,7 @@ def test_pods_that_come_while_they_are_planned_are_who_the_increment_is_for(make
     world.run(SOON)
     (status,) = world.increments()
     assert len(came) == 2
-    assert status.increment.pods == {*came, "expected/Deployment/ns/web/0"}
+    assert status.increment.pods == {*came, ExpectedPod("Deployment/ns/web", 0)}
     assert {note.about.uid for note in world.notes if note.reason == PLANNED} == set(came)
 
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.settings import PlannerSettings
-from cagrpc.fleet.model import Phase
+from cagrpc.fleet.model import Phase, PodKey
 from solver.model import Limit, NodeGroup, PodSpec, Taint, TaintEffect, Toleration
 from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
@@ -49,7 +49,7 @@ class PlannerMachine(RuleBasedStateMachine):
         )
         self.cluster = self.world.cluster
         self.gangs = 0
-        self.excused: set[str] = set()
+        self.excused: set[PodKey] = set()
         """Pods whose node was taken away, or that lost their room on it to others."""
         self.torn: set[str | None] = {None}
         """Gangs that have lost a node on which they ran."""
@@ -143,7 +143,7 @@ class PlannerMachine(RuleBasedStateMachine):
     @invariant()
     def no_pod_is_given_a_second_node(self) -> None:
         """But where somebody of a higher priority has taken its room, or its node has gone."""
-        live: Counter[str] = Counter()
+        live: Counter[PodKey] = Counter()
         for status in self.world.increments(*LIVE):
             live.update(status.increment.pods)
         twice = {uid for uid, count in live.items() if count > 1} - self.excused

@@ -17,7 +17,7 @@ from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.scale_down.choice import BOOKED, IN_USE, Bookings, booked_for, no_room
 from cagrpc.controllers.scale_down.controller import ScaleDown
 from cagrpc.errors import Conflict, NotFound, Unavailable
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.kube.client.client import PatchKind
 from tests.support.clocks import any_clock
 from tests.support.scale_down_play import QUICK, Play, Played, spec, tier
@@ -63,7 +63,7 @@ class _Api:
 class _World:
     play: Play
     api: _Api = field(default_factory=_Api)
-    in_flight_asked: AbstractSet[str] = frozenset()
+    in_flight_asked: AbstractSet[PodKey] = frozenset()
     bookings: Bookings = field(default_factory=Bookings)
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class _World:
     def snapshot(self) -> FleetSnapshot:
         return self.play.fleet()
 
-    def state(self, *, without: AbstractSet[str] = frozenset()) -> ClusterState:
+    def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         """As the API server has it now."""
         self.in_flight_asked = without
         for each in self.play.nodes:
