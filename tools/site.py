@@ -97,6 +97,20 @@ def _section(title: str, schema: Schema) -> Iterator[str]:
         rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
         rows += [_row(name, field, required=name in required) for name, field in fields.items()]
         yield "\n".join(rows)
+        for name, field in fields.items():
+            for part in _inline(field):
+                yield from _section(f"{title}: {name}", part)
+
+
+def _inline(field: Schema) -> Iterator[Schema]:
+    """What a field holds objects of that have no name of their own."""
+    if "properties" in field:
+        yield field
+        return
+    within = [*field.get("anyOf", ()), *field.get("oneOf", ()), field.get("additionalProperties"), field.get("items")]
+    for each in within:
+        if isinstance(each, Mapping):
+            yield from _inline(each)
 
 
 def _row(name: str, field: Schema, *, required: bool) -> str:

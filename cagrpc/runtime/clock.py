@@ -31,7 +31,7 @@ def monotonic() -> MonotonicSeconds:
 
 class SteadyClock:
     """Seconds since the epoch, as the wall clock had them when this was made; from then on they grow as the monotonic
-    clock does. What another process has written is by its own wall clock: see `increments.taken_over`."""
+    clock does. What another process has written is by its own wall clock: see `fleet.lifecycle.taken_over`."""
 
     def __init__(self, wall: EpochClock = epoch, timer: MonotonicClock = monotonic) -> None:
         self._timer = timer
