@@ -11,7 +11,7 @@ from cagrpc.kube.lease import LeaderElection
 _CONNECTIONS = 64
 
 
-class ClusterAccess:
+class ClusterConnection:
     """How the cluster is reached. It asks nothing of the API server yet."""
 
     def __init__(self, access: ClusterSettings, settings: Settings) -> None:

@@ -28,12 +28,12 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
-from cagrpc.server.cluster import ClusterAccess
+from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.slack import slack_loop
 
 
 def cluster_controllers(
-    settings: Settings, cluster: ClusterAccess, fleet: Fleet, backend: OpenBackend, now: EpochClock
+    settings: Settings, cluster: ClusterConnection, fleet: Fleet, backend: OpenBackend, now: EpochClock
 ) -> list[Controller]:
     """Return them in the order in which they are started and stopped. `now` is the fleet's clock."""
     view, client = cluster.view, cluster.client
@@ -114,12 +114,12 @@ def cluster_controllers(
     return [*built, *backend.controllers(client, partial(getattr, fleet, "snapshot"))]
 
 
-def _wanted(places: Places, cluster: ClusterAccess, snapshot: FleetSnapshot, state: ClusterState) -> Wanted:
+def _wanted(places: Places, cluster: ClusterConnection, snapshot: FleetSnapshot, state: ClusterState) -> Wanted:
     return places.wanted(snapshot, cluster.view.nominated_by_us(), state)
 
 
 def _events(
-    cluster: ClusterAccess,
+    cluster: ClusterConnection,
     now: EpochClock,
     controller: str,
     action: str,

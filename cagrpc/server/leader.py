@@ -17,7 +17,7 @@ from cagrpc.fleet.journal import Journal
 from cagrpc.runtime.clock import SteadyClock
 from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.heartbeat import Heartbeat
-from cagrpc.server.cluster import ClusterAccess
+from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.controllers import cluster_controllers
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
@@ -31,7 +31,7 @@ class Leader:
     """The parts that change the world. Built, it answers calls; it moves on by itself once its controllers run."""
 
     def __init__(
-        self, settings: Settings, journal: Journal, decisions: DecisionLog, cluster: ClusterAccess | None = None
+        self, settings: Settings, journal: Journal, decisions: DecisionLog, cluster: ClusterConnection | None = None
     ) -> None:
         """Takes the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable."""
         with ExitStack() as undo:

@@ -20,7 +20,7 @@ from cagrpc.runtime.controller import Json, JsonList, JsonPage
 from cagrpc.runtime.health import readiness_lines
 from cagrpc.runtime.runner import Runner
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
-from cagrpc.server.cluster import ClusterAccess
+from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.leader import Leader
 from cagrpc.server.standby import Standby
 from cagrpc.server.tls import WILDCARDS, load_tls
@@ -72,7 +72,7 @@ class Server:
         self._runner = Runner()
         self._leader: Leader | None = None
         self._standby: Standby | None = None
-        self._cluster: ClusterAccess | None = None
+        self._cluster: ClusterConnection | None = None
         # A daemon: compiling must not keep the process from ending.
         self._warming = threading.Thread(target=_warm_up, name="warm-up", daemon=True)
         with ExitStack() as undo:
@@ -80,7 +80,7 @@ class Server:
             tls = load_tls(settings)
             pending = None
             if settings.cluster is not None:
-                self._cluster = cluster = ClusterAccess(settings.cluster, settings)
+                self._cluster = cluster = ClusterConnection(settings.cluster, settings)
                 undo.callback(cluster.client.close)
                 self._runner.add(cluster.view)
                 pending = cluster.view.pending

@@ -25,17 +25,18 @@ from cagrpc.cluster.state import ClusterState, PendingPod
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.controllers.provisioning import assume_cache, conditions, consumers
-from cagrpc.controllers.provisioning.bookings import Booked, book, consumed, overfull
+from cagrpc.controllers.provisioning.bookings import Booked, book, consumed
 from cagrpc.controllers.provisioning.classes import is_ours
 from cagrpc.controllers.provisioning.crowded import Crowded
 from cagrpc.controllers.provisioning.deciding import Deciding
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_one
+from cagrpc.controllers.provisioning.lost_room import LostRoom
 from cagrpc.controllers.provisioning.metrics import RequestMetrics
-from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import Look, Looking, increment_of, lacks_nodes, take_look
+from cagrpc.controllers.provisioning.model import ProvisioningRequest
+from cagrpc.controllers.provisioning.observation import Look, Looking, increment_of, take_look
 from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Phase, Pods, advance
-from cagrpc.controllers.provisioning.seen import Seen
+from cagrpc.controllers.provisioning.seen import Seen, bookings_of
 from cagrpc.controllers.provisioning.sources import Cluster, Increments, Requests, Writes
 from cagrpc.controllers.provisioning.writing import Outcome, Writing
 from cagrpc.controllers.settings import Behaviour, PlannerSettings, RequestSettings
@@ -53,8 +54,6 @@ log = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.25
 """How often to step."""
-REVOKE_SECONDS = 30.0
-"""Room that is gone for so long is gone for good; until then its node may be back."""
 LOOK_SECONDS = 1.0
 """How often to look where nothing but time and pods can have changed,"""
 IDLE_SECONDS = 10.0
@@ -133,7 +132,7 @@ class RequestsLoop(Controller):
         )
         self._decided: dict[str, Decision] = {}
         """Not written yet."""
-        self._short_since: dict[str, float] = {}
+        self._lost_room = LostRoom(clock)
         self._crowded = Crowded()
         self._seen: Seen | None = None
         self._world: object = None
@@ -299,13 +298,13 @@ class RequestsLoop(Controller):
         """For all of them. What they hold is seen by others from now on."""
         facts = {uid: self._facts(look, uid) for uid in look.ours}
         nexts = {uid: self._next(look, each) for uid, each in facts.items()}
-        bookings = _bookings(look, nexts)
+        bookings = bookings_of(look, nexts)
         shares = Shares(bookings, self._settings.per_namespace)
         for uid in [uid for uid, each in nexts.items() if each.wants or each.joins]:
             if why := shares.why_not(look.ours[uid]):
                 nexts[uid] = self._next(look, replace(facts[uid], over_share=why))
         booked = book(bookings, look.state) if bookings else Booked()
-        for uid, why in self._lost(look, nexts, bookings, booked).items():
+        for uid, why in self._lost_room.why(look, nexts, bookings, booked).items():
             nexts[uid] = self._next(look, replace(facts[uid], lost=why))
         seen = self._seen = Seen(look, nexts, bookings, booked)
         return seen
@@ -329,27 +328,6 @@ class RequestsLoop(Controller):
             came,
             decision=self._decided.get(uid),
         )
-
-    def _lost(
-        self, look: Look, nexts: Mapping[str, Next], bookings: Sequence[Booking], booked: Booked
-    ) -> dict[str, str]:
-        """What is told of requests whose room is gone for good: with a node of theirs, or taken by others."""
-        short = {
-            uid: count
-            for uid, count in booked.short.items()
-            if look.ours[uid].phase is Phase.PROVISIONED and nexts[uid].holds
-        }
-        if short:
-            taken = overfull(bookings, look.state)
-            short = {uid: count for uid, count in short.items() if uid in taken or lacks_nodes(look, uid)}
-        now = self._clock()
-        self._short_since = {uid: self._short_since.get(uid, now) for uid in short}
-        lost = {}
-        for uid, count in short.items():
-            if now >= self._short_since[uid] + REVOKE_SECONDS:
-                missing = sum(count for _, count in nexts[uid].holds)
-                lost[uid] = f"{count} of its {missing} pods that have not come find no room any more"
-        return lost
 
     def _write(self, seen: Seen) -> set[str]:
         """Writes what is new; those for which there was nothing."""
@@ -406,15 +384,3 @@ class RequestsLoop(Controller):
 
     def _is_ours(self, class_name: str) -> bool:
         return is_ours(class_name, self._settings.upstream_classes, self._store.service)
-
-
-def _bookings(look: Look, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
-    """Room that is kept, the oldest request's first. One whose nodes are still coming is among them: others see its
-    labels, and plan, before it is looked at again."""
-    found = []
-    for uid, each in nexts.items():
-        ours = look.ours[uid]
-        if each.holds:
-            anywhere = ours.service.behaviour is Behaviour.CHECK
-            found.append(Booking(uid, ours.request.key, each.holds, anywhere))
-    return tuple(found)

@@ -14,6 +14,7 @@ from cagrpc.controllers.provisioning.model import Booking
 from cagrpc.controllers.provisioning.observation import Look
 from cagrpc.controllers.provisioning.progress import Next
 from cagrpc.controllers.provisioning.records import record
+from cagrpc.controllers.settings import Behaviour
 
 _MOST_NAMESPACES = 20
 
@@ -66,3 +67,15 @@ class Seen:
         """Return, by namespace, how many requests wait for others of it; of very many namespaces the first."""
         waiting = (self.look.ours[uid] for uid, each in self.nexts.items() if each.over_share)
         return dict(Counter(each.request.namespace for each in waiting).most_common(_MOST_NAMESPACES))
+
+
+def bookings_of(look: Look, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
+    """Return room that is kept, the oldest request's first. One whose nodes are still coming is among them: others
+    see its labels, and plan, before it is looked at again."""
+    found = []
+    for uid, each in nexts.items():
+        ours = look.ours[uid]
+        if each.holds:
+            anywhere = ours.service.behaviour is Behaviour.CHECK
+            found.append(Booking(uid, ours.request.key, each.holds, anywhere))
+    return tuple(found)

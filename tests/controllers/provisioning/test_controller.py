@@ -19,7 +19,7 @@ from cagrpc.controllers.provisioning.classes import (
     UPSTREAM_CHECK_CAPACITY,
 )
 from cagrpc.controllers.provisioning.consumers import GONE, HALF, MISSING, OTHER_CLASS, TOO_MANY
-from cagrpc.controllers.provisioning.controller import REVOKE_SECONDS
+from cagrpc.controllers.provisioning.lost_room import REVOKE_SECONDS
 from cagrpc.controllers.settings import Behaviour as Served
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.model import Phase

@@ -1,0 +1,41 @@
+"""Requests whose room is gone for good, with a node of theirs or taken by others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cagrpc.controllers.provisioning.bookings import Booked, overfull
+from cagrpc.controllers.provisioning.model import Booking
+from cagrpc.controllers.provisioning.observation import Look, lacks_nodes
+from cagrpc.controllers.provisioning.progress import Next, Phase
+from cagrpc.runtime.clock import MonotonicClock
+
+REVOKE_SECONDS = 30.0
+"""Room that is gone for so long is gone for good; until then its node may be back."""
+
+
+class LostRoom:
+    """Since when each request is short of room. For one thread."""
+
+    def __init__(self, clock: MonotonicClock) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def why(self, look: Look, nexts: Mapping[str, Next], bookings: Sequence[Booking], booked: Booked) -> dict[str, str]:
+        """Return what is reported of requests whose room has been gone for too long, by UID."""
+        short = {
+            uid: count
+            for uid, count in booked.short.items()
+            if look.ours[uid].phase is Phase.PROVISIONED and nexts[uid].holds
+        }
+        if short:
+            taken = overfull(bookings, look.state)
+            short = {uid: count for uid, count in short.items() if uid in taken or lacks_nodes(look, uid)}
+        now = self._clock()
+        self._since = {uid: self._since.get(uid, now) for uid in short}
+        lost = {}
+        for uid, count in short.items():
+            if now >= self._since[uid] + REVOKE_SECONDS:
+                missing = sum(count for _, count in nexts[uid].holds)
+                lost[uid] = f"{count} of its {missing} pods that have not come find no room any more"
+        return lost
