@@ -17,7 +17,8 @@ from solver.model.capacity import less_daemons, remaining
 from solver.model.eligibility import why_not_eligible
 from solver.reduction.inter_row import Counter, counters, exclusions, needs, rules
 from solver.reduction.reduced import Bools, Demand, Ints, Kind, Reduced, minimums, obliged, price_micros
-from solver.reduction.rows import Layout, NodeTemplate, avoids_any, soft_taints
+from solver.reduction.rows import Layout, NodeTemplate
+from solver.reduction.terms import avoids_any, soft_taints
 
 _AGE_BUCKETS = 16
 _COEFFICIENT_BITS = 40

@@ -13,16 +13,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
-from solver.model import HOSTNAME, HostPort, Labels, PodSpec, RunningPods, Taint, TaintEffect
-from solver.model.eligibility import tolerates
-from solver.reduction.terms import RunningPodIndex, Sort, Term, Variant, helpers, is_host, variants
+from solver.model import HOSTNAME, HostPort, Labels, PodSpec, RunningPods, Taint
+from solver.reduction.terms import (
+    RunningPodIndex,
+    Sort,
+    Term,
+    Variant,
+    avoids_any,
+    helpers,
+    is_host,
+    soft_taints,
+    variants,
+)
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 _MOST_BUNDLES = 256
 _MANY = 32
@@ -68,7 +79,7 @@ class Row:
         return sum(len(part.variant.given_up) * part.pods for part in self.parts)
 
 
-class _Rows:
+class _RowCollector:
     """Rows by identity."""
 
     def __init__(self, demands: int) -> None:
@@ -85,6 +96,15 @@ class _Rows:
                 self.of_demand[demand].append(self._numbers[identity])
 
 
+@dataclass(frozen=True, slots=True)
+class _RowTable:
+    rows: tuple[Row, ...]
+    of_demand: tuple[tuple[int, ...], ...]
+    """Per demand: the rows that serve it."""
+    together: tuple[tuple[int, ...], ...]
+    every_bundle: bool
+
+
 class Layout:
     """Rows for classes over places. `demands` are (spec, pods) pairs, in the order of their indices."""
 
@@ -93,46 +113,141 @@ class Layout:
     ) -> None:
         """Without `rules` preferences and constraints over anything but hostnames are left out."""
         self.places = places
-        self.specs = tuple(dict.fromkeys(spec if rules else _host_only(spec) for spec, _ in demands))
+        self._rules = rules
+        asked = [(spec if rules else _host_only(spec), count) for spec, count in demands]
+        self.specs = tuple(dict.fromkeys(spec for spec, _ in asked))
         number = {spec: index for index, spec in enumerate(self.specs)}
-        self._demands = [(number[spec if rules else _host_only(spec)], count) for spec, count in demands]
-        self.standing = RunningPodIndex([place.running for place in places])
-        soft = {t for place in places for t in soft_taints(place.taints)} if rules else set()
-        self.variants = [variants(spec, soft_taints=avoids_any(spec, soft)) for spec in self.specs]
-        self.guards = {
-            term: where
-            for term, where in self.standing.guards().items()
-            if (rules or is_host(term)) and any(term.counts(spec) for spec in self.specs)
-        }
-        carried = dict.fromkeys(t for versions in self.variants for variant in versions for t in variant.terms)
-        self.terms = tuple(carried)
-        self.counted = {
-            term: frozenset(index for index, spec in enumerate(self.specs) if term.counts(spec))
-            for term in (*carried, *self.guards)
-        }
+        self._demands = [(number[spec], count) for spec, count in asked]
         self.helpers = helpers(self.specs)
         self._domains: dict[str, list[str | None]] = {}
-        self.keys = tuple(sorted({t.key for t in carried if not is_host(t) and self._moves(t)}))
-        moving = [term for term in self.counted if term.key in self.keys]
-        self._watched = frozenset(spec for counted in self.counted.values() for spec in counted)
-        self._moved = frozenset(spec for term in moving for spec in self.counted[term])
-        self._moving = frozenset(moving)
-        self.site_of = [tuple(place.labels.get(key) for key in self.keys) for place in places]
-        self.sites = tuple(sorted(set(self.site_of), key=repr)) if self.keys else ()
-        numbers = {site: number for number, site in enumerate(self.sites)}
-        self._site_number = np.array([numbers.get(site, -1) for site in self.site_of], dtype=np.int64)
         self._open: dict[tuple[int, int], Bools] = {}
         self._labelled: dict[str, Bools] = {}
-        self.together: list[tuple[int, ...]] = []
+
+    # What classes ask of each other and of what runs
+
+    @cached_property
+    def standing(self) -> RunningPodIndex:
+        return RunningPodIndex([place.running for place in self.places])
+
+    @cached_property
+    def variants(self) -> list[tuple[Variant, ...]]:
+        """Per class."""
+        soft = {t for place in self.places for t in soft_taints(place.taints)} if self._rules else set()
+        return [variants(spec, soft_taints=avoids_any(spec, soft)) for spec in self.specs]
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """Those that any variant of a class carries."""
+        return tuple(dict.fromkeys(t for versions in self.variants for variant in versions for t in variant.terms))
+
+    @cached_property
+    def guards(self) -> dict[Term, frozenset[int]]:
+        """Anti-affinity of running pods against any of the classes, and the places of its carriers."""
+        return {
+            term: where
+            for term, where in self.standing.guards().items()
+            if (self._rules or is_host(term)) and any(term.counts(spec) for spec in self.specs)
+        }
+
+    @cached_property
+    def counted(self) -> dict[Term, frozenset[int]]:
+        """Per term and guard: the classes that it counts."""
+        return {
+            term: frozenset(index for index, spec in enumerate(self.specs) if term.counts(spec))
+            for term in (*self.terms, *self.guards)
+        }
+
+    @cached_property
+    def _watched(self) -> frozenset[int]:
+        """Classes that any term counts."""
+        return frozenset(spec for counted in self.counted.values() for spec in counted)
+
+    # Sites
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Topology keys over which it matters where planned pods go."""
+        return tuple(sorted({term.key for term in self.terms if not is_host(term) and self._moves(term)}))
+
+    @cached_property
+    def sites(self) -> tuple[tuple[str | None, ...], ...]:
+        """The values of these keys that places have together."""
+        return tuple(sorted(set(self._site_of), key=repr)) if self.keys else ()
+
+    @cached_property
+    def _site_of(self) -> list[tuple[str | None, ...]]:
+        """Per place."""
+        return [tuple(place.labels.get(key) for key in self.keys) for place in self.places]
+
+    @cached_property
+    def _site_number(self) -> Ints:
+        """Per place: the index of its site, -1 where there are none."""
+        numbers = {site: number for number, site in enumerate(self.sites)}
+        return np.array([numbers.get(site, -1) for site in self._site_of], dtype=np.int64)
+
+    @cached_property
+    def _moving(self) -> frozenset[Term]:
+        """Terms over these keys."""
+        return frozenset(term for term in self.counted if term.key in self.keys)
+
+    @cached_property
+    def _moved(self) -> frozenset[int]:
+        """Classes that they count."""
+        return frozenset(spec for term in self._moving for spec in self.counted[term])
+
+    # Rows
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self._table.rows
+
+    @property
+    def rows_of(self) -> tuple[tuple[int, ...], ...]:
+        """Per demand: the rows that serve it."""
+        return self._table.of_demand
+
+    @property
+    def together(self) -> tuple[tuple[int, ...], ...]:
         """Bundles of which at most one unit can be served."""
-        self.every_bundle = True
+        return self._table.together
+
+    @property
+    def every_bundle(self) -> bool:
         """Whether all bundles that are possible are among the rows."""
-        self.rows, self.rows_of = self._rows()
-        self.holding: dict[int, list[tuple[int, RowPart]]] = defaultdict(list)
+        return self._table.every_bundle
+
+    @cached_property
+    def holding(self) -> Mapping[int, Sequence[tuple[int, RowPart]]]:
         """Class -> the rows that serve it, with their part of it."""
+        found: dict[int, list[tuple[int, RowPart]]] = {spec: [] for spec in range(len(self.specs))}
         for index, row in enumerate(self.rows):
             for part in row.parts:
-                self.holding[part.spec].append((index, part))
+                found[part.spec].append((index, part))
+        return found
+
+    @cached_property
+    def _table(self) -> _RowTable:
+        rows = _RowCollector(len(self._demands))
+        bound: dict[Term, list[tuple[int, RowPart]]] = defaultdict(list)
+        for demand, (spec, _) in enumerate(self._demands):
+            for part in (RowPart(spec, variant) for variant in self.variants[spec]):
+                terms = [t for t in self._affinity(part.variant) if is_host(t) and self.starts_anywhere(part, t)]
+                for term in terms:
+                    bound[term].append((demand, part))
+                for site in () if terms else self._sites([part]):
+                    rows.add((self._identity(part), site), Row((part,), site), [demand])
+        together, every_bundle = [], True
+        for members in _components(bound):
+            first = len(rows.rows)
+            choices, complete = _bundles(members, [count for _, count in self._demands])
+            every_bundle &= complete
+            for choice in choices:
+                parts = tuple(part for _, part in choice)
+                bundle = tuple((demand, part.pods) for demand, part in choice)
+                for site in self._sites(parts):
+                    rows.add((choice, site), Row(parts, site, bundle), [demand for demand, _ in bundle])
+            together.append(tuple(range(first, len(rows.rows))))
+        return _RowTable(tuple(rows.rows), tuple(map(tuple, rows.of_demand)), tuple(together), every_bundle)
 
     def domain(self, key: str) -> list[str | None]:
         """Per place: its domain of the key."""
@@ -158,26 +273,6 @@ class Layout:
         """Whether what a term asks for depends on where planned pods go."""
         return term.sort is not Sort.ANTI or bool(self.counted[term])
 
-    def _rows(self) -> tuple[tuple[Row, ...], list[tuple[int, ...]]]:
-        rows = _Rows(len(self._demands))
-        bound: dict[Term, list[tuple[int, RowPart]]] = defaultdict(list)
-        for demand, (spec, _) in enumerate(self._demands):
-            for part in (RowPart(spec, variant) for variant in self.variants[spec]):
-                terms = [t for t in self._affinity(part.variant) if is_host(t) and self.starts_anywhere(part, t)]
-                for term in terms:
-                    bound[term].append((demand, part))
-                for site in () if terms else self._sites([part]):
-                    rows.add((self._identity(part), site), Row((part,), site), [demand])
-        for members in _components(bound):
-            first = len(rows.rows)
-            for choice in self._bundles(members):
-                parts = tuple(part for _, part in choice)
-                bundle = tuple((demand, part.pods) for demand, part in choice)
-                for site in self._sites(parts):
-                    rows.add((choice, site), Row(parts, site, bundle), [demand for demand, _ in bundle])
-            self.together.append(tuple(range(first, len(rows.rows))))
-        return tuple(rows.rows), [tuple(mine) for mine in rows.of_demand]
-
     def _affinity(self, variant: Variant) -> Iterator[Term]:
         return (term for term in variant.terms if term.sort is Sort.AFFINITY)
 
@@ -191,32 +286,6 @@ class Layout:
             return part.spec, len(part.variant.given_up)
         # No term selects by its labels.
         return replace(part.variant, spec=replace(part.variant.spec, labels=(), namespace=""))
-
-    def _bundles(self, members: Sequence[tuple[int, RowPart]]) -> Iterator[tuple[tuple[int, RowPart], ...]]:
-        """Pods that may share one node, fewer of them where not all fit: every number of every class where that is not
-        too much, otherwise one class after the other."""
-        options: dict[int, list[RowPart]] = defaultdict(list)
-        for demand, part in members:
-            count = self._demands[demand][1]
-            spaced = {-(-count * step // _MANY) for step in range(1, _MANY + 1)}
-            sizes = sorted({*range(1, min(count, _MANY) + 1), *spaced}, reverse=True)
-            options[demand].extend(replace(part, pods=pods) for pods in sizes)
-            self.every_bundle &= len(sizes) == count
-        ways = np.prod([len(parts) + 1 for parts in options.values()], dtype=np.float64)
-        if ways <= _MOST_BUNDLES:
-            choices = [[(demand, part) for part in (None, *parts)] for demand, parts in options.items()]
-            for choice in product(*choices):
-                chosen = tuple((demand, part) for demand, part in choice if part is not None)
-                if chosen:
-                    yield chosen
-            return
-        self.every_bundle = False
-        classes = list(options.items())
-        for first in range(len(classes)):
-            whole: list[tuple[int, RowPart]] = []
-            for demand, parts in (*classes[first:], *classes[:first]):
-                yield from ((*whole, (demand, part)) for part in parts)
-                whole.append((demand, parts[0]))
 
     def constrains(self, row: Row) -> bool:
         """Whether `allowed` can be False anywhere."""
@@ -278,6 +347,36 @@ class Layout:
         return result
 
 
+def _bundles(
+    members: Sequence[tuple[int, RowPart]], pods: Sequence[int]
+) -> tuple[list[tuple[tuple[int, RowPart], ...]], bool]:
+    """Return pods that may share one node, fewer of them where not all fit, and whether these are all choices: every
+    number of every class where that is not too much, otherwise one class after the other. `pods` is per demand."""
+    options: dict[int, list[RowPart]] = defaultdict(list)
+    complete = True
+    for demand, part in members:
+        count = pods[demand]
+        spaced = {-(-count * step // _MANY) for step in range(1, _MANY + 1)}
+        sizes = sorted({*range(1, min(count, _MANY) + 1), *spaced}, reverse=True)
+        options[demand].extend(replace(part, pods=size) for size in sizes)
+        complete &= len(sizes) == count
+    ways = np.prod([len(parts) + 1 for parts in options.values()], dtype=np.float64)
+    if ways > _MOST_BUNDLES:
+        return list(_one_after_the_other(options)), False
+    choices = product(*([(demand, part) for part in (None, *parts)] for demand, parts in options.items()))
+    chosen = (tuple((demand, part) for demand, part in choice if part is not None) for choice in choices)
+    return [choice for choice in chosen if choice], complete
+
+
+def _one_after_the_other(options: Mapping[int, Sequence[RowPart]]) -> Iterator[tuple[tuple[int, RowPart], ...]]:
+    classes = list(options.items())
+    for first in range(len(classes)):
+        whole: list[tuple[int, RowPart]] = []
+        for demand, parts in (*classes[first:], *classes[:first]):
+            yield from ((*whole, (demand, part)) for part in parts)
+            whole.append((demand, parts[0]))
+
+
 def _host_only(spec: PodSpec) -> PodSpec:
     """What keeps pods apart on nodes; not what ties them together, nor preferences."""
     return replace(
@@ -290,15 +389,6 @@ def _host_only(spec: PodSpec) -> PodSpec:
         preferred_nodes=(),
         preferred_pods=(),
     )
-
-
-def soft_taints(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    return tuple(taint for taint in taints if taint.effect is TaintEffect.PREFER_NO_SCHEDULE)
-
-
-def avoids_any(spec: PodSpec, soft: Iterable[Taint]) -> bool:
-    """Whether there is a taint of PreferNoSchedule that the pod does not tolerate."""
-    return any(not any(tolerates(toleration, taint) for toleration in spec.tolerations) for taint in soft)
 
 
 def _components(together: Mapping[Term, Sequence[tuple[int, RowPart]]]) -> list[list[tuple[int, RowPart]]]:

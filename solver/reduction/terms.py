@@ -6,7 +6,7 @@ Semantics: docs/reference/constraints.md. Says nothing of nodes' resources; `row
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -17,10 +17,12 @@ from solver.model import (
     PodSelector,
     PodSpec,
     RunningPods,
+    Taint,
+    TaintEffect,
     TopologySpread,
     WhenUnsatisfiable,
 )
-from solver.model.eligibility import required_affinity, selects
+from solver.model.eligibility import required_affinity, selects, tolerates
 
 
 class Sort(StrEnum):
@@ -193,3 +195,12 @@ def helpers(specs: Sequence[PodSpec]) -> Callable[[int, Term], frozenset[int]]:
 
 def is_host(term: Term) -> bool:
     return term.key == HOSTNAME
+
+
+def soft_taints(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    return tuple(taint for taint in taints if taint.effect is TaintEffect.PREFER_NO_SCHEDULE)
+
+
+def avoids_any(spec: PodSpec, soft: Iterable[Taint]) -> bool:
+    """Whether there is a taint of PreferNoSchedule that the pod does not tolerate."""
+    return any(not any(tolerates(toleration, taint) for toleration in spec.tolerations) for taint in soft)
