@@ -20,7 +20,7 @@ from cagrpc.runtime.clock import monotonic
 from solver.model import NodeGroup
 from tests.controlplane.cluster import NODES, Cluster
 from tests.controlplane.processes import wait_for
-from tests.support.scale_down_play import GIB, QUICK
+from tests.support.scale_down import GIB, QUICK
 
 _WEIGHTS = {"high": 100, "middle": 50, "low": 10}
 _PODS = 5

@@ -32,12 +32,12 @@ def installed(control_plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture(params=CARRIERS)
-def world(request: pytest.FixtureRequest, installed: None, live: Live) -> World:
-    return World(live, Seen(live.cluster.admin, live.cluster.namespace), request.param)
+def world(request: pytest.FixtureRequest, installed: None, live: Live) -> SlackHarness:
+    return SlackHarness(live, Seen(live.cluster.admin, live.cluster.namespace), request.param)
 
 
 @dataclass
-class World:
+class SlackHarness:
     live: Live
     seen: Seen
     carrier: str
@@ -118,7 +118,7 @@ def cpu_of(shape: Mapping[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("placeholders", [3, 0])
-def test_a_burst_starts_at_once_where_room_is_held(world: World, placeholders: int) -> None:
+def test_a_burst_starts_at_once_where_room_is_held(world: SlackHarness, placeholders: int) -> None:
     """With slack: on nodes that stand, and the slack is restored by one increment. Without: on nodes to come."""
     world.start(fixed(placeholders))
     world.live.cluster.create_deployment("web", 4, {"cpu": "1", "memory": "1Gi"})
@@ -142,7 +142,7 @@ def test_a_burst_starts_at_once_where_room_is_held(world: World, placeholders: i
 # ---- how much
 
 
-def test_s5_r2_the_rate_is_held_at_least(world: World) -> None:
+def test_s5_r2_the_rate_is_held_at_least(world: SlackHarness) -> None:
     """[S5], [R2], with [S3], [S6] and [R5]: a fifth of what is requested, in pieces that fit and are no bigger than the
     biggest pod, on nodes that are no larger than any pod needs."""
     world.start({"name": "all", "rate": 0.2, "granularity": 2})
@@ -157,7 +157,7 @@ def test_s5_r2_the_rate_is_held_at_least(world: World) -> None:
     assert 0 < target["cost_usd_per_hour"] <= 0.1 * len(world.live.nodes())
 
 
-def test_r6_no_room_is_kept_for_databases(world: World) -> None:
+def test_r6_no_room_is_kept_for_databases(world: SlackHarness) -> None:
     world.start({"name": "all", "rate": 0.2, "granularity": 2})
     cluster = world.live.cluster
     cluster.create_deployment("web", 4, {"cpu": "1", "memory": "1Gi"})
@@ -172,7 +172,7 @@ def test_r6_no_room_is_kept_for_databases(world: World) -> None:
     )
 
 
-def test_r7_there_is_room_for_a_pod_with_the_most_of_everything(world: World) -> None:
+def test_r7_there_is_room_for_a_pod_with_the_most_of_everything(world: SlackHarness) -> None:
     world.start({"name": "all", "rate": 0.5, "granularity": 2})
     cluster = world.live.cluster
     cluster.create_deployment("wide", 1, {"cpu": "3", "memory": "1Gi"})
@@ -193,7 +193,7 @@ def test_r7_there_is_room_for_a_pod_with_the_most_of_everything(world: World) ->
 # ---- of which pods, and where
 
 
-def test_s7_r8_r9_marked_workloads_are_mirrored(world: World) -> None:
+def test_s7_r8_r9_marked_workloads_are_mirrored(world: SlackHarness) -> None:
     """Room for two more of a Deployment whose pods select nodes and keep apart on hosts."""
     world.start(
         {"name": "all", "rate": 0.1, "version": "1"},
@@ -220,7 +220,7 @@ def test_s7_r8_r9_marked_workloads_are_mirrored(world: World) -> None:
     assert set(world.wait_for_bound("web", 4).values()) <= before, "the next two have room"
 
 
-def test_s2_r1_2_placeholders_stay_where_they_are(world: World) -> None:
+def test_s2_r1_2_placeholders_stay_where_they_are(world: SlackHarness) -> None:
     """Through other pods that come, and a restart."""
     world.start(fixed(6))
     cluster = world.live.cluster
@@ -245,7 +245,7 @@ def test_s2_r1_2_placeholders_stay_where_they_are(world: World) -> None:
     assert world.held_on() == after
 
 
-def test_s4_all_of_it_belongs_to_one_object(world: World) -> None:
+def test_s4_all_of_it_belongs_to_one_object(world: SlackHarness) -> None:
     world.start(fixed(3))
     world.wait_until_held(3)
     cluster = world.live.cluster
@@ -267,7 +267,7 @@ def test_s4_all_of_it_belongs_to_one_object(world: World) -> None:
 # ---- scale-down
 
 
-def test_r3_nodes_that_hold_slack_are_not_taken(world: World) -> None:
+def test_r3_nodes_that_hold_slack_are_not_taken(world: SlackHarness) -> None:
     """Somebody plays the autoscaler, and takes every node that may go."""
     world.start(fixed(6))
     cluster = world.live.cluster

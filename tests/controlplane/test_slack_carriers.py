@@ -46,7 +46,7 @@ def installed(control_plane: ControlPlane) -> Iterator[None]:
 
 
 @dataclass
-class World:
+class CarriersHarness:
     cluster: Cluster
     client: Client
     place: Place
@@ -91,11 +91,11 @@ class World:
 
 
 @pytest.fixture
-def world(installed: None, cluster: Cluster) -> Iterator[World]:
+def world(installed: None, cluster: Cluster) -> Iterator[CarriersHarness]:
     owner = cluster.admin.create(cluster.path("configmaps"), {"metadata": {"name": "owner"}})
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
     client = cluster.plane.client()
-    yield World(
+    yield CarriersHarness(
         cluster,
         client,
         Place(cluster.namespace, "example.com/pause", reference),
@@ -107,7 +107,7 @@ def world(installed: None, cluster: Cluster) -> Iterator[World]:
 # ---- buffer
 
 
-def test_a_buffer_says_what_ca_goes_by(world: World) -> None:
+def test_a_buffer_says_what_ca_goes_by(world: CarriersHarness) -> None:
     world.carry(world.buffer, shape("web", 500, 3, node_selector=(("pool", "a"),)), shape("batch", 1000, 1))
     assert world.seen.counts() == {"t/fixed/web": 3, "t/fixed/batch": 1}
     _, spec = world.seen.injected()["t/fixed/web"]
@@ -118,7 +118,7 @@ def test_a_buffer_says_what_ca_goes_by(world: World) -> None:
         assert each["metadata"]["ownerReferences"] == [world.place.owner]
 
 
-def test_what_ca_writes_stays_and_is_no_news(world: World) -> None:
+def test_what_ca_writes_stays_and_is_no_news(world: CarriersHarness) -> None:
     wanted = shape("web", 500, 3)
     world.carry(world.buffer, wanted)
     (buffer,) = world.seen.buffers()
@@ -140,7 +140,7 @@ def test_what_ca_writes_stays_and_is_no_news(world: World) -> None:
     assert (now["replicas"], theirs in now["conditions"], len(now["conditions"])) == (5, True, 2)
 
 
-def test_another_size_takes_the_place_of_the_one_before(world: World) -> None:
+def test_another_size_takes_the_place_of_the_one_before(world: CarriersHarness) -> None:
     world.carry(world.buffer, shape("web", 500, 3))
     (before,) = world.seen.buffers()
     world.carry(world.buffer, shape("web", 750, 2))
@@ -151,7 +151,7 @@ def test_another_size_takes_the_place_of_the_one_before(world: World) -> None:
     assert world.seen.counts() == {"t/fixed/web": 2}
 
 
-def test_what_others_change_or_delete_is_put_right(world: World) -> None:
+def test_what_others_change_or_delete_is_put_right(world: CarriersHarness) -> None:
     wanted = (shape("web", 500, 3), shape("batch", 1000, 1))
     world.carry(world.buffer, *wanted)
     web, batch = sorted(world.seen.buffers(), key=lambda each: -each["status"]["replicas"])
@@ -164,7 +164,7 @@ def test_what_others_change_or_delete_is_put_right(world: World) -> None:
     assert world.seen.counts() == {"t/fixed/web": 3, "t/fixed/batch": 1}
 
 
-def test_without_capacity_buffers_it_says_what_to_do(world: World) -> None:
+def test_without_capacity_buffers_it_says_what_to_do(world: CarriersHarness) -> None:
     remove_crds(world.cluster.admin, slack.BUFFER_CRDS)
     try:
         with pytest.raises(Unavailable, match=r"deploy/buffer-crds\.yaml"):
@@ -177,7 +177,7 @@ def test_without_capacity_buffers_it_says_what_to_do(world: World) -> None:
 # ---- pods
 
 
-def test_pause_pods_give_way_at_once_and_come_back(world: World) -> None:
+def test_pause_pods_give_way_at_once_and_come_back(world: CarriersHarness) -> None:
     world.cluster.create_node(f"n1-{world.cluster.namespace}", SMALL)
     world.carry(world.pods, shape("web", 1000, 3))
     world.wait_for_pause_pods(bound=3)
@@ -192,7 +192,7 @@ def test_pause_pods_give_way_at_once_and_come_back(world: World) -> None:
     world.wait_for_pause_pods(bound=3)
 
 
-def test_pause_pods_of_another_size_are_never_beside_those_before(world: World) -> None:
+def test_pause_pods_of_another_size_are_never_beside_those_before(world: CarriersHarness) -> None:
     world.cluster.create_node(f"n1-{world.cluster.namespace}", SMALL)
     world.carry(world.pods, shape("web", 1000, 4))
     world.wait_for_pause_pods(bound=4)
@@ -202,7 +202,7 @@ def test_pause_pods_of_another_size_are_never_beside_those_before(world: World) 
     world.wait_for_pause_pods(bound=2)
 
 
-def test_numbers_change_in_place(world: World) -> None:
+def test_numbers_change_in_place(world: CarriersHarness) -> None:
     world.cluster.create_node(f"n1-{world.cluster.namespace}", SMALL)
     world.carry(world.pods, shape("web", 1000, 2))
     world.wait_for_pause_pods(bound=2)
@@ -212,7 +212,7 @@ def test_numbers_change_in_place(world: World) -> None:
     assert before < {pod["metadata"]["uid"] for pod in world.seen.pause_pods()}
 
 
-def test_placeholders_with_anti_affinity_are_apart(world: World) -> None:
+def test_placeholders_with_anti_affinity_are_apart(world: CarriersHarness) -> None:
     """[R8], and [R9] beside it: pools and hosts."""
     for name, pool in (("a1", "a"), ("a2", "a"), ("b1", "b")):
         world.cluster.create_node(name, SMALL, labels={"pool": pool})
@@ -231,7 +231,7 @@ def test_placeholders_with_anti_affinity_are_apart(world: World) -> None:
     assert world.seen.pause_nodes() == {"a1": 1, "a2": 1}
 
 
-def test_without_its_priority_it_says_what_to_do(world: World) -> None:
+def test_without_its_priority_it_says_what_to_do(world: CarriersHarness) -> None:
     world.cluster.admin.delete(f"{slack.PRIORITY_CLASSES}/{PRIORITY_CLASS}")
     try:
         with pytest.raises(Unavailable, match=r"no PriorityClass cagrpc-slack.*deploy/slack\.yaml"):
@@ -244,7 +244,7 @@ def test_without_its_priority_it_says_what_to_do(world: World) -> None:
 # ---- both
 
 
-def test_s4_all_of_it_belongs_to_one_object(world: World) -> None:
+def test_s4_all_of_it_belongs_to_one_object(world: CarriersHarness) -> None:
     world.carry(world.buffer, shape("web", 500, 3))
     world.carry(world.pods, shape("web", 500, 3))
     world.cluster.admin.delete(world.cluster.path("configmaps", "owner"))
@@ -257,7 +257,7 @@ def test_s4_all_of_it_belongs_to_one_object(world: World) -> None:
     world.wait_for(lambda: not any(there() for there in kinds), "all of it goes with its owner")
 
 
-def test_changing_carrier_loses_no_slack(world: World) -> None:
+def test_changing_carrier_loses_no_slack(world: CarriersHarness) -> None:
     world.cluster.create_node(f"n1-{world.cluster.namespace}", SMALL)
     chosen = [Carrier.BUFFER]
     switching = Switching(

@@ -13,16 +13,16 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec, Origin, Phase
 from cagrpc.fleet.records import MemberState
 from solver.model import Limit
-from tests.support.fleet import MemoryJournal, World, group, run_inline, states, targets
+from tests.support.fleet import FleetHarness, MemoryJournal, group, run_inline, states, targets
 
 
-def _world(**more: object) -> World:
+def _world(**more: object) -> FleetHarness:
     limits = [
         Limit("provisioner gold", {"cpu": 24_000}, node_groups=frozenset({"a", "b"})),
         Limit("cluster", {"nodes": 12}),
     ]
     groups = [group("a", max_size=5), group("b", max_size=5), group("c", max_size=20)]
-    return World(groups=groups, limits=limits, **more)  # type: ignore[arg-type]
+    return FleetHarness(groups=groups, limits=limits, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_refused_with_nothing_changed(
 
 
 def test_one_increment_has_a_largest_size() -> None:
-    world = World(groups=[group("a", max_size=2**31 - 1), group("b", max_size=2**31 - 1)])
+    world = FleetHarness(groups=[group("a", max_size=2**31 - 1), group("b", max_size=2**31 - 1)])
     fleet = world.fleet()
     with pytest.raises(errors.InvalidInput, match="an increment of 10001 nodes; one has at most 10000"):
         fleet.apply(IncrementSpec({"a": 10_000, "b": 1}))
@@ -143,7 +143,7 @@ def test_increments_in_flight_count_against_maximum_and_limits() -> None:
 
 
 def test_what_a_limit_is_given_with_stands_outside_the_fleet() -> None:
-    world = World(groups=[group("a")], limits=[Limit("cluster", {"nodes": 5}, used={"nodes": 3})])
+    world = FleetHarness(groups=[group("a")], limits=[Limit("cluster", {"nodes": 5}, used={"nodes": 3})])
     fleet = world.fleet()
     with pytest.raises(errors.LimitExceeded, match="nodes is at 3 of 5, 3 more"):
         fleet.apply(IncrementSpec({"a": 3}))
@@ -154,7 +154,7 @@ def test_what_a_limit_is_given_with_stands_outside_the_fleet() -> None:
 def test_a_limit_that_is_broken_already_bounds_only_what_it_counts() -> None:
     gpu = group("gpu", capacity={"cpu": 4000, "nvidia.com/gpu": 1})
     plain = group("a", capacity={"cpu": 4000, "nvidia.com/gpu": 0})
-    world = World(groups=[gpu, plain], limits=[Limit("cluster", {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 4})])
+    world = FleetHarness(groups=[gpu, plain], limits=[Limit("cluster", {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 4})])
     fleet = world.fleet()
     fleet.apply(IncrementSpec({"a": 1}))
     with pytest.raises(errors.LimitExceeded):
@@ -440,7 +440,7 @@ def test_what_cannot_be_is_refused_at_the_start(
     groups: list[object], options: dict[str, float], problems: list[str]
 ) -> None:
     with pytest.raises(errors.InvalidConfiguration) as raised:
-        World(groups=groups, options=dict(options)).fleet()  # type: ignore[arg-type]
+        FleetHarness(groups=groups, options=dict(options)).fleet()  # type: ignore[arg-type]
     assert len(raised.value.problems) == len(problems)
     assert all(part in str(raised.value) for part in problems)
 
@@ -468,7 +468,7 @@ def test_a_group_with_nodes_is_always_shown() -> None:
 
 
 def test_finished_increments_are_shown_for_a_while_and_forgotten_after_a_day() -> None:
-    world = World(groups=[group("a", max_size=1000)], options={"submit": run_inline})
+    world = FleetHarness(groups=[group("a", max_size=1000)], options={"submit": run_inline})
     fleet = world.fleet()
     ids = []
     for _ in range(105):
@@ -488,7 +488,7 @@ def test_finished_increments_are_shown_for_a_while_and_forgotten_after_a_day() -
 
 
 def test_what_ended_together_is_shown_however_much_it_is() -> None:
-    world = World(groups=[group("a", max_size=1000)], options={"submit": run_inline})
+    world = FleetHarness(groups=[group("a", max_size=1000)], options={"submit": run_inline})
     fleet = world.fleet()
     together = [fleet.apply(IncrementSpec({"a": 1})).id for _ in range(150)]
     fleet.reconcile()
@@ -507,7 +507,7 @@ def test_what_ended_together_is_shown_however_much_it_is() -> None:
 
 
 def test_what_was_asked_for_long_ago_and_ended_as_the_last_is_among_the_most_recent() -> None:
-    world = World(groups=[group("a", max_size=1000), group("b")], options={"submit": run_inline})
+    world = FleetHarness(groups=[group("a", max_size=1000), group("b")], options={"submit": run_inline})
     fleet = world.fleet()
     slow = fleet.apply(IncrementSpec({"b": 1})).id
     fleet.reconcile()
@@ -538,7 +538,7 @@ def test_a_member_knows_its_instance_once_it_is_listed() -> None:
 def test_an_order_at_once_that_fails_in_a_way_nobody_thought_of_is_told_and_made_by_the_next_step(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    world = World(groups=[group("a")])
+    world = FleetHarness(groups=[group("a")])
     fleet = world.fleet()
 
     def fail() -> None:

@@ -15,7 +15,7 @@ from cagrpc.fleet.lifecycle import Times
 from cagrpc.fleet.model import IncrementSpec, Origin, Phase
 from cagrpc.fleet.records import Changes, Contents, IncrementRecord, Member, MemberState
 from cagrpc.runtime.clock import SteadyClock
-from tests.support.fleet import FakeClock, MemoryJournal, World, group, states
+from tests.support.fleet import FakeClock, FleetHarness, MemoryJournal, group, states
 
 STEPS = [600.0, -600.0, 86_400.0, -86_400.0]
 
@@ -34,15 +34,15 @@ class Clocks:
         return SteadyClock(self.wall, self.timer)
 
 
-def _ordered(clocks: Clocks) -> tuple[World, Fleet, str]:
-    world = World(groups=[group("a")], options={"clock": clocks.steady()})
+def _ordered(clocks: Clocks) -> tuple[FleetHarness, Fleet, str]:
+    world = FleetHarness(groups=[group("a")], options={"clock": clocks.steady()})
     fleet = world.fleet()
     key = fleet.apply(IncrementSpec({"a": 2})).id
     fleet.reconcile()
     return world, fleet, key
 
 
-def _taken_over(world: World, clocks: Clocks, ahead: float) -> Fleet:
+def _taken_over(world: FleetHarness, clocks: Clocks, ahead: float) -> Fleet:
     """By a process whose wall clock is that much ahead."""
     clocks.wall.advance(ahead)
     world.options["clock"] = clocks.steady()
@@ -115,7 +115,7 @@ def test_what_came_in_time_is_done_whatever_the_clock_of_the_next_process_says(a
 @pytest.mark.parametrize(("ahead", "lasts"), [(0.0, 400), (600.0, 300), (-600.0, 600)])
 def test_the_autoscaler_has_time_to_delete_what_failed(ahead: float, lasts: int) -> None:
     clocks = Clocks()
-    world = World(groups=[group("a")], options={"clock": clocks.steady()})
+    world = FleetHarness(groups=[group("a")], options={"clock": clocks.steady()})
     fleet = world.fleet()
     fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER))
     fleet.reconcile()

@@ -11,11 +11,13 @@ from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, InstanceState, Origin, Phase
-from tests.support.fleet import MemoryJournal, World, group, listed, states, targets
+from tests.support.fleet import FleetHarness, MemoryJournal, group, listed, states, targets
 
 
-def _running(deltas: dict[str, int], *, min_size: int = 0, origin: Origin = Origin.CAGRPC) -> tuple[World, Fleet]:
-    world = World(groups=[group("a", min_size=min_size), group("b")])
+def _running(
+    deltas: dict[str, int], *, min_size: int = 0, origin: Origin = Origin.CAGRPC
+) -> tuple[FleetHarness, Fleet]:
+    world = FleetHarness(groups=[group("a", min_size=min_size), group("b")])
     fleet = world.fleet()
     world.backend.boot_all()
     fleet.reconcile()
@@ -176,7 +178,7 @@ def test_a_delete_that_finds_its_part_of_the_backend_out_of_reach_holds_up_no_ot
 def test_between_two_deletes_it_is_looked_whether_the_journal_is_ours_still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cagrpc.fleet.orders._MOST_DELETES", 2)
     journal = MemoryJournal()
-    world = World(groups=[group("a")], journal=journal)
+    world = FleetHarness(groups=[group("a")], journal=journal)
     fleet = world.fleet()
     fleet.apply(IncrementSpec({"a": 5}))
     fleet.reconcile()
@@ -197,7 +199,7 @@ def test_between_two_deletes_it_is_looked_whether_the_journal_is_ours_still(monk
 
 
 def test_deleted_members_leave_their_increment_which_goes_on_with_the_others() -> None:
-    world = World(groups=[group("a")])
+    world = FleetHarness(groups=[group("a")])
     fleet = world.fleet()
     key = fleet.apply(IncrementSpec({"a": 3}, Origin.AUTOSCALER)).id
     fleet.reconcile()
@@ -218,7 +220,7 @@ def test_deleted_members_leave_their_increment_which_goes_on_with_the_others() -
 
 
 def test_an_increment_all_of_whose_members_were_deleted_is_done() -> None:
-    world = World(groups=[group("a")])
+    world = FleetHarness(groups=[group("a")])
     fleet = world.fleet()
     key = fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER)).id
     fleet.reconcile()
@@ -299,11 +301,11 @@ def test_a_decrease_gives_failed_instances_back_oldest_first() -> None:
 # Starting again.
 
 
-def _reopen(path: Path) -> World:
+def _reopen(path: Path) -> FleetHarness:
     def opened(last: Journal) -> Journal:
         return SqliteJournal(path)
 
-    return World(groups=[group("a"), group("b")], journal=SqliteJournal(path), open_journal=opened)
+    return FleetHarness(groups=[group("a"), group("b")], journal=SqliteJournal(path), open_journal=opened)
 
 
 def test_everything_survives_a_restart_from_the_same_file(tmp_path: Path) -> None:
@@ -338,7 +340,7 @@ def test_everything_survives_a_restart_from_the_same_file(tmp_path: Path) -> Non
 
 
 def test_instances_of_unknown_origin_are_adopted() -> None:
-    world = World(groups=[group("a", max_size=2)])
+    world = FleetHarness(groups=[group("a", max_size=2)])
     first = world.backend.add("a", token="", state=InstanceState.RUNNING)
     second = world.backend.add("a", token="", state=InstanceState.CREATING)
     world.backend.add("not ours", token="other", state=InstanceState.RUNNING)
@@ -368,7 +370,7 @@ def test_with_a_lost_journal_everything_that_stands_is_adopted() -> None:
 
 
 def test_instances_are_listed_in_order_of_creation_whatever_the_backend_says_first() -> None:
-    world = World(groups=[group("a")])
+    world = FleetHarness(groups=[group("a")])
     adopted = world.backend.add("a", token="t", state=InstanceState.RUNNING)
     fleet = world.fleet()
     for _ in range(3):

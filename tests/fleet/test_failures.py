@@ -10,35 +10,35 @@ from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec, InstanceState, Origin, Phase
 from solver.model import Limit
-from tests.support.fleet import MemoryJournal, ScriptedBackend, World, group, listed, states, targets
+from tests.support.fleet import FleetHarness, MemoryJournal, ScriptedBackend, group, listed, states, targets
 
 
-def _world(**more: object) -> World:
-    return World(groups=[group("a"), group("b")], **more)  # type: ignore[arg-type]
+def _world(**more: object) -> FleetHarness:
+    return FleetHarness(groups=[group("a"), group("b")], **more)  # type: ignore[arg-type]
 
 
-def _ordered(world: World, deltas: dict[str, int], origin: Origin) -> tuple[Fleet, str]:
+def _ordered(world: FleetHarness, deltas: dict[str, int], origin: Origin) -> tuple[Fleet, str]:
     fleet = world.fleet()
     applied = fleet.apply(IncrementSpec(deltas, origin, pods=frozenset({"p"})))
     fleet.reconcile()
     return fleet, applied.id
 
 
-def _fail_one(world: World) -> None:
+def _fail_one(world: FleetHarness) -> None:
     world.backend.boot(world.backend.ids()[0])
     world.backend.fail(world.backend.ids()[1])
 
 
-def _vanish_one(world: World) -> None:
+def _vanish_one(world: FleetHarness) -> None:
     world.backend.vanish(world.backend.ids()[1])
 
 
-def _delete_one_elsewhere(world: World) -> None:
+def _delete_one_elsewhere(world: FleetHarness) -> None:
     world.backend.delete([world.backend.ids()[1]])
     world.backend.executed_deletes.clear()
 
 
-def _miss_the_deadline(world: World) -> None:
+def _miss_the_deadline(world: FleetHarness) -> None:
     world.backend.boot(world.backend.ids()[0])
     world.clock.advance(600)
 
@@ -52,7 +52,7 @@ TROUBLES = [
 
 
 @pytest.mark.parametrize(("trouble", "words"), TROUBLES)
-def test_our_own_increment_restores_targets_at_once(trouble: Callable[[World], None], words: str) -> None:
+def test_our_own_increment_restores_targets_at_once(trouble: Callable[[FleetHarness], None], words: str) -> None:
     world = _world()
     fleet, key = _ordered(world, {"a": 2, "b": 1}, Origin.CAGRPC)
     trouble(world)
@@ -72,7 +72,7 @@ def test_our_own_increment_restores_targets_at_once(trouble: Callable[[World], N
 
 @pytest.mark.parametrize(("trouble", "words"), TROUBLES)
 def test_what_ca_asked_for_goes_at_once_and_stays_listed_as_failed(
-    trouble: Callable[[World], None], words: str
+    trouble: Callable[[FleetHarness], None], words: str
 ) -> None:
     world = _world()
     fleet, key = _ordered(world, {"a": 3}, Origin.AUTOSCALER)
@@ -282,7 +282,7 @@ def test_nodes_that_vanish_after_their_increment_was_done_leave_listing_and_targ
 
 
 def test_a_group_below_its_minimum_is_filled() -> None:
-    world = World(groups=[group("a", min_size=2), group("b")])
+    world = FleetHarness(groups=[group("a", min_size=2), group("b")])
     fleet = world.fleet()
     assert targets(fleet.snapshot) == {"a": 2}
     assert len(world.backend.executed_orders) == 2
@@ -298,7 +298,7 @@ def test_a_group_below_its_minimum_is_filled() -> None:
 
 def test_a_large_minimum_is_filled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cagrpc.fleet.minimum_size.LARGEST_INCREMENT", 4)
-    world = World(groups=[group("a", min_size=10)])
+    world = FleetHarness(groups=[group("a", min_size=10)])
     fleet = world.fleet()
     fleet.reconcile()
     assert targets(fleet.snapshot) == {"a": 10}
@@ -308,7 +308,7 @@ def test_a_large_minimum_is_filled_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 def test_filling_backs_off_after_failures_also_across_restarts() -> None:
     backend = ScriptedBackend()
     backend.refused_groups = {"a"}
-    world = World(groups=[group("a", min_size=1)], backend=backend)
+    world = FleetHarness(groups=[group("a", min_size=1)], backend=backend)
     fleet = world.fleet()
     tries = []
     for _ in range(20):
@@ -326,7 +326,7 @@ def test_filling_backs_off_after_failures_also_across_restarts() -> None:
 
 
 def test_a_success_ends_the_back_off() -> None:
-    world = World(groups=[group("a", min_size=1)])
+    world = FleetHarness(groups=[group("a", min_size=1)])
     world.backend.refused_groups = {"a"}
     fleet = world.fleet()
     for seconds in (60, 120):
@@ -347,7 +347,7 @@ def test_a_success_ends_the_back_off() -> None:
 
 
 def test_a_minimum_that_a_limit_forbids_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(groups=[group("a", min_size=2)], limits=[Limit("cluster", {"nodes": 1})])
+    world = FleetHarness(groups=[group("a", min_size=2)], limits=[Limit("cluster", {"nodes": 1})])
     fleet = world.fleet()
     fleet.reconcile()
     fleet.reconcile()
@@ -356,7 +356,7 @@ def test_a_minimum_that_a_limit_forbids_is_told_once(caplog: pytest.LogCaptureFi
 
 
 def test_a_failed_fill_of_one_group_does_not_hold_up_another() -> None:
-    world = World(groups=[group("a", min_size=1), group("b", min_size=1)])
+    world = FleetHarness(groups=[group("a", min_size=1), group("b", min_size=1)])
     world.backend.refused_groups = {"a"}
     fleet = world.fleet()
     assert targets(fleet.snapshot) == {"b": 1}

@@ -24,7 +24,7 @@ from cagrpc.fleet.observation import UNKNOWN_GRACE_SECONDS
 from cagrpc.fleet.records import Changes
 from solver.model import Limit
 from tests.support.examples import examples
-from tests.support.fleet import ScriptedNodes, World, group, states
+from tests.support.fleet import FleetHarness, ScriptedNodes, group, states
 
 GROUPS = {"a": group("a", min_size=1, max_size=4), "b": group("b", max_size=4), "c": group("c", max_size=6)}
 LIMITS = [Limit("provisioner", {"nodes": 6}, node_groups=frozenset({"a", "b"})), Limit("cluster", {"nodes": 10})]
@@ -75,7 +75,7 @@ class FleetMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.directory = tempfile.TemporaryDirectory()
         path = Path(self.directory.name) / "journal.db"
-        self.world = World(
+        self.world = FleetHarness(
             groups=list(GROUPS.values()),
             limits=LIMITS,
             journal=BreakableJournal(path),

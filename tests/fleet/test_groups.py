@@ -8,7 +8,7 @@ from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec, InstanceState
 from solver.model import Limit, Taint, TaintEffect
-from tests.support.fleet import MemoryJournal, World, group, listed, states, targets
+from tests.support.fleet import FleetHarness, MemoryJournal, group, listed, states, targets
 
 LIMITS = [
     Limit("cluster", {"nodes": 5}),
@@ -17,9 +17,9 @@ LIMITS = [
 ]
 
 
-def _without_c(count: int) -> tuple[World, Fleet]:
+def _without_c(count: int) -> tuple[FleetHarness, Fleet]:
     """A fleet after `c` was taken out of its configuration while so many nodes of it ran."""
-    world = World(groups=[group("a"), group("b"), group("c", min_size=1)], limits=LIMITS)
+    world = FleetHarness(groups=[group("a"), group("b"), group("c", min_size=1)], limits=LIMITS)
     fleet = world.fleet()
     if count > 1:
         fleet.apply(IncrementSpec({"c": count - 1}))
@@ -91,7 +91,7 @@ def test_a_group_that_comes_back_is_what_is_configured_then() -> None:
 
 
 def test_a_maximum_below_what_stands_is_shown_as_what_stands() -> None:
-    world = World(groups=[group("a", max_size=5)])
+    world = FleetHarness(groups=[group("a", max_size=5)])
     world.fleet().apply(IncrementSpec({"a": 4}))
     world.groups = [group("a", max_size=2)]
     fleet = world.restart()
@@ -101,7 +101,7 @@ def test_a_maximum_below_what_stands_is_shown_as_what_stands() -> None:
 
 
 def test_instances_of_a_group_that_nobody_knows_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(groups=[group("a")])
+    world = FleetHarness(groups=[group("a")])
     world.backend.add("x", token="t", state=InstanceState.RUNNING)
     fleet = world.fleet()
     fleet.reconcile()
@@ -111,7 +111,7 @@ def test_instances_of_a_group_that_nobody_knows_are_told_of_once(caplog: pytest.
 
 def test_definitions_are_journalled_once_and_when_they_change() -> None:
     tainted = group("a", taints=(Taint("k", TaintEffect.NO_SCHEDULE, "v"),), labels={"l": "x"}, capacity={"cpu": 1})
-    world = World(groups=[tainted, group("b")], limits=LIMITS)
+    world = FleetHarness(groups=[tainted, group("b")], limits=LIMITS)
     world.fleet()
     assert isinstance(world.journal, MemoryJournal)
     known = world.journal.shelf[0].groups

@@ -11,15 +11,15 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec, IncrementStatus, Phase
 from cagrpc.fleet.records import Changes, MemberState
 from solver.model import Limit
-from tests.support.fleet import MemoryJournal, World, group, targets
+from tests.support.fleet import FleetHarness, MemoryJournal, group, targets
 
 
 @pytest.fixture
-def world() -> World:
-    return World(groups=[group("a", max_size=5), group("b", max_size=5)], limits=[Limit("all", {"nodes": 8})])
+def world() -> FleetHarness:
+    return FleetHarness(groups=[group("a", max_size=5), group("b", max_size=5)], limits=[Limit("all", {"nodes": 8})])
 
 
-def _commits(world: World) -> list[Counter[str]]:
+def _commits(world: FleetHarness) -> list[Counter[str]]:
     assert isinstance(world.journal, MemoryJournal)
     return [Counter(record.phase.value for record in changes.increments) for changes in world.journal.commits]
 
@@ -30,7 +30,7 @@ def _ids(fleet: Fleet, *asked: IncrementSpec) -> list[str]:
     return [answer.id for answer in answers if isinstance(answer, IncrementStatus)]
 
 
-def test_each_is_admitted_beside_those_before_it_with_one_write(world: World) -> None:
+def test_each_is_admitted_beside_those_before_it_with_one_write(world: FleetHarness) -> None:
     fleet = world.fleet()
     before, commits = fleet.snapshot.version, len(_commits(world))
     asked = [
@@ -55,7 +55,7 @@ def test_each_is_admitted_beside_those_before_it_with_one_write(world: World) ->
     assert fleet.snapshot.version == before + 1
 
 
-def test_nothing_of_it_is_in_force_where_the_journal_is_out_of_reach(world: World) -> None:
+def test_nothing_of_it_is_in_force_where_the_journal_is_out_of_reach(world: FleetHarness) -> None:
     fleet = world.fleet()
     assert isinstance(world.journal, MemoryJournal)
     world.journal.broken = True
@@ -73,7 +73,7 @@ class _Narrow(MemoryJournal):
         super().commit(changes)
 
 
-def test_one_that_the_journal_cannot_keep_hinders_no_other(world: World) -> None:
+def test_one_that_the_journal_cannot_keep_hinders_no_other(world: FleetHarness) -> None:
     world.journal = _Narrow()
     fleet = world.fleet()
     answers = fleet.apply_all([IncrementSpec({"a": 1}), IncrementSpec({"a": 4}), IncrementSpec({"b": 2})])
@@ -81,7 +81,7 @@ def test_one_that_the_journal_cannot_keep_hinders_no_other(world: World) -> None
     assert targets(fleet.snapshot) == {"a": 1, "b": 2}
 
 
-def test_each_is_an_order_of_its_own_and_the_journal_is_written_before_and_after_all(world: World) -> None:
+def test_each_is_an_order_of_its_own_and_the_journal_is_written_before_and_after_all(world: FleetHarness) -> None:
     fleet = world.fleet()
     _ids(fleet, *(IncrementSpec({"a": 1, "b": 1}) for _ in range(3)))
     commits = len(_commits(world))
@@ -94,12 +94,12 @@ def test_each_is_an_order_of_its_own_and_the_journal_is_written_before_and_after
     assert _commits(world)[commits:] == [{"creating": 3}] * 3
 
 
-def _stored(world: World) -> list[IncrementStatus]:
+def _stored(world: FleetHarness) -> list[IncrementStatus]:
     assert isinstance(world.journal, MemoryJournal)
     return [record.status() for record in world.journal.shelf[0].increments.values()]
 
 
-def test_one_that_is_withdrawn_while_others_are_ordered_is_not_ordered(world: World) -> None:
+def test_one_that_is_withdrawn_while_others_are_ordered_is_not_ordered(world: FleetHarness) -> None:
     fleet = world.fleet()
     first, second, third = _ids(fleet, IncrementSpec({"a": 1}), IncrementSpec({"a": 1}), IncrementSpec({"b": 1}))
 
@@ -118,7 +118,7 @@ def test_one_that_is_withdrawn_while_others_are_ordered_is_not_ordered(world: Wo
     assert targets(fleet.snapshot) == {"a": 1, "b": 1}
 
 
-def test_answers_of_a_slow_backend_are_journalled_meanwhile(world: World) -> None:
+def test_answers_of_a_slow_backend_are_journalled_meanwhile(world: FleetHarness) -> None:
     fleet = world.fleet()
     _ids(fleet, *(IncrementSpec({"a": 1}) for _ in range(4)))
     ordered: list[int] = []
@@ -134,7 +134,7 @@ def test_answers_of_a_slow_backend_are_journalled_meanwhile(world: World) -> Non
     assert ordered == [0, 0, 2, 2]
 
 
-def test_a_refusal_and_a_part_of_the_backend_out_of_reach_hinder_no_other(world: World) -> None:
+def test_a_refusal_and_a_part_of_the_backend_out_of_reach_hinder_no_other(world: FleetHarness) -> None:
     fleet = world.fleet()
     world.backend.refused_groups = {"b"}
     refused, ordered = _ids(fleet, IncrementSpec({"b": 1}), IncrementSpec({"a": 2}))
@@ -156,7 +156,7 @@ def test_a_refusal_and_a_part_of_the_backend_out_of_reach_hinder_no_other(world:
 
 def test_so_many_nodes_are_journalled_together_as_a_journal_of_objects_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cagrpc.fleet.orders._MOST_ORDERS", 4)
-    world = World(groups=[group("a", max_size=100)])
+    world = FleetHarness(groups=[group("a", max_size=100)])
     fleet = world.fleet()
     _ids(fleet, *(IncrementSpec({"a": nodes}) for nodes in (6, 2, 2, 1)))
     commits = len(_commits(world))
@@ -173,7 +173,7 @@ def test_so_many_nodes_are_journalled_together_as_a_journal_of_objects_takes(mon
     assert [len(call) for call in world.backend.order_calls] == [6, 2, 2, 1]
 
 
-def test_between_two_orders_it_is_looked_whether_the_journal_is_ours_still(world: World) -> None:
+def test_between_two_orders_it_is_looked_whether_the_journal_is_ours_still(world: FleetHarness) -> None:
     """Orders may take long; the write that precedes them is one for many."""
     fleet, journal = world.fleet(), world.journal
     assert isinstance(journal, MemoryJournal)
@@ -192,7 +192,7 @@ def test_between_two_orders_it_is_looked_whether_the_journal_is_ours_still(world
     assert len(world.backend.order_calls) == 1
 
 
-def test_an_order_at_once_is_made_only_by_the_one_writer(world: World) -> None:
+def test_an_order_at_once_is_made_only_by_the_one_writer(world: FleetHarness) -> None:
     fleet, journal = world.fleet(), world.journal
     assert isinstance(journal, MemoryJournal)
     journal.lost = True

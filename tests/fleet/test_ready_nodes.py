@@ -11,13 +11,13 @@ from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import ExpectedPod, IncrementNode, IncrementSpec, Origin, Phase, Placement
 from cagrpc.fleet.observation import KNOWN_AGAIN_SECONDS, UNKNOWN_GRACE_SECONDS
-from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group, states, targets
+from tests.support.fleet import FleetHarness, MemoryJournal, ScriptedNodes, group, states, targets
 
 PODS = frozenset({"p1", "p2", "p3"})
 PLACEMENTS = (Placement("b", ("p3",)), Placement("a", ("p1",)), Placement("a", ("p2",)))
 
 
-class ClusterWorld(World):
+class ReadyNodesHarness(FleetHarness):
     """Two groups, and a cluster."""
 
     def __init__(self) -> None:
@@ -48,14 +48,14 @@ class ClusterWorld(World):
 
 
 @pytest.fixture
-def world() -> ClusterWorld:
-    return ClusterWorld()
+def world() -> ReadyNodesHarness:
+    return ReadyNodesHarness()
 
 
 # Ready.
 
 
-def test_an_instance_comes_when_it_runs_and_its_node_is_ready(world: ClusterWorld) -> None:
+def test_an_instance_comes_when_it_runs_and_its_node_is_ready(world: ReadyNodesHarness) -> None:
     fleet, key = world.creating()
     first, second, third = world.backend.ids()
     world.nodes.ready = {first, second, third}
@@ -74,7 +74,7 @@ def test_an_instance_comes_when_it_runs_and_its_node_is_ready(world: ClusterWorl
     assert fleet.increment(key).phase is Phase.READY
 
 
-def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(world: ClusterWorld) -> None:
+def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(world: ReadyNodesHarness) -> None:
     fleet, key = world.ready()
     a1, a2, b1 = world.backend.ids()
     status = fleet.increment(key)
@@ -89,7 +89,7 @@ def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(world: 
     assert fleet.snapshot.in_flight_pods == PODS
 
 
-def test_the_nodes_of_an_increment_have_names_before_they_have_instances(world: ClusterWorld) -> None:
+def test_the_nodes_of_an_increment_have_names_before_they_have_instances(world: ReadyNodesHarness) -> None:
     fleet = world.fleet()
     asked = IncrementSpec({"a": 2}, placements=(Placement("a", ("p1",)), Placement("a", (ExpectedPod("Job/ns/j", 0),))))
     key = fleet.apply(asked).id
@@ -111,7 +111,7 @@ def test_the_nodes_of_an_increment_have_names_before_they_have_instances(world: 
     assert fleet.increment(key).nodes == ()
 
 
-def test_members_without_a_placement_are_held_for_nobody(world: ClusterWorld) -> None:
+def test_members_without_a_placement_are_held_for_nobody(world: ReadyNodesHarness) -> None:
     fleet = world.fleet()
     key = fleet.apply(IncrementSpec({"a": 2}, placements=(Placement("a", ("p1", "p2")),))).id
     fleet.reconcile()
@@ -120,7 +120,7 @@ def test_members_without_a_placement_are_held_for_nobody(world: ClusterWorld) ->
     assert [node.pods for node in fleet.increment(key).held] == [("p1", "p2"), ()]
 
 
-def test_a_machine_is_held_from_the_look_that_finds_it_until_its_increment_is_let_go(world: ClusterWorld) -> None:
+def test_a_machine_is_held_from_the_look_that_finds_it_until_its_increment_is_let_go(world: ReadyNodesHarness) -> None:
     fleet, key = world.creating()
     assert fleet.snapshot.held_instances == set(world.backend.ids()) == fleet.snapshot.group_of_instance.keys()
     world.register_all()
@@ -131,7 +131,7 @@ def test_a_machine_is_held_from_the_look_that_finds_it_until_its_increment_is_le
 
 
 def test_without_a_cluster_ready_is_done_and_nothing_is_held() -> None:
-    world = World(groups=[group("a")])
+    world = FleetHarness(groups=[group("a")])
     fleet = world.fleet()
     key = fleet.apply(IncrementSpec({"a": 1})).id
     fleet.reconcile()
@@ -145,7 +145,7 @@ def test_without_a_cluster_ready_is_done_and_nothing_is_held() -> None:
 # Held.
 
 
-def test_letting_go_is_journalled_first_and_may_be_repeated(world: ClusterWorld) -> None:
+def test_letting_go_is_journalled_first_and_may_be_repeated(world: ReadyNodesHarness) -> None:
     fleet, key = world.ready()
     assert isinstance(world.journal, MemoryJournal)
     world.journal.broken = True
@@ -162,7 +162,7 @@ def test_letting_go_is_journalled_first_and_may_be_repeated(world: ClusterWorld)
     assert world.restart().increment(key).phase is Phase.DONE
 
 
-def test_only_a_ready_increment_can_be_let_go(world: ClusterWorld) -> None:
+def test_only_a_ready_increment_can_be_let_go(world: ReadyNodesHarness) -> None:
     fleet, key = world.creating()
     with pytest.raises(errors.FailedPrecondition, match="is creating; only a ready one"):
         fleet.release(key)
@@ -170,7 +170,7 @@ def test_only_a_ready_increment_can_be_let_go(world: ClusterWorld) -> None:
         fleet.release("nope")
 
 
-def test_a_ready_increment_is_held_on_after_a_restart(world: ClusterWorld) -> None:
+def test_a_ready_increment_is_held_on_after_a_restart(world: ReadyNodesHarness) -> None:
     fleet, key = world.ready()
     before = fleet.increment(key)
     world.backend.unreachable = True
@@ -185,13 +185,13 @@ def test_a_ready_increment_is_held_on_after_a_restart(world: ClusterWorld) -> No
     assert fleet.increment(key).phase is Phase.DONE
 
 
-def test_without_its_cluster_a_ready_increment_is_done_at_the_next_start(world: ClusterWorld) -> None:
+def test_without_its_cluster_a_ready_increment_is_done_at_the_next_start(world: ReadyNodesHarness) -> None:
     _, key = world.ready()
     world.options = {}
     assert world.restart().increment(key).phase is Phase.DONE
 
 
-def test_a_ready_increment_is_never_rolled_back(world: ClusterWorld) -> None:
+def test_a_ready_increment_is_never_rolled_back(world: ReadyNodesHarness) -> None:
     fleet, key = world.ready()
     world.nodes.ready.clear()
     world.clock.advance(10_000)
@@ -204,7 +204,7 @@ def test_a_ready_increment_is_never_rolled_back(world: ClusterWorld) -> None:
     assert world.backend.executed_deletes == []
 
 
-def test_a_node_that_vanishes_or_is_deleted_while_it_is_held_is_let_go_of(world: ClusterWorld) -> None:
+def test_a_node_that_vanishes_or_is_deleted_while_it_is_held_is_let_go_of(world: ReadyNodesHarness) -> None:
     fleet, key = world.ready()
     a1, a2, b1 = world.backend.ids()
     world.backend.vanish(a1)
@@ -233,7 +233,7 @@ def test_a_node_that_vanishes_or_is_deleted_while_it_is_held_is_let_go_of(world:
 
 
 @pytest.mark.parametrize("origin", list(Origin))
-def test_a_node_that_is_not_ready_by_the_deadline_fails_its_increment(world: ClusterWorld, origin: Origin) -> None:
+def test_a_node_that_is_not_ready_by_the_deadline_fails_its_increment(world: ReadyNodesHarness, origin: Origin) -> None:
     fleet, key = world.creating(origin)
     world.register_all()
     late = world.backend.ids()[2]
@@ -252,7 +252,7 @@ def test_a_node_that_is_not_ready_by_the_deadline_fails_its_increment(world: Clu
     assert states(fleet.snapshot, "a") == (["deleting"] * 2 if origin is Origin.CAGRPC else ["failed"] * 3)
 
 
-def test_a_node_that_is_lost_again_before_the_increment_is_whole_is_waited_for(world: ClusterWorld) -> None:
+def test_a_node_that_is_lost_again_before_the_increment_is_whole_is_waited_for(world: ReadyNodesHarness) -> None:
     fleet, key = world.creating()
     first, second, third = world.backend.ids()
     world.backend.boot(first)
@@ -268,7 +268,7 @@ def test_a_node_that_is_lost_again_before_the_increment_is_whole_is_waited_for(w
 
 
 def test_of_an_unknown_cluster_nothing_is_taken_for_ready_or_late(
-    world: ClusterWorld, caplog: pytest.LogCaptureFixture
+    world: ReadyNodesHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet, key = world.creating()
     world.register_all()
@@ -296,7 +296,7 @@ def test_of_an_unknown_cluster_nothing_is_taken_for_ready_or_late(
     assert fleet.increment(key).phase is Phase.READY
 
 
-def test_after_an_outage_late_nodes_have_as_long_to_come_but_a_minute_at_most(world: ClusterWorld) -> None:
+def test_after_an_outage_late_nodes_have_as_long_to_come_but_a_minute_at_most(world: ReadyNodesHarness) -> None:
     fleet, key = world.creating()
     world.backend.boot_all()
     world.clock.advance(580)
@@ -322,7 +322,7 @@ def test_after_an_outage_late_nodes_have_as_long_to_come_but_a_minute_at_most(wo
     assert fleet.increment(key).phase is Phase.ROLLING_BACK
 
 
-def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(world: ClusterWorld) -> None:
+def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(world: ReadyNodesHarness) -> None:
     fleet, key = world.creating()
     world.backend.boot(world.backend.ids()[2])
     world.nodes.unknown = True
@@ -337,7 +337,7 @@ def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(wor
     assert status.short_groups == ("a",)  # The one of b runs; that its Node is not seen is no shortage.
 
 
-def test_failures_that_the_backend_tells_need_no_cluster(world: ClusterWorld) -> None:
+def test_failures_that_the_backend_tells_need_no_cluster(world: ReadyNodesHarness) -> None:
     fleet, key = world.creating()
     world.nodes.unknown = True
     world.backend.fail(world.backend.ids()[2])
@@ -348,7 +348,7 @@ def test_failures_that_the_backend_tells_need_no_cluster(world: ClusterWorld) ->
 # Which groups were short.
 
 
-def test_the_groups_of_failed_and_vanished_machines_are_short(world: ClusterWorld) -> None:
+def test_the_groups_of_failed_and_vanished_machines_are_short(world: ReadyNodesHarness) -> None:
     fleet, key = world.creating()
     a1, _, b1 = world.backend.ids()
     world.backend.fail(b1)
@@ -358,7 +358,7 @@ def test_the_groups_of_failed_and_vanished_machines_are_short(world: ClusterWorl
     assert world.restart().increment(key).short_groups == ("a", "b")
 
 
-def test_the_groups_that_the_backend_refuses_are_short(world: ClusterWorld) -> None:
+def test_the_groups_that_the_backend_refuses_are_short(world: ReadyNodesHarness) -> None:
     fleet = world.fleet()
     world.backend.refused_groups = {"b"}
     key = fleet.apply(IncrementSpec({"a": 2, "b": 1})).id
@@ -367,7 +367,7 @@ def test_the_groups_that_the_backend_refuses_are_short(world: ClusterWorld) -> N
     assert fleet.increment(key).short_groups == ("b",)
 
 
-def test_a_refusal_that_names_no_group_may_be_any(world: ClusterWorld) -> None:
+def test_a_refusal_that_names_no_group_may_be_any(world: ReadyNodesHarness) -> None:
     fleet = world.fleet()
     key = fleet.apply(IncrementSpec({"a": 2, "b": 1})).id
 
@@ -383,7 +383,9 @@ def test_a_refusal_that_names_no_group_may_be_any(world: ClusterWorld) -> None:
 
 
 def test_where_the_planner_decides_ca_gets_no_more_than_the_minimum() -> None:
-    world = World(groups=[group("a", min_size=2, max_size=3), group("b")], options={"autoscaler_may_grow": False})
+    world = FleetHarness(
+        groups=[group("a", min_size=2, max_size=3), group("b")], options={"autoscaler_may_grow": False}
+    )
     world.backend.unreachable_groups = {"a"}
     fleet = world.fleet()
     assert targets(fleet.snapshot) == {"a": 2}
@@ -397,7 +399,7 @@ def test_where_the_planner_decides_ca_gets_no_more_than_the_minimum() -> None:
 
 
 def test_where_the_planner_decides_ca_may_still_fill_up_to_the_minimum_and_delete() -> None:
-    world = World(groups=[group("a", min_size=2)], options={"autoscaler_may_grow": False})
+    world = FleetHarness(groups=[group("a", min_size=2)], options={"autoscaler_may_grow": False})
     world.backend.refused_groups = {"a"}
     fleet = world.fleet()  # It has tried by itself, and waits before it tries again.
     fleet.reconcile()
@@ -411,7 +413,7 @@ def test_where_the_planner_decides_ca_may_still_fill_up_to_the_minimum_and_delet
     assert targets(fleet.snapshot) == {}
 
 
-def test_before_the_first_look_nothing_of_a_ready_increment_counts_as_lost(world: ClusterWorld) -> None:
+def test_before_the_first_look_nothing_of_a_ready_increment_counts_as_lost(world: ReadyNodesHarness) -> None:
     """A new process that does not reach the backend: the pods are served by nodes that it cannot see yet."""
     world.ready()
     world.backend.unreachable = True

@@ -11,11 +11,11 @@ from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec
 from cagrpc.services.grpc import provider
-from tests.support.fleet import World, group, targets
+from tests.support.fleet import FleetHarness, group, targets
 from tests.support.grpc_servers import serving
 
 
-class SlowWorld(World):
+class SlowBackendHarness(FleetHarness):
     """Its backend's list answers when `answer` is set; `asked` counts how often it was asked."""
 
     def __init__(self) -> None:
@@ -36,18 +36,18 @@ class SlowWorld(World):
 
 
 @pytest.fixture
-def world() -> Iterator[SlowWorld]:
-    world = SlowWorld()
+def world() -> Iterator[SlowBackendHarness]:
+    world = SlowBackendHarness()
     yield world
     world.answer.set()
 
 
-def _answer(world: SlowWorld, fleet: Fleet) -> None:
+def _answer(world: SlowBackendHarness, fleet: Fleet) -> None:
     world.answer.set()
     fleet.refresh(wait_seconds=10)
 
 
-def test_a_refresh_waits_no_longer_than_it_said_and_the_silence_is_told(world: SlowWorld) -> None:
+def test_a_refresh_waits_no_longer_than_it_said_and_the_silence_is_told(world: SlowBackendHarness) -> None:
     fleet = world.threaded()
     world.slow_down()
     with pytest.raises(errors.Unavailable, match=r"the backend has not answered for 0\.01 s"):
@@ -64,7 +64,7 @@ def test_a_refresh_waits_no_longer_than_it_said_and_the_silence_is_told(world: S
     fleet.close()
 
 
-def test_each_call_of_the_backend_is_progress(world: SlowWorld) -> None:
+def test_each_call_of_the_backend_is_progress(world: SlowBackendHarness) -> None:
     beats: list[str] = []
     fleet = Fleet(world.groups, world.limits, world.backend, world.journal, clock=world.clock, beat=beats.append)
     fleet.apply_all([IncrementSpec({"a": 2}), IncrementSpec({"a": 1})])
@@ -80,7 +80,7 @@ def test_each_call_of_the_backend_is_progress(world: SlowWorld) -> None:
     assert beats[3:] == ["ordering 1 instances"]
 
 
-def test_refreshes_that_come_while_one_is_under_way_join_it(world: SlowWorld) -> None:
+def test_refreshes_that_come_while_one_is_under_way_join_it(world: SlowBackendHarness) -> None:
     fleet = world.threaded()
     world.slow_down()
     for _ in range(20):
@@ -93,7 +93,9 @@ def test_refreshes_that_come_while_one_is_under_way_join_it(world: SlowWorld) ->
     fleet.close()
 
 
-def test_a_start_does_not_wait_for_a_backend_that_hangs(world: SlowWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_does_not_wait_for_a_backend_that_hangs(
+    world: SlowBackendHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cagrpc.fleet.fleet._FIRST_LISTING_SECONDS", 0.01)
     world.slow_down()
     fleet = world.threaded()
@@ -105,7 +107,7 @@ def test_a_start_does_not_wait_for_a_backend_that_hangs(world: SlowWorld, monkey
     fleet.close()
 
 
-def test_an_unexpected_error_of_a_step_reaches_who_waits_for_it(world: SlowWorld) -> None:
+def test_an_unexpected_error_of_a_step_reaches_who_waits_for_it(world: SlowBackendHarness) -> None:
     fleet = world.threaded()
 
     def broken() -> None:
@@ -119,7 +121,7 @@ def test_an_unexpected_error_of_a_step_reaches_who_waits_for_it(world: SlowWorld
     fleet.close()
 
 
-def test_any_number_of_refreshes_leave_threads_for_what_is_read(world: SlowWorld) -> None:
+def test_any_number_of_refreshes_leave_threads_for_what_is_read(world: SlowBackendHarness) -> None:
     fleet = world.threaded()
     world.slow_down()
     with serving(provider.SERVICE, provider.Provider(fleet).methods(), threads=2) as client:

@@ -13,7 +13,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec, Origin, Phase
 from cagrpc.fleet.records import Changes
 from cagrpc.services.grpc import provider
-from tests.support.fleet import FakeClock, MemoryJournal, World, group, targets
+from tests.support.fleet import FakeClock, FleetHarness, MemoryJournal, group, targets
 from tests.support.grpc_servers import serving
 
 
@@ -39,7 +39,7 @@ class SlowJournal(MemoryJournal):
         self.commits_left -= 1
 
 
-class SlowWorld(World):
+class SlowJournalHarness(FleetHarness):
     def __init__(self) -> None:
         super().__init__(groups=[group("a"), group("b")])
         self.journal = self.slow = SlowJournal(self.clock)
@@ -64,13 +64,13 @@ class SlowWorld(World):
 
 
 @pytest.fixture
-def world() -> Iterator[SlowWorld]:
-    world = SlowWorld()
+def world() -> Iterator[SlowJournalHarness]:
+    world = SlowJournalHarness()
     yield world
     world.slow.answer.set()
 
 
-def test_what_is_read_does_not_wait_for_a_commit(world: SlowWorld) -> None:
+def test_what_is_read_does_not_wait_for_a_commit(world: SlowJournalHarness) -> None:
     fleet = world.threaded()
     key = fleet.apply(IncrementSpec({"b": 1})).id
     thread = world.hanging(fleet)
@@ -86,7 +86,7 @@ def test_what_is_read_does_not_wait_for_a_commit(world: SlowWorld) -> None:
 
 
 def test_a_request_waits_for_its_turn_for_a_limited_time_and_the_silence_is_told(
-    world: SlowWorld, monkeypatch: pytest.MonkeyPatch
+    world: SlowJournalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cagrpc.fleet.fleet._TURN_SECONDS", 0.01)
     fleet = world.threaded()
@@ -107,7 +107,9 @@ def test_a_request_waits_for_its_turn_for_a_limited_time_and_the_silence_is_told
     assert targets(fleet.snapshot) == {"a": 1}
 
 
-def test_what_was_journalled_too_late_to_be_answered_is_taken_back_before_it_is_ordered(world: SlowWorld) -> None:
+def test_what_was_journalled_too_late_to_be_answered_is_taken_back_before_it_is_ordered(
+    world: SlowJournalHarness,
+) -> None:
     fleet = world.fleet()
     world.slow.seconds = 4.0
     asked = IncrementSpec({"a": 2}, Origin.AUTOSCALER)
@@ -124,7 +126,7 @@ def test_what_was_journalled_too_late_to_be_answered_is_taken_back_before_it_is_
 # Lost, as with its Lease.
 
 
-def test_a_journal_that_is_lost_in_the_middle_of_a_step_stops_it(world: SlowWorld) -> None:
+def test_a_journal_that_is_lost_in_the_middle_of_a_step_stops_it(world: SlowJournalHarness) -> None:
     fleet = world.fleet()
     for key in ("a", "b"):
         fleet.apply(IncrementSpec({key: 1}))
@@ -144,7 +146,7 @@ def test_a_journal_that_is_lost_in_the_middle_of_a_step_stops_it(world: SlowWorl
     assert len(world.backend.executed_orders) == 2
 
 
-def test_an_order_is_not_repeated_without_the_journal(world: SlowWorld) -> None:
+def test_an_order_is_not_repeated_without_the_journal(world: SlowJournalHarness) -> None:
     fleet = world.fleet()
     world.backend.lose_answers = world.backend.hide_new = True
     fleet.apply(IncrementSpec({"a": 1}))
@@ -156,7 +158,7 @@ def test_an_order_is_not_repeated_without_the_journal(world: SlowWorld) -> None:
     assert len(world.backend.order_calls) == asked
 
 
-def test_nothing_is_deleted_once_the_journal_is_known_to_be_lost(world: SlowWorld) -> None:
+def test_nothing_is_deleted_once_the_journal_is_known_to_be_lost(world: SlowJournalHarness) -> None:
     fleet = world.fleet()
     fleet.apply(IncrementSpec({"a": 1}))
     fleet.reconcile()
@@ -176,7 +178,7 @@ def test_nothing_is_deleted_once_the_journal_is_known_to_be_lost(world: SlowWorl
     assert len(world.backend.executed_deletes) == 1
 
 
-def test_a_closed_fleet_asks_the_backend_for_nothing(world: SlowWorld) -> None:
+def test_a_closed_fleet_asks_the_backend_for_nothing(world: SlowJournalHarness) -> None:
     fleet = world.fleet()
     fleet.apply(IncrementSpec({"a": 1}))
     fleet.close()

@@ -9,7 +9,7 @@ import pytest
 from cagrpc import errors
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec, Origin, Phase, Placement
-from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group, states, targets
+from tests.support.fleet import FleetHarness, MemoryJournal, ScriptedNodes, group, states, targets
 
 WHY = "its request was deleted"
 FOR_REQUESTS = IncrementSpec(
@@ -23,7 +23,7 @@ FOR_REQUESTS = IncrementSpec(
 )
 
 
-class ClusterWorld(World):
+class WithdrawHarness(FleetHarness):
     """Two groups, and a cluster."""
 
     def __init__(self) -> None:
@@ -64,19 +64,19 @@ class ClusterWorld(World):
 
 
 @pytest.fixture
-def world() -> ClusterWorld:
-    return ClusterWorld()
+def world() -> WithdrawHarness:
+    return WithdrawHarness()
 
 
 PHASES = [
-    pytest.param(ClusterWorld.ordered, id="ordered"),
-    pytest.param(ClusterWorld.booting, id="booting"),
-    pytest.param(ClusterWorld.ready, id="ready"),
+    pytest.param(WithdrawHarness.ordered, id="ordered"),
+    pytest.param(WithdrawHarness.booting, id="booting"),
+    pytest.param(WithdrawHarness.ready, id="ready"),
 ]
-InPhase = Callable[[ClusterWorld], tuple[Fleet, str]]
+InPhase = Callable[[WithdrawHarness], tuple[Fleet, str]]
 
 
-def _ends(world: ClusterWorld, fleet: Fleet, key: str) -> None:
+def _ends(world: WithdrawHarness, fleet: Fleet, key: str) -> None:
     """All of it goes, by one delete each, and nothing is left to see."""
     fleet.reconcile()
     fleet.reconcile()
@@ -93,7 +93,7 @@ def _ends(world: ClusterWorld, fleet: Fleet, key: str) -> None:
 @pytest.mark.parametrize("in_phase", PHASES)
 @pytest.mark.parametrize("restarted", [False, True])
 def test_it_is_out_of_the_targets_at_once_and_its_machines_go(
-    world: ClusterWorld, in_phase: InPhase, restarted: bool
+    world: WithdrawHarness, in_phase: InPhase, restarted: bool
 ) -> None:
     fleet, key = in_phase(world)
     fleet.withdraw(key, WHY)
@@ -112,7 +112,7 @@ def test_it_is_out_of_the_targets_at_once_and_its_machines_go(
     _ends(world, fleet, key)
 
 
-def test_what_was_not_ordered_yet_never_is(world: ClusterWorld) -> None:
+def test_what_was_not_ordered_yet_never_is(world: WithdrawHarness) -> None:
     fleet, key = world.applied()
     fleet.withdraw(key, WHY)
     status = fleet.increment(key)
@@ -124,8 +124,8 @@ def test_what_was_not_ordered_yet_never_is(world: ClusterWorld) -> None:
     assert targets(fleet.snapshot) == {}
 
 
-@pytest.mark.parametrize("in_phase", [pytest.param(ClusterWorld.applied, id="planned"), *PHASES])
-def test_the_journal_comes_first(world: ClusterWorld, in_phase: InPhase) -> None:
+@pytest.mark.parametrize("in_phase", [pytest.param(WithdrawHarness.applied, id="planned"), *PHASES])
+def test_the_journal_comes_first(world: WithdrawHarness, in_phase: InPhase) -> None:
     fleet, key = in_phase(world)
     before, snapshot = fleet.increment(key), fleet.snapshot
     assert isinstance(world.journal, MemoryJournal)
@@ -138,7 +138,7 @@ def test_the_journal_comes_first(world: ClusterWorld, in_phase: InPhase) -> None
     assert targets(fleet.snapshot) == {}
 
 
-def test_what_is_over_is_passed_over(world: ClusterWorld) -> None:
+def test_what_is_over_is_passed_over(world: WithdrawHarness) -> None:
     fleet, key = world.ready()
     fleet.release(key)
     writes = world.writes
@@ -154,7 +154,7 @@ def test_what_is_over_is_passed_over(world: ClusterWorld) -> None:
     assert world.writes == writes
 
 
-def test_what_fails_already_fails_on_for_its_own_reason(world: ClusterWorld) -> None:
+def test_what_fails_already_fails_on_for_its_own_reason(world: WithdrawHarness) -> None:
     fleet, key = world.ordered()
     world.backend.fail(world.backend.ids("b")[0])
     fleet.reconcile()
@@ -164,7 +164,7 @@ def test_what_fails_already_fails_on_for_its_own_reason(world: ClusterWorld) -> 
     assert "no capacity" in status.message
 
 
-def test_what_the_autoscaler_asked_for_is_its_own_to_take_back(world: ClusterWorld) -> None:
+def test_what_the_autoscaler_asked_for_is_its_own_to_take_back(world: WithdrawHarness) -> None:
     fleet = world.fleet()
     key = fleet.apply(IncrementSpec({"b": 1}, Origin.AUTOSCALER)).id
     with pytest.raises(errors.FailedPrecondition, match=f"increment {key} is the autoscaler's"):
@@ -173,7 +173,7 @@ def test_what_the_autoscaler_asked_for_is_its_own_to_take_back(world: ClusterWor
 
 
 @pytest.mark.parametrize("outcome", ["executed", "answer lost", "unreachable", "refused"])
-def test_taken_back_while_the_order_is_under_way(world: ClusterWorld, outcome: str) -> None:
+def test_taken_back_while_the_order_is_under_way(world: WithdrawHarness, outcome: str) -> None:
     fleet, key = world.applied()
     world.backend.before_order = lambda: fleet.withdraw(key, WHY)
     world.backend.lose_answers = outcome == "answer lost"
@@ -191,7 +191,7 @@ def test_taken_back_while_the_order_is_under_way(world: ClusterWorld, outcome: s
     assert world.backend.ids() == []
 
 
-def test_an_order_whose_answer_was_lost_is_not_repeated(world: ClusterWorld) -> None:
+def test_an_order_whose_answer_was_lost_is_not_repeated(world: WithdrawHarness) -> None:
     fleet, key = world.applied()
     world.backend.lose_answers = world.backend.hide_new = True
     fleet.reconcile()
@@ -205,7 +205,7 @@ def test_an_order_whose_answer_was_lost_is_not_repeated(world: ClusterWorld) -> 
     assert len(world.backend.order_calls) == calls
 
 
-def test_who_waits_for_the_answer_to_the_order_is_not_kept_waiting(world: ClusterWorld) -> None:
+def test_who_waits_for_the_answer_to_the_order_is_not_kept_waiting(world: WithdrawHarness) -> None:
     fleet = world.fleet()
 
     def taken_back() -> None:
@@ -216,7 +216,7 @@ def test_who_waits_for_the_answer_to_the_order_is_not_kept_waiting(world: Cluste
     assert fleet.apply(FOR_REQUESTS, refusal_wait_seconds=10).phase is Phase.ROLLING_BACK
 
 
-def test_deletes_that_do_not_reach_the_backend_are_repeated(world: ClusterWorld) -> None:
+def test_deletes_that_do_not_reach_the_backend_are_repeated(world: WithdrawHarness) -> None:
     fleet, key = world.ready()
     fleet.withdraw(key, WHY)
     world.backend.unreachable_groups = {"a"}
@@ -227,7 +227,7 @@ def test_deletes_that_do_not_reach_the_backend_are_repeated(world: ClusterWorld)
     _ends(world, fleet, key)
 
 
-def test_a_part_that_ca_has_deleted_is_deleted_once(world: ClusterWorld) -> None:
+def test_a_part_that_ca_has_deleted_is_deleted_once(world: WithdrawHarness) -> None:
     fleet, key = world.ready()
     fleet.delete_instances("a", world.backend.ids("a")[:1])
     fleet.withdraw(key, WHY)
@@ -237,7 +237,7 @@ def test_a_part_that_ca_has_deleted_is_deleted_once(world: ClusterWorld) -> None
 # What is to be seen of increments for requests.
 
 
-def test_instances_for_requests_are_named_until_they_are_gone(world: ClusterWorld) -> None:
+def test_instances_for_requests_are_named_until_they_are_gone(world: WithdrawHarness) -> None:
     fleet, key = world.ready()
     a1, a2, b1 = world.backend.ids()
     wanted = {a1: {"u1"}, a2: {"u1", "u2"}, b1: {"u2"}}
@@ -253,7 +253,7 @@ def test_instances_for_requests_are_named_until_they_are_gone(world: ClusterWorl
     assert fleet.snapshot.requested_instances == {a1: {"u1"}, a2: {"u1", "u2"}}
 
 
-def test_requests_are_no_pods(world: ClusterWorld) -> None:
+def test_requests_are_no_pods(world: WithdrawHarness) -> None:
     fleet, key = world.ready()
     other = fleet.apply(IncrementSpec({"b": 1}, pods=frozenset({"p"}), placements=(Placement("b", ("p",)),)))
     assert fleet.snapshot.in_flight_pods == {"p"}

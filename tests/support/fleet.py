@@ -2,7 +2,7 @@
 
 Typical use:
 
-    world = World(groups=[group("a", max_size=5)])
+    world = FleetHarness(groups=[group("a", max_size=5)])
     fleet = world.fleet()
     fleet.apply(Increment({"a": 2}, origin=Origin.AUTOSCALER))
     fleet.reconcile()                  # orders
@@ -207,7 +207,7 @@ def run_inline(work: Callable[[], None]) -> None:
 
 
 @dataclass
-class World:
+class FleetHarness:
     """A fleet with all that is outside of it; `restart` makes a new fleet over the same outside."""
 
     groups: Sequence[NodeGroup] = ()

@@ -20,7 +20,7 @@ from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.status import Method
 from solver.planning.rank import rank
-from tests.support.fleet import World
+from tests.support.fleet import FleetHarness
 
 METHODS = {
     f"/{service.full_name}/{method.name}": method
@@ -61,7 +61,7 @@ class Client:
 class House:
     """A fleet, its two services and a client of both; a context manager, so that no server outlives its test."""
 
-    world: World
+    world: FleetHarness
     gpu_label: str = "cagrpc.io/gpu"
     options: Mapping[str, Any] = field(default_factory=dict)
     rank: Rank = rank

@@ -105,7 +105,7 @@ def retries(limit: int, base: int = 60, longest: int = 1800) -> Document:
 
 
 @dataclass
-class World:
+class KueueHarness:
     """One Workload, its checks' configurations, and the requests and templates that were made."""
 
     workload: Document = field(default_factory=workload)

@@ -13,7 +13,7 @@ from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import ExpectedPod, InstanceState, Phase
 from cagrpc.fleet.records import Contents, deletion_to_json, group_to_json, increment_to_json
 from solver.model import Limit, Taint, TaintEffect
-from tests.support.fleet import FakeClock, ScriptedNodes, World, group
+from tests.support.fleet import FakeClock, FleetHarness, ScriptedNodes, group
 
 FOLDER = Path(__file__).parents[1] / "data/upgrade"
 SQLITE_FILE = FOLDER / "journal.sqlite"
@@ -36,7 +36,7 @@ def as_recorded(contents: Contents) -> dict[str, list[Any]]:
 class Upgrade:
     """Today's fleet over a recorded journal. Node group `retired` is configured no longer."""
 
-    world: World
+    world: FleetHarness
     nodes: ScriptedNodes
     fleet: Fleet
     ids: dict[str, str]
@@ -62,7 +62,7 @@ def start_on(journal: Journal) -> Upgrade:
         "labels": {"tier": "gold"},
         "taints": (Taint("dedicated", TaintEffect.NO_SCHEDULE, "gold"),),
     }
-    world = World(
+    world = FleetHarness(
         groups=[group("a", max_size=20), group("b", max_size=20, **gold)],
         limits=[Limit("cores", {"cpu": 400_000}, node_groups=frozenset({"a", "b"}))],
         clock=FakeClock(outside["now_seconds"]),

@@ -42,7 +42,7 @@ from cagrpc.services.grpc.status import CallContext
 from tests.support import kueue_objects
 from tests.support.clocks import any_clock
 from tests.support.cluster_objects import apart, node, pod, spread
-from tests.support.fleet import World, group
+from tests.support.fleet import FleetHarness, group
 
 _DEFAULT_SCHEDULER = frozenset({"default-scheduler"})
 
@@ -194,7 +194,7 @@ def _doors() -> Iterator[Decoder]:
 
 def _answer(method: str) -> Callable[[bytes], object]:
     def answer(data: bytes) -> None:
-        fleet = World(groups=[group("a")]).fleet()
+        fleet = FleetHarness(groups=[group("a")]).fleet()
         try:
             Provider(fleet, refusal_wait_seconds=0.0).methods()[method](data, CallContext(method))
         finally:

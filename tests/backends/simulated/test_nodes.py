@@ -37,7 +37,7 @@ _LEAVING = {"deletionTimestamp": 1, "deletionGracePeriodSeconds": 30}
 NOT_READY = "node.kubernetes.io/not-ready"
 
 
-class World:
+class NodesHarness:
     """A cluster, a backend, and a NodeController between them that works only when it is told to."""
 
     def __init__(self, cluster: ApiServer) -> None:
@@ -107,12 +107,12 @@ def _ours(document: dict[str, Any]) -> bool:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[NodesHarness]:
     with api_server() as cluster:
-        yield World(cluster)
+        yield NodesHarness(cluster)
 
 
-def test_an_instance_that_runs_registers_as_its_group_says(world: World) -> None:
+def test_an_instance_that_runs_registers_as_its_group_says(world: NodesHarness) -> None:
     world.instance("one")
     world.instance("two", InstanceState.CREATING)
     world.pass_seconds(2)
@@ -142,7 +142,7 @@ def test_an_instance_that_runs_registers_as_its_group_says(world: World) -> None
     assert world.life.problem is None
 
 
-def test_what_the_lifecycle_controller_lifts_itself_is_not_lifted_twice(world: World) -> None:
+def test_what_the_lifecycle_controller_lifts_itself_is_not_lifted_twice(world: NodesHarness) -> None:
     world.instance("one")
     world.life.step()
     world.life.queue.run_due()
@@ -152,7 +152,7 @@ def test_what_the_lifecycle_controller_lifts_itself_is_not_lifted_twice(world: W
     assert [request for request in world.cluster.requests if path in request] == []
 
 
-def test_another_writer_of_taints_loses_nothing(world: World) -> None:
+def test_another_writer_of_taints_loses_nothing(world: NodesHarness) -> None:
     evict = {"key": "maintenance", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
 
     def interfere(request: str) -> None:
@@ -166,7 +166,7 @@ def test_another_writer_of_taints_loses_nothing(world: World) -> None:
     assert world.cluster.node("one")["spec"]["taints"][-1] == evict
 
 
-def test_a_bound_pod_runs(world: World) -> None:
+def test_a_bound_pod_runs(world: NodesHarness) -> None:
     world.instance("one")
     early = world.cluster.pod("early", node="one")
     world.pass_seconds(2)
@@ -197,14 +197,14 @@ def test_a_bound_pod_runs(world: World) -> None:
     assert world.cluster.objects[early]["status"]["podIP"] != machine
 
 
-def test_pods_that_end_or_run_are_left_as_they_are(world: World) -> None:
+def test_pods_that_end_or_run_are_left_as_they_are(world: NodesHarness) -> None:
     world.instance("one")
     done = world.cluster.pod("done", node="one", status={"phase": "Succeeded"})
     world.pass_seconds(3)
     assert world.cluster.objects[done]["status"] == {"phase": "Succeeded"}
 
 
-def test_a_deleted_pod_goes_and_one_with_a_finalizer_ends_first(world: World) -> None:
+def test_a_deleted_pod_goes_and_one_with_a_finalizer_ends_first(world: NodesHarness) -> None:
     world.instance("one")
     world.pass_seconds(1)
     plain = world.cluster.pod("plain", node="one")
@@ -224,7 +224,7 @@ def test_a_deleted_pod_goes_and_one_with_a_finalizer_ends_first(world: World) ->
 
 
 @pytest.mark.parametrize("how", ["deleting", "gone"])
-def test_with_its_instance_a_node_goes_with_all_that_is_on_it(world: World, how: str) -> None:
+def test_with_its_instance_a_node_goes_with_all_that_is_on_it(world: NodesHarness, how: str) -> None:
     for name in ("one", "two"):
         world.instance(name)
     world.pass_seconds(2)
@@ -247,7 +247,7 @@ def test_with_its_instance_a_node_goes_with_all_that_is_on_it(world: World, how:
     ]
 
 
-def test_what_was_bound_at_the_last_moment_goes_too(world: World) -> None:
+def test_what_was_bound_at_the_last_moment_goes_too(world: NodesHarness) -> None:
     world.instance("one")
     world.pass_seconds(2)
     world.backend.vanish("simulated://one")
@@ -258,7 +258,7 @@ def test_what_was_bound_at_the_last_moment_goes_too(world: World) -> None:
     assert late not in world.cluster.objects
 
 
-def test_nothing_is_removed_while_the_backend_is_out_of_reach(world: World) -> None:
+def test_nothing_is_removed_while_the_backend_is_out_of_reach(world: NodesHarness) -> None:
     world.instance("one")
     world.instance("two")
     world.pass_seconds(2)
@@ -272,7 +272,7 @@ def test_nothing_is_removed_while_the_backend_is_out_of_reach(world: World) -> N
     assert world.names("/nodes/") == {"two"}
 
 
-def test_a_removal_under_way_waits_for_a_backend_that_is_lost(world: World) -> None:
+def test_a_removal_under_way_waits_for_a_backend_that_is_lost(world: NodesHarness) -> None:
     world.instance("one")
     world.pass_seconds(2)
 
@@ -293,7 +293,7 @@ def test_a_removal_under_way_waits_for_a_backend_that_is_lost(world: World) -> N
     assert world.names("/nodes/") == set()
 
 
-def test_nodes_of_others_are_never_touched(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_nodes_of_others_are_never_touched(world: NodesHarness, caplog: pytest.LogCaptureFixture) -> None:
     path = f"{NODES}/default"
     world.cluster.put(path, {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}, "status": {}})
     pod = world.cluster.pod("theirs", node="default", metadata=_LEAVING)
@@ -308,7 +308,7 @@ def test_nodes_of_others_are_never_touched(world: World, caplog: pytest.LogCaptu
     assert caplog.text.count(told) == 1
 
 
-def test_a_node_with_our_label_alone_is_not_ours(world: World) -> None:
+def test_a_node_with_our_label_alone_is_not_ours(world: NodesHarness) -> None:
     path = f"{NODES}/real"
     labels = {"cagrpc.io/simulated": "true"}
     world.cluster.put(path, {"metadata": {"labels": labels}, "spec": {"providerID": "aws:///zone/i-1"}})
@@ -319,7 +319,7 @@ def test_a_node_with_our_label_alone_is_not_ours(world: World) -> None:
     assert world.cluster.objects[path] == before
 
 
-def test_an_instance_of_an_unknown_group_has_no_node_until_it_is_known(world: World) -> None:
+def test_an_instance_of_an_unknown_group_has_no_node_until_it_is_known(world: NodesHarness) -> None:
     world.groups = []
     world.instance("one")
     world.pass_seconds(2)
@@ -331,7 +331,7 @@ def test_an_instance_of_an_unknown_group_has_no_node_until_it_is_known(world: Wo
     assert world.life.problem is None
 
 
-def test_a_new_process_goes_on_with_what_is_there(world: World) -> None:
+def test_a_new_process_goes_on_with_what_is_there(world: NodesHarness) -> None:
     for name in ("one", "two", "three"):
         world.instance(name)
     world.pass_seconds(2)
@@ -361,7 +361,7 @@ def test_a_new_process_goes_on_with_what_is_there(world: World) -> None:
     assert renewed == {"1970-01-12T13:51:43"}
 
 
-def test_a_node_that_somebody_deletes_registers_again(world: World) -> None:
+def test_a_node_that_somebody_deletes_registers_again(world: NodesHarness) -> None:
     world.instance("one")
     world.pass_seconds(2)
     world.cluster.change(f"{NODES}/one", spec={"taints": []})  # let go
@@ -370,7 +370,7 @@ def test_a_node_that_somebody_deletes_registers_again(world: World) -> None:
     assert world.cluster.taints("one") == ["nvidia.com/gpu", START_UP_TAINT]
 
 
-def _story(world: World) -> None:
+def _story(world: NodesHarness) -> None:
     """A node comes, a pod runs on it, another goes, a node goes."""
     for name in ("one", "two"):
         world.instance(name)
@@ -386,7 +386,7 @@ def _story(world: World) -> None:
 
 def _requests_of_the_story() -> int:
     with api_server() as cluster:
-        _story(World(cluster))
+        _story(NodesHarness(cluster))
         return len(cluster.requests)
 
 
@@ -394,7 +394,7 @@ def _requests_of_the_story() -> int:
 def test_it_converges_whichever_request_fails(fault: str) -> None:
     for failing in range(_requests_of_the_story()):
         with api_server() as cluster:
-            world = World(cluster)
+            world = NodesHarness(cluster)
             seen = 0
 
             def fail(request: str, cluster: ApiServer = cluster, failing: int = failing) -> None:
@@ -413,7 +413,7 @@ def test_it_converges_whichever_request_fails(fault: str) -> None:
             assert world.life.problem is None, failing
 
 
-def test_the_api_server_may_be_away_for_long(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_api_server_may_be_away_for_long(world: NodesHarness, caplog: pytest.LogCaptureFixture) -> None:
     world.instance("one")
     world.pass_seconds(2)
     world.cluster.pod("waiting", node="one")

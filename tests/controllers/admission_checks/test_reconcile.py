@@ -17,7 +17,7 @@ from tests.support.kueue_objects import (
     CHECK,
     CLASS,
     NOW,
-    World,
+    KueueHarness,
     check_state,
     condition,
     config,
@@ -36,25 +36,25 @@ REVOKED = condition("CapacityRevoked", message="node gpu-b-1 was lost")
 ADMITTED = condition("Admitted")
 
 
-def asked(**world: Any) -> World:
+def asked(**world: Any) -> KueueHarness:
     """A Workload whose request was made and has no answer yet."""
-    made = World(**world)
+    made = KueueHarness(**world)
     made.settle()
     return made
 
 
-def answered(*conditions: dict[str, Any], details: dict[str, str] | None = None, **world: Any) -> World:
+def answered(*conditions: dict[str, Any], details: dict[str, str] | None = None, **world: Any) -> KueueHarness:
     made = asked(**world)
     made.says(*conditions, **(details or {}))
     made.settle()
     return made
 
 
-def ready(**world: Any) -> World:
+def ready(**world: Any) -> KueueHarness:
     return answered(PROVISIONED, **world)
 
 
-def admitted(**world: Any) -> World:
+def admitted(**world: Any) -> KueueHarness:
     made = ready(**world)
     made.kueue_says(ADMITTED)
     made.settle()
@@ -63,8 +63,8 @@ def admitted(**world: Any) -> World:
 
 @dataclass(frozen=True)
 class Case:
-    before: Callable[[], World]
-    then: Callable[[World], object]
+    before: Callable[[], KueueHarness]
+    then: Callable[[KueueHarness], object]
     """What happens."""
     state: str
     """Of the check, after it."""
@@ -72,53 +72,53 @@ class Case:
     """What is there then; PodTemplates are of the same requests."""
 
 
-def no_checks(world: World) -> None:
+def no_checks(world: KueueHarness) -> None:
     world.workload["status"]["admissionChecks"] = []
 
 
-def set_config(**spec: Any) -> Callable[[World], object]:
+def set_config(**spec: Any) -> Callable[[KueueHarness], object]:
     return lambda world: world.configs.update({CHECK: config(**spec)})
 
 
-def remove_config(world: World) -> None:
+def remove_config(world: KueueHarness) -> None:
     world.configs[CHECK] = "there is no ProvisioningRequestConfig config"
 
 
-def stop(world: World) -> None:
+def stop(world: KueueHarness) -> None:
     world.workload["spec"]["active"] = False
 
 
-def delete(world: World) -> None:
+def delete(world: KueueHarness) -> None:
     world.workload["metadata"]["deletionTimestamp"] = timestamp(NOW)
 
 
-def suspend(world: World) -> None:
+def suspend(world: KueueHarness) -> None:
     world.kueue_says(condition("QuotaReserved", False))
 
 
-def finish(world: World) -> None:
+def finish(world: KueueHarness) -> None:
     world.kueue_says(condition("Finished", message="the job succeeded"))
 
 
-def says(*conditions: dict[str, Any]) -> Callable[[World], object]:
+def says(*conditions: dict[str, Any]) -> Callable[[KueueHarness], object]:
     return lambda world: world.says(*conditions)
 
 
-def nothing(world: World) -> None:
+def nothing(world: KueueHarness) -> None:
     del world
 
 
 ONE, TWO = "job-capacity-1", "job-capacity-2"
 
 KEP = {
-    "a request is made once quota is reserved": Case(World, nothing, PENDING, (ONE,)),
+    "a request is made once quota is reserved": Case(KueueHarness, nothing, PENDING, (ONE,)),
     "ProvisioningRequest is completed successfully": Case(asked, says(PROVISIONED), READY, (ONE,)),
     "ProvisioningRequest is completed successfully, by CapacityAvailable": Case(
         asked, says(condition("CapacityAvailable")), READY, (ONE,)
     ),
     "completed successfully, then Workload completes till success": Case(admitted, finish, READY, ()),
     "completed successfully, then Workload is preempted and goes back to suspend": Case(
-        admitted, World.kueue_evicts, PENDING, ()
+        admitted, KueueHarness.kueue_evicts, PENDING, ()
     ),
     "completed successfully, then Workload is deleted": Case(admitted, delete, READY, ()),
     "ProvisioningRequest is failed (first form: Rejected at once)": Case(
@@ -134,7 +134,7 @@ KEP = {
     "ProvisioningRequestConfig changes": Case(asked, set_config(parameters={"Priority": "TopTier"}), PENDING, (ONE,)),
     "ProvisioningRequestConfig is removed": Case(asked, remove_config, PENDING, ()),
     "no pod set of interest (managedResources)": Case(
-        World, set_config(managedResources=["nvidia.com/gpu"]), READY, ()
+        KueueHarness, set_config(managedResources=["nvidia.com/gpu"]), READY, ()
     ),
 }
 
@@ -165,10 +165,10 @@ MORE = {
     "a configuration that is removed leaves what is admitted": Case(admitted, remove_config, READY, (ONE,)),
     "a configuration that is removed takes Ready away before admission": Case(ready, remove_config, PENDING, ()),
     "deactivated": Case(asked, stop, PENDING, ()),
-    "without quota nothing is made": Case(lambda: World(workload=workload(reserved="")), nothing, PENDING, ()),
-    "a check of another controller is left alone": Case(lambda: World(configs={}), nothing, PENDING, ()),
+    "without quota nothing is made": Case(lambda: KueueHarness(workload=workload(reserved="")), nothing, PENDING, ()),
+    "a check of another controller is left alone": Case(lambda: KueueHarness(configs={}), nothing, PENDING, ()),
     "Retry waits for Kueue": Case(lambda: answered(FAILED), nothing, RETRY, (ONE,)),
-    "Retry, and Kueue evicts": Case(lambda: answered(FAILED), World.kueue_evicts, PENDING, ()),
+    "Retry, and Kueue evicts": Case(lambda: answered(FAILED), KueueHarness.kueue_evicts, PENDING, ()),
     "a request that somebody deleted is made anew": Case(asked, lambda world: world.requests.clear(), PENDING, (ONE,)),
     "a request that somebody deletes after Ready is not": Case(ready, lambda world: world.requests.clear(), READY, ()),
 }
@@ -507,7 +507,7 @@ def test_retries_of_a_configuration_that_change_replace_nothing() -> None:
 
 def test_each_check_has_requests_of_its_own() -> None:
     checks = [check_state("first"), check_state("theirs"), check_state("second")]
-    world = World(workload=workload(checks=checks), configs={"first": config(), "second": config(**retries(0))})
+    world = KueueHarness(workload=workload(checks=checks), configs={"first": config(), "second": config(**retries(0))})
     world.settle()
     assert sorted(world.requests) == ["job-first-1", "job-second-1"]
     world.says(FAILED, name="job-second-1")

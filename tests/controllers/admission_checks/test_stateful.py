@@ -14,7 +14,7 @@ from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
 from cagrpc.controllers.admission_checks.reconcile import over
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from tests.support.examples import examples
-from tests.support.kueue_objects import CHECK, World, condition, config, retries
+from tests.support.kueue_objects import CHECK, KueueHarness, condition, config, retries
 
 ANSWERS = {
     "accepted": ("Accepted",),
@@ -37,7 +37,7 @@ CONFIGS: list[dict[str, Any] | None] = [
 class KueueMachine(RuleBasedStateMachine):
     @initialize(mode=st.sampled_from(RetryMode))
     def start(self, mode: RetryMode) -> None:
-        self.world = World(settings=KueueSettings(retry_mode=mode))
+        self.world = KueueHarness(settings=KueueSettings(retry_mode=mode))
 
     @rule(steps=st.integers(0, 4))
     def killed_after(self, steps: int) -> None:

@@ -17,7 +17,7 @@ from cagrpc.fleet.model import (
 )
 from solver import solve
 from solver.model import CPU, PODS, Budget, Node, PodSet, PodSpec, Problem, RunningPods
-from tests.support.fleet import ScriptedNodes, World, group
+from tests.support.fleet import FleetHarness, ScriptedNodes, group
 
 NODES = 300
 
@@ -71,7 +71,7 @@ class _Life:
 
     def __init__(self) -> None:
         ready = ScriptedNodes()
-        world = World([group("g")], options={"nodes": ready})
+        world = FleetHarness([group("g")], options={"nodes": ready})
         fleet = world.fleet()
         asked = IncrementSpec({"g": 1}, requests=frozenset({"u1"}), placements=(Placement("g", requests=("u1",)),))
         increment_id = fleet.apply(asked).id

@@ -18,9 +18,9 @@ from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from solver.model import Limit, Node, PodSpec, Taint, TaintEffect, Toleration
 from tests.support.fleet import MemoryJournal, group
-from tests.support.planner_world import BOOT_SECONDS, World
+from tests.support.planner import BOOT_SECONDS, PlannerHarness
 
-Make = Callable[..., World]
+Make = Callable[..., PlannerHarness]
 GPU = "nvidia.com/gpu"
 GONE = Behaviour(stock=0)
 SOON = BOOT_SECONDS / 2
@@ -29,10 +29,10 @@ LONG = 300.0
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    worlds: list[World] = []
+    worlds: list[PlannerHarness] = []
 
-    def made(*groups: Any, **more: Any) -> World:
-        worlds.append(World(groups or [group("a")], **more))
+    def made(*groups: Any, **more: Any) -> PlannerHarness:
+        worlds.append(PlannerHarness(groups or [group("a")], **more))
         return worlds[-1]
 
     yield made
@@ -256,7 +256,7 @@ def _with_gpu(cpu: int) -> PodSpec:
     return PodSpec((("cpu", cpu), (GPU, 1)), tolerations=(Toleration(GPU, "Exists"),))
 
 
-def _gang(world: World, name: str, plain: int, gpus: int) -> None:
+def _gang(world: PlannerHarness, name: str, plain: int, gpus: int) -> None:
     uids = world.add(plain + gpus, cpu=4000, gang=name)
     for uid in uids[:gpus]:
         world.cluster.pods[uid].spec = _with_gpu(4000)

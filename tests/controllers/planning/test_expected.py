@@ -12,20 +12,20 @@ from cagrpc.controllers.planning.reasons import PLANNED
 from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.model import ExpectedPod, Phase
 from tests.support.fleet import group
-from tests.support.planner_world import BOOT_SECONDS, World
+from tests.support.planner import BOOT_SECONDS, PlannerHarness
 
 WEB, BATCH = "Deployment/ns/web", "Job/ns/batch"
 SOON = BOOT_SECONDS / 2
 LONG = 300.0
-Make = Callable[..., World]
+Make = Callable[..., PlannerHarness]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    worlds: list[World] = []
+    worlds: list[PlannerHarness] = []
 
-    def made(*groups: Any, **more: Any) -> World:
-        worlds.append(World(groups or [group("a", cpu=4000), group("b", cpu=10000, price=0.24)], **more))
+    def made(*groups: Any, **more: Any) -> PlannerHarness:
+        worlds.append(PlannerHarness(groups or [group("a", cpu=4000), group("b", cpu=10000, price=0.24)], **more))
         return worlds[-1]
 
     yield made
@@ -33,7 +33,7 @@ def make() -> Iterator[Make]:
         world.close()
 
 
-def _trickle(world: World, workload: str, seconds: float = 5.0) -> None:
+def _trickle(world: PlannerHarness, workload: str, seconds: float = 5.0) -> None:
     while world.cluster.to_come[workload][1]:
         world.create(workload)
         world.run(seconds)

@@ -15,12 +15,12 @@ from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.fleet.journal import SqliteJournal
 from tests.support.fleet import group
 from tests.support.kills import Killed, SteppedJournal, Steps
-from tests.support.planner_world import BOOT_SECONDS, World
+from tests.support.planner import BOOT_SECONDS, PlannerHarness
 
 LONG = 3 * BOOT_SECONDS
 
 
-class MortalWorld(World):
+class MortalHarness(PlannerHarness):
     """With a journal in a file, and a step before and after whatever the process changes outside of itself."""
 
     def __init__(self, fatal: int) -> None:
@@ -67,17 +67,17 @@ class MortalWorld(World):
         super().close()
 
 
-def to_done(world: MortalWorld) -> None:
+def to_done(world: MortalHarness) -> None:
     world.add(4, cpu=1500)
     world.run_or_die(LONG)
 
 
-def a_gang_to_done(world: MortalWorld) -> None:
+def a_gang_to_done(world: MortalHarness) -> None:
     world.add(4, cpu=1500, gang="gang")
     world.run_or_die(LONG)
 
 
-def to_rolled_back(world: MortalWorld) -> None:
+def to_rolled_back(world: MortalHarness) -> None:
     world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=1))
     world.add(4, cpu=1500, gang="gang")
     world.run_or_die(LONG)
@@ -85,12 +85,12 @@ def to_rolled_back(world: MortalWorld) -> None:
     world.run_or_die(LONG)
 
 
-Story = Callable[[MortalWorld], None]
+Story = Callable[[MortalHarness], None]
 
 
 def end_of(story: Story, fatal: int = 0) -> tuple[dict[str, object], list[str]]:
     """What there is in the end, and the steps up to it or to the kill."""
-    world = MortalWorld(fatal)
+    world = MortalHarness(fatal)
     names = world.step_at.names
     try:
         story(world)

@@ -16,7 +16,7 @@ from cagrpc.fleet.model import Phase, PodKey
 from solver.model import Limit, NodeGroup, PodSpec, Taint, TaintEffect, Toleration
 from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
-from tests.support.planner_world import BOOT_SECONDS, World
+from tests.support.planner import BOOT_SECONDS, PlannerHarness
 
 GPU = "nvidia.com/gpu"
 GPU_TAINT = Taint(GPU, TaintEffect.NO_SCHEDULE, "present")
@@ -42,7 +42,7 @@ SHAPES = {
 class PlannerMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
-        self.world = World(
+        self.world = PlannerHarness(
             _groups(),
             [Limit("gpus", {"nodes": 60})],
             settings=PlannerSettings(shortage_seconds=60.0),

@@ -25,10 +25,10 @@ from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.model import Phase
 from solver.model import Limit, Taint, TaintEffect
 from tests.support.fleet import MemoryJournal, group
-from tests.support.planner_world import BOOT_SECONDS
-from tests.support.requests_play import RequestsWorld
+from tests.support.planner import BOOT_SECONDS
+from tests.support.provisioning import ProvisioningHarness
 
-Make = Callable[..., RequestsWorld]
+Make = Callable[..., ProvisioningHarness]
 SOON = BOOT_SECONDS / 2
 LONG = 3 * BOOT_SECONDS
 LIVE = (Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.DONE)
@@ -36,10 +36,10 @@ LIVE = (Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.DONE)
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    worlds: list[RequestsWorld] = []
+    worlds: list[ProvisioningHarness] = []
 
-    def made(*groups: Any, **more: Any) -> RequestsWorld:
-        worlds.append(RequestsWorld(groups or [group("a")], **more))
+    def made(*groups: Any, **more: Any) -> ProvisioningHarness:
+        worlds.append(ProvisioningHarness(groups or [group("a")], **more))
         worlds[-1].template("web", cpu=1000)
         return worlds[-1]
 

@@ -14,11 +14,11 @@ from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.fleet.model import Phase
 from tests.support.fleet import group
-from tests.support.planner_world import BOOT_SECONDS
-from tests.support.requests_play import NODES, RequestsWorld
+from tests.support.planner import BOOT_SECONDS
+from tests.support.provisioning import NODES, ProvisioningHarness
 
 
-class Watched(RequestsWorld):
+class Watched(ProvisioningHarness):
     """After everything that anybody does, it is looked what a planner would find free."""
 
     def free(self) -> dict[str, int]:

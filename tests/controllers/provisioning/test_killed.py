@@ -11,32 +11,32 @@ from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.fleet.model import Phase
 from tests.support.fleet import group
 from tests.support.kills import Killed
-from tests.support.planner_world import BOOT_SECONDS
-from tests.support.requests_play import RequestsWorld
+from tests.support.planner import BOOT_SECONDS
+from tests.support.provisioning import ProvisioningHarness
 
-Story = Callable[[RequestsWorld, Callable[[float], None]], None]
+Story = Callable[[ProvisioningHarness, Callable[[float], None]], None]
 MOST_CALLS = 12
 LONG = 3 * BOOT_SECONDS
 
 
-def new_nodes(world: RequestsWorld, run: Callable[[float], None]) -> None:
+def new_nodes(world: ProvisioningHarness, run: Callable[[float], None]) -> None:
     world.request("r", ("web", 6), ("wide", 1))
     run(LONG)
 
 
-def nodes_that_stand_and_new_ones(world: RequestsWorld, run: Callable[[float], None]) -> None:
+def nodes_that_stand_and_new_ones(world: ProvisioningHarness, run: Callable[[float], None]) -> None:
     _some_room(world)
     world.request("r", ("web", 6))
     run(LONG)
 
 
-def nodes_that_stand(world: RequestsWorld, run: Callable[[float], None]) -> None:
+def nodes_that_stand(world: ProvisioningHarness, run: Callable[[float], None]) -> None:
     _some_room(world)
     world.request("r", ("web", 3))
     run(LONG)
 
 
-def a_shortage(world: RequestsWorld, run: Callable[[float], None]) -> None:
+def a_shortage(world: ProvisioningHarness, run: Callable[[float], None]) -> None:
     world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=0))
     world.request("r", ("web", 6))
     run(30)
@@ -44,7 +44,7 @@ def a_shortage(world: RequestsWorld, run: Callable[[float], None]) -> None:
     run(800)
 
 
-def deleted_on_its_way(world: RequestsWorld, run: Callable[[float], None]) -> None:
+def deleted_on_its_way(world: ProvisioningHarness, run: Callable[[float], None]) -> None:
     _some_room(world)
     world.request("r", ("web", 6))
     run(BOOT_SECONDS / 2)
@@ -52,7 +52,7 @@ def deleted_on_its_way(world: RequestsWorld, run: Callable[[float], None]) -> No
     run(LONG)
 
 
-def _some_room(world: RequestsWorld) -> None:
+def _some_room(world: ProvisioningHarness) -> None:
     world.request("before", ("web", 4))
     world.run(LONG)
     world.delete("before")
@@ -61,7 +61,7 @@ def _some_room(world: RequestsWorld) -> None:
 
 def _told(story: Story, calls: int | None, *, after: bool) -> tuple[object, bool]:
     """What there is in the end, and whether the process was killed."""
-    world = RequestsWorld([group("a"), group("b", cpu=9000, price=0.3)])
+    world = ProvisioningHarness([group("a"), group("b", cpu=9000, price=0.3)])
     world.template("web", cpu=1000)
     world.template("wide", cpu=8000)
     made, left = 0, calls

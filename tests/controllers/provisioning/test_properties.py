@@ -12,7 +12,7 @@ from cagrpc.controllers.provisioning.model import Candidate
 from solver import Limit, Node, NodeGroup
 from tests.support.examples import examples
 from tests.support.problems import TAINT, TOLERATION, spec
-from tests.support.requests_world import BUDGET, judge, request, served_by_trying
+from tests.support.provisioning_decisions import BUDGET, judge, request, served_by_trying
 
 
 @st.composite

@@ -23,8 +23,8 @@ from solver.model import Limit
 from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
 from tests.support.kills import Killed
-from tests.support.planner_world import BOOT_SECONDS
-from tests.support.requests_play import RequestsWorld
+from tests.support.planner import BOOT_SECONDS
+from tests.support.provisioning import ProvisioningHarness
 
 GROUPS = ("small", "large")
 SHAPES = {"tiny": 500, "middle": 3000, "big": 9000}
@@ -36,7 +36,7 @@ FINAL = ("Failed", "BookingExpired", "CapacityRevoked", "Provisioned")
 class RequestsMachine(RuleBasedStateMachine):
     @initialize(plans=st.booleans())
     def start(self, plans: bool) -> None:
-        self.world = RequestsWorld(
+        self.world = ProvisioningHarness(
             [
                 group("small", cpu=4000, max_size=ENOUGH),
                 group("large", cpu=16_000, price=0.35, max_size=ENOUGH),

@@ -21,20 +21,20 @@ from solver.model import Budget
 from tests.controllers.provisioning.test_fairness import asked
 from tests.support.clocks import any_clock
 from tests.support.fleet import group
-from tests.support.planner_world import BOOT_SECONDS
-from tests.support.requests_play import IN_NAMESPACE, IN_OTHER, RequestsWorld
+from tests.support.planner import BOOT_SECONDS
+from tests.support.provisioning import IN_NAMESPACE, IN_OTHER, ProvisioningHarness
 
-Make = Callable[..., RequestsWorld]
+Make = Callable[..., ProvisioningHarness]
 LONG = 3 * BOOT_SECONDS
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    worlds: list[RequestsWorld] = []
+    worlds: list[ProvisioningHarness] = []
 
-    def made(*groups: Any, booking_seconds: float = 9000, **few: Any) -> RequestsWorld:
+    def made(*groups: Any, booking_seconds: float = 9000, **few: Any) -> ProvisioningHarness:
         settings = RequestSettings(booking_seconds=booking_seconds, per_namespace=NamespaceSettings(**few))
-        worlds.append(RequestsWorld(groups or [group("a")], requests=settings))
+        worlds.append(ProvisioningHarness(groups or [group("a")], requests=settings))
         worlds[-1].template("web", cpu=1000)
         return worlds[-1]
 
@@ -43,7 +43,7 @@ def make() -> Iterator[Make]:
         world.close()
 
 
-def reason(world: RequestsWorld, name: str) -> str:
+def reason(world: ProvisioningHarness, name: str) -> str:
     found = world.condition(name, "Provisioned")
     return "" if found is None else str(found["reason"])
 

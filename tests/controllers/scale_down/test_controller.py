@@ -20,7 +20,7 @@ from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.kube.client.client import PatchKind
 from tests.support.clocks import any_clock
-from tests.support.scale_down_play import QUICK, Play, Played, spec, tier
+from tests.support.scale_down import QUICK, Play, Played, spec, tier
 
 HIGH, LOW = tier("high", 100), tier("low", 10)
 BIG = tier("big", 100, cpu=8000)
@@ -60,7 +60,7 @@ class _Api:
 
 
 @dataclass
-class _World:
+class _Harness:
     play: Play
     api: _Api = field(default_factory=_Api)
     in_flight_asked: AbstractSet[PodKey] = frozenset()
@@ -94,9 +94,9 @@ class _World:
         )
 
 
-def _world() -> _World:
+def _world() -> _Harness:
     one = Counter({spec(1000): 1})
-    return _World(Play([Played("h", HIGH, Counter(one)), Played("l", LOW, Counter(one))], (HIGH, LOW, BIG)))
+    return _Harness(Play([Played("h", HIGH, Counter(one)), Played("l", LOW, Counter(one))], (HIGH, LOW, BIG)))
 
 
 def test_what_must_stay_is_marked_once_and_cleared_when_it_may_go() -> None:
@@ -200,7 +200,7 @@ def test_a_server_out_of_reach_is_told_and_what_was_left_is_done_later() -> None
 def test_a_step_writes_only_so_much_and_what_is_urgent_first() -> None:
     busy = [Played(f"busy{i}", HIGH, Counter({spec(1000): 3})) for i in range(3)]
     idle = [Played("idle", HIGH, Counter({spec(1500): 1}))]
-    world = _World(Play([*busy, *idle], (HIGH, LOW)))
+    world = _Harness(Play([*busy, *idle], (HIGH, LOW)))
     controller = world.controller(writes=2)
     controller.review()
     assert world.api.patched == ["idle", "busy0"]

@@ -20,7 +20,7 @@ from cagrpc.fleet.model import Phase
 from solver.model import HOSTNAME, Limit, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.slack.model import Base, Copies, Placement, Version
 from tests.support.fleet import group
-from tests.support.planner_world import World
+from tests.support.planner import PlannerHarness
 
 COMING = 60.0
 """Nodes are there after so long, and all is settled."""
@@ -31,25 +31,25 @@ def fixed(count: int, cpu: int = 1000, **more: Any) -> SlackSettings:
 
 
 @contextmanager
-def world(slack: SlackSettings, **more: Any) -> Iterator[World]:
-    found = World(more.pop("groups", [group("a", cpu=4000)]), slack=slack, **more)
+def world(slack: SlackSettings, **more: Any) -> Iterator[PlannerHarness]:
+    found = PlannerHarness(more.pop("groups", [group("a", cpu=4000)]), slack=slack, **more)
     try:
         yield found
     finally:
         found.close()
 
 
-def held(of: World) -> int:
+def held(of: PlannerHarness) -> int:
     assert of.slack is not None
     return sum(sum(there.values()) for there in of.slack.state.placement.values())
 
 
-def places(of: World) -> dict[str, int]:
+def places(of: PlannerHarness) -> dict[str, int]:
     assert of.slack is not None
     return {node: count for there in of.slack.state.placement.values() for node, count in there.items()}
 
 
-def left(of: World) -> int:
+def left(of: PlannerHarness) -> int:
     assert of.slack is not None
     return sum(of.slack.state.left_over.values())
 

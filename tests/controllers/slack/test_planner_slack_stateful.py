@@ -19,7 +19,7 @@ from solver.model.eligibility import why_not_eligible
 from solver.slack.model import Copies, Version
 from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
-from tests.support.planner_world import BOOT_SECONDS, World
+from tests.support.planner import BOOT_SECONDS, PlannerHarness
 
 ENOUGH = 60
 APART = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, ("db",)),)))
@@ -37,7 +37,7 @@ class SlackMachine(RuleBasedStateMachine):
     @initialize(wanted=st.sampled_from(sorted(TARGETS)))
     def start(self, wanted: str) -> None:
         large = replace(group("large", cpu=16000, price=0.35, max_size=ENOUGH), labels={"size": "large"})
-        self.world = World(
+        self.world = PlannerHarness(
             [group("small", cpu=4000, max_size=ENOUGH), large],
             settings=PlannerSettings(shortage_seconds=60.0),
             slack=SlackSettings(targets=TARGETS[wanted]),

@@ -17,7 +17,7 @@ from solver.model import PodSpec
 from solver.slack.model import Copies, Role, SlackDemand, SlackShape
 from tests.support.api_server import ApiServer, api_server
 from tests.support.fleet import FakeClock, group
-from tests.support.planner_world import World
+from tests.support.planner import PlannerHarness
 
 SLACKS = "/apis/cagrpc.io/v1alpha1/namespaces/cagrpc/slacks"
 PATH = f"{SLACKS}/{NAME}"
@@ -163,7 +163,7 @@ class Troubled:
 
 def test_a_carrier_in_trouble_is_asked_less_often_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     target = TargetSettings("t", fixed=(Copies("x", PodSpec((("cpu", 1000),)), 2),))
-    world, carrier = World([group("a")], slack=SlackSettings(targets=(target,))), Troubled()
+    world, carrier = PlannerHarness([group("a")], slack=SlackSettings(targets=(target,))), Troubled()
     world.carrier = carrier
     world.restart()
     world.run(100)

@@ -15,7 +15,7 @@ from cagrpc.api.gen import expander_pb2
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.fleet.model import IncrementSpec
 from solver.model import NodeGroup
-from tests.support.fleet import ScriptedBackend, World
+from tests.support.fleet import FleetHarness, ScriptedBackend
 from tests.support.grpc_servers import House
 from tests.support.recordings import Rpc, conversation, node_groups
 
@@ -72,7 +72,7 @@ class _Replay:
         self.recorded = _Recorded.of(self.rpcs)
         self.backend = _Backend()
         self.backend.refused_groups = set(refused)
-        self.world = World(groups=groups, backend=self.backend)
+        self.world = FleetHarness(groups=groups, backend=self.backend)
         self.choices: list[str] = []
 
     def ours(self, recorded_id: str) -> str:

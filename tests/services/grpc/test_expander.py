@@ -22,15 +22,15 @@ from cagrpc.services.grpc.ranking import by_counts
 from cagrpc.services.grpc.status import CallContext
 from solver.model import Budget, Limit, Problem
 from solver.planning.rank import ScaleUpCandidate, Score
-from tests.support.fleet import World, group
+from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import House, asking, chosen, option, pod
 from tests.support.recordings import conversation, node_groups
 
 _PODS = [pod(str(index)) for index in range(4)]
 
 
-def _world(*, weights: tuple[int, int] = (10, 50), limits: Sequence[Limit] = ()) -> World:
-    return World(
+def _world(*, weights: tuple[int, int] = (10, 50), limits: Sequence[Limit] = ()) -> FleetHarness:
+    return FleetHarness(
         groups=[group("cheap", price=0.1, weight=weights[0]), group("dear", price=0.4, weight=weights[1])],
         limits=limits,
     )
@@ -166,7 +166,7 @@ def test_by_counts_a_pod_that_consumes_a_request_is_none() -> None:
 
 def test_the_planner_sees_the_labels_that_cas_template_has() -> None:
     asked = _Asked()
-    with House(World(groups=[group("a", zone="z")]), rank=asked) as house:
+    with House(FleetHarness(groups=[group("a", zone="z")]), rank=asked) as house:
         house.advice.ok("BestOptions", asking(option("a", 1, _PODS)))
     assert asked.problem is not None
     assert asked.problem.node_groups[0].labels == {
@@ -190,7 +190,7 @@ class _Asked:
 
 def test_the_problem_is_all_pods_by_class_and_the_groups_of_the_options_only() -> None:
     asked = _Asked()
-    world = World(groups=[group("a"), group("b"), group("backed-off")], limits=[Limit("cluster", {"nodes": 9})])
+    world = FleetHarness(groups=[group("a"), group("b"), group("backed-off")], limits=[Limit("cluster", {"nodes": 9})])
     small, large = pod("s1", "100m"), pod("l", "3")
     fake = pod("f", "100m", podType="capacityBufferFakePod")
     with House(world, rank=asked) as house:
@@ -217,7 +217,7 @@ def test_a_failure_of_the_planner_is_an_answer_by_counts_and_never_a_failed_call
     def broken(*_: object) -> tuple[Score, ...]:
         raise ZeroDivisionError
 
-    world = World(groups=[group("a", price=0.3), group("b", price=0.1), group("c", price=9.0, weight=1)])
+    world = FleetHarness(groups=[group("a", price=0.3), group("b", price=0.1), group("c", price=9.0, weight=1)])
     options = [option("a", 1, _PODS), option("b", 2, _PODS[:2])]
     with House(world, rank=broken) as house:
         assert chosen(house.advice.ok("BestOptions", asking(*options))) == "a"  # 0.075 a pod against 0.1
@@ -329,7 +329,7 @@ def test_no_options_are_answered_with_none() -> None:
 @pytest.mark.parametrize("index", [0, 1])
 def test_the_big_recorded_request_is_answered_in_time(index: int) -> None:
     data = conversation("openb-1165-pods-best-options")[index].request
-    world = World(groups=[replace(g, max_size=1000) for g in node_groups("openb")])
+    world = FleetHarness(groups=[replace(g, max_size=1000) for g in node_groups("openb")])
     with House(world) as house:
         started = time.perf_counter()
         code, details, _ = house.advice.raw("BestOptions", data)

@@ -22,7 +22,7 @@ from cagrpc.services.grpc.ranking import problem
 from solver.model import PodSpec
 from solver.planning.rank import rank
 from tests.support.examples import examples
-from tests.support.fleet import World, group
+from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import House, asking, chosen, option, pod
 
 _LABEL = "scheduling.x-k8s.io/pod-group"
@@ -38,8 +38,8 @@ def _member(name: str, *, gang: str = "train", label: str = _LABEL, minimum: str
     return message.SerializeToString()
 
 
-def _world() -> World:
-    return World(groups=[group("a", price=0.1), group("b", price=0.4), group("c", price=0.2)])
+def _world() -> FleetHarness:
+    return FleetHarness(groups=[group("a", price=0.1), group("b", price=0.4), group("c", price=0.2)])
 
 
 @dataclass
@@ -277,7 +277,7 @@ def _too_slow(*_: Any) -> Any:
 @pytest.mark.parametrize("ranked_by", ["objective", "counts"])
 def test_of_options_for_the_same_pods_the_one_with_nodes_for_fewer_others_is_taken(ranked_by: str) -> None:
     never = [_member(f"never-{index}", gang="never", minimum=_FOREVER) for index in range(9)]
-    world = World(groups=[group("a", price=0.2), group("b", price=0.2)])
+    world = FleetHarness(groups=[group("a", price=0.2), group("b", price=0.2)])
     options = [option("a", 4, [*never, pod("x")]), option("b", 2, [*never[:3], pod("x")])]
     with House(world, rank=_too_slow if ranked_by == "counts" else rank) as house:
         assert chosen(house.advice.ok("BestOptions", asking(*options))) == "b"

@@ -14,12 +14,12 @@ from cagrpc.services.grpc import provider
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext
 from solver.model import Limit
-from tests.support.fleet import World, group, states, targets
+from tests.support.fleet import FleetHarness, group, states, targets
 from tests.support.grpc_servers import House, serving
 
 
-def _house(world: World | None = None) -> House:
-    return House(world or World(groups=[group("a"), group("b", max_size=3)]))
+def _house(world: FleetHarness | None = None) -> House:
+    return House(world or FleetHarness(groups=[group("a"), group("b", max_size=3)]))
 
 
 def _increase(group_id: str, delta: int) -> pb.NodeGroupIncreaseSizeRequest:
@@ -58,7 +58,7 @@ def test_a_shortage_known_at_once_is_resource_exhausted_and_leaves_nothing() -> 
     ],
 )
 def test_an_increase_that_cannot_be_is_refused_with_nothing_changed(group_id: str, delta: int, code: str) -> None:
-    world = World(groups=[group("a"), group("b", max_size=3)], limits=[Limit("cluster", {"nodes": 4})])
+    world = FleetHarness(groups=[group("a"), group("b", max_size=3)], limits=[Limit("cluster", {"nodes": 4})])
     with _house(world) as house:
         version = house.fleet.snapshot.version
         got, details = house.ca.code("NodeGroupIncreaseSize", _increase(group_id, delta))
@@ -99,7 +99,7 @@ class _Recording:
 
 @pytest.fixture(name="recording")
 def _recording() -> _Recording:
-    world = World(groups=[group("a")])
+    world = FleetHarness(groups=[group("a")])
     return _Recording(world.fleet().snapshot)
 
 

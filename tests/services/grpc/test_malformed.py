@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cagrpc.fleet.model import IncrementSpec
 from tests.support.examples import examples
-from tests.support.fleet import World, group
+from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import METHODS, PATHS, Client, House, asking, chosen, option, pod
 from tests.support.recordings import CONVERSATIONS, conversation
 
@@ -22,7 +22,7 @@ _ALLOWED = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "OUT_OF_RANG
 
 @pytest.fixture(name="house", scope="module")
 def _house() -> Iterator[House]:
-    world = World(groups=[group("a")])
+    world = FleetHarness(groups=[group("a")])
     with House(world) as house:
         house.fleet.apply(IncrementSpec({"a": 1}))
         house.fleet.reconcile()

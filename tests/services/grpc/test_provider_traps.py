@@ -13,12 +13,12 @@ from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.fleet.model import IncrementSpec, InstanceState, Origin
 from solver.model import NodeGroup, Taint, TaintEffect
-from tests.support.fleet import MemoryJournal, World, group, targets
+from tests.support.fleet import FleetHarness, MemoryJournal, group, targets
 from tests.support.grpc_servers import House
 
 
-def _house(world: World | None = None, **more: object) -> House:
-    return House(world or World(groups=[group("a"), group("b", max_size=3)]), **more)  # type: ignore[arg-type]
+def _house(world: FleetHarness | None = None, **more: object) -> House:
+    return House(world or FleetHarness(groups=[group("a"), group("b", max_size=3)]), **more)  # type: ignore[arg-type]
 
 
 def _grow(house: House, group_id: str = "a", count: int = 2, *, boot: bool = True) -> list[str]:
@@ -58,7 +58,7 @@ def test_refresh_fails_when_the_backend_is_out_of_reach() -> None:
 
 
 def test_only_shown_groups_are_told_of_and_all_are_served() -> None:
-    world = World(groups=[group("a"), group("b")], options={"shown": lambda *_: ["b"]})
+    world = FleetHarness(groups=[group("a"), group("b")], options={"shown": lambda *_: ["b"]})
     with _house(world) as house:
         assert [g.id for g in house.ca.ok("NodeGroups").nodeGroups] == ["b"]
         assert house.ca.code("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest(id="a"))[0] == "OK"
@@ -121,7 +121,7 @@ def test_options_without_defaults_to_echo_are_unimplemented() -> None:
 
 def test_a_template_is_a_whole_node_in_both_generations() -> None:
     gpu = group("gpu", taints=(Taint("gpu", TaintEffect.NO_SCHEDULE),), labels={"pool": "gpu"}, zone="zone-a")
-    with _house(World(groups=[gpu])) as house:
+    with _house(FleetHarness(groups=[gpu])) as house:
         answer = house.ca.ok("NodeGroupTemplateNodeInfo", pb.NodeGroupTemplateNodeInfoRequest(id="gpu"))
         assert answer.nodeInfo == answer.nodeBytes
         node = kubernetes_pb2.Node.FromString(answer.nodeBytes)
@@ -189,7 +189,7 @@ def test_delete_nodes_refuses_what_is_not_ours(group_id: str, nodes: list[pb.Ext
 
 
 def test_delete_nodes_of_endless_ids_is_not_found_and_names_several_of_them() -> None:
-    with House(World(groups=[group("a")])) as house:
+    with House(FleetHarness(groups=[group("a")])) as house:
         nodes = [_node(f"{index} " + "é中" * 3000) for index in range(20)]
         code, details = house.ca.code("NodeGroupDeleteNodes", pb.NodeGroupDeleteNodesRequest(id="a", nodes=nodes))
         assert code == "NOT_FOUND"
@@ -232,7 +232,7 @@ def _priced(node: pb.ExternalGrpcNode, *, older: bool = False) -> pb.PricingNode
 @pytest.mark.parametrize("older", [False, True], ids=["newer wire", "older wire"])
 def test_a_node_costs_its_groups_price_for_the_interval(older: bool) -> None:
     labels = {"node.kubernetes.io/instance-type": "m5"}
-    world = World(groups=[
+    world = FleetHarness(groups=[
         group("a", price=0.5), group("b1", price=0.3, instance_type="m5", zone="z1"),
         group("b2", price=0.2, instance_type="m5", zone="z2"),
     ])  # fmt: skip
@@ -251,7 +251,7 @@ def test_a_node_costs_its_groups_price_for_the_interval(older: bool) -> None:
 def test_a_pod_costs_its_largest_share_of_the_cheapest_capable_group() -> None:
     message = kubernetes_pb2.Pod()
     message.spec.containers.add().resources.requests["cpu"].string = "2"
-    world = World(groups=[group("small", cpu=1000, price=0.01), group("a", cpu=4000, price=1.0),
+    world = FleetHarness(groups=[group("small", cpu=1000, price=0.01), group("a", cpu=4000, price=1.0),
                           group("b", cpu=8000, price=1.6)])  # fmt: skip
     with _house(world) as house:
         for field in ("pod", "pod_bytes"):
@@ -265,7 +265,7 @@ def test_a_pod_costs_its_largest_share_of_the_cheapest_capable_group() -> None:
 
 
 def test_gpu_label_and_types_come_from_configuration_and_groups() -> None:
-    world = World(groups=[group("a"), group("g", labels={"example.com/gpu": "t4"})])
+    world = FleetHarness(groups=[group("a"), group("g", labels={"example.com/gpu": "t4"})])
     with _house(world, gpu_label="example.com/gpu") as house:
         assert house.ca.ok("GPULabel").label == "example.com/gpu"
         assert list(house.ca.ok("GetAvailableGPUTypes").gpuTypes) == ["t4"]

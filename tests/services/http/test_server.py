@@ -27,7 +27,7 @@ from cagrpc.services.http.pages import LARGEST_PAGE_BYTES
 from cagrpc.services.http.server import HttpServer, Site
 from cagrpc.services.metrics import Metrics
 from tests.support.clocks import any_clock
-from tests.support.fleet import World, group
+from tests.support.fleet import FleetHarness, group
 
 
 class _Simulation:
@@ -49,7 +49,7 @@ class _Simulation:
 
 class _Web:
     def __init__(self, *, simulation: _Simulation | None, slack: Mapping[str, Any] | None = None) -> None:
-        self.fleet: Fleet = World(groups=[group("a")]).fleet()
+        self.fleet: Fleet = FleetHarness(groups=[group("a")]).fleet()
         self.simulation = simulation
         fleet = FleetController(self.fleet, Heartbeat("a step of the fleet"))
         self.calls, self.decisions = CallMetrics(), DecisionLog(any_clock(lambda: 1.0))

@@ -1,9 +1,9 @@
-"""A world for the loop of ProvisioningRequests: that of the planner (a real fleet over a real simulated backend, a
+"""What the ProvisioningRequest controller works on: that of the planner (a real fleet over a real simulated backend, a
 cluster that is played), an API server in memory for requests, PodTemplates and the labels of Nodes, and pods that
 consume requests. What the loop sees of the API server lags behind where a test wants that; it can be killed before or
 after any of its calls.
 
-    world = RequestsWorld([group("a")])
+    world = ProvisioningHarness([group("a")])
     world.template("web", cpu=1000)
     world.request("r", ("web", 3))
     world.run(60)
@@ -43,7 +43,7 @@ from cagrpc.kube.client.failures import failure, request_info, status_of
 from cagrpc.runtime.runner import Steps
 from solver.model import Budget, PodSpec
 from tests.support.api_server import ApiServer, Request
-from tests.support.planner_world import ClusterApi, FakeCluster, SimPod, Unnoticed, World
+from tests.support.planner import ClusterApi, PlannerHarness, PlayedCluster, SimPod, Unnoticed
 
 NODES = "/api/v1/nodes"
 NAMESPACE = "ns"
@@ -68,7 +68,7 @@ class ConsumerPod(SimPod):
 
 
 @dataclass
-class ClusterWithConsumers(FakeCluster):
+class ClusterWithConsumers(PlayedCluster):
     """With pods that consume requests, and booking labels on Nodes."""
 
     labels: Callable[[str], Mapping[str, str]] = lambda _: {}
@@ -145,7 +145,7 @@ class Api:
 class LabellingApi(ClusterApi):
     """With the labels of Nodes in a store."""
 
-    def __init__(self, cluster: FakeCluster, store: ApiServer) -> None:
+    def __init__(self, cluster: PlayedCluster, store: ApiServer) -> None:
         super().__init__(cluster)
         self.store = store
 
@@ -193,7 +193,7 @@ class LaggingStore(Objects):
     informers = ()
 
 
-class RequestsWorld(World):
+class ProvisioningHarness(PlannerHarness):
     cluster: ClusterWithConsumers
 
     def __init__(

@@ -28,7 +28,7 @@ from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement, PodKey
 from cagrpc.kube.client.envelopes import identity
 from tests.support.api_server import ApiServer, node_bytes, pod_bytes
-from tests.support.fleet import MemoryJournal, ScriptedNodes, World, group
+from tests.support.fleet import FleetHarness, MemoryJournal, ScriptedNodes, group
 
 OTHER_TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
@@ -95,7 +95,7 @@ class Scene:
         self.cluster = cluster
         self.ready = ScriptedNodes()
         self.journal = MemoryJournal()
-        self.outside = World(
+        self.outside = FleetHarness(
             [group("a", cpu=CPU_OF_A_NODE), group("b", cpu=CPU_OF_A_NODE)],
             journal=self.journal,
             options={"nodes": self.ready},

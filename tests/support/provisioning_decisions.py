@@ -1,4 +1,4 @@
-"""Small worlds for ProvisioningRequests: what must be true of every decision in them, and who is served by trying all
+"""Small problems of ProvisioningRequests: what must be true of every decision in them, and who is served by trying all
 there is to try."""
 
 from __future__ import annotations

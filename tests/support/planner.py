@@ -1,9 +1,9 @@
-"""A world for the planner loop: a real fleet over a real simulated backend, and a cluster that is played: nodes
+"""What the planner works on: a real fleet over a real simulated backend, and a cluster that is played: nodes
 register some time after their machine runs, a plain scheduler binds one pod after the other (gangs at once, as KEP-4671
 does; nominations as kube-scheduler honours them), and the placement controller nominates pods and releases nodes. Time
 is moved by hand.
 
-    world = World(groups=[group("a", cpu=4000)])
+    world = PlannerHarness(groups=[group("a", cpu=4000)])
     world.add(3, cpu=2000)
     world.run(60)
     assert not world.pending()
@@ -82,7 +82,7 @@ class SimPod:
 
 
 @dataclass
-class FakeCluster:
+class PlayedCluster:
     """Nodes and pods as the API server would have them. A view of it, and `ReadyNodes`."""
 
     clock: FakeClock
@@ -301,7 +301,7 @@ def _less(amounts: Any, specs: Iterable[PodSpec]) -> dict[str, int]:
 class Unnoticed:
     """The cluster, for whoever's looks are not the planner's."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: PlayedCluster) -> None:
         self._cluster = cluster
 
     def __getattr__(self, name: str) -> Any:
@@ -314,7 +314,7 @@ class Unnoticed:
 class ClusterApi:
     """The API server, as the placement controller writes to it."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: PlayedCluster) -> None:
         self.cluster = cluster
 
     def get(self, path: str) -> dict[str, Any]:
@@ -355,7 +355,7 @@ class MemoryBook:
         self.kept = state
 
 
-class World:
+class PlannerHarness:
     """All of it. `restart` makes a new process over the same journal, backend and cluster."""
 
     def __init__(
@@ -372,7 +372,7 @@ class World:
         self.backend = SimulatedBackend(Path(self.directory.name) / "simulated.sqlite", clock=self.clock)
         self.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS))
         self.groups, self.limits = groups, limits
-        self.cluster = FakeCluster(self.clock, self.backend, {each.id: each for each in groups})
+        self.cluster = PlayedCluster(self.clock, self.backend, {each.id: each for each in groups})
         self.cluster.daemon_sets = tuple(daemon_sets)
         self.settings = settings or PlannerSettings()
         self.slack_settings = slack
