@@ -1,17 +1,37 @@
-"""`cagrpc certs`: development certificates, made by `certificates`."""
+"""`cagrpc certs`: development certificates, made by `cagrpc.server.certificates`."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from cagrpc.server.certificates import ensure_certificates
+from cagrpc.cli import flags
+from cagrpc.output import say
+
+SUMMARY = "make development certificates, or renew them"
+DETAILS = "A CA, a server certificate for provider and expander, a client certificate for the cluster-autoscaler."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dir", type=Path, default=flags.DEFAULT_CERTIFICATES_DIR, metavar="DIR", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a name or address that servers are reached by, besides localhost, 127.0.0.1 and ::1; may be repeated",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make or renew; says what was done."""
+    """Make or renew, and report what was done."""
+    from cagrpc.server.certificates import ensure_certificates
+
     made = ensure_certificates(options.dir, options.host)
     for name in made:
-        print(f"made {options.dir / name}.crt and .key")
+        say(f"made {options.dir / name}.crt and .key")
     if not made:
-        print(f"the certificates in {options.dir} are good; nothing was made")
+        say(f"the certificates in {options.dir} are good; nothing was made")
     return 0

@@ -1,17 +1,28 @@
-"""`cagrpc config`: checks files as a server or `cagrpc plan` would read them, and prints the JSON schema."""
+"""`cagrpc config`: check files as a server or `cagrpc plan` would read them, and print the JSON schema."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
-from cagrpc.config.check import check_files, schema_text
 from cagrpc.output import say, warn
+
+SUMMARY = "check configuration files, or print their JSON schema"
+DETAILS = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    check = actions.add_parser("check", help="read the files as `serve` would and report every error")
+    check.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    actions.add_parser("schema", help="print the JSON schema of the configuration")
 
 
 def run(options: argparse.Namespace) -> int:
-    """`schema`, or `check` with a line for each sound file and every problem of the others. Exits 2 where there is
-    one."""
+    """Exits 2 where a file is invalid."""
+    from cagrpc.config.check import check_files, schema_text
+
     if options.action == "schema":
         say(schema_text().rstrip("\n"))
         return 0

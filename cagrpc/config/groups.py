@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from cagrpc.api.autoscaler.provider import AutoscalingOptions
+from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.config.schema import document, karpenter
 from cagrpc.config.schema.kubernetes import amounts
 from cagrpc.config.schema.recorded import read_recorded_groups

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from cagrpc.api.autoscaler.provider import AutoscalingOptions
+from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.backends import registry
 from cagrpc.backends.plugin import BackendSettings, Inventory
 from cagrpc.config.groups import Entry, Expanded, Written, expand_all

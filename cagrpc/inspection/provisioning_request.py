@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.output import table
+from cagrpc.tables import table
 
 _TOLD = (
     ("cost_per_hour", "$/h"),

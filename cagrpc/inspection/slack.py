@@ -1,27 +1,15 @@
-"""`cagrpc slack`: what a running server holds in reserve, and what that costs."""
+"""A server's `/slack`, for people."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
-from cagrpc.cli.explain import get_json
-from cagrpc.output import console, print_json, table
+from cagrpc.tables import table
 
 _NUMBERS = ("wanted", "held", "pushed out", "left over")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Exits 0 whatever the server holds; Unavailable where it does not answer."""
-    slack = get_json(options.http, "/slack")
-    if options.output == "json":
-        print_json(slack)
-    else:
-        print_slack(slack, console())
-    return 0
 
 
 def print_slack(slack: Mapping[str, Any], out: Console) -> None:

@@ -1,8 +1,7 @@
-"""`cagrpc status`: what a running server does just now. Whether it is ready, what is in flight, what was planned."""
+"""A server's `/status`, `/increments` and `/plans`, for people."""
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -10,23 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.cli.explain import get_json, get_list
-from cagrpc.output import console, print_json, table
+from cagrpc.tables import table
 
 _FINISHED = ("done", "rolled-back")
 _ROUNDS = 5
 _LEFT_OUT = 10
-
-
-def run(options: argparse.Namespace) -> int:
-    """Exits 0 whatever the server says of itself; Unavailable where it does not answer."""
-    status = get_json(options.http, "/status")
-    increments, plans = get_list(options.http, "/increments"), get_list(options.http, "/plans")
-    if options.output == "json":
-        print_json({"status": status, "increments": increments, "plans": plans})
-    else:
-        print_status(status, increments, plans, console())
-    return 0
 
 
 def print_status(

@@ -1,4 +1,4 @@
-"""What `cagrpc explain` says of a plan: where pods go, why the rest is not served and what would serve it, and why
+"""The explanation of a plan: where pods go, why the rest is not served and what would serve it, and why
 these node groups. The JSON is an interface, written out here field by field; tables say the same.
 """
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.cli.plan import requests_of, sentence_of_cost
-from cagrpc.cli.planning import Planned
-from cagrpc.output import table
+from cagrpc.offline.plan_report import requests_of, sentence_of_cost
+from cagrpc.offline.planning import Planned
+from cagrpc.tables import table
 from solver import Explanation
 from solver.explanation.explain import (
     Alternative,

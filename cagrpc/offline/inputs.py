@@ -1,79 +1,87 @@
-"""What `cagrpc plan` and `cagrpc explain` share: files to a problem, every error of every file at once, and solving it
-while somebody may be watching.
-"""
+"""Files to a problem: pods, nodes, provisioners, the catalogue and an earlier plan, with every error of every file at
+once. Planning is `planning`'s."""
 
 from __future__ import annotations
 
-import argparse
-import re
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
-
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from pathlib import Path
+from typing import Any, TypeVar
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.files import manifests
-from cagrpc.cli.previous import read_previous
+from cagrpc.config.durations import parse_seconds
 from cagrpc.config.load import load_provisioners
-from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
+from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
-from cagrpc.output import console, warn
-from solver import Budget, NodeGroup, Plan, PlanRejectedError, Problem, ProblemError, solve
+from cagrpc.offline.previous import read_previous
+from solver import Budget, Problem
 
 T = TypeVar("T")
 
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is planned, and for how long."""
+
+    pods: tuple[Path, ...]
+    """Kubernetes manifests, or CSV."""
+    provisioners: tuple[Path, ...]
+    nodes: tuple[Path, ...] = ()
+    """Manifests of nodes that exist, and of the pods bound to them."""
+    catalogue: Path | None = None
+    """None for the embedded one."""
+    previous: Path | None = None
+    """A plan not yet applied, as `plan_report.as_json` writes it."""
+    gang_label: str = DEFAULT_GANG_LABEL
+    budget: str = "1s"
+    """A duration such as 500ms, 1s or 2m."""
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A plan, what was planned and for how long, and the node groups that it speaks of by id."""
-
-    plan: Plan
+class ReadProblem:
     problem: Problem
     budget: Budget
-    groups: Mapping[str, NodeGroup]
+    warnings: tuple[str, ...]
 
 
-def plan_from_files(options: argparse.Namespace) -> Planned:
-    """Read, plan; warnings go to stderr. Raises InvalidConfiguration with every problem of every input."""
-    problem, budget = _read(options)
-    plan = watched(f"planning {sum(pods.count for pods in problem.pod_sets)} pods", lambda: solve(problem, budget))
-    return Planned(plan, problem, budget, {group.id: group for group in problem.node_groups})
-
-
-def parse_seconds(text: str, flag: str = "--budget") -> float:
-    """A duration such as 500ms, 1s, 1.5s or 2m. Raises InvalidInput, which names the flag."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
-    seconds = float(found[1]) * _UNIT_SECONDS[found[2]] if found else 0.0
-    if not seconds:
-        raise InvalidInput(f"{flag}: found {text!r}, expected a duration above 0 such as 500ms, 1s or 2m")
-    return seconds
-
-
-def _read(options: argparse.Namespace) -> tuple[Problem, Budget]:
-    reader = _Reader()
-    seconds = reader.attempt(lambda: parse_seconds(options.budget))
-    label = options.gang_label or DEFAULT_GANG_LABEL
-    found = reader.attempt(
-        lambda: manifests.read(options.pods, options.nodes, now_seconds=time.time(), gang_label=label)  # noqa: TID251 - pods' ages
+def inputs_of(options: Any) -> Inputs:
+    """Return the inputs that the flags of `cagrpc plan` name."""
+    return Inputs(
+        pods=tuple(options.pods),
+        provisioners=tuple(options.provisioners),
+        nodes=tuple(options.nodes),
+        catalogue=options.catalog,
+        previous=options.previous,
+        gang_label=options.gang_label or DEFAULT_GANG_LABEL,
+        budget=options.budget,
     )
-    catalogue = reader.attempt(lambda: read_catalogue(options.catalog) if options.catalog else embedded_catalogue())
+
+
+def read_problem(inputs: Inputs) -> ReadProblem:
+    """Return the problem. Raises InvalidConfiguration with every problem of every file."""
+    reader = _Reader()
+    seconds = reader.attempt(lambda: parse_seconds(inputs.budget, "--budget"))
+    now_seconds = time.time()  # noqa: TID251 - pods' ages
+    found = reader.attempt(
+        lambda: manifests.read(inputs.pods, inputs.nodes, now_seconds=now_seconds, gang_label=inputs.gang_label)
+    )
+    catalogue = reader.attempt(lambda: read_catalogue(inputs.catalogue) if inputs.catalogue else embedded_catalogue())
     pod_sets = found.pod_sets if found else ()
-    previous = reader.attempt(lambda: read_previous(options.previous, pod_sets)) if options.previous else None
+    earlier = inputs.previous
+    previous = reader.attempt(lambda: read_previous(earlier, pod_sets)) if earlier else None
     # without its catalogue nothing true can be said of a provisioner's instance types
-    expanded = reader.attempt(lambda: load_provisioners(options.provisioners, catalogue)) if catalogue else None
+    expanded = reader.attempt(lambda: load_provisioners(inputs.provisioners, catalogue)) if catalogue else None
     if reader.problems or found is None or expanded is None or seconds is None:
         raise InvalidConfiguration(reader.problems)
-    for warning in (*found.warnings, *expanded.warnings):
-        warn(warning)
+    warnings = [*found.warnings, *expanded.warnings]
     if expanded.limits and found.nodes:
-        warn("the limits of provisioners bound new nodes alone here: whose the nodes of --nodes are is not known")
+        warnings.append(
+            "the limits of provisioners bound new nodes alone here: whose the nodes of --nodes are is not known"
+        )
     problem = Problem(found.pod_sets, expanded.groups, found.nodes, expanded.limits, found.daemon_sets, previous)
-    return problem, Budget(seconds)
+    return ReadProblem(problem, Budget(seconds), tuple(warnings))
 
 
 class _Reader:
@@ -88,20 +96,3 @@ class _Reader:
         except InvalidInput as error:
             self.problems += error.problems if isinstance(error, InvalidConfiguration) else str(error).splitlines()
             return None
-
-
-def watched(task: str, work: Callable[[], T]) -> T:
-    """The planner at work, with a spinner and the time on stderr where somebody watches it. Raises its errors as those
-    of the command line."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
-        progress.add_task(task, total=None)
-        try:
-            return work()
-        except ProblemError as error:
-            raise InvalidConfiguration(error.problems) from error
-        except PlanRejectedError as error:
-            raise CagrpcError(
-                f"the planner produced a plan that its checker rejected: {'; '.join(error.faults)}; this is a defect of"
-                " cagrpc: please report it with the files that were planned"
-            ) from error

@@ -1,28 +1,17 @@
-"""`cagrpc plan`: offline planning. The JSON is an interface, written out here field by field; tables say the same."""
+"""A plan as JSON, which is an interface and written out here field by field, and as tables for people."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
-from cagrpc.cli.planning import Planned, plan_from_files
-from cagrpc.output import console, print_json, table
+from cagrpc.offline.planning import Planned
+from cagrpc.tables import table
 from solver import PodClass
 from solver.model import Relaxed
 from solver.model.quantities import format_quantity
-
-
-def run(options: argparse.Namespace) -> int:
-    """Plan and print. Pods without a place are no failure."""
-    planned = plan_from_files(options)
-    if options.output == "json":
-        print_json(as_json(planned))
-    else:
-        print_plan(planned, console())
-    return 0
 
 
 def as_json(planned: Planned) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.output import table
 from cagrpc.replay.conversation import Deletion, Increase, RecordedDecision, Replay
+from cagrpc.tables import table
 
 VETO = "(none)"
 MOST_DISAGREEMENTS = 20

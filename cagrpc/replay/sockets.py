@@ -1,44 +1,41 @@
-"""`cagrpc replay`: a recorded conversation over real sockets. Opens the channels as the cluster-autoscaler does (mTLS
-to the provider, server-side TLS to the expander) and prints; sending and comparing is `conversation`'s.
+"""A recorded conversation over real sockets, opened as the cluster-autoscaler does: mTLS to the provider, TLS of the
+server alone to the expander. Sending and comparing is `conversation`'s.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import grpc
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from cagrpc.errors import Unavailable
-from cagrpc.output import console, print_json
 from cagrpc.replay.conversation import Answer, Conversation, Replay, Send
-from cagrpc.replay.recording import EXPANDER, PROVIDER, Call, read_recording
-from cagrpc.replay.report import as_json, print_report
-from cagrpc.server.certificates import TlsFiles, load
+from cagrpc.replay.recording import EXPANDER, PROVIDER, Call
+from cagrpc.tables import console
 
 CALL_SECONDS = 5.0
 """CA's fixed timeout of BestOptions, and its default for every call of the provider."""
 CONNECT_SECONDS = 5.0
 
 
-def run(options: argparse.Namespace) -> int:
-    """Replay against running servers."""
-    calls = read_recording(options.recording)
-    files = load(*(options.certs / name for name in ("client.crt", "client.key", "ca.crt")))
-    replay = replay_over_sockets(
-        options.recording, calls, options.provider, options.expander, files, settle_seconds=options.settle_seconds
-    )
-    if options.output == "json":
-        print_json(as_json(replay))
-    else:
-        print_report(replay, console())
-    return 0 if replay.good else 1
+class ClientFiles(Protocol):
+    """PEM texts of the client's certificate and key, and of the authority of both servers."""
+
+    @property
+    def certificate(self) -> bytes: ...
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def authority(self) -> bytes: ...
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
@@ -50,7 +47,7 @@ def replay_over_sockets(
     calls: tuple[Call, ...],
     provider: str,
     expander: str,
-    files: TlsFiles,
+    files: ClientFiles,
     *,
     settle_seconds: float,
     stopping: threading.Event | None = None,
@@ -82,7 +79,7 @@ def replay_over_sockets(
 
 
 @contextmanager
-def _senders(provider: str, expander: str, files: TlsFiles) -> Iterator[Send]:
+def _senders(provider: str, expander: str, files: ClientFiles) -> Iterator[Send]:
     mutual = grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
     server_only = grpc.ssl_channel_credentials(files.authority)
     with (

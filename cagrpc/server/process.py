@@ -1,5 +1,5 @@
-"""`cagrpc serve`: flags to settings, the words for a newcomer, signals, and the replay that `make run` shows. The parts
-are put together in `server`.
+"""The process of `cagrpc serve`: flags to settings, the words for a newcomer, signals, and the replay that `make run`
+shows. The parts are put together in `server`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cagrpc.cli.planning import parse_seconds
-from cagrpc.cli.replay import Interrupted, replay_over_sockets
+from cagrpc.config.durations import parse_seconds
 from cagrpc.config.load import Address, Settings, load_default_settings, load_settings, parse_address
 from cagrpc.errors import CagrpcError, InvalidInput
-from cagrpc.output import console, warn
+from cagrpc.output import warn
 from cagrpc.replay.recorder import Recorder
 from cagrpc.replay.recording import Call, read_recording
 from cagrpc.replay.report import print_report
+from cagrpc.replay.sockets import Interrupted, replay_over_sockets
 from cagrpc.server import logs
 from cagrpc.server.certificates import load
 from cagrpc.server.server import Endpoints, Server
 from cagrpc.server.tls import in_state_directory
+from cagrpc.tables import console
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ ENDPOINTS = "endpoints.json"
 CLOUD_CONFIG = "cloud-config.yaml"
 
 
-def run(options: argparse.Namespace) -> int:
+def serve(options: argparse.Namespace) -> int:
     """Serve until SIGTERM (exit 0) or SIGINT (130); with --once until the replay is done."""
     if options.once and not options.replay:
         raise InvalidInput("serve: --once stops after the replay; give --replay as well")

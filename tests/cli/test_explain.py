@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cagrpc.cli.explanations import difference_words
 from cagrpc.cli.main import main
+from cagrpc.offline.explanation_report import difference_words
 from solver.explanation.explain import Difference
 from solver.model import NodeGroupIncrease
 

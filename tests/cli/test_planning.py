@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cagrpc.cli.main import main
-from cagrpc.cli.planning import parse_seconds
+from cagrpc.config.durations import parse_seconds
 from cagrpc.errors import InvalidInput
 from solver import Plan, PlanRejectedError
 from tests.support.serving import Serving, beginning, cagrpc, command
@@ -200,13 +200,13 @@ def test_a_bad_file_is_named(
 
 @pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("1s", 1), ("1.5s", 1.5), ("2m", 120), ("1h", 3600)])
 def test_durations(text: str, seconds: float) -> None:
-    assert parse_seconds(text) == pytest.approx(seconds)
+    assert parse_seconds(text, "--budget") == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "1", "s", "0s", "-1s", "1 s", "1d", "infs", "1e3s"])
 def test_no_durations(text: str) -> None:
     with pytest.raises(InvalidInput, match="expected a duration above 0 such as 500ms"):
-        parse_seconds(text)
+        parse_seconds(text, "--budget")
 
 
 def test_warnings_do_not_reach_the_answer(
@@ -261,7 +261,7 @@ def test_a_rejected_plan_is_one_message_that_asks_for_a_report(
     def reject(*_: object) -> Plan:
         raise PlanRejectedError(["node 1: too much cpu", "limit first: 3 nodes"])
 
-    monkeypatch.setattr("cagrpc.cli.planning.solve", reject)
+    monkeypatch.setattr("cagrpc.offline.planning.solve", reject)
     assert main([name, *inputs]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""

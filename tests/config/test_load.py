@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cagrpc.api.autoscaler.provider import AutoscalingOptions
+from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.backends.simulated.plugin import SimulatedSettings
 from cagrpc.config.load import (
     Address,

@@ -7,8 +7,7 @@ from __future__ import annotations
 import sys
 from threading import Event
 
-from cagrpc.cli import serve
-from cagrpc.server import leader
+from cagrpc.server import leader, process
 from tests.controlplane.dying import Steps, run
 
 
@@ -18,5 +17,5 @@ class Hanging(Steps):
 
 
 if __name__ == "__main__":
-    leader.FLEET_PATIENCE_SECONDS = serve.END_SECONDS = 3.0
+    leader.FLEET_PATIENCE_SECONDS = process.END_SECONDS = 3.0
     sys.exit(run(sys.argv[1:], Hanging))

@@ -6,8 +6,8 @@ import io
 import re
 from typing import Any
 
-from cagrpc.cli.provisioning import print_request
-from cagrpc.output import console
+from cagrpc.inspection.provisioning_request import print_request
+from cagrpc.tables import console
 from tests.support.serving import Serving, cagrpc
 
 RECORD: dict[str, Any] = {

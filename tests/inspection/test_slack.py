@@ -6,8 +6,8 @@ import io
 import re
 from typing import Any
 
-from cagrpc.cli.slack import print_slack
-from cagrpc.output import console
+from cagrpc.inspection.slack import print_slack
+from cagrpc.tables import console
 from tests.support.serving import Serving, cagrpc
 
 

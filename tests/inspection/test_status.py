@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from cagrpc.cli.status import print_status
-from cagrpc.output import console
+from cagrpc.inspection.status import print_status
+from cagrpc.tables import console
 
 
 def printed(status: dict[str, Any], increments: list[dict[str, Any]], plans: list[dict[str, Any]]) -> str:

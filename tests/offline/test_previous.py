@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cagrpc.cli import plan
 from cagrpc.cli.main import main
-from cagrpc.cli.planning import Planned
-from cagrpc.cli.previous import read_previous
 from cagrpc.errors import InvalidConfiguration
-from cagrpc.output import console
+from cagrpc.offline import plan_report
+from cagrpc.offline.planning import Planned
+from cagrpc.offline.previous import read_previous
+from cagrpc.tables import console
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.model import NodeGroupIncrease, PlacedOnNode, Plan, PlannedNodes, PodClass, Relaxed, Unplaced
 
@@ -33,7 +33,7 @@ def planned() -> Planned:
 
 @pytest.fixture
 def saved(tmp_path: Path, planned: Planned) -> Path:
-    return _written(tmp_path, plan.as_json(planned))
+    return _written(tmp_path, plan_report.as_json(planned))
 
 
 def _written(folder: Path, document: Any) -> Path:
@@ -157,7 +157,7 @@ def test_the_previous_plan_reaches_the_planner(
 
         return with_a_note
 
-    monkeypatch.setattr("cagrpc.cli.planning.solve", recorded(solve))
+    monkeypatch.setattr("cagrpc.offline.planning.solve", recorded(solve))
     assert main(["plan", *flags, "--previous", str(path), "--output", "json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["increments"] == json.loads(before)["increments"]
@@ -175,11 +175,13 @@ def test_a_bad_previous_plan_is_told_with_the_other_faults(tmp_path: Path, capsy
 
 
 def test_preferences_that_were_given_up_are_shown(planned: Planned, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "relaxed" not in plan.as_json(planned)
+    assert "relaxed" not in plan_report.as_json(planned)
     index = next(each.index for each in planned.plan.pod_classes if each.example == SMALL.name)
     relaxed = replace(planned, plan=replace(planned.plan, relaxed=(Relaxed(index, 2, ("zone a", "a spread")),)))
-    assert plan.as_json(relaxed)["relaxed"] == [{"class": index, "count": 2, "preferences": ["zone a", "a spread"]}]
-    plan.print_plan(relaxed, console())
+    assert plan_report.as_json(relaxed)["relaxed"] == [
+        {"class": index, "count": 2, "preferences": ["zone a", "a spread"]}
+    ]
+    plan_report.print_plan(relaxed, console())
     out = capsys.readouterr().out
     assert "Pods with a place against their preferences" in out
     (row,) = (line for line in out.splitlines() if "zone a" in line)

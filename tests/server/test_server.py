@@ -19,7 +19,6 @@ import pytest
 
 from cagrpc.api.gen.externalgrpc_pb2 import NodeGroupIncreaseSizeRequest
 from cagrpc.backends.simulated.backend import SimulatedBackend
-from cagrpc.cli.serve import _no_thread_dies_unseen
 from cagrpc.config.load import Address, load_settings
 from cagrpc.controllers.fleet import STEP_SECONDS
 from cagrpc.controllers.planning import PlannerLoop
@@ -28,6 +27,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.lease import LeaderElection, LeaseTiming
 from cagrpc.server.certificates import load
 from cagrpc.server.leader import Leader
+from cagrpc.server.process import _no_thread_dies_unseen
 from cagrpc.server.server import Server
 from cagrpc.server.standby import Standby
 from cagrpc.server.tls import in_state_directory

@@ -4,10 +4,10 @@ messages by `services.instances`; which call changes what is `services.provider`
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 
 from google.protobuf.message import Message
 
+from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import InvalidInput
 from solver.model import NodeGroup
@@ -17,24 +17,6 @@ LARGEST_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
 
 LONGEST_WORDS = 200
 _SECOND_NANOS = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class AutoscalingOptions:
-    """How CA is to treat one node group, where that differs from its flags; None leaves CA's own default."""
-
-    scale_down_utilization_threshold: float | None = None
-    scale_down_gpu_utilization_threshold: float | None = None
-    scale_down_unneeded_seconds: float | None = None
-    scale_down_unready_seconds: float | None = None
-    max_node_provision_seconds: float | None = None
-    zero_or_max_node_scaling: bool | None = None
-    ignore_daemon_sets_utilization: bool | None = None
-
-    @property
-    def are_defaults(self) -> bool:
-        return all(getattr(self, field.name) is None for field in fields(self))
-
 
 _PLAIN_OPTIONS = (
     ("scale_down_utilization_threshold", "scaleDownUtilizationThreshold"),

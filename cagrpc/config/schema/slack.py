@@ -13,8 +13,7 @@ from cagrpc.api.encoding.times import duration_seconds
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.config.problems import shown
 from cagrpc.config.schema.kubernetes import Allocatable, LabelKey, LabelValue, RequirementForm, amounts_asked
-from cagrpc.controllers.slack.demand import MIRRORS
-from cagrpc.controllers.slack.model import Carrier, SlackSettings, TargetSettings, Window
+from cagrpc.controllers.slack.model import MIRRORS, Carrier, SlackSettings, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.errors import did_you_mean
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL

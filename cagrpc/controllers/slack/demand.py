@@ -9,13 +9,10 @@ from dataclasses import replace
 
 from cagrpc.api.core.nodes import group_labels
 from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
-from cagrpc.controllers.slack.model import SlackSettings, TargetSettings
+from cagrpc.controllers.slack.model import MIRRORS, SlackSettings, TargetSettings
 from solver.model import Labels, Node, NodeGroup, PodSpec, Resources, Taint
 from solver.model.capacity import after_daemons
 from solver.slack.model import Copies, NodeShape, SlackTarget
-
-MIRRORS = "mirrors"
-"""The target of mirrors that no configured one takes."""
 
 _Look = tuple[tuple[str | None, ...], tuple[Taint, ...], tuple[tuple[str, int], ...]]
 """What tells nodes apart: values of the labels that anybody asks for, taints, allocatable."""

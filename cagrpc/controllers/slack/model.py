@@ -14,6 +14,9 @@ from cagrpc.controllers.slack.schedules import Schedule
 from solver.model import PodSet
 from solver.slack.model import Base, Copies, Placement, SlackDemand, SlackShape, SlackTarget, Version
 
+MIRRORS = "mirrors"
+"""The target of mirrors that no configured one takes."""
+
 
 class Carrier(StrEnum):
     """Who makes room for placeholders."""

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from google.protobuf.message import Message
 
 from cagrpc.api.autoscaler import provider
-from cagrpc.api.autoscaler.provider import AutoscalingOptions
+from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.core import nodes
 from cagrpc.api.core.pods import PodDecoder
 from cagrpc.api.encoding.messages import parse

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.autoscaler import provider
-from cagrpc.api.autoscaler.provider import AutoscalingOptions
+from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.model import Instance, InstanceError, InstanceState

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
-from cagrpc.controllers.slack.demand import MIRRORS, Shapes, over_share, targets
-from cagrpc.controllers.slack.model import SlackSettings, TargetSettings, Window
+from cagrpc.controllers.slack.demand import Shapes, over_share, targets
+from cagrpc.controllers.slack.model import MIRRORS, SlackSettings, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from solver.model import Node, NodeGroup, NodeSelectorTerm, Operator, PodSpec, Requirement, Taint, TaintEffect

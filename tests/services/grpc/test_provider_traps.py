@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cagrpc.api.autoscaler.provider import AutoscalingOptions
+from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.core import nodes
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.api.gen import kubernetes_pb2

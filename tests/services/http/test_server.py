@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import cagrpc.services.http.server
-from cagrpc.cli.explain import get_json, get_list
 from cagrpc.controllers.fleet import FleetController
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec
+from cagrpc.inspection.client import get_json, get_list
 from cagrpc.runtime.controller import JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.services.decisions import ConsideredOption, Decision, DecisionLog

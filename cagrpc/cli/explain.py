@@ -1,0 +1,94 @@
+"""`cagrpc explain`: the expander's last decision or a ProvisioningRequest, asked of a running server, or why a plan is
+as it is."""
+
+from __future__ import annotations
+
+import argparse
+
+from cagrpc.cli import flags
+from cagrpc.errors import InvalidInput, Unavailable, did_you_mean
+from cagrpc.output import print_json, warn
+
+SUMMARY = "explain the expander's last decision, the state of a ProvisioningRequest, or a plan"
+DETAILS = (
+    "Either --last, or `provisioningrequest NAME` of a running server, or the inputs of `cagrpc plan`, with what"
+    " would serve the rest; explaining takes up to five times the budget of planning."
+)
+REQUEST_KINDS = ("provisioningrequest", "provisioningrequests", "provreq")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "subject", nargs="*", metavar="provisioningrequest NAME", help="one that a running server serves: how it goes"
+    )
+    parser.add_argument("-n", "--namespace", default="default", help="of the ProvisioningRequest (default: default)")
+    parser.add_argument("--last", action="store_true", help="the last decision of a running server")
+    flags.add_server(parser)
+    flags.add_plan_inputs(parser, required=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Any of the three."""
+    if options.subject:
+        return _request(options)
+    if options.last:
+        return _last(options)
+    if not (options.pods and options.provisioners):
+        raise InvalidInput(
+            "explain: give --last, or provisioningrequest NAME, or --pods and --provisioners as for `cagrpc plan`"
+        )
+    return _plan(options)
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from cagrpc.offline.explanation_report import as_json, print_explanation
+    from cagrpc.offline.inputs import inputs_of, read_problem
+    from cagrpc.offline.planning import explain_plan, plan
+    from cagrpc.tables import console
+
+    read = read_problem(inputs_of(options))
+    for warning in read.warnings:
+        warn(warning)
+    planned = plan(read.problem, read.budget)
+    explanation = explain_plan(planned)
+    if options.output == "json":
+        print_json(as_json(planned, explanation))
+    else:
+        print_explanation(planned, explanation, console())
+    return 0
+
+
+def _last(options: argparse.Namespace) -> int:
+    from cagrpc.inspection.client import get_json
+    from cagrpc.inspection.decision import print_decision
+    from cagrpc.tables import console
+
+    decisions = get_json(options.http, "/decisions?limit=1")
+    if not decisions:
+        raise Unavailable(f"the server at {options.http} has decided nothing yet: CA asks while pods are pending")
+    if options.output == "json":
+        print_json(decisions[-1])
+    else:
+        print_decision(decisions[-1], console())
+    return 0
+
+
+def _request(options: argparse.Namespace) -> int:
+    from cagrpc.inspection.client import get_list
+    from cagrpc.inspection.provisioning_request import print_request
+    from cagrpc.tables import console
+
+    if len(options.subject) != 2 or options.subject[0] not in REQUEST_KINDS:
+        raise InvalidInput(f"explain: found {' '.join(options.subject)!r}, expected provisioningrequest NAME")
+    key = f"{options.namespace}/{options.subject[1]}"
+    records = {f"{each['namespace']}/{each['name']}": each for each in get_list(options.http, "/provisioningrequests")}
+    if key not in records:
+        raise InvalidInput(
+            f"the server at {options.http} serves no ProvisioningRequest {key}{did_you_mean(key, records)}; one of a"
+            " class that is not cagrpc's is left to others"
+        )
+    if options.output == "json":
+        print_json(records[key])
+    else:
+        print_request(records[key], console())
+    return 0

@@ -1,0 +1,49 @@
+"""`cagrpc serve`: see `cagrpc.server.process`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from cagrpc.server.logs import LEVELS
+
+SUMMARY = "serve the provider, the expander and HTTP until SIGTERM"
+DETAILS = "Without --config it serves the embedded configuration: a simulated fleet over provisioners with weights."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the configuration (YAML); see `cagrpc config schema`"
+    )
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="keeps journal, simulated fleet and development certificates (default: the configuration's)",
+    )
+    for name in ("provider", "expander", "http"):
+        parser.add_argument(
+            f"--{name}-address", metavar="HOST:PORT", help=f"instead of the configuration's {name} address"
+        )
+    parser.add_argument(
+        "--booking",
+        metavar="DURATION",
+        help="how long capacity is reserved for a ProvisioningRequest's pods: 10m, 600s (default: the configuration's)",
+    )
+    parser.add_argument(
+        "--ephemeral-ports",
+        action="store_true",
+        help="listen on free ports of 127.0.0.1; endpoints.json in the state directory names them",
+    )
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: %(default)s")
+    parser.add_argument("--replay", metavar="RECORDING", help="then replay this recording against the own sockets")
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="write every call and its answer to this new .jsonl.gz file"
+    )
+    parser.add_argument("--once", action="store_true", help="stop after the replay, with its exit code")
+
+
+def run(options: argparse.Namespace) -> int:
+    from cagrpc.server.process import serve
+
+    return serve(options)

@@ -1,0 +1,59 @@
+"""A problem to a plan and its explanation, with the planner's errors as those of the command line and a spinner where
+somebody watches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from cagrpc.errors import CagrpcError, InvalidConfiguration
+from cagrpc.tables import console
+from solver import Budget, Explanation, NodeGroup, Plan, PlanRejectedError, Problem, ProblemError, explain, solve
+
+T = TypeVar("T")
+
+TIMES_THE_BUDGET = 5.0
+"""How long explaining may take, at most, compared with planning: it plans many variations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, what was planned and for how long, and the node groups that it speaks of by id."""
+
+    plan: Plan
+    problem: Problem
+    budget: Budget
+    groups: Mapping[str, NodeGroup]
+
+
+def plan(problem: Problem, budget: Budget) -> Planned:
+    """Return the plan. Raises InvalidConfiguration for an invalid problem."""
+    pods = sum(each.count for each in problem.pod_sets)
+    found = _watched(f"planning {pods} pods", lambda: solve(problem, budget))
+    return Planned(found, problem, budget, {group.id: group for group in problem.node_groups})
+
+
+def explain_plan(planned: Planned) -> Explanation:
+    """Return why the plan is as it is, in up to `TIMES_THE_BUDGET` its budget."""
+    budget = Budget(planned.budget.seconds * TIMES_THE_BUDGET)
+    return _watched("explaining the plan", lambda: explain(planned.problem, planned.plan, budget))
+
+
+def _watched(task: str, work: Callable[[], T]) -> T:
+    """Work with a spinner and the time on stderr where that is a terminal."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
+        progress.add_task(task, total=None)
+        try:
+            return work()
+        except ProblemError as error:
+            raise InvalidConfiguration(error.problems) from error
+        except PlanRejectedError as error:
+            raise CagrpcError(
+                f"the planner produced a plan that its checker rejected: {'; '.join(error.faults)}; this is a defect of"
+                " cagrpc: please report it with the files that were planned"
+            ) from error

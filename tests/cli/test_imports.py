@@ -1,0 +1,43 @@
+"""What starting a command loads: help needs next to nothing, a check of files neither solver nor cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cagrpc.cli.main import COMMANDS
+
+DEFAULT = Path(__file__).parents[2] / "cagrpc" / "data" / "default.yaml"
+PLANS = ("ortools", "numba", "llvmlite", "pandas", "solver.planning.solve")
+TALKS = ("grpc", "google.protobuf", "kubernetes", "urllib3", "prometheus_client", "cryptography", "sqlite3")
+READS = ("pydantic", "yaml", "rich", "numpy")
+
+
+def _loaded(*arguments: str) -> set[str]:
+    """Modules after a command, by a process of its own."""
+    code = (
+        "import sys\n"
+        "from cagrpc.cli.main import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit:\n    pass\n"
+        "print('\\0', *sys.modules)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return set(ran.stdout.rpartition("\0")[2].split())
+
+
+@pytest.mark.parametrize("arguments", [("--help",), *((name, "--help") for name in COMMANDS)], ids=" ".join)
+def test_help_loads_only_the_command_line(arguments: tuple[str, ...]) -> None:
+    loaded = _loaded(*arguments)
+    assert "cagrpc.cli.main" in loaded
+    assert not loaded & {*PLANS, *TALKS, *READS}
+
+
+@pytest.mark.parametrize("arguments", [("config", "check", str(DEFAULT)), ("config", "schema")], ids=" ".join)
+def test_a_configuration_is_checked_without_a_solver_or_a_cluster(arguments: tuple[str, ...]) -> None:
+    loaded = _loaded(*arguments)
+    assert "cagrpc.config.load" in loaded
+    assert not loaded & {*PLANS, *TALKS, "rich"}
