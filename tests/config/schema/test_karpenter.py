@@ -275,7 +275,7 @@ def test_every_problem_of_every_document(tmp_path: Path) -> None:
 def test_min_values_are_warned_about(tmp_path: Path) -> None:
     expanded = load(tmp_path, node_pool(template={"spec": {"requirements": [ARM | {"minValues": 5}]}}))
     (warning,) = expanded.warnings
-    assert "p.yaml[0].spec.template.spec.requirements[0].minValues: is not kept" in warning
+    assert "p.yaml[0].spec.template.spec.requirements[0].minValues: is ignored" in warning
 
 
 def test_documents_that_stand_beside_provisioners_are_passed_over_with_a_warning(tmp_path: Path) -> None:
