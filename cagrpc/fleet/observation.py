@@ -13,6 +13,7 @@ from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance, ReadyNodes
 from cagrpc.fleet.model import InstanceState
 from cagrpc.runtime.clock import EpochClock
+from cagrpc.runtime.log_once import LogOnce
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class ClusterObserver:
         self._late_from = float("-inf")
         """When deadlines are no longer paused."""
         self._reason: str | None = None
+        self._reported = LogOnce()
 
     @property
     def problem(self) -> str | None:
@@ -99,6 +101,8 @@ class ClusterObserver:
         return Observation(asks_cluster=self._nodes is not None, listed=False)
 
     def _tell(self, reason: str | None) -> None:
-        if reason is not None and reason != self._reason:  # once, not every second
+        if reason is None:
+            self._reported.over()
+        elif self._reported.is_new(reason):
             _log.warning("%s", reason)
         self._reason = reason

@@ -18,6 +18,7 @@ from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, MemberState
 from cagrpc.fleet.serial_backend import SerialBackend
 from cagrpc.runtime.clock import EpochClock
+from cagrpc.runtime.log_once import LogOnce
 from solver.model import NodeGroup
 
 _log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class BackendOrders:
         self._publish = publish
         self._clock = clock
         self._waiters: dict[str, Waiter] = {}
-        self._logged: dict[str, str] = {}
+        self._reported = LogOnce()
 
     def add_waiter(self, increment_id: str) -> Waiter:
         """Register a caller that waits for the answer to this increment's order, before it can be ordered."""
@@ -107,9 +108,9 @@ class BackendOrders:
     def log_unreached(self, unreached: dict[str, str]) -> None:
         """Log what a step could not reach the backend for: once, not every second."""
         for what, reason in unreached.items():
-            if self._logged.get(what) != reason:
+            if self._reported.is_new(reason, about=what):
                 _log.warning("%s: the backend was not reached, retrying: %s", what, reason)
-        self._logged = unreached
+        self._reported.only(unreached)
 
     def _delete(self, instance_ids: Sequence[str]) -> str | None:
         """Delete the instances; return why the backend was not reached, None where it was."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 _MOST = 1000
 
@@ -25,6 +25,11 @@ class LogOnce:
     def over(self, about: Hashable = "") -> bool:
         """Forget the problem, so that it is new when it comes again. Whether there was one."""
         return self._last.pop(about, None) is not None
+
+    def only(self, subjects: Collection[Hashable]) -> None:
+        """Forget the problems of all others."""
+        for about in self._last.keys() - set(subjects):
+            del self._last[about]
 
     def all_over(self) -> None:
         """Forget every problem."""

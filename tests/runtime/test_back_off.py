@@ -38,5 +38,7 @@ def test_a_problem_is_new_once_until_it_changes_or_is_over() -> None:
     assert [once.is_new("a"), once.is_new("a"), once.is_new("b")] == [True, False, True]
     assert (once.over(), once.over(), once.is_new("b")) == (True, False, True)
     assert [once.is_new("a", about="x"), once.is_new("a", about="y")] == [True, False]  # there are two already
+    once.only(["x"])
+    assert [once.is_new("a", about="x"), once.is_new("b")] == [False, True]
     once.all_over()
     assert once.is_new("b")

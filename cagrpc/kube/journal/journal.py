@@ -22,6 +22,7 @@ from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS, LARGEST_BYTES, ROOT, Object
 from cagrpc.kube.journal.root import ConfirmPolicy, Root, Superseded
+from cagrpc.runtime.log_once import LogOnce
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class ClusterJournal:
         """Pages that are behind, as they are to be, by name."""
         self._versions: dict[str, str] = {}
         """Resource versions by path, as this writer saw them last."""
-        self._told = ""
+        self._reported = LogOnce()
 
     @property
     def closed_because(self) -> str:
@@ -240,9 +241,9 @@ class ClusterJournal:
         self._client.delete(path, uid=found["metadata"]["uid"])
 
     def _catch_up(self) -> None:
-        """Brings the objects up to date, if not just before. What is not written now stays in the root and is tried
+        """Bring the objects up to date, if not just before. What is not written now stays in the root and is tried
         again."""
-        behind, problem = self._behind, ""
+        behind = self._behind
         nodes = sum(len(self._contents.increments[name].members) for name in behind.increments)
         many = len(behind.increments) > _FEW and nodes <= _MOST_NODES
         if many and self._clock() < self._caught_up_at + _CATCH_UP_SECONDS:
@@ -259,10 +260,10 @@ class ClusterJournal:
         except Superseded as error:  # what was committed stays so
             self._closed = str(error)
         except errors.CagrpcError as error:
-            problem = str(error)
-            if problem != self._told:
-                _log.warning("%s: objects are behind its commits, which is made good: %s", _WHERE, problem)
-        self._told = problem
+            if self._reported.is_new(str(error)):
+                _log.warning("%s: objects are behind its commits, which is made good: %s", _WHERE, error)
+        else:
+            self._reported.over()
         self._caught_up_at = self._clock()
 
     def _make_good(self, name: str) -> None:

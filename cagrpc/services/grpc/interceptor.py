@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import grpc
 
+from cagrpc.runtime.log_once import LogOnce
 from cagrpc.services.grpc.status import Observe, abort
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ _NAMES = ("x509_common_name", "peer_dns", "peer_uri")
 """What gRPC calls a certificate's common name, and the DNS names and URIs of its alternative names."""
 
 _LOOK_EVERY_SECONDS = 0.5
-_MOST_TOLD = 100  # clients that the log knows as refused
+_MOST_REPORTED = 100  # clients that the log knows as refused
 
 
 class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is generic for the type checker alone
@@ -52,7 +53,7 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
         self._observe = observe
         self._receiving = _Receiving()
         self._guarded: dict[str, Any] = {}
-        self._told: set[frozenset[str]] = set()
+        self._reported = LogOnce(most=_MOST_REPORTED)
 
     def start(self) -> None:
         self._receiving.start()
@@ -110,8 +111,7 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
         names = frozenset(name.decode(errors="replace") for key in _NAMES for name in known.get(key, ()))
         if names.isdisjoint(self._client_names):
             who = ", ".join(sorted(names))[:300] or "no name"
-            if names not in self._told and len(self._told) < _MOST_TOLD:
-                self._told.add(names)
+            if self._reported.is_new(names, about=names):
                 allowed = ", ".join(sorted(self._client_names))
                 log.warning("%s: refused to a client with a certificate for %s; allowed: %s", method, who, allowed)
             why = f"the client's certificate is for {who}, which is not among tls.client_names"
