@@ -33,7 +33,7 @@ from tests.controlplane.cluster import Cluster, pod_spec
 from tests.controlplane.deployed import clear_journal, install_crds
 from tests.controlplane.live import Live
 from tests.controlplane.plane import ControlPlane
-from tests.controlplane.provisioning import Requests
+from tests.controlplane.provisioning import PlaneRequests
 
 PATIENCE_SECONDS = 600.0
 _MAKERS = 8
@@ -108,14 +108,14 @@ def many(bench: Bench, number: int, boot_seconds: float) -> str:
 
 
 @contextmanager
-def served(bench: Bench, drive: str, boot_seconds: float, requirements: Sequence[Any] = ()) -> Iterator[Requests]:
+def served(bench: Bench, drive: str, boot_seconds: float, requirements: Sequence[Any] = ()) -> Iterator[PlaneRequests]:
     """A namespace and a server over the catalogue, as far as the requirements go."""
     number = next(_numbers)
     state = bench.directory / f"server-{number}"
     state.mkdir()
     cluster = Cluster(bench.plane, f"bench-{number}")
     live = Live(cluster, state)
-    requests = Requests(live)
+    requests = PlaneRequests(live)
     install_crds(cluster.admin)
     try:
         live.configure(
@@ -139,7 +139,7 @@ def quantities(spec: PodSpec, share: int = 1) -> dict[str, str]:
     return {name: format_quantity(name, amount // share) for name, amount in spec.requests}
 
 
-def _template(requests: Requests, spec: PodSpec) -> str:
+def _template(requests: PlaneRequests, spec: PodSpec) -> str:
     """Its PodTemplate, which is made where there is none; with what is scheduled by of the pod's resources alone."""
     asked = quantities(spec)
     name = "-".join(f"{resource.rpartition('/')[2]}-{amount}" for resource, amount in asked.items()).lower()
@@ -177,7 +177,7 @@ def _cpu_seconds(live: Live) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _groups(requests: Requests) -> int:
+def _groups(requests: PlaneRequests) -> int:
     with urllib.request.urlopen(f"http://{requests.live.serving.endpoints['http']}/metrics", timeout=5) as answer:
         return sum(line.startswith(b"cagrpc_target_size{") for line in answer)
 

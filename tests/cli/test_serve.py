@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from cagrpc.server.certificates import ensure_certificates
-from tests.support.serving import Provider, Serving, beginning, cagrpc, configuration
+from tests.support.serving import ProviderClient, Serving, beginning, cagrpc, configuration
 
 Started = Callable[..., Serving]
 GROUP = {"id": "small", "allocatable": {"cpu": "2", "memory": "8Gi", "pods": 29}, "price_usd_per_hour": 0.1}
@@ -143,7 +143,7 @@ def test_a_client_certificate_of_another_authority_is_refused(
     ensure_certificates(tmp_path)
     shutil.copy(demonstration.certificates / "ca.crt", tmp_path / "ca.crt")  # it trusts the server, not vice versa
     with (
-        Provider(demonstration.endpoints["provider"], tmp_path) as stranger,
+        ProviderClient(demonstration.endpoints["provider"], tmp_path) as stranger,
         pytest.raises(grpc.RpcError) as refused,
     ):
         stranger.node_groups()

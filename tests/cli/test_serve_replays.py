@@ -22,7 +22,7 @@ GPU = ("g4dn.xlarge", "g4dn.12xlarge", "g5.2xlarge", "g5.12xlarge", "g6.8xlarge"
 
 
 @dataclass(frozen=True)
-class Case:
+class ReplayCase:
     recording: str
     weights: Mapping[str, int]
     choices: list[str]
@@ -33,19 +33,19 @@ class Case:
 
 CASES = {
     # Its autoscaler was stopped after scaling down 21 of 24 nodes; the replay deletes the rest.
-    "weights rule": Case(
+    "weights rule": ReplayCase(
         "three-deployments",
         THREE,
         ["m7i.large", "m7i.4xlarge", "m7i.4xlarge"],
         left_by_recording={"m7g.xlarge": 3},
     ),
-    "weights reversed, choices reversed": Case(
+    "weights reversed, choices reversed": ReplayCase(
         "three-deployments",
         {group: 110 - weight for group, weight in THREE.items()},
         ["m7g.xlarge", "m7g.xlarge", "m7g.xlarge"],
         left_by_recording={"m7g.xlarge": 3},
     ),
-    "an increment that comes half is taken back whole": Case(
+    "an increment that comes half is taken back whole": ReplayCase(
         "rollback-and-startup-taint",
         {"m6i.large": 100, "m5.large": 10},
         ["m6i.large", "m6i.large", "m6i.large", "m6i.large", "m5.large"],
@@ -56,7 +56,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_replay(tmp_path: Path, started: Started, case: Case) -> None:
+def test_replay(tmp_path: Path, started: Started, case: ReplayCase) -> None:
     groups = recorded_groups(case.recording, case.weights)
     server = started("--config", configuration(tmp_path / "cagrpc.yaml", groups, case.behaviours))
     done = server.replay(RECORDINGS / f"{case.recording}.jsonl.gz", "--output", "json")

@@ -13,7 +13,7 @@ from cagrpc.controllers.events import Events, Note, ObjectRef, Rate, pod_object
 from tests.support.fleet import FakeClock
 
 
-class Writer:
+class ScriptedWriter:
     """An API server that keeps Events."""
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ def _note(number: int, text: str, reason: str = "NotPlanned") -> Note:
     return Note(pod_object(pod), reason, text, warning=reason == "NotPlanned")
 
 
-def _events(writer: Writer, clock: FakeClock, **options: Any) -> Events:
+def _events(writer: ScriptedWriter, clock: FakeClock, **options: Any) -> Events:
     return Events(writer, clock=clock, controller="cagrpc.io/planner", action="Planning", **options)
 
 
 @pytest.fixture
-def writer() -> Writer:
-    return Writer()
+def writer() -> ScriptedWriter:
+    return ScriptedWriter()
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def clock() -> FakeClock:
     return FakeClock(1_700_000_000.25)
 
 
-def test_an_event_says_which_pod_and_why(writer: Writer, clock: FakeClock) -> None:
+def test_an_event_says_which_pod_and_why(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock, instance="cagrpc-0")
     events.say(_note(1, "no node group fits"))
     assert events.write_due() == 1
@@ -80,7 +80,7 @@ def test_an_event_says_which_pod_and_why(writer: Writer, clock: FakeClock) -> No
 
 
 @pytest.mark.parametrize("namespace", ["shop", ""])
-def test_an_event_on_any_object_is_found_with_it(writer: Writer, clock: FakeClock, namespace: str) -> None:
+def test_an_event_on_any_object_is_found_with_it(writer: ScriptedWriter, clock: FakeClock, namespace: str) -> None:
     about = ObjectRef("cagrpc.io/v1alpha1", "ProvisioningClass", namespace, "gold", "uid-9")
     events = Events(writer, clock=clock, controller="cagrpc.io/requests", action="Provisioning")
     events.say(Note(about, "Accepted", "ready in about 60 s"))
@@ -94,7 +94,9 @@ def test_an_event_on_any_object_is_found_with_it(writer: Writer, clock: FakeCloc
     assert event["reportingController"] == "cagrpc.io/requests"
 
 
-def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(writer: Writer, clock: FakeClock) -> None:
+def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(
+    writer: ScriptedWriter, clock: FakeClock
+) -> None:
     events = _events(writer, clock)
     for _ in range(60):
         events.say(_note(1, "no room"))
@@ -105,7 +107,7 @@ def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(writer
     assert event["series"] == {"count": 2, "lastObservedTime": "2023-11-14T22:18:20.250000Z"}
 
 
-def test_an_event_that_has_expired_is_made_anew(writer: Writer, clock: FakeClock) -> None:
+def test_an_event_that_has_expired_is_made_anew(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock)
     events.say(_note(1, "no room"))
     events.write_due()
@@ -116,7 +118,7 @@ def test_an_event_that_has_expired_is_made_anew(writer: Writer, clock: FakeClock
     assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH", "POST"]
 
 
-def test_news_about_a_pod_replaces_what_was_not_yet_told(writer: Writer, clock: FakeClock) -> None:
+def test_news_about_a_pod_replaces_what_was_not_yet_told(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock)
     events.say(_note(1, "no room"))
     events.say(_note(1, "a limit"))
@@ -125,7 +127,7 @@ def test_news_about_a_pod_replaces_what_was_not_yet_told(writer: Writer, clock: 
     assert [event["note"] for event in writer.events.values()] == ["a limit", "increment x"]
 
 
-def test_many_pods_are_told_of_at_a_measured_rate(writer: Writer, clock: FakeClock) -> None:
+def test_many_pods_are_told_of_at_a_measured_rate(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock, rate=Rate(per_second=10, burst=20), most_queued=130)
     for number in range(10_000):
         events.say(_note(number, "no room"))
@@ -138,7 +140,7 @@ def test_many_pods_are_told_of_at_a_measured_rate(writer: Writer, clock: FakeClo
     assert len(writer.events) == 130
 
 
-def test_a_warning_that_no_longer_holds_is_not_told(writer: Writer, clock: FakeClock) -> None:
+def test_a_warning_that_no_longer_holds_is_not_told(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock, still_so=lambda note: note.about.uid == "uid-2", rate=Rate(1, 1))
     for number in (1, 2):
         events.say(_note(number, "no room"))
@@ -147,7 +149,7 @@ def test_a_warning_that_no_longer_holds_is_not_told(writer: Writer, clock: FakeC
 
 
 def test_an_api_server_out_of_reach_is_no_error_and_told_once(
-    writer: Writer, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    writer: ScriptedWriter, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     events = _events(writer, clock)
     writer.trouble = errors.Unavailable("the API server does not answer")
@@ -160,7 +162,7 @@ def test_an_api_server_out_of_reach_is_no_error_and_told_once(
     assert events.write_due() == 1
 
 
-def test_long_notes_and_names_fit_what_the_api_server_takes(writer: Writer, clock: FakeClock) -> None:
+def test_long_notes_and_names_fit_what_the_api_server_takes(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock)
     about = pod_object(PodRef("uid", "shop", "x" * 229 + "-" + "y" * 20))
     events.say(Note(about, "NotPlanned", "é" * 2000))

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import urllib3
 
 
-class Refused(Exception):  # noqa: N818 - named for what happened
+class ApiRefusal(Exception):  # noqa: N818 - named for what happened
     def __init__(self, status: int, message: str, headers: Mapping[str, str]) -> None:
         super().__init__(f"{status}: {message}")
         self.status = status
@@ -19,7 +19,7 @@ class Refused(Exception):  # noqa: N818 - named for what happened
 
 
 class Api:
-    """Any method raises Refused for a status from 400 on, and urllib3's errors where nobody answers."""
+    """Any method raises ApiRefusal for a status from 400 on, and urllib3's errors where nobody answers."""
 
     def __init__(self, server: str, authority: Path, token: str) -> None:
         self._server = server
@@ -43,7 +43,7 @@ class Api:
         """Create it where there is none of that name."""
         try:
             self.create(path, body)
-        except Refused as refused:
+        except ApiRefusal as refused:
             if refused.status != 409:
                 raise
 
@@ -54,7 +54,7 @@ class Api:
         """An object, or all of a collection; `options` are fields of DeleteOptions. Gone already is no error."""
         try:
             self.ask("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
-        except Refused as refused:
+        except ApiRefusal as refused:
             if refused.status != 404:
                 raise
 
@@ -86,7 +86,7 @@ class Api:
         headers = {**self._headers, "Content-Type": kind}
         answer = self._pool.request(method, url, body=content, headers=headers)
         if answer.status >= 400:
-            raise Refused(answer.status, answer.data.decode(), answer.headers)
+            raise ApiRefusal(answer.status, answer.data.decode(), answer.headers)
         return answer
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from cagrpc.kube.client.envelopes import Encoding, page
 from cagrpc.replay.recording import EXPANDER
 from solver.model import PodSpec
 from tests.controlplane.live import Live
-from tests.support.serving import Provider
+from tests.support.serving import ProviderClient
 
 _PODS, _NODES = "/api/v1/pods", "/api/v1/nodes"
 _MOST_NODES = 20
@@ -33,7 +33,7 @@ class Autoscaler:
         """`cpus`: node group -> whole cpus of one of its nodes."""
         self._client = live.cluster.plane.client()
         serving = live.serving
-        self._provider = Provider(serving.endpoints["provider"], serving.certificates)
+        self._provider = ProviderClient(serving.endpoints["provider"], serving.certificates)
         authority = (serving.certificates / "ca.crt").read_bytes()
         credentials = grpc.ssl_channel_credentials(authority)
         self._channel = grpc.secure_channel(serving.endpoints["expander"], credentials)

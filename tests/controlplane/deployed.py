@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.controlplane.api import Api, Refused
+from tests.controlplane.api import Api, ApiRefusal
 from tests.controlplane.processes import wait_for
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -105,7 +105,7 @@ def established(admin: Api, name: str) -> bool:
 def _there(admin: Api, path: str) -> bool:
     try:
         admin.get(path)
-    except Refused as refused:
+    except ApiRefusal as refused:
         if refused.status != 404:
             raise
         return False

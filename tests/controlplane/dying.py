@@ -25,7 +25,7 @@ from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.journal import ClusterJournal
 
 
-class Steps:
+class NamedSteps:
     def __init__(self, fatal: str) -> None:
         name, _, number = fatal.partition("#")
         self._fatal = (name, int(number or 1))
@@ -80,7 +80,7 @@ def write(path: str, body: Any = None, *_: Any, **__: Any) -> str:
     return "change node" if path.startswith("/api/v1/nodes/") and not path.endswith("/status") else ""
 
 
-def run(arguments: list[str], steps: Callable[[str], Steps] = Steps) -> int:
+def run(arguments: list[str], steps: Callable[[str], NamedSteps] = NamedSteps) -> int:
     step = steps(arguments[0])
     for journal in (SqliteJournal, ClusterJournal):
         step.watch(journal, "commit", commit)

@@ -8,10 +8,10 @@ import sys
 from threading import Event
 
 from cagrpc.server import leader, process
-from tests.controlplane.dying import Steps, run
+from tests.controlplane.dying import NamedSteps, run
 
 
-class Hanging(Steps):
+class Hanging(NamedSteps):
     def end(self) -> None:
         Event().wait()
 

@@ -56,7 +56,7 @@ def remove(plane: ControlPlane) -> None:
     wait_for(lambda: not names & {each["metadata"]["name"] for each in plane.admin.items(CRDS)}, "they are gone")
 
 
-class Kueue:
+class PlayedKueue:
     """In one namespace, by one version of the API. Times are those of a clock that goes on with each write, since the
     times of conditions have whole seconds."""
 

@@ -17,7 +17,7 @@ import yaml
 
 from cagrpc.kube.client.client import Client
 from cagrpc.server.certificates import ensure_certificates
-from tests.controlplane.api import Api, Refused
+from tests.controlplane.api import Api, ApiRefusal
 from tests.controlplane.binaries import build, program
 from tests.controlplane.processes import Process, free_port, wait_for
 
@@ -191,7 +191,7 @@ class ControlPlane:
     def _answers(self, path: str) -> bool:
         try:
             self.admin.get(path)
-        except (Refused, urllib3.exceptions.HTTPError):
+        except (ApiRefusal, urllib3.exceptions.HTTPError):
             return False
         return True
 

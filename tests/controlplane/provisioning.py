@@ -17,7 +17,7 @@ OF_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 FILE = "provisioning-crds.yaml"
 
 
-class Requests:
+class PlaneRequests:
     """Those of a test's namespace."""
 
     def __init__(self, live: Live) -> None:

@@ -30,7 +30,7 @@ def remove(admin: Api) -> None:
     admin.delete(f"{PRIORITY_CLASSES}/{PRIORITY_CLASS}")
 
 
-class Seen:
+class SeenSlack:
     """Of a namespace."""
 
     def __init__(self, admin: Api, namespace: str) -> None:

@@ -15,7 +15,7 @@ from cagrpc.api.core.slack import EXCLUDE, MIRROR, PLACEHOLDER, PRIORITY_CLASS, 
 from cagrpc.api.kueue import PARAMETER_ANNOTATIONS
 from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED, START_UP_TAINT
 from cagrpc.controllers.admission_checks.model import ATTEMPT
-from tests.controlplane.api import Api, Refused
+from tests.controlplane.api import Api, ApiRefusal
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.provisioning import API as REQUESTS
@@ -228,14 +228,14 @@ def _pod(name: str, annotations: dict[str, str], labels: dict[str, str], **spec:
     return "api/v1 pods", {"metadata": about, "spec": {"containers": [container], **spec}}
 
 
-class Batch(list[tuple[str, dict[str, Any]]]):
+class HostileBatch(list[tuple[str, dict[str, Any]]]):
     """Objects, told no longer than anybody reads."""
 
     def __repr__(self) -> str:
         return f"{super().__repr__():.5000}"
 
 
-DEMONSTRATED = Batch(
+DEMONSTRATED = HostileBatch(
     [
         _pod("poison", {MIRROR: "9" * 5000}, {}),
         _pod("fake", {"podType": "capacityBufferFakePod"}, {}, nodeName=A_NODE),
@@ -247,7 +247,7 @@ DEMONSTRATED = Batch(
 _KINDS = ((pods, 3), (workloads(), 3), (templates(), 2), (requests(), 2))
 """At least so many of each in a batch."""
 batches = st.tuples(*(st.lists(each, min_size=least, max_size=8) for each, least in _KINDS)).map(
-    lambda each: Batch(chain.from_iterable(each))
+    lambda each: HostileBatch(chain.from_iterable(each))
 )
 
 
@@ -287,7 +287,7 @@ class Tenant:
         try:
             self._api.create(path, body)
             self.taken += 1
-        except Refused as refused:
+        except ApiRefusal as refused:
             self.refused[refused.status] += 1
             if refused.status == 409:
                 self._api.delete(f"{path}/{name}", gracePeriodSeconds=0, propagationPolicy="Background")

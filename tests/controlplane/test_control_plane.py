@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.controlplane.api import Refused
+from tests.controlplane.api import ApiRefusal
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.plane import Scoring, User
 from tests.controlplane.processes import wait_for
@@ -28,7 +28,7 @@ def test_a_deployments_pods_are_made_and_scheduled(cluster: Cluster) -> None:
 
 def test_who_has_no_rights_is_refused_and_who_is_not_known_too(cluster: Cluster) -> None:
     nobody = cluster.plane.api(User.NOBODY)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiRefusal) as refused:
         nobody.get("/api/v1/pods")
     assert refused.value.status == 403
     nobody.close()
@@ -49,7 +49,7 @@ def test_what_is_forgotten_is_gone_for_lists_and_watches(cluster: Cluster) -> No
     first = cluster.admin.get(pods, limit="1")["metadata"]
     cluster.create_pod("four", {"cpu": "1"})
     cluster.plane.forget()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiRefusal) as refused:
         cluster.admin.get(pods, limit="1", **{"continue": first["continue"]})
     assert refused.value.status == 410
     event = cluster.admin.get(pods, watch="true", resourceVersion=first["resourceVersion"], timeoutSeconds="20")

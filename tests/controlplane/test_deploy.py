@@ -25,7 +25,7 @@ from cagrpc.kube.lease import LeaderElection
 from solver.model import PodSpec
 from solver.slack.model import Role, SlackDemand, SlackShape
 from tests.controlplane import slack
-from tests.controlplane.api import Api, Refused
+from tests.controlplane.api import Api, ApiRefusal
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents, install_crds, remove, remove_crds
 from tests.controlplane.live import Live, group
@@ -69,7 +69,7 @@ def test_the_api_server_takes_every_object(deployed: Cluster) -> None:
 def test_all_pods_are_restricted_ones(deployed: Cluster) -> None:
     """By the strictest of the Pod Security Standards, to which the API server holds the namespace."""
     unsafe = {"containers": [{"name": "main", "image": "example.com/none"}]}
-    with pytest.raises(Refused, match="violates PodSecurity"):
+    with pytest.raises(ApiRefusal, match="violates PodSecurity"):
         _dry_run(deployed.admin, unsafe)
     templates = [
         each["spec"]["template"]
@@ -108,7 +108,7 @@ def test_its_requests_do_not_queue_with_everybodys(deployed: Cluster) -> None:
         headers: Mapping[str, str]
         try:
             headers = api.answer(method, path, body).headers
-        except Refused as refused:
+        except ApiRefusal as refused:
             headers = refused.headers
         found = []
         for kind, header in (("flowschemas", "FlowSchema"), ("prioritylevelconfigurations", "PriorityLevel")):
@@ -265,7 +265,7 @@ def test_the_slack_needs_no_more(deployed: Cluster, client: Client) -> None:
             for carrier in carriers:
                 wait_for(lambda c=carrier, s=state: c.carry(s), "all is carried")  # type: ignore[misc]
             book.write(state)
-        seen = slack.Seen(deployed.admin, "cagrpc")
+        seen = slack.SeenSlack(deployed.admin, "cagrpc")
         assert (seen.counts(), len(seen.replica_sets())) == ({"t/fixed/a": 3}, 1)
         for carrier in carriers:
             carrier.withdraw()

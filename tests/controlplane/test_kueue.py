@@ -19,9 +19,10 @@ from cagrpc.runtime.clock import EpochClock, epoch
 from tests.controlplane import kueue as played
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import install_crds, remove_crds
-from tests.controlplane.kueue import CHECK, CLASS, OURS, Kueue
+from tests.controlplane.kueue import CHECK, CLASS, OURS, PlayedKueue
 from tests.controlplane.plane import ControlPlane
 from tests.support.fleet import FakeClock
+from tests.support.kills import Killed
 
 ONE, TWO = "job-capacity-1", "job-capacity-2"
 KEEP = KueueSettings(retry_mode=RetryMode.KEEP)
@@ -39,8 +40,8 @@ def version(request: pytest.FixtureRequest, control_plane: ControlPlane) -> Iter
 
 
 @pytest.fixture
-def kueue(version: str, cluster: Cluster) -> Iterator[Kueue]:
-    kueue = Kueue(cluster, version)
+def kueue(version: str, cluster: Cluster) -> Iterator[PlayedKueue]:
+    kueue = PlayedKueue(cluster, version)
     yield kueue
     kueue.tidy()
 
@@ -75,7 +76,7 @@ def run(client: Client) -> Iterator[Callable[..., Running]]:
 Run = Callable[..., Running]
 
 
-def asked(kueue: Kueue, **spec: Any) -> None:
+def asked(kueue: PlayedKueue, **spec: Any) -> None:
     """A job has gone to a queue with the check, and has quota; its request is there."""
     kueue.configure(**spec)
     kueue.submit()
@@ -83,7 +84,7 @@ def asked(kueue: Kueue, **spec: Any) -> None:
     kueue.wait_for_requests(ONE)
 
 
-def admitted(kueue: Kueue) -> None:
+def admitted(kueue: PlayedKueue) -> None:
     """Its request is completed successfully, and Kueue has admitted it."""
     asked(kueue)
     kueue.answer(ONE, "Accepted", "Provisioned")
@@ -91,7 +92,7 @@ def admitted(kueue: Kueue) -> None:
     kueue.admit()
 
 
-def test_the_appropriate_request_is_created_with_the_right_provisioning_class(kueue: Kueue, run: Run) -> None:
+def test_the_appropriate_request_is_created_with_the_right_provisioning_class(kueue: PlayedKueue, run: Run) -> None:
     run()
     asked(kueue, parameters={"Priority": "TopTier"})
     request = kueue.admin.get(kueue.request_path(ONE))
@@ -109,7 +110,7 @@ def test_the_appropriate_request_is_created_with_the_right_provisioning_class(ku
     assert kueue.active() == ("True", f"requests of class {CLASS} are made for Workloads")
 
 
-def test_provisioning_request_is_completed_successfully(kueue: Kueue, run: Run) -> None:
+def test_provisioning_request_is_completed_successfully(kueue: PlayedKueue, run: Run) -> None:
     running = run()
     asked(kueue)
     kueue.answer(ONE, "Accepted", "!Provisioned", message="ready in about 60 s")
@@ -127,14 +128,14 @@ def test_provisioning_request_is_completed_successfully(kueue: Kueue, run: Run) 
     assert [note.reason for note in running.notes] == ["ProvisioningRequestCreated", "AdmissionCheckUpdated"]
 
 
-def test_completed_then_workload_completes_till_success(kueue: Kueue, run: Run) -> None:
+def test_completed_then_workload_completes_till_success(kueue: PlayedKueue, run: Run) -> None:
     run()
     admitted(kueue)
     kueue.finish()
     kueue.wait_for_requests()
 
 
-def test_completed_then_workload_is_preempted_and_goes_back_to_suspend(kueue: Kueue, run: Run) -> None:
+def test_completed_then_workload_is_preempted_and_goes_back_to_suspend(kueue: PlayedKueue, run: Run) -> None:
     run()
     admitted(kueue)
     before = kueue.admin.get(kueue.request_path(ONE))["metadata"]["uid"]
@@ -148,14 +149,14 @@ def test_completed_then_workload_is_preempted_and_goes_back_to_suspend(kueue: Ku
     kueue.wait_for_state(PENDING)
 
 
-def test_completed_then_workload_is_deleted(kueue: Kueue, run: Run) -> None:
+def test_completed_then_workload_is_deleted(kueue: PlayedKueue, run: Run) -> None:
     run()
     admitted(kueue)
     kueue.admin.delete(kueue.path("job"))
     kueue.wait_for_requests()
 
 
-def test_provisioning_request_is_failed(kueue: Kueue, run: Run) -> None:
+def test_provisioning_request_is_failed(kueue: PlayedKueue, run: Run) -> None:
     run()
     asked(kueue)
     for attempt, pause in ((1, 60), (2, 120), (3, 240)):
@@ -173,7 +174,7 @@ def test_provisioning_request_is_failed(kueue: Kueue, run: Run) -> None:
     kueue.wait_for_state(REJECTED)
 
 
-def test_provisioning_request_is_failed_first_form(kueue: Kueue, run: Run) -> None:
+def test_provisioning_request_is_failed_first_form(kueue: PlayedKueue, run: Run) -> None:
     run()
     asked(kueue, retryStrategy={"backoffLimitCount": 0})
     kueue.answer(ONE, "Failed", message="never")
@@ -181,7 +182,7 @@ def test_provisioning_request_is_failed_first_form(kueue: Kueue, run: Run) -> No
     assert kueue.message() == "attempt 1 of 1 failed: never"
 
 
-def test_provisioning_request_is_failed_and_the_quota_kept(kueue: Kueue, run: Run) -> None:
+def test_provisioning_request_is_failed_and_the_quota_kept(kueue: PlayedKueue, run: Run) -> None:
     # the text of v0.6.2: the check remains Pending until the retries end
     clock = FakeClock(1_800_000_000.0)
     running = run(KEEP, clock=clock)
@@ -197,21 +198,23 @@ def test_provisioning_request_is_failed_and_the_quota_kept(kueue: Kueue, run: Ru
     kueue.wait_for_state(REJECTED)
 
 
-def test_workload_is_deleted(kueue: Kueue, run: Run) -> None:
+def test_workload_is_deleted(kueue: PlayedKueue, run: Run) -> None:
     run()
     asked(kueue)
     kueue.admin.delete(kueue.path("job"))
     kueue.wait_for_requests()
 
 
-def test_workload_is_suspended(kueue: Kueue, run: Run) -> None:
+def test_workload_is_suspended(kueue: PlayedKueue, run: Run) -> None:
     run()
     asked(kueue)
     kueue.evict()
     kueue.wait_for_requests()
 
 
-def test_queue_definition_changes_and_does_not_require_any_admission_checks_anymore(kueue: Kueue, run: Run) -> None:
+def test_queue_definition_changes_and_does_not_require_any_admission_checks_anymore(
+    kueue: PlayedKueue, run: Run
+) -> None:
     run()
     asked(kueue)
     kueue.require()
@@ -219,7 +222,7 @@ def test_queue_definition_changes_and_does_not_require_any_admission_checks_anym
     assert kueue.checks() == []
 
 
-def test_provisioning_request_config_changes(kueue: Kueue, run: Run) -> None:
+def test_provisioning_request_config_changes(kueue: PlayedKueue, run: Run) -> None:
     running = run()
     asked(kueue)
     before = kueue.admin.get(kueue.request_path(ONE))["metadata"]["uid"]
@@ -231,7 +234,7 @@ def test_provisioning_request_config_changes(kueue: Kueue, run: Run) -> None:
     assert request["spec"]["parameters"] == {"Priority": "TopTier"}
 
 
-def test_provisioning_request_config_changes_and_what_is_ready_stays(kueue: Kueue, run: Run) -> None:
+def test_provisioning_request_config_changes_and_what_is_ready_stays(kueue: PlayedKueue, run: Run) -> None:
     running = run()
     asked(kueue)
     kueue.answer(ONE, "Provisioned")
@@ -247,7 +250,7 @@ def test_provisioning_request_config_changes_and_what_is_ready_stays(kueue: Kueu
     assert kueue.state() == READY
 
 
-def test_provisioning_request_config_is_removed(kueue: Kueue, run: Run) -> None:
+def test_provisioning_request_config_is_removed(kueue: PlayedKueue, run: Run) -> None:
     run()
     asked(kueue)
     kueue.remove_config()
@@ -259,7 +262,7 @@ def test_provisioning_request_config_is_removed(kueue: Kueue, run: Run) -> None:
     kueue.wait("the check is active again", lambda: kueue.active()[0] == "True")
 
 
-def test_no_pod_set_of_interest(kueue: Kueue, run: Run) -> None:
+def test_no_pod_set_of_interest(kueue: PlayedKueue, run: Run) -> None:
     run()
     kueue.configure(managedResources=["nvidia.com/gpu"])
     kueue.submit()
@@ -268,7 +271,7 @@ def test_no_pod_set_of_interest(kueue: Kueue, run: Run) -> None:
     assert kueue.requests() == []
 
 
-def test_booking_expires_before_admission_and_capacity_is_revoked_after(kueue: Kueue, run: Run) -> None:
+def test_booking_expires_before_admission_and_capacity_is_revoked_after(kueue: PlayedKueue, run: Run) -> None:
     run()
     asked(kueue)
     kueue.answer(ONE, "Provisioned")
@@ -290,7 +293,7 @@ def test_booking_expires_before_admission_and_capacity_is_revoked_after(kueue: K
 # ---- whose checks
 
 
-def test_the_first_forms_controller_name_is_accepted(kueue: Kueue, run: Run) -> None:
+def test_the_first_forms_controller_name_is_accepted(kueue: PlayedKueue, run: Run) -> None:
     run()
     kueue.configure(controller=FIRST_NAME)
     kueue.submit()
@@ -298,7 +301,7 @@ def test_the_first_forms_controller_name_is_accepted(kueue: Kueue, run: Run) -> 
     kueue.wait_for_requests(ONE)
 
 
-def test_kueues_own_name_is_refused_where_its_controller_runs(kueue: Kueue, run: Run) -> None:
+def test_kueues_own_name_is_refused_where_its_controller_runs(kueue: PlayedKueue, run: Run) -> None:
     kueue.configure(controller=KUEUES_NAME)
     patch = {"status": {"conditions": [kueue.condition("Active", True)]}}
     kueue.admin.merge(f"{kueue.collection('admissionchecks', CHECK)}/status", patch)
@@ -313,10 +316,6 @@ def test_kueues_own_name_is_refused_where_its_controller_runs(kueue: Kueue, run:
 
 
 # ---- beside others, and whatever happens
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 class Mortal(Client):
@@ -342,7 +341,7 @@ class Mortal(Client):
         super().delete(path, **options)
 
 
-def test_a_kill_between_any_two_writes(kueue: Kueue, run: Run, cluster: Cluster) -> None:
+def test_a_kill_between_any_two_writes(kueue: PlayedKueue, run: Run, cluster: Cluster) -> None:
     kueue.configure()
     kueue.submit(pods={"workers": 3, "head": 1})
     kueue.reserve()
@@ -374,7 +373,7 @@ def test_a_kill_between_any_two_writes(kueue: Kueue, run: Run, cluster: Cluster)
     kueue.wait_for_requests()
 
 
-def test_what_others_write_at_the_same_time_stays(kueue: Kueue, run: Run) -> None:
+def test_what_others_write_at_the_same_time_stays(kueue: PlayedKueue, run: Run) -> None:
     running = run()
     asked(kueue)
     kueue.answer(ONE, "Provisioned")
@@ -387,7 +386,7 @@ def test_what_others_write_at_the_same_time_stays(kueue: Kueue, run: Run) -> Non
     assert running.checks.problem is None
 
 
-def test_a_request_of_that_name_that_is_not_ours_is_left_alone_and_told(kueue: Kueue, run: Run) -> None:
+def test_a_request_of_that_name_that_is_not_ours_is_left_alone_and_told(kueue: PlayedKueue, run: Run) -> None:
     body = {
         "metadata": {"name": ONE},
         "spec": {
@@ -409,7 +408,7 @@ def test_a_request_of_that_name_that_is_not_ours_is_left_alone_and_told(kueue: K
     )
 
 
-def test_events_are_found_with_the_workload(kueue: Kueue, run: Run, client: Client) -> None:
+def test_events_are_found_with_the_workload(kueue: PlayedKueue, run: Run, client: Client) -> None:
     events = Events(client, clock=epoch, controller=OURS, action="AnsweringAdmissionCheck")
     running = run()
     asked(kueue)

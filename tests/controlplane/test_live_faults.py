@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from tests.controlplane.api import Refused
+from tests.controlplane.api import ApiRefusal
 from tests.controlplane.live import Live, group
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import meanwhile
@@ -74,7 +74,7 @@ def meddling(live: Live) -> Iterator[None]:
                 name = each["metadata"]["name"]
                 try:
                     admin.merge(f"{path}/{name}", {"metadata": {"annotations": {"example.com/n": str(number)}}})
-                except Refused as refused:
+                except ApiRefusal as refused:
                     if refused.status != 404:
                         raise
 

@@ -11,7 +11,7 @@ from cagrpc.api.kueue import PENDING, READY
 from cagrpc.cluster.markers import BOOKING_LABELS, booking_label
 from tests.controlplane import kueue as played
 from tests.controlplane.deployed import install_crds, remove_crds
-from tests.controlplane.kueue import Kueue
+from tests.controlplane.kueue import PlayedKueue
 from tests.controlplane.live import FINISHED, GPU, Live, group
 from tests.controlplane.plane import ControlPlane
 
@@ -32,8 +32,8 @@ def kinds(control_plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture
-def kueue(kinds: None, live: Live) -> Iterator[Kueue]:
-    kueue = Kueue(live.cluster)
+def kueue(kinds: None, live: Live) -> Iterator[PlayedKueue]:
+    kueue = PlayedKueue(live.cluster)
     kueue.configure(podSetUpdates=BOOKED)
     yield kueue
     live.close()  # or it would go on making what is tidied away
@@ -61,7 +61,7 @@ def booked(live: Live) -> dict[str, set[str]]:
 
 
 @pytest.mark.smoke
-def test_a_job_runs_on_its_booked_nodes_and_preempted_leaves_nothing(kueue: Kueue, live: Live) -> None:
+def test_a_job_runs_on_its_booked_nodes_and_preempted_leaves_nothing(kueue: PlayedKueue, live: Live) -> None:
     serve(live, boot_seconds=0.5)
     kueue.submit(pods=PODS, requests=REQUESTS)
     kueue.reserve()
@@ -85,7 +85,7 @@ def test_a_job_runs_on_its_booked_nodes_and_preempted_leaves_nothing(kueue: Kueu
     assert set(live.phases()) <= set(FINISHED)
 
 
-def test_a_workload_that_is_deleted_half_way_leaves_nothing(kueue: Kueue, live: Live) -> None:
+def test_a_workload_that_is_deleted_half_way_leaves_nothing(kueue: PlayedKueue, live: Live) -> None:
     serve(live, boot_seconds=600.0)
     kueue.submit(pods=PODS, requests=REQUESTS)
     kueue.reserve()
@@ -97,7 +97,7 @@ def test_a_workload_that_is_deleted_half_way_leaves_nothing(kueue: Kueue, live: 
     live.wait_for(lambda: not live.nodes(), "no node is left")
 
 
-def test_a_workload_that_cannot_be_served_is_told_what_would_help(kueue: Kueue, live: Live) -> None:
+def test_a_workload_that_cannot_be_served_is_told_what_would_help(kueue: PlayedKueue, live: Live) -> None:
     serve(live, boot_seconds=0.5)
     kueue.submit(pods={"workers": 1}, requests={"workers": {"cpu": "64"}})
     kueue.reserve()

@@ -16,8 +16,8 @@ from tests.controlplane.autoscaler import Autoscaler
 from tests.controlplane.deployed import install_crds, remove_crds
 from tests.controlplane.live import Live, group
 from tests.controlplane.processes import meanwhile
-from tests.controlplane.provisioning import Requests
-from tests.controlplane.tenant import DEMONSTRATED, Batch, Tenant, batches
+from tests.controlplane.provisioning import PlaneRequests
+from tests.controlplane.tenant import DEMONSTRATED, HostileBatch, Tenant, batches
 
 BATCHES = int(os.environ.get("HOSTILE_BATCHES", "20"))
 """How much the tenant does; a batch takes about three seconds."""
@@ -28,8 +28,8 @@ TIMES, MORE_SECONDS = 2.0, 30.0
 
 
 @pytest.fixture
-def requests(live: Live) -> Iterator[Requests]:
-    requests = Requests(live)
+def requests(live: Live) -> Iterator[PlaneRequests]:
+    requests = PlaneRequests(live)
     install_crds(live.cluster.admin, "slack-crds.yaml")
     requests.template("honest", {"cpu": "3", "memory": "1Gi"})
     yield requests
@@ -39,14 +39,14 @@ def requests(live: Live) -> Iterator[Requests]:
 
 
 @pytest.fixture
-def tenant(requests: Requests) -> Iterator[Tenant]:
+def tenant(requests: PlaneRequests) -> Iterator[Tenant]:
     tenant = Tenant(requests.cluster.plane, f"{requests.cluster.namespace}-hostile")
     yield tenant
     requests.live.close()
     tenant.close()
 
 
-def served(requests: Requests) -> float:
+def served(requests: PlaneRequests) -> float:
     """Seconds until more honest pods run and another honest request is provisioned. All stay, so that there is no room
     for the next ones."""
     live, cluster, there = requests.live, requests.cluster, len(requests.cluster.pods())
@@ -60,7 +60,7 @@ def served(requests: Requests) -> float:
 
 
 @pytest.mark.parametrize("drive", ["plan", "assist"])
-def test_nobody_waits_for_a_hostile_tenant(requests: Requests, tenant: Tenant, drive: str) -> None:
+def test_nobody_waits_for_a_hostile_tenant(requests: PlaneRequests, tenant: Tenant, drive: str) -> None:
     live = requests.live
     provisioners = [{"name": "all", "node_groups": GROUPS}]
     live.configure(provisioners, drive=drive, slack={}, namespace=requests.cluster.namespace)
@@ -83,7 +83,7 @@ def test_nobody_waits_for_a_hostile_tenant(requests: Requests, tenant: Tenant, d
         )
         @example(made=DEMONSTRATED, clears=False)
         @given(made=batches, clears=st.booleans())
-        def hostile(made: Batch, clears: bool) -> None:
+        def hostile(made: HostileBatch, clears: bool) -> None:
             if clears:
                 tenant.clear()
             for where, body in made:

@@ -34,7 +34,7 @@ _EVERY_SECONDS = 0.1
 _GRACE = ("--node-monitor-grace-period=10s", "--node-monitor-period=1s")
 
 
-class Live:
+class PlayedNodes:
     """A fleet of simulated instances in a cluster, with all that makes them Nodes; pods are placed and nodes released
     from `let_go` on."""
 
@@ -128,13 +128,13 @@ def taints(node: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.fixture
-def live(cluster: Cluster, tmp_path: Path) -> Iterator[Live]:
-    live = Live(cluster, tmp_path)
+def live(cluster: Cluster, tmp_path: Path) -> Iterator[PlayedNodes]:
+    live = PlayedNodes(cluster, tmp_path)
     yield live
     live.stop()
 
 
-def test_nodes_come_and_the_scheduler_uses_them_only_once_they_are_let_go(cluster: Cluster, live: Live) -> None:
+def test_nodes_come_and_the_scheduler_uses_them_only_once_they_are_let_go(cluster: Cluster, live: PlayedNodes) -> None:
     cluster.create_pod("waiting", {"cpu": "1"})
     increment = live.order(1)
     (name,) = live.wait_for_nodes(1)
@@ -152,7 +152,7 @@ def test_nodes_come_and_the_scheduler_uses_them_only_once_they_are_let_go(cluste
     assert taints(cluster.nodes()[0]) == []
 
 
-def test_pods_go_where_they_were_planned_against_the_schedulers_taste(cluster: Cluster, live: Live) -> None:
+def test_pods_go_where_they_were_planned_against_the_schedulers_taste(cluster: Cluster, live: PlayedNodes) -> None:
     pods = [cluster.create_pod(f"pod-{number}", {"cpu": "500m"})["metadata"]["uid"] for number in range(3)]
     wait_for(lambda: live.view.arrivals().waiting == 3, "the view knows the pods")
     live.order(3, tuple(pods))
@@ -162,7 +162,7 @@ def test_pods_go_where_they_were_planned_against_the_schedulers_taste(cluster: C
     assert len(set(live.running().values())) == 1
 
 
-def test_with_an_instance_its_node_goes_and_its_pods_come_again_elsewhere(cluster: Cluster, live: Live) -> None:
+def test_with_an_instance_its_node_goes_and_its_pods_come_again_elsewhere(cluster: Cluster, live: PlayedNodes) -> None:
     live.let_go()
     live.order(2)
     live.wait_for_nodes(2)
@@ -183,7 +183,7 @@ def test_with_an_instance_its_node_goes_and_its_pods_come_again_elsewhere(cluste
     wait_for(lambda: sorted(live.leases()) == live.ready(), "nodes have Leases, and only those")
 
 
-def test_deleted_pods_go_also_those_that_jobs_hold(cluster: Cluster, live: Live) -> None:
+def test_deleted_pods_go_also_those_that_jobs_hold(cluster: Cluster, live: PlayedNodes) -> None:
     live.let_go()
     live.order(1)
     live.wait_for_nodes(1)
@@ -198,7 +198,7 @@ def test_deleted_pods_go_also_those_that_jobs_hold(cluster: Cluster, live: Live)
     wait_for(lambda: not cluster.pods(), "all are gone")
 
 
-def test_nodes_stay_ready_as_long_as_somebody_lives_for_them(cluster: Cluster, live: Live) -> None:
+def test_nodes_stay_ready_as_long_as_somebody_lives_for_them(cluster: Cluster, live: PlayedNodes) -> None:
     with cluster.plane.controller_manager(*_GRACE):
         live.live(lease_seconds=5)
         live.let_go()
@@ -219,7 +219,7 @@ def test_nodes_stay_ready_as_long_as_somebody_lives_for_them(cluster: Cluster, l
         assert live.wait_for_nodes(2) == names
 
 
-def test_a_restart_of_the_api_server_changes_nothing(cluster: Cluster, live: Live) -> None:
+def test_a_restart_of_the_api_server_changes_nothing(cluster: Cluster, live: PlayedNodes) -> None:
     live.let_go()
     live.order(2)
     live.wait_for_nodes(2)

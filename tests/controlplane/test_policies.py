@@ -15,7 +15,7 @@ from cagrpc.cluster.markers import BOOKED, SCALE_DOWN_DISABLED, SCALE_DOWN_DISAB
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.taints import lift, taint_keys
 from solver.model import NodeGroup
-from tests.controlplane.api import Api, Refused
+from tests.controlplane.api import Api, ApiRefusal
 from tests.controlplane.cluster import NODES, Cluster
 from tests.controlplane.deployed import apply, documents, remove
 from tests.controlplane.processes import wait_for
@@ -95,7 +95,7 @@ def refusal(request: Callable[..., Any], *arguments: Any, **options: Any) -> str
     """What a policy says; empty where the request was done."""
     try:
         request(*arguments, **options)
-    except Refused as refused:
+    except ApiRefusal as refused:
         if refused.status != 422 or "ValidatingAdmissionPolicy" not in str(refused):
             raise
         return str(refused)

@@ -15,7 +15,7 @@ from cagrpc.controllers.provisioning.store import Store, Template
 from cagrpc.controllers.settings import Behaviour
 from cagrpc.errors import Conflict
 from cagrpc.kube.client.client import Client, PatchKind
-from tests.controlplane.api import Api, Refused
+from tests.controlplane.api import Api, ApiRefusal
 from tests.controlplane.cluster import Cluster, pod_spec
 from tests.controlplane.deployed import CRDS, documents, remove_crds, wait_until_served
 from tests.controlplane.plane import ControlPlane
@@ -101,7 +101,7 @@ def path(cluster: Cluster, name: str = "", api: str = API) -> str:
     ],
 )
 def test_a_request_that_cannot_be_is_refused(namespace: Cluster, spec: dict[str, Any], told: str) -> None:
-    with pytest.raises(Refused, match=told) as refused:
+    with pytest.raises(ApiRefusal, match=told) as refused:
         namespace.admin.create(path(namespace), request(**spec))
     assert refused.value.status == 422
 
@@ -122,14 +122,14 @@ def test_the_largest_request_is_taken(namespace: Cluster) -> None:
 )
 def test_what_is_asked_for_never_changes(namespace: Cluster, change: dict[str, Any]) -> None:
     namespace.admin.create(path(namespace), request(parameters={"ValidUntilSeconds": "3600"}))
-    with pytest.raises(Refused, match="what a request asks for cannot be changed"):
+    with pytest.raises(ApiRefusal, match="what a request asks for cannot be changed"):
         namespace.admin.merge(path(namespace, "train"), {"spec": change})
     namespace.admin.merge(path(namespace, "train"), {"metadata": {"labels": {"team": "a"}}})
 
 
 def test_parameters_cannot_be_added_later(namespace: Cluster) -> None:
     namespace.admin.create(path(namespace), request())
-    with pytest.raises(Refused, match="what a request asks for cannot be changed"):
+    with pytest.raises(ApiRefusal, match="what a request asks for cannot be changed"):
         namespace.admin.merge(path(namespace, "train"), {"spec": {"parameters": {"noRetry": "true"}}})
 
 
@@ -139,9 +139,9 @@ def test_the_status_is_its_own_and_holds_64_details(namespace: Cluster) -> None:
     status = path(namespace, "train") + "/status"
     details = {f"detail-{index}": "x" for index in range(64)}
     namespace.admin.merge(status, {"status": {"provisioningClassDetails": details}})
-    with pytest.raises(Refused, match="must have at most 64 items"):
+    with pytest.raises(ApiRefusal, match="must have at most 64 items"):
         namespace.admin.merge(status, {"status": {"provisioningClassDetails": {"one-more": "x"}}})
-    with pytest.raises(Refused, match="may not be more than 32768"):
+    with pytest.raises(ApiRefusal, match="may not be more than 32768"):
         namespace.admin.merge(status, {"status": {"provisioningClassDetails": {"detail-0": "x" * 32769}}})
 
 
@@ -160,9 +160,9 @@ def test_conditions_are_those_of_kubernetes(namespace: Cluster, wrong: dict[str,
     }
     namespace.admin.merge(status, {"status": {"conditions": [right]}})
     condition = {key: value for key, value in {**right, **wrong}.items() if value is not None}
-    with pytest.raises(Refused):
+    with pytest.raises(ApiRefusal):
         namespace.admin.merge(status, {"status": {"conditions": [condition]}})
-    with pytest.raises(Refused, match="Duplicate value"):
+    with pytest.raises(ApiRefusal, match="Duplicate value"):
         namespace.admin.merge(status, {"status": {"conditions": [right, right]}})
 
 
@@ -170,7 +170,7 @@ def test_older_clients_see_the_same(namespace: Cluster) -> None:
     older = path(namespace, api=OLDER)
     namespace.admin.create(older, request(api=OLDER))
     assert namespace.admin.get(path(namespace, "train"))["spec"] == namespace.admin.get(f"{older}/train")["spec"]
-    with pytest.raises(Refused, match="less than or equal to 16384"):
+    with pytest.raises(ApiRefusal, match="less than or equal to 16384"):
         namespace.admin.create(older, request("large", OLDER, podSets=[pod_set(count=16385)]))
 
 
@@ -230,7 +230,7 @@ def test_what_a_request_refers_to_is_followed(namespace: Cluster, store: Store) 
     ],
 )
 def test_a_class_that_cannot_be_is_refused(namespace: Cluster, name: str, spec: dict[str, Any], told: str) -> None:
-    with pytest.raises(Refused, match=told) as refused:
+    with pytest.raises(ApiRefusal, match=told) as refused:
         namespace.admin.create(CLASSES, provisioning_class(name, spec))
     assert refused.value.status == 422
 
@@ -239,7 +239,7 @@ def test_what_a_class_does_never_changes_and_its_parameters_may(namespace: Clust
     spec = {"behaviour": "atomic-scale-up", "parameters": {"ValidUntilSeconds": "1.5h", "noRetry": "true"}}
     namespace.admin.create(CLASSES, provisioning_class("patient", spec))
     namespace.admin.merge(f"{CLASSES}/patient", {"spec": {"parameters": {"ValidUntilSeconds": "7200"}}})
-    with pytest.raises(Refused, match="what a class does cannot be changed"):
+    with pytest.raises(ApiRefusal, match="what a class does cannot be changed"):
         namespace.admin.merge(f"{CLASSES}/patient", {"spec": {"behaviour": "check-capacity"}})
 
 
@@ -247,7 +247,7 @@ def test_definitions_that_are_there_are_never_overwritten(namespace: Cluster) ->
     names = [document["metadata"]["name"] for document in documents(FILE)]
     before = [namespace.admin.get(f"{CRDS}/{name}") for name in names]
     for document in documents(FILE):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ApiRefusal) as refused:
             namespace.admin.create(CRDS, document)
         assert refused.value.status == 409
     assert [namespace.admin.get(f"{CRDS}/{name}") for name in names] == before
@@ -264,7 +264,7 @@ def test_where_upstreams_definition_is_there_it_stays_and_too_many_pods_are_told
     remove_crds(cluster.admin, FILE)
     try:
         create(cluster.admin, upstreams)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ApiRefusal) as refused:
             cluster.admin.create(CRDS, ours)
         assert refused.value.status == 409
         create(cluster.admin, classes)

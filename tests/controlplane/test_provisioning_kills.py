@@ -10,7 +10,7 @@ import pytest
 
 from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED, START_UP_TAINT
 from tests.controlplane.live import Live, group
-from tests.controlplane.provisioning import Requests
+from tests.controlplane.provisioning import PlaneRequests
 
 CPU, LATE = group("cpu", "4", "16Gi", 0.2), group("late", "2", "4Gi", 0.05)
 HEAD, SMALL = {"cpu": "3", "memory": "4Gi"}, {"cpu": "1500m", "memory": "1Gi"}
@@ -26,8 +26,8 @@ TO_ROLLED_BACK = ("after commit planned", "before commit rolling-back", "after d
 
 
 @pytest.fixture
-def requests(live: Live) -> Iterator[Requests]:
-    requests = Requests(live)
+def requests(live: Live) -> Iterator[PlaneRequests]:
+    requests = PlaneRequests(live)
     # A name of its own: the node lifecycle controller remembers those of earlier tests, and takes them for lost.
     requests.cluster.create_node(f"standing-{live.cluster.namespace}", {"cpu": "4", "memory": "16Gi"})
     requests.template("head", HEAD)
@@ -37,7 +37,7 @@ def requests(live: Live) -> Iterator[Requests]:
     requests.close()
 
 
-def test_on_the_way_to_provisioned_and_deleted(requests: Requests) -> None:
+def test_on_the_way_to_provisioned_and_deleted(requests: PlaneRequests) -> None:
     live = requests.live
     live.configure([{"name": "all", "node_groups": [CPU]}], {"cpu": {"boot_seconds": 15.0}})
     requests.create("killed", {"head": 3})
@@ -60,7 +60,7 @@ def test_on_the_way_to_provisioned_and_deleted(requests: Requests) -> None:
     assert live.ordered() == 2
 
 
-def test_on_the_way_back(requests: Requests) -> None:
+def test_on_the_way_back(requests: PlaneRequests) -> None:
     live = requests.live
     live.configure([{"name": "all", "node_groups": [CPU, LATE]}], {"late": {"late_shortage": 1, "boot_seconds": 1.0}})
     # Tried once: on a slow machine its next try would be due before the last kill.
@@ -76,7 +76,7 @@ def test_on_the_way_back(requests: Requests) -> None:
 
 
 @pytest.mark.smoke
-def test_deleted_on_the_way(requests: Requests) -> None:
+def test_deleted_on_the_way(requests: PlaneRequests) -> None:
     live = requests.live
     live.configure([{"name": "all", "node_groups": [CPU]}], {"cpu": {"boot_seconds": 2.0}})
     requests.create("killed", {"head": 3})
@@ -88,7 +88,7 @@ def test_deleted_on_the_way(requests: Requests) -> None:
     assert live.ordered() <= 3  # its own nodes, once
 
 
-def marks(requests: Requests) -> set[tuple[str, str]]:
+def marks(requests: PlaneRequests) -> set[tuple[str, str]]:
     """Nodes with what says that they are booked or on their way: booking labels, annotations, the start-up taint."""
     return {
         (node["metadata"]["name"], mark)

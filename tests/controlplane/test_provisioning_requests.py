@@ -10,7 +10,7 @@ import pytest
 
 from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED
 from tests.controlplane.live import GPU, Live, group
-from tests.controlplane.provisioning import CHECK, CLASSES, Requests
+from tests.controlplane.provisioning import CHECK, CLASSES, PlaneRequests
 
 CPU, BIG = group("cpu", "4", "16Gi", 0.2), group("big", "16", "64Gi", 0.8)
 TAINT = {"key": GPU, "effect": "NoSchedule"}
@@ -22,14 +22,14 @@ DRIVES = pytest.mark.parametrize("drive", ["plan", "assist"])
 
 
 @pytest.fixture
-def requests(live: Live) -> Iterator[Requests]:
-    requests = Requests(live)
+def requests(live: Live) -> Iterator[PlaneRequests]:
+    requests = PlaneRequests(live)
     yield requests
     live.close()
     requests.close()
 
 
-def started(requests: Requests, *groups: dict[str, Any], drive: str = "plan", **more: Any) -> None:
+def started(requests: PlaneRequests, *groups: dict[str, Any], drive: str = "plan", **more: Any) -> None:
     plain = [each for each in groups if GPU not in each["allocatable"]]
     tainted = [each for each in groups if GPU in each["allocatable"]]
     provisioners: list[dict[str, Any]] = [{"name": "plain", "node_groups": plain}] if plain else []
@@ -40,7 +40,7 @@ def started(requests: Requests, *groups: dict[str, Any], drive: str = "plan", **
 
 
 @DRIVES
-def test_scenario_1_check_capacity_looks_whether_there_is_room(requests: Requests, drive: str) -> None:
+def test_scenario_1_check_capacity_looks_whether_there_is_room(requests: PlaneRequests, drive: str) -> None:
     started(requests, CPU, drive=drive)
     for number in range(4):
         requests.cluster.create_node(f"standing-{number}", {"cpu": "4", "memory": "16Gi"})
@@ -60,7 +60,7 @@ def test_scenario_1_check_capacity_looks_whether_there_is_room(requests: Request
 
 
 @pytest.mark.parametrize("drive", [pytest.param("plan", marks=pytest.mark.smoke), "assist"])
-def test_scenario_2_atomic_scale_up_provisions_all_of_it(requests: Requests, drive: str) -> None:
+def test_scenario_2_atomic_scale_up_provisions_all_of_it(requests: PlaneRequests, drive: str) -> None:
     started(requests, CPU, GPUS, drive=drive)
     requests.template("worker", WORKER, **TOLERATES)
     requests.template("head", HEAD)
@@ -87,7 +87,7 @@ def test_scenario_2_atomic_scale_up_provisions_all_of_it(requests: Requests, dri
     assert requests.live.ordered() == 5
 
 
-def test_pods_that_come_before_their_request_is_provisioned_are_no_demand(requests: Requests) -> None:
+def test_pods_that_come_before_their_request_is_provisioned_are_no_demand(requests: PlaneRequests) -> None:
     started(requests, CPU, behaviours={"cpu": {"boot_seconds": 2.0}})
     requests.template("head", HEAD)
     for number in range(2):
@@ -110,7 +110,7 @@ NAP: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("reason", NAP)
-def test_scenario_3_node_auto_provisioning_makes_the_group(requests: Requests, reason: str) -> None:
+def test_scenario_3_node_auto_provisioning_makes_the_group(requests: PlaneRequests, reason: str) -> None:
     asks, spec = NAP[reason]
     requests.live.configure(
         [
@@ -142,7 +142,7 @@ LIMITS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_scenario_4_fails_on_sizes_and_limits(requests: Requests, limit: str) -> None:
+def test_scenario_4_fails_on_sizes_and_limits(requests: PlaneRequests, limit: str) -> None:
     provisioner, told = LIMITS[limit]
     requests.live.configure([{"name": "limited", **provisioner}])
     requests.live.start()
@@ -157,7 +157,7 @@ def test_scenario_4_fails_on_sizes_and_limits(requests: Requests, limit: str) ->
     assert requests.live.ordered() == 2
 
 
-def test_scenario_5_many_small_requests(requests: Requests) -> None:
+def test_scenario_5_many_small_requests(requests: PlaneRequests) -> None:
     started(requests, CPU, BIG)
     requests.template("worker", {"cpu": "1", "memory": "1Gi"})
     for number in range(100):
@@ -168,7 +168,7 @@ def test_scenario_5_many_small_requests(requests: Requests) -> None:
     assert sum(cores[pool] * count for pool, count in requests.live.pools().items()) < 1.3 * 200
 
 
-def test_scenario_5_one_big_request(requests: Requests) -> None:
+def test_scenario_5_one_big_request(requests: PlaneRequests) -> None:
     started(requests, CPU, BIG)
     sets = {}
     for number in range(16):
@@ -180,7 +180,7 @@ def test_scenario_5_one_big_request(requests: Requests) -> None:
     assert sum(increment["deltas"].values()) == len(requests.live.nodes()) == len(requests.selected("big"))
 
 
-def test_a_gang_that_cannot_be_had_leaves_nothing_and_is_tried_again(requests: Requests) -> None:
+def test_a_gang_that_cannot_be_had_leaves_nothing_and_is_tried_again(requests: PlaneRequests) -> None:
     started(requests, CPU, GPUS, behaviours={"gpu": {"late_shortage": 1, "boot_seconds": 1.0}})
     requests.template("worker", WORKER, **TOLERATES)
     requests.template("head", HEAD)
@@ -193,7 +193,7 @@ def test_a_gang_that_cannot_be_had_leaves_nothing_and_is_tried_again(requests: R
     assert not requests.selected("gang")
 
 
-def test_a_booking_is_kept_until_its_time_is_over(requests: Requests) -> None:
+def test_a_booking_is_kept_until_its_time_is_over(requests: PlaneRequests) -> None:
     started(requests, CPU, provisioning={"booking_seconds": 20})
     requests.template("head", HEAD)
     requests.create("kept", {"head": 2})
@@ -210,7 +210,7 @@ def test_a_booking_is_kept_until_its_time_is_over(requests: Requests) -> None:
 
 
 def test_a_priority_that_a_template_claims_counts_for_nothing_and_what_is_over_a_namespaces_share_waits(
-    requests: Requests,
+    requests: PlaneRequests,
 ) -> None:
     modest = {"metadata": {"name": "modest"}, "value": 100}
     requests.admin.ensure("/apis/scheduling.k8s.io/v1/priorityclasses", modest)
@@ -236,7 +236,7 @@ def test_a_priority_that_a_template_claims_counts_for_nothing_and_what_is_over_a
     assert "Failed" not in requests.conditions("large")
 
 
-def test_nodes_that_are_lost_revoke_what_was_provisioned(requests: Requests) -> None:
+def test_nodes_that_are_lost_revoke_what_was_provisioned(requests: PlaneRequests) -> None:
     started(requests, CPU)
     requests.template("head", HEAD)
     requests.create("lost", {"head": 2})
@@ -250,7 +250,7 @@ STAGES: dict[str, dict[str, float]] = {"in flight": {"boot_seconds": 30.0}, "pro
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_request_is_cancelled_by_deleting_it(requests: Requests, stage: str) -> None:
+def test_a_request_is_cancelled_by_deleting_it(requests: PlaneRequests, stage: str) -> None:
     started(requests, CPU, behaviours={"cpu": STAGES[stage]})
     requests.template("head", HEAD)
     requests.create("cancelled", {"head": 2})
@@ -272,7 +272,7 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("mistake", BAD)
-def test_a_bad_request_fails_with_one_clear_message(requests: Requests, mistake: str) -> None:
+def test_a_bad_request_fails_with_one_clear_message(requests: PlaneRequests, mistake: str) -> None:
     parameters, told = BAD[mistake]
     started(requests, CPU)
     requests.template("head", HEAD)
@@ -282,7 +282,7 @@ def test_a_bad_request_fails_with_one_clear_message(requests: Requests, mistake:
     requests.wait_for("good", "Provisioned")
 
 
-def test_pods_that_cannot_be_are_told(requests: Requests) -> None:
+def test_pods_that_cannot_be_are_told(requests: PlaneRequests) -> None:
     started(requests, CPU)
     requests.template("giant", {"cpu": "400", "memory": "1Gi"})
     requests.template("nowhere", {"cpu": "1"}, nodeSelector={"pool": "none"})
@@ -294,7 +294,7 @@ def test_pods_that_cannot_be_are_told(requests: Requests) -> None:
     assert "missing" in requests.wait_for("no-template", "Failed", seconds=90)["message"]
 
 
-def test_other_classes_are_left_alone(requests: Requests) -> None:
+def test_other_classes_are_left_alone(requests: PlaneRequests) -> None:
     started(requests, CPU)
     requests.template("head", HEAD)
     upstream = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
@@ -304,7 +304,7 @@ def test_other_classes_are_left_alone(requests: Requests) -> None:
     assert "status" not in requests.get("theirs")
 
 
-def test_upstream_names_where_the_autoscaler_leaves_them_to_us(requests: Requests) -> None:
+def test_upstream_names_where_the_autoscaler_leaves_them_to_us(requests: PlaneRequests) -> None:
     started(requests, CPU, provisioning={"upstream_classes": ["check-capacity", "atomic-scale-up"]})
     requests.template("head", HEAD)
     requests.create("atomic", {"head": 2}, "best-effort-atomic-scale-up.autoscaling.x-k8s.io")
@@ -314,7 +314,7 @@ def test_upstream_names_where_the_autoscaler_leaves_them_to_us(requests: Request
     assert requests.wait_for("check", "Failed")["reason"] == "CapacityIsNotFound"  # the room is booked
 
 
-def test_a_class_of_the_clusters_own(requests: Requests) -> None:
+def test_a_class_of_the_clusters_own(requests: PlaneRequests) -> None:
     started(requests, CPU)
     kind = {"apiVersion": "cagrpc.io/v1alpha1", "kind": "ProvisioningClass"}
     spec = {"behaviour": "atomic-scale-up", "parameters": {"ValidUntilSeconds": "1h"}}
@@ -324,7 +324,7 @@ def test_a_class_of_the_clusters_own(requests: Requests) -> None:
     requests.wait_for("own", "Provisioned")
 
 
-def _nodes(requests: Requests) -> list[Any]:
+def _nodes(requests: PlaneRequests) -> list[Any]:
     return requests.live.nodes()
 
 

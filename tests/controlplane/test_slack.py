@@ -18,7 +18,7 @@ from solver.model.quantities import amount
 from tests.controlplane import slack
 from tests.controlplane.live import Live, group
 from tests.controlplane.plane import ControlPlane
-from tests.controlplane.slack import Seen
+from tests.controlplane.slack import SeenSlack
 
 CARRIERS = ("virtual", "buffer", "pods")
 BIG, SMALL = {"boot_seconds": 3, "delete_seconds": 0.2}, ("4", "16Gi")
@@ -33,13 +33,13 @@ def installed(control_plane: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture(params=CARRIERS)
 def world(request: pytest.FixtureRequest, installed: None, live: Live) -> SlackHarness:
-    return SlackHarness(live, Seen(live.cluster.admin, live.cluster.namespace), request.param)
+    return SlackHarness(live, SeenSlack(live.cluster.admin, live.cluster.namespace), request.param)
 
 
 @dataclass
 class SlackHarness:
     live: Live
-    seen: Seen
+    seen: SeenSlack
     carrier: str
 
     def start(self, *targets: Mapping[str, Any], groups: list[dict[str, Any]] | None = None, **more: Any) -> None:

@@ -23,7 +23,7 @@ from tests.controlplane.cluster import Cluster
 from tests.controlplane.deployed import remove_crds
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_for
-from tests.controlplane.slack import Seen
+from tests.controlplane.slack import SeenSlack
 from tests.support.clocks import any_clock
 
 SMALL = {"cpu": "4", "memory": "16Gi"}
@@ -50,7 +50,7 @@ class CarriersHarness:
     cluster: Cluster
     client: Client
     place: Place
-    seen: Seen
+    seen: SeenSlack
     now: float = 0.0
     """Of the carriers' timer."""
     buffer: Buffers = field(init=False)
@@ -99,7 +99,7 @@ def world(installed: None, cluster: Cluster) -> Iterator[CarriersHarness]:
         cluster,
         client,
         Place(cluster.namespace, "example.com/pause", reference),
-        Seen(cluster.admin, cluster.namespace),
+        SeenSlack(cluster.admin, cluster.namespace),
     )
     client.close()
 

@@ -20,7 +20,7 @@ from tests.controlplane import deployed
 from tests.controlplane.api import Api
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.live import Live
-from tests.controlplane.slack import Seen
+from tests.controlplane.slack import SeenSlack
 from tests.support.serving import cagrpc
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +138,7 @@ def test_the_page(reader: Reader, live: Live) -> None:
     reader.play("Install")
     configure(live)
     live.start()
-    seen = Seen(reader.admin, "cagrpc")
+    seen = SeenSlack(reader.admin, "cagrpc")
 
     def held() -> bool:
         return [each["held"] for each in live.serving.get("/slack").get("targets", ())] == [4]

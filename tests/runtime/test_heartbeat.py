@@ -8,7 +8,7 @@ from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.runtime import heartbeat
 from cagrpc.runtime.heartbeat import Heartbeat
 from tests.support.fleet import FakeClock
-from tests.support.scripted_api import Answer, fake_api
+from tests.support.scripted_api import ScriptedAnswer, fake_api
 
 
 def test_what_does_nothing_new_is_stuck_from_its_patience_on_until_it_does() -> None:
@@ -39,7 +39,7 @@ def test_many_slow_requests_are_progress_also_side_by_side() -> None:
         client.get("/api/v1/nodes/n")
         seen.append(beating.doing)
 
-    with fake_api(*(Answer(b"{}") for _ in range(4))) as api, beating.step():
+    with fake_api(*(ScriptedAnswer(b"{}") for _ in range(4))) as api, beating.step():
         client = api.client()
         for number in range(2):
             clock.advance(200)

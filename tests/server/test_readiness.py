@@ -36,7 +36,7 @@ _FOLLOWED = {
 
 
 @dataclass
-class _Api:
+class _SilentApi:
     """An API server with nothing in it."""
 
     url: str = ""
@@ -64,13 +64,13 @@ class _Api:
         return 200, json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _SilentHandler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         pass
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        api: _Api = self.server.api  # type: ignore[attr-defined]
+        api: _SilentApi = self.server.api  # type: ignore[attr-defined]
         code, body = api.answer(url.path, parse_qs(url.query), self.headers["accept"])
         self.send_response(code)
         self.end_headers()
@@ -80,9 +80,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(name="api")
-def _api() -> Iterator[_Api]:
-    api = _Api()
-    with serving(_Handler) as (server, api.url):
+def _api() -> Iterator[_SilentApi]:
+    api = _SilentApi()
+    with serving(_SilentHandler) as (server, api.url):
         server.api = api  # type: ignore[attr-defined]
         yield api
         for event in (api.closed, *api.held.values()):
@@ -90,7 +90,7 @@ def _api() -> Iterator[_Api]:
 
 
 @contextmanager
-def _served(api: _Api, directory: Path, journal: JournalKind = JournalKind.SQLITE) -> Iterator[Server]:
+def _served(api: _SilentApi, directory: Path, journal: JournalKind = JournalKind.SQLITE) -> Iterator[Server]:
     settings = replace(
         settings_of(directory),
         drive=Drive.PLAN,
@@ -121,7 +121,7 @@ def _ready(server: Server) -> bool:
 
 @pytest.mark.parametrize("path", sorted(_FOLLOWED))
 def test_it_is_ready_once_everything_has_been_listed_and_names_what_has_not(
-    path: str, api: _Api, tmp_path: Path
+    path: str, api: _SilentApi, tmp_path: Path
 ) -> None:
     api.held[path] = Event()
     with _served(api, tmp_path) as server:
@@ -145,7 +145,7 @@ def test_it_is_ready_once_everything_has_been_listed_and_names_what_has_not(
             assert f"[+]{name} ok\n" in text
 
 
-def test_what_the_cluster_does_not_know_or_shows_to_nobody_is_done_without(api: _Api, tmp_path: Path) -> None:
+def test_what_the_cluster_does_not_know_or_shows_to_nobody_is_done_without(api: _SilentApi, tmp_path: Path) -> None:
     unknown, forbidden = "/apis/jobset.x-k8s.io/v1alpha2/jobsets", "/apis/cagrpc.io/v1alpha1/provisioningclasses"
     api.refused = {_KUEUE: 404, unknown: 404, forbidden: 403}
     with _served(api, tmp_path) as server:
@@ -156,7 +156,7 @@ def test_what_the_cluster_does_not_know_or_shows_to_nobody_is_done_without(api: 
         assert "kueue" not in text
 
 
-def test_it_stays_ready_and_says_what_it_does_not_learn_of_any_more(api: _Api, tmp_path: Path) -> None:
+def test_it_stays_ready_and_says_what_it_does_not_learn_of_any_more(api: _SilentApi, tmp_path: Path) -> None:
     with _served(api, tmp_path) as server:
         wait_for(lambda: _ready(server), "it is ready")
         api.refused["/api/v1/podtemplates"] = 500
@@ -168,7 +168,7 @@ def test_it_stays_ready_and_says_what_it_does_not_learn_of_any_more(api: _Api, t
         assert 'cagrpc_unreadable_objects{resource="podtemplates"} 0.0' in ask(server, "/metrics")[1]
 
 
-def test_a_standby_waits_for_nothing_that_it_does_not_start(api: _Api, tmp_path: Path) -> None:
+def test_a_standby_waits_for_nothing_that_it_does_not_start(api: _SilentApi, tmp_path: Path) -> None:
     with _served(api, tmp_path, JournalKind.CLUSTER) as server:
         wait_for(lambda: "held by other" in ask(server, "/readyz")[1], "it stands by")
         text = ask(server, "/readyz?verbose")[1]

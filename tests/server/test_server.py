@@ -32,7 +32,7 @@ from cagrpc.server.server import Server
 from cagrpc.server.standby import Standby
 from cagrpc.server.tls import in_state_directory
 from tests.support.api_server import api_server
-from tests.support.grpc_servers import Client, asking, option, pod
+from tests.support.grpc_servers import GrpcClient, asking, option, pod
 from tests.support.serving import SMALL, ask, configuration, kubeconfig_of, settings_of
 
 
@@ -116,9 +116,9 @@ def test_in_a_cluster_an_increase_is_for_pods_that_wait_there_whatever_was_named
     server.start()
     try:
         with grpc.insecure_channel(server.endpoints.expander) as channel:
-            Client(channel).ok("BestOptions", asking(option("small", 1, [pod("named")])))
+            GrpcClient(channel).ok("BestOptions", asking(option("small", 1, [pod("named")])))
         with grpc.insecure_channel(server.endpoints.provider) as channel:
-            Client(channel).ok("NodeGroupIncreaseSize", NodeGroupIncreaseSizeRequest(id="small", delta=1))
+            GrpcClient(channel).ok("NodeGroupIncreaseSize", NodeGroupIncreaseSizeRequest(id="small", delta=1))
         with urllib.request.urlopen(f"http://{server.endpoints.http}/increments", timeout=5) as answer:
             (increment,) = json.loads(answer.read())
         assert "for 1 pods" in increment["reason"]
@@ -142,10 +142,10 @@ def test_the_provider_is_for_clients_of_a_name_and_the_development_certificate_h
         client = load(*(tmp_path / "state" / "certs" / name for name in ("client.crt", "client.key", "ca.crt")))
         credentials = grpc.ssl_channel_credentials(client.authority, client.key, client.certificate)
         with grpc.secure_channel(server.endpoints.provider, credentials) as channel:
-            assert Client(channel).code("NodeGroups")[0] == code
+            assert GrpcClient(channel).code("NodeGroups")[0] == code
         credentials = grpc.ssl_channel_credentials(client.authority)
         with grpc.secure_channel(server.endpoints.expander, credentials) as channel:
-            assert Client(channel).code("BestOptions")[0] == "OK"  # CA has no certificate to show there
+            assert GrpcClient(channel).code("BestOptions")[0] == "OK"  # CA has no certificate to show there
     finally:
         server.stop()
 

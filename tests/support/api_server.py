@@ -330,13 +330,13 @@ def node_bytes(document: Document) -> bytes:
 def api_server(*kinds: str) -> Iterator[ApiServer]:
     """One that listens. Without `kinds` it has Nodes, the pods of one namespace, and the Leases of Nodes."""
     api = ApiServer(*(kinds or (NODES, PODS, NODE_LEASES)))
-    with serving(_Handler) as (server, url):
+    with serving(_ObjectsHandler) as (server, url):
         server.api = api  # type: ignore[attr-defined]
         api.url = url
         yield api
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ObjectsHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # the whole answer at once
     disable_nagle_algorithm = True

@@ -31,7 +31,7 @@ METHODS = {
 PATHS = {path.rpartition("/")[2]: path for path in METHODS}
 
 
-class Client:
+class GrpcClient:
     """Calls methods by their short name, with messages or raw bytes, and tells codes instead of raising."""
 
     def __init__(self, channel: grpc.Channel) -> None:
@@ -94,7 +94,7 @@ class House:
         for server in self._servers:
             server.start()
         self._channels = [_channel(server.port) for server in self._servers]
-        self.ca, self.advice = (Client(channel) for channel in self._channels)
+        self.ca, self.advice = (GrpcClient(channel) for channel in self._channels)
         return self
 
     def __exit__(
@@ -114,12 +114,12 @@ def _channel(port: int) -> grpc.Channel:
 
 
 @contextmanager
-def serving(service: str, methods: Mapping[str, Method], threads: int = 8) -> Iterator[Client]:
+def serving(service: str, methods: Mapping[str, Method], threads: int = 8) -> Iterator[GrpcClient]:
     """Methods of one service on a socket of their own."""
     server = RpcServer(service, methods, "127.0.0.1:0", tls=None, threads=threads)
     server.start()
     with _channel(server.port) as channel:
-        yield Client(channel)
+        yield GrpcClient(channel)
     server.stop(grace_seconds=0.0)
 
 

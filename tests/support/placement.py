@@ -39,7 +39,7 @@ RETRIED_SECONDS = 60.0
 """Whatever failed is tried again by then."""
 
 
-class View:
+class FedView:
     """The view, fed by `sync` with what has changed in the cluster."""
 
     def __init__(self, cluster: ApiServer, clock: Any) -> None:
@@ -148,7 +148,7 @@ class Scene:
     def restart(self, requests_known: Callable[[], bool] = lambda: True, **more: Any) -> None:
         """A new process; the old one may have ended anywhere."""
         client: Any = self.cluster.client()
-        self.view = View(self.cluster, self.clock)
+        self.view = FedView(self.cluster, self.clock)
         self.cluster.unseen.clear()
         self.places = Places()
         view: Any = self.view

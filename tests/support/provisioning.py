@@ -110,7 +110,7 @@ class ClusterWithConsumers(PlayedCluster):
         pod.done, pod.node = True, None
 
 
-class Api:
+class ProvisioningApi:
     """The API server, as the loop writes to it."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class LabellingApi(ClusterApi):
 class MortalFleet:
     """The fleet, as the loop asks it."""
 
-    def __init__(self, fleet: Fleet, api: Api) -> None:
+    def __init__(self, fleet: Fleet, api: ProvisioningApi) -> None:
         self.fleet, self.api = fleet, api
 
     @property
@@ -200,7 +200,7 @@ class ProvisioningHarness(PlannerHarness):
         self, groups: Sequence[Any], limits: Sequence[Any] = (), *, requests: RequestSettings | None = None, **more: Any
     ) -> None:
         self.request_settings = requests or RequestSettings()
-        self.api = Api()
+        self.api = ProvisioningApi()
         self.view_lags = self.store_lags = False
         self.node_labels: dict[str, dict[str, str]] = {}
         """As the view sees them."""

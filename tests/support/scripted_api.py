@@ -25,7 +25,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @dataclass(frozen=True)
-class Request:
+class ReceivedRequest:
     method: str
     path: str
     query: dict[str, str]
@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ScriptedAnswer:
     body: bytes = b"{}"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -53,9 +53,9 @@ class Answer:
 @dataclass
 class FakeApi:
     url: str
-    answers: deque[Answer] = field(default_factory=deque)
+    answers: deque[ScriptedAnswer] = field(default_factory=deque)
     """What is left to be answered; then every request gets a 500."""
-    requests: list[Request] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
 
     def client(self, waits: list[float] | None = None) -> Client:
         def load(configuration: Configuration) -> None:
@@ -65,14 +65,14 @@ class FakeApi:
 
 
 @contextmanager
-def fake_api(*answers: Answer) -> Iterator[FakeApi]:
-    with serving(_Handler) as (server, url):
+def fake_api(*answers: ScriptedAnswer) -> Iterator[FakeApi]:
+    with serving(_ScriptHandler) as (server, url):
         api = FakeApi(url, deque(answers))
         server.api = api  # type: ignore[attr-defined]
         yield api
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ScriptHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # or each answer waits 40 ms for an acknowledgement
 
@@ -84,8 +84,8 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        api.requests.append(Request(self.command, url.path, dict(parse_qsl(url.query)), headers, body))
-        answer = api.answers.popleft() if api.answers else Answer(b"nothing is left to be said", 500)
+        api.requests.append(ReceivedRequest(self.command, url.path, dict(parse_qsl(url.query)), headers, body))
+        answer = api.answers.popleft() if api.answers else ScriptedAnswer(b"nothing is left to be said", 500)
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -121,12 +121,12 @@ def pod(name: str, version: str = "1") -> kubernetes_pb2.Pod:
     )
 
 
-def listed(*pods: kubernetes_pb2.Pod, version: str, token: str = "") -> Answer:
+def listed(*pods: kubernetes_pb2.Pod, version: str, token: str = "") -> ScriptedAnswer:
     found = api_pb2.List(
         metadata=api_pb2.ListMeta(resourceVersion=version, continueToken=token),
         items=[each.SerializeToString() for each in pods],
     )
-    return Answer(enveloped(found.SerializeToString()))
+    return ScriptedAnswer(enveloped(found.SerializeToString()))
 
 
 def watch_event(change: str, item: bytes) -> bytes:
@@ -142,13 +142,13 @@ def gone_event() -> bytes:
     return watch_event("ERROR", api_pb2.Status(code=410, reason="Expired", message="too old").SerializeToString())
 
 
-def refused(code: int, message: str = "", *, protobuf: bool = False, **headers: str) -> Answer:
+def refused(code: int, message: str = "", *, protobuf: bool = False, **headers: str) -> ScriptedAnswer:
     if protobuf:
         body = enveloped(api_pb2.Status(code=code, message=message).SerializeToString())
     else:
         body = json.dumps({"kind": "Status", "code": code, "message": message}).encode()
-    return Answer(body, code, {name.replace("_", "-"): value for name, value in headers.items()})
+    return ScriptedAnswer(body, code, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
-def watched(*chunks: bytes, cut: bool = False) -> Answer:
-    return Answer(chunks=chunks, cut=cut)
+def watched(*chunks: bytes, cut: bool = False) -> ScriptedAnswer:
+    return ScriptedAnswer(chunks=chunks, cut=cut)

@@ -130,8 +130,8 @@ class Serving:
         older = self.get(following[1 : following.index(">")]) if following else []
         return older + json.loads(text) if older else json.loads(text)
 
-    def provider(self) -> Provider:
-        return Provider(self.endpoints["provider"], self.certificates)
+    def provider(self) -> ProviderClient:
+        return ProviderClient(self.endpoints["provider"], self.certificates)
 
     def replay(self, recording: Path, *more: object) -> subprocess.CompletedProcess[str]:
         addresses = ("--provider", self.endpoints["provider"], "--expander", self.endpoints["expander"])
@@ -167,7 +167,7 @@ def serve(state: Path, *arguments: object, program: Sequence[str] = ("cagrpc.cli
     return serving
 
 
-class Provider:
+class ProviderClient:
     """A client of the provider as CA is one: mTLS, messages in, messages out."""
 
     def __init__(self, address: str, certificates: Path, client: str = "client") -> None:

@@ -24,7 +24,7 @@ def shape(name: str, cpu: int, number: int = 1, **spec: Any) -> SlackShape:
     return SlackShape(f"t/fixed/{name}", Role.FIXED, PodSpec((("cpu", cpu),), **spec), number, "as the test says")
 
 
-class Objects:
+class CarrierObjects:
     """By collection and name. Of ReplicaSets the controller is played by `controllers`."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ BIG = tier("big", 100, cpu=8000)
 
 
 @dataclass
-class _Api:
+class _NodesApi:
     """Nodes as the API server keeps them, by name: annotations and a version. `conflicts` writes are refused."""
 
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -60,9 +60,9 @@ class _Api:
 
 
 @dataclass
-class _Harness:
+class _ScaleDownHarness:
     play: Play
-    api: _Api = field(default_factory=_Api)
+    api: _NodesApi = field(default_factory=_NodesApi)
     in_flight_asked: AbstractSet[PodKey] = frozenset()
     bookings: Bookings = field(default_factory=Bookings)
 
@@ -94,9 +94,9 @@ class _Harness:
         )
 
 
-def _world() -> _Harness:
+def _world() -> _ScaleDownHarness:
     one = Counter({spec(1000): 1})
-    return _Harness(Play([Played("h", HIGH, Counter(one)), Played("l", LOW, Counter(one))], (HIGH, LOW, BIG)))
+    return _ScaleDownHarness(Play([Played("h", HIGH, Counter(one)), Played("l", LOW, Counter(one))], (HIGH, LOW, BIG)))
 
 
 def test_what_must_stay_is_marked_once_and_cleared_when_it_may_go() -> None:
@@ -200,7 +200,7 @@ def test_a_server_out_of_reach_is_told_and_what_was_left_is_done_later() -> None
 def test_a_step_writes_only_so_much_and_what_is_urgent_first() -> None:
     busy = [Played(f"busy{i}", HIGH, Counter({spec(1000): 3})) for i in range(3)]
     idle = [Played("idle", HIGH, Counter({spec(1500): 1}))]
-    world = _Harness(Play([*busy, *idle], (HIGH, LOW)))
+    world = _ScaleDownHarness(Play([*busy, *idle], (HIGH, LOW)))
     controller = world.controller(writes=2)
     controller.review()
     assert world.api.patched == ["idle", "busy0"]

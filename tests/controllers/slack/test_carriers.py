@@ -38,7 +38,7 @@ class _Carrier:
         self._said.append(f"{self._name} withdraws")
 
 
-class _Harness:
+class _CarriersHarness:
     def __init__(self) -> None:
         self.said: list[str] = []
         self.buffer, self.pods = _Carrier("buffer", self.said), _Carrier("pods", self.said)
@@ -48,7 +48,7 @@ class _Harness:
 
 
 def test_what_another_process_left_behind_is_withdrawn_once() -> None:
-    world = _Harness()
+    world = _CarriersHarness()
     assert world.switching.placements() is None
     assert world.switching.carry(STATE)
     assert world.switching.carry(STATE)
@@ -57,7 +57,7 @@ def test_what_another_process_left_behind_is_withdrawn_once() -> None:
 
 
 def test_the_one_before_stays_until_the_new_one_carries_all() -> None:
-    world = _Harness()
+    world = _CarriersHarness()
     world.switching.carry(STATE)
     world.said.clear()
     world.chosen, world.now, world.buffer.ready = Carrier.BUFFER, CHOOSE_SECONDS, False
@@ -72,7 +72,7 @@ def test_the_one_before_stays_until_the_new_one_carries_all() -> None:
 
 
 def test_withdrawing_is_tried_again() -> None:
-    world = _Harness()
+    world = _CarriersHarness()
     world.buffer.trouble = "no answer"
     with pytest.raises(Unavailable):
         world.switching.carry(STATE)

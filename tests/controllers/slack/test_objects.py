@@ -23,7 +23,7 @@ from cagrpc.controllers.slack.carriers.objects import (
     template_body,
 )
 from solver.slack.model import SlackShape
-from tests.support.slack_carriers import NOW, OWNER, PLACE, Objects, shape
+from tests.support.slack_carriers import NOW, OWNER, PLACE, CarrierObjects, shape
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
@@ -69,12 +69,12 @@ def test_pause_pods_say_what_they_are() -> None:
     assert template["spec"]["terminationGracePeriodSeconds"] == 1
 
 
-def _buffers(wanted: tuple[SlackShape, ...], objects: Objects) -> Next:
+def _buffers(wanted: tuple[SlackShape, ...], objects: CarrierObjects) -> Next:
     there = objects.there
     return buffers.next_writes(wanted, there(PLACE.templates()), there(PLACE.buffers()), PLACE, NOW)
 
 
-def _settle_buffers(wanted: tuple[SlackShape, ...], objects: Objects) -> None:
+def _settle_buffers(wanted: tuple[SlackShape, ...], objects: CarrierObjects) -> None:
     for _ in range(6):
         todo = _buffers(wanted, objects)
         objects.write(todo.writes)
@@ -83,7 +83,7 @@ def _settle_buffers(wanted: tuple[SlackShape, ...], objects: Objects) -> None:
     raise AssertionError("there is always something to write")
 
 
-def _is_injected(wanted: tuple[SlackShape, ...], objects: Objects) -> None:
+def _is_injected(wanted: tuple[SlackShape, ...], objects: CarrierObjects) -> None:
     specs = {each.name: template_body(each, PLACE)["template"]["spec"] for each in wanted}
     assert objects.injected() == {each.name: (each.count, specs[each.name]) for each in wanted}
 
@@ -92,7 +92,7 @@ def _is_injected(wanted: tuple[SlackShape, ...], objects: Objects) -> None:
 def test_buffers_hold_what_is_wanted_and_lose_nothing_on_the_way(
     before: tuple[SlackShape, ...], after: tuple[SlackShape, ...], until: int
 ) -> None:
-    objects = Objects()
+    objects = CarrierObjects()
     _settle_buffers(before, objects)
     _is_injected(before, objects)
     both = {each.name: each.count for each in before}
@@ -110,7 +110,7 @@ def test_buffers_hold_what_is_wanted_and_lose_nothing_on_the_way(
 
 
 def test_a_buffer_keeps_the_conditions_of_others() -> None:
-    objects = Objects()
+    objects = CarrierObjects()
     wanted = (shape("web", 500, 2),)
     _settle_buffers(wanted, objects)
     (buffer,) = objects.there(PLACE.buffers()).values()
@@ -124,7 +124,7 @@ def test_a_buffer_keeps_the_conditions_of_others() -> None:
     assert capacity_buffers.injected({"status": patch["status"]})
 
 
-def _pods(wanted: tuple[SlackShape, ...], objects: Objects) -> Next:
+def _pods(wanted: tuple[SlackShape, ...], objects: CarrierObjects) -> Next:
     return pause.next_writes(wanted, objects.there(PLACE.replica_sets()), PLACE)
 
 
@@ -132,7 +132,7 @@ def _pods(wanted: tuple[SlackShape, ...], objects: Objects) -> Next:
 def test_pause_pods_are_those_that_are_wanted_and_never_twice(
     before: tuple[SlackShape, ...], after: tuple[SlackShape, ...], until: int
 ) -> None:
-    objects = Objects()
+    objects = CarrierObjects()
     for wanted, steps in ((before, 100), (after, until), (after, 100)):
         for _ in range(steps):
             todo = _pods(wanted, objects)
@@ -147,7 +147,7 @@ def test_pause_pods_are_those_that_are_wanted_and_never_twice(
 
 
 def test_pods_of_another_size_wait_until_those_before_are_gone() -> None:
-    objects = Objects()
+    objects = CarrierObjects()
     objects.write(_pods((shape("web", 500),), objects).writes)
     objects.controllers()
     larger = (shape("web", 1000),)

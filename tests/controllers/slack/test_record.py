@@ -33,7 +33,7 @@ STATE = SlackState(
 )
 
 
-class Server:
+class WholeObjectClient:
     """The client of a store that has no subresources: the status is a part of the object."""
 
     def __init__(self, store: ApiServer) -> None:
@@ -56,12 +56,12 @@ class Server:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[WholeObjectClient]:
     with api_server(SLACKS) as store:
-        yield Server(store)
+        yield WholeObjectClient(store)
 
 
-def test_what_is_written_is_read_by_the_next_process(server: Server) -> None:
+def test_what_is_written_is_read_by_the_next_process(server: WholeObjectClient) -> None:
     book = SlackObject(server, "cagrpc", carrier=lambda: "virtual", clock=FakeClock())
     assert book.placements() == {}
     book.write(STATE)
@@ -81,7 +81,7 @@ def test_what_is_written_is_read_by_the_next_process(server: Server) -> None:
     assert book.owner() == {"apiVersion": "cagrpc.io/v1alpha1", "kind": "Slack", "name": "cagrpc", "uid": uid}
 
 
-def test_it_is_written_now_and_then_and_the_last_word_counts(server: Server) -> None:
+def test_it_is_written_now_and_then_and_the_last_word_counts(server: WholeObjectClient) -> None:
     clock = FakeClock()
     book = SlackObject(server, "cagrpc", clock=clock)
     book.placements()
@@ -97,7 +97,7 @@ def test_it_is_written_now_and_then_and_the_last_word_counts(server: Server) -> 
     assert unpack(server.status()["placements"]) == last.placement
 
 
-def test_a_change_of_carrier_is_told_at_once(server: Server) -> None:
+def test_a_change_of_carrier_is_told_at_once(server: WholeObjectClient) -> None:
     carrier = ["virtual"]
     book = SlackObject(server, "cagrpc", carrier=lambda: carrier[0], clock=FakeClock())
     book.placements()
@@ -107,7 +107,7 @@ def test_a_change_of_carrier_is_told_at_once(server: Server) -> None:
     assert server.status()["carrier"] == "pods"
 
 
-def test_somebody_deletes_it(server: Server) -> None:
+def test_somebody_deletes_it(server: WholeObjectClient) -> None:
     clock = FakeClock()
     book = SlackObject(server, "cagrpc", clock=clock)
     before = book.owner()["uid"]
@@ -128,7 +128,7 @@ def test_somebody_deletes_it(server: Server) -> None:
 
 
 @pytest.mark.parametrize("text", ["?", "e30", "eJyLBQAA+AC6", "eJyrVsrNz0lVslIqLU4tUrJSKkvMKQUANiYF8w=="])
-def test_what_cannot_be_read_begins_anew(server: Server, text: str) -> None:
+def test_what_cannot_be_read_begins_anew(server: WholeObjectClient, text: str) -> None:
     server.store.put(PATH, {"metadata": {"name": NAME}, "status": {"placements": text}})
     assert SlackObject(server, "cagrpc").placements() == {}
 
@@ -138,7 +138,7 @@ def test_without_the_definition_it_says_what_to_do() -> None:
         api_server("/none") as store,
         pytest.raises(Unavailable, match=r"kubectl apply -f deploy/slack-crds\.yaml"),
     ):
-        SlackObject(Server(store), "cagrpc").owner()
+        SlackObject(WholeObjectClient(store), "cagrpc").owner()
 
 
 class Troubled:

@@ -18,7 +18,7 @@ from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.client.failures import Expired, Forbidden, request_info
 from tests.support.clocks import any_clock
-from tests.support.scripted_api import Answer, FakeApi, fake_api, refused
+from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api, refused
 
 POD = "/api/v1/namespaces/n/pods/p"
 
@@ -29,7 +29,7 @@ def _one(api: FakeApi) -> Any:
 
 
 def test_create_replace_and_get_send_and_give_json() -> None:
-    with fake_api(Answer(b'{"a":1}'), Answer(b'{"a":2}'), Answer(b'{"a":3}')) as api:
+    with fake_api(ScriptedAnswer(b'{"a":1}'), ScriptedAnswer(b'{"a":2}'), ScriptedAnswer(b'{"a":3}')) as api:
         client = api.client()
         assert client.create("/api/v1/namespaces/n/pods", {"kind": "Pod"}) == {"a": 1}
         assert client.replace(POD, {"kind": "Pod"}) == {"a": 2}
@@ -45,7 +45,7 @@ def test_create_replace_and_get_send_and_give_json() -> None:
 @pytest.mark.parametrize("kind", PatchKind)
 def test_patches_say_which_kind_they_are(kind: PatchKind) -> None:
     body = {"a": None}
-    with fake_api(Answer()) as api:
+    with fake_api(ScriptedAnswer()) as api:
         client = api.client()
         client.patch(POD, body, kind)
         client.close()
@@ -54,7 +54,7 @@ def test_patches_say_which_kind_they_are(kind: PatchKind) -> None:
 
 
 def test_deleting_what_is_gone_is_no_error() -> None:
-    with fake_api(Answer(), refused(404), refused(409), refused(409)) as api:
+    with fake_api(ScriptedAnswer(), refused(404), refused(409), refused(409)) as api:
         client = api.client()
         client.delete(POD, uid="u", grace_seconds=0)
         client.delete(POD)
@@ -125,7 +125,7 @@ def test_requests_are_told_as_rbac_tells_them(method: str, path: str, query: dic
 
 def test_a_server_that_asks_for_time_gets_it_up_to_ten_seconds() -> None:
     busy = refused(429, "busy", Retry_After="4")
-    with fake_api(busy, busy, Answer(b'{"a":1}'), busy, busy, busy) as api:
+    with fake_api(busy, busy, ScriptedAnswer(b'{"a":1}'), busy, busy, busy) as api:
         waits: list[float] = []
         client = api.client(waits)
         assert client.create("/api/v1/nodes", {}) == {"a": 1}
@@ -137,7 +137,9 @@ def test_a_server_that_asks_for_time_gets_it_up_to_ten_seconds() -> None:
 
 
 def test_what_may_have_been_done_is_not_asked_again() -> None:
-    with fake_api(refused(503, "down", Retry_After="1"), refused(503, "down", Retry_After="1"), Answer()) as api:
+    with fake_api(
+        refused(503, "down", Retry_After="1"), refused(503, "down", Retry_After="1"), ScriptedAnswer()
+    ) as api:
         waits: list[float] = []
         client = api.client(waits)
         with pytest.raises(Unavailable, match="down"):
@@ -150,7 +152,7 @@ def test_what_may_have_been_done_is_not_asked_again() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]"])
 def test_answers_that_are_not_of_an_api_server_are_no_answers(body: bytes) -> None:
-    with fake_api(Answer(body)) as api:
+    with fake_api(ScriptedAnswer(body)) as api:
         client = api.client()
         with pytest.raises(Unavailable, match="of an API server"):
             client.get(POD)
@@ -185,7 +187,7 @@ def _kubeconfig(tmp_path: Path, url: str, **user: Any) -> Path:
 
 
 def test_a_kubeconfig_gives_server_and_token(tmp_path: Path) -> None:
-    with fake_api(Answer()) as api:
+    with fake_api(ScriptedAnswer()) as api:
         path = _kubeconfig(tmp_path, api.url, token="secret")
         client = Client.connect(path)
         client.get(POD)
@@ -219,7 +221,9 @@ def test_a_token_file_that_was_renewed_is_read_again_when_the_old_token_is_refus
     token = tmp_path / "token"
     token.write_text("old")
     now = [0.0]
-    with fake_api(Answer(), refused(401), Answer(), refused(401), refused(401), Answer()) as api:
+    with fake_api(
+        ScriptedAnswer(), refused(401), ScriptedAnswer(), refused(401), refused(401), ScriptedAnswer()
+    ) as api:
         path = _kubeconfig(tmp_path, api.url, tokenFile=str(token))
         client = Client(Access(from_kubeconfig(path), 2, clock=any_clock(lambda: now[0])))
         client.get(POD)
@@ -252,7 +256,7 @@ def test_an_exec_plugin_is_asked_again_before_its_token_expires(tmp_path: Path) 
         "args": [str(plugin)],
         "interactiveMode": "Never",
     }
-    with fake_api(Answer(), Answer()) as api:
+    with fake_api(ScriptedAnswer(), ScriptedAnswer()) as api:
         client = Client.connect(_kubeconfig(tmp_path, api.url, exec=command))
         client.get(POD)
         client.get(POD)
@@ -283,7 +287,7 @@ def test_as_many_connections_are_kept_as_were_asked_for() -> None:
 
 def test_who_is_in_a_hurry_does_not_wait_for_a_late_answer() -> None:
     never = Event()
-    with fake_api(Answer(chunks=(), until=never)) as api:
+    with fake_api(ScriptedAnswer(chunks=(), until=never)) as api:
         client = api.client()
         with pytest.raises(Unavailable, match="timed out"):
             client.hurried(0.05).get(POD)
@@ -293,7 +297,7 @@ def test_who_is_in_a_hurry_does_not_wait_for_a_late_answer() -> None:
 
 def test_a_stream_that_is_closed_before_it_is_read_leaves_no_connection_open() -> None:
     ended = Event()
-    with fake_api(Answer(chunks=(b"a",), until=ended)) as api:
+    with fake_api(ScriptedAnswer(chunks=(b"a",), until=ended)) as api:
         client = api.client()
         stream = client.stream("/api/v1/pods", {"watch": "1"}, Encoding.JSON)
         stream.close()

@@ -17,8 +17,8 @@ from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.reflector import Reflector, Resource
 from cagrpc.kube.informer.unreadable import UnreadableObjects
 from tests.support.scripted_api import (
-    Answer,
     FakeApi,
+    ScriptedAnswer,
     changed,
     fake_api,
     gone_event,
@@ -154,7 +154,7 @@ def test_events_that_come_twice_change_nothing() -> None:
 @pytest.mark.parametrize(
     "end", [refused(410), refused(410, protobuf=True), watched(gone_event())], ids=["JSON", "protobuf", "event"]
 )
-def test_a_watch_that_is_too_old_is_listed_again_at_once(end: Answer) -> None:
+def test_a_watch_that_is_too_old_is_listed_again_at_once(end: ScriptedAnswer) -> None:
     with fake_api(
         listed(pod("a"), pod("b"), version="1"),
         end,
@@ -238,7 +238,7 @@ def test_a_quiet_kind_is_watched_on_without_a_pause_and_without_a_word(
     monkeypatch.setattr("cagrpc.kube.client.client._SILENCE_SECONDS", 1.0)
     monkeypatch.setattr("cagrpc.kube.informer.reflector._SILENT_WATCHES", 2)
     end = Event()
-    quiet = Answer(chunks=(), until=end)
+    quiet = ScriptedAnswer(chunks=(), until=end)
     with fake_api(listed(version="1"), quiet, quiet, listed(pod("a", "5"), version="5")) as api:
         kept, _, pauses = _follow(api)
         end.set()
@@ -351,7 +351,9 @@ def test_custom_resources_come_as_json() -> None:
         b'MARK","object":{"metadata":{"resourceVersion":"9"}}}\n',
         b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}\n',
     ]
-    with fake_api(Answer(_json_list([first], "1")), watched(*events), Answer(_json_list([first, second], "11"))) as api:
+    with fake_api(
+        ScriptedAnswer(_json_list([first], "1")), watched(*events), ScriptedAnswer(_json_list([first, second], "11"))
+    ) as api:
         resource = Resource("/apis/cagrpc.io/v1alpha1/plans", _decode_json, Encoding.JSON)
         kept, *_ = _follow(api, resource)
     assert kept.objects == {"a": "1", "b": "2"}
@@ -366,7 +368,7 @@ def test_no_json_can_fail_a_list_or_a_watch(poison: str) -> None:
     good = '{"metadata": {"name": "a", "resourceVersion": "1"}}'
     page = f'{{"metadata": {{"resourceVersion": "3"}}, "items": [{bad}, {good}]}}'
     event = b'{"type": "MODIFIED", "object": %s}\n' % bad.replace('"2"', '"4"').encode()
-    with fake_api(Answer(page.encode()), watched(event)) as api:
+    with fake_api(ScriptedAnswer(page.encode()), watched(event)) as api:
         kept, reflector, _ = _follow(api, Resource("/apis/x.io/v1/things", _decode_json, Encoding.JSON))
     assert kept.objects == {"a": "1", "p": "4"}
     assert kept.lists == 1
@@ -378,7 +380,7 @@ def _json_list(items: list[Any], version: str) -> bytes:
 
 
 def test_a_kind_that_the_cluster_does_not_know_is_none_of_it_and_asked_for_later() -> None:
-    with fake_api(Answer(b"404 page not found", 404), Answer(_json_list([], "5"))) as api:
+    with fake_api(ScriptedAnswer(b"404 page not found", 404), ScriptedAnswer(_json_list([], "5"))) as api:
         resource = Resource("/apis/x.io/v1/things", _decode_json, Encoding.JSON, optional=True)
         kept, reflector, pauses = _follow(api, resource)
     assert pauses[0] == 60.0
@@ -393,7 +395,7 @@ def test_stopping_ends_a_watch_that_waits() -> None:
         def applied(self, obj: tuple[str, str]) -> None:
             seen.set()
 
-    with fake_api(listed(version="1"), Answer(chunks=[changed("ADDED", pod("a", "2"))], until=end)) as api:
+    with fake_api(listed(version="1"), ScriptedAnswer(chunks=[changed("ADDED", pod("a", "2"))], until=end)) as api:
         client = api.client()
         reflector = Reflector(client, Resource(PODS, _decode), Telling())
         reflector.start()

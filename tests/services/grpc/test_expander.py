@@ -134,7 +134,7 @@ def test_options_only_for_pods_that_consume_requests_are_left_out_and_the_record
 
 
 def test_pods_that_consume_requests_are_no_demand_beside_others() -> None:
-    asked = _Asked()
+    asked = _AskedOptions()
     mixed = [*(pod(f"c{index}", **_CONSUMES) for index in range(3)), *_PODS]
     with House(_world(), rank=asked, expander_options=_SERVES) as house:
         house.advice.ok("BestOptions", asking(option("dear", 2, mixed)))
@@ -165,7 +165,7 @@ def test_by_counts_a_pod_that_consumes_a_request_is_none() -> None:
 
 
 def test_the_planner_sees_the_labels_that_cas_template_has() -> None:
-    asked = _Asked()
+    asked = _AskedOptions()
     with House(FleetHarness(groups=[group("a", zone="z")]), rank=asked) as house:
         house.advice.ok("BestOptions", asking(option("a", 1, _PODS)))
     assert asked.problem is not None
@@ -175,7 +175,7 @@ def test_the_planner_sees_the_labels_that_cas_template_has() -> None:
     }  # fmt: skip
 
 
-class _Asked:
+class _AskedOptions:
     """A ranking that remembers the problem, and answers in the order of the options."""
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class _Asked:
 
 
 def test_the_problem_is_all_pods_by_class_and_the_groups_of_the_options_only() -> None:
-    asked = _Asked()
+    asked = _AskedOptions()
     world = FleetHarness(groups=[group("a"), group("b"), group("backed-off")], limits=[Limit("cluster", {"nodes": 9})])
     small, large = pod("s1", "100m"), pod("l", "3")
     fake = pod("f", "100m", podType="capacityBufferFakePod")

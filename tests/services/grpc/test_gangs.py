@@ -43,7 +43,7 @@ def _world() -> FleetHarness:
 
 
 @dataclass
-class _Known:
+class _KnownGangs:
     counts: dict[str, GangCount] = field(default_factory=dict)
 
     def gang(self, name: str) -> GangCount | None:
@@ -158,7 +158,7 @@ def test_a_view_that_fails_is_done_without(part: str, caplog: pytest.LogCaptureF
     ],
 )
 def test_a_cluster_knows_more_of_a_gang_than_the_request(count: GangCount | None, vetoed: bool) -> None:
-    known = _Known({_NAME: count} if count else {})
+    known = _KnownGangs({_NAME: count} if count else {})
     with House(_world(), expander_options={"gangs": known}) as house:
         gang = [_member(str(index), minimum="3") for index in range(2)]
         assert (chosen(house.advice.ok("BestOptions", asking(option("a", 1, gang)))) is None) is vetoed

@@ -20,7 +20,7 @@ from cagrpc.services.grpc import expander, interceptor, provider, servers
 from cagrpc.services.grpc.servers import RpcServer, ServerTls
 from cagrpc.services.grpc.status import CallContext, Method
 from tests.support.certificates import Authority
-from tests.support.grpc_servers import PATHS, Client
+from tests.support.grpc_servers import PATHS, GrpcClient
 
 _CHECK = "/grpc.health.v1.Health/Check"
 
@@ -54,14 +54,14 @@ def _channel(server: RpcServer) -> grpc.Channel:
 
 
 def _code(channel: grpc.Channel, method: str) -> str:
-    return Client(channel).code(method)[0]
+    return GrpcClient(channel).code(method)[0]
 
 
 @_BOTH
 def test_a_request_has_a_largest_size(service: str) -> None:
     most = servers._LARGEST_REQUEST_BYTES[service]
     with _served(service) as server, _channel(server) as channel:
-        call = Client(channel)
+        call = GrpcClient(channel)
         assert call.raw(_A_METHOD[service], bytes(most), 30)[0] == "OK"
         code, details, _ = call.raw(_A_METHOD[service], bytes(most + 1), 30)
     assert (code, "larger than max" in details) == ("RESOURCE_EXHAUSTED", True)
@@ -94,7 +94,7 @@ def test_one_best_options_too_many_is_refused_at_once_and_counted() -> None:
         ask = channel.unary_unary(PATHS["BestOptions"], None, None)
         running = [ask.future(b"", timeout=30) for _ in range(most)]
         assert all(entered.acquire(timeout=5) for _ in range(most))
-        assert Client(channel).code("BestOptions") == (
+        assert GrpcClient(channel).code("BestOptions") == (
             "RESOURCE_EXHAUSTED", f"BestOptions: {most} calls are under way, which is the most; try again",
         )  # fmt: skip
         assert seen == [("BestOptions", "RESOURCE_EXHAUSTED")]
@@ -161,7 +161,7 @@ def test_calls_and_connections_are_counted(service: str, monkeypatch: pytest.Mon
         reflect = reflection_pb2_grpc.ServerReflectionStub(first).ServerReflectionInfo
         streams = [reflect(questions(), timeout=30) for _ in range(2)]
         assert all(next(stream) for stream in streams)
-        code, details, _ = Client(second).raw(_A_METHOD[service], b"")
+        code, details, _ = GrpcClient(second).raw(_A_METHOD[service], b"")
         assert (code, details) == ("RESOURCE_EXHAUSTED", "Concurrent RPC limit exceeded!")
         with socket.create_connection(("127.0.0.1", server.port)) as third:
             assert third.recv(1)  # it is greeted
@@ -214,7 +214,7 @@ def test_who_is_refused_is_told_why_and_the_log_has_it_once(caplog: pytest.LogCa
     with _served(provider.SERVICE, **_for("cluster-autoscaler")) as server, _client(server, "prometheus") as channel:
         why = "the client's certificate is for prometheus, which is not among tls.client_names"
         for _ in range(3):
-            code, details = Client(channel).code("NodeGroupIncreaseSize")
+            code, details = GrpcClient(channel).code("NodeGroupIncreaseSize")
             assert (code, details) == ("PERMISSION_DENIED", f"NodeGroupIncreaseSize: {why}")
         # What says and changes nothing of the fleet is for whoever got so far.
         health = health_pb2_grpc.HealthStub(channel)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cagrpc.fleet.model import IncrementSpec
 from tests.support.examples import examples
 from tests.support.fleet import FleetHarness, group
-from tests.support.grpc_servers import METHODS, PATHS, Client, House, asking, chosen, option, pod
+from tests.support.grpc_servers import METHODS, PATHS, GrpcClient, House, asking, chosen, option, pod
 from tests.support.recordings import CONVERSATIONS, conversation
 
 # Everything but the calls that change something when they are understood by chance.
@@ -31,7 +31,7 @@ def _house() -> Iterator[House]:
         yield house
 
 
-def _client(house: House, method: str) -> Client:
+def _client(house: House, method: str) -> GrpcClient:
     return house.advice if method == "BestOptions" else house.ca
 
 

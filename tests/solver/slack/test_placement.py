@@ -57,7 +57,7 @@ def apart(name: str, key: str = HOSTNAME) -> PodSpec:
     return app(name, pod_anti_affinity=(PodAffinityTerm(key, apps(name)),))
 
 
-class _Counting(dict[str, str]):
+class _CountingCalls(dict[str, str]):
     """Labels that count how often they are looked at."""
 
     looks = 0
@@ -69,7 +69,7 @@ class _Counting(dict[str, str]):
 
 def test_r1_1_one_loop_over_nodes() -> None:
     """What does not fit a node is not tried there again, however many there are."""
-    labels = [_Counting({"disk": "hdd", "host": str(number)}) for number in range(50)]
+    labels = [_CountingCalls({"disk": "hdd", "host": str(number)}) for number in range(50)]
     nodes = [node(f"n{number}", 4000, labels=each, taints=()) for number, each in enumerate(labels)]
     settled = settle([shape("ssd", 10_000, spec(node_selector={"disk": "ssd"}))], nodes, {})
     assert settled.left == {"ssd": 10_000}

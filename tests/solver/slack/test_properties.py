@@ -33,7 +33,7 @@ ROLES_BY_SIZE = (Role.BIGGEST, Role.SHARE)
 
 
 @dataclass(frozen=True)
-class Case:
+class SlackCase:
     target: SlackTarget
     nodes: tuple[NodeShape, ...]
     pods: tuple[PodCount, ...]
@@ -59,7 +59,7 @@ def pod_specs(draw: st.DrawFn, *, gpus: bool) -> PodSpec:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn) -> SlackCase:
     nodes = tuple(draw(st.lists(node_shapes(), min_size=1, max_size=4)))
     specs = pod_specs(gpus=any(GPU in shape.allocatable for shape in nodes))
     pods = tuple(PodCount(each, draw(st.integers(1, 50))) for each in draw(st.lists(specs, min_size=1, max_size=5)))
@@ -73,7 +73,7 @@ def cases(draw: st.DrawFn) -> Case:
         tuple(Copies(f"f{n}", each, draw(st.integers(0, 3))) for n, each in enumerate(draw(copies))),
         tuple(Copies(f"m{n}", each, draw(st.integers(0, 3))) for n, each in enumerate(draw(copies))),
     )
-    return Case(target, nodes, pods)
+    return SlackCase(target, nodes, pods)
 
 
 def held(shapes: Sequence[SlackShape]) -> Counter[str]:
@@ -84,7 +84,7 @@ def held(shapes: Sequence[SlackShape]) -> Counter[str]:
     return total
 
 
-def base_of(case: Case) -> Counter[str]:
+def base_of(case: SlackCase) -> Counter[str]:
     """What the rate is a rate of, for resources that pods ask for."""
     total: Counter[str] = Counter()
     asked = {name for each in case.pods for name, _ in each.spec.requests}
@@ -103,7 +103,7 @@ def room(shape: NodeShape) -> Resources:
 
 @given(cases())
 @MODEST
-def test_at_least_the_rate_is_held_of_every_resource(case: Case) -> None:
+def test_at_least_the_rate_is_held_of_every_resource(case: SlackCase) -> None:
     found = held(wanted(case.target, case.nodes, case.pods).shapes)
     rate = Fraction(repr(case.target.rate))
     assert all(found[name] >= rate * amount for name, amount in base_of(case).items())
@@ -111,7 +111,7 @@ def test_at_least_the_rate_is_held_of_every_resource(case: Case) -> None:
 
 @given(cases())
 @MODEST
-def test_every_placeholder_fits_a_node_and_is_no_bigger_than_the_biggest_pod(case: Case) -> None:
+def test_every_placeholder_fits_a_node_and_is_no_bigger_than_the_biggest_pod(case: SlackCase) -> None:
     most = {name: max(dict(pod.spec.requests).get(name, 0) for pod in case.pods) for name in ("cpu", "memory", GPU)}
     for each in wanted(case.target, case.nodes, case.pods).shapes:
         assert each.count > 0
@@ -124,7 +124,7 @@ def test_every_placeholder_fits_a_node_and_is_no_bigger_than_the_biggest_pod(cas
 
 @given(cases())
 @MODEST
-def test_a_higher_rate_holds_no_less(case: Case) -> None:
+def test_a_higher_rate_holds_no_less(case: SlackCase) -> None:
     rates = (0.01, 0.1, 0.25, 1.0, 2.0)
     totals = [held(wanted(replace(case.target, rate=rate), case.nodes, case.pods).shapes) for rate in rates]
     for lower, higher in pairwise(totals):
@@ -133,7 +133,7 @@ def test_a_higher_rate_holds_no_less(case: Case) -> None:
 
 @given(cases())
 @MODEST
-def test_order_does_not_matter(case: Case) -> None:
+def test_order_does_not_matter(case: SlackCase) -> None:
     found = wanted(case.target, case.nodes, case.pods)
     assert wanted(case.target, case.nodes[::-1], case.pods[::-1]) == found
     split = [replace(pod, count=1) for pod in case.pods] + [replace(pod, count=pod.count - 1) for pod in case.pods]
@@ -142,7 +142,7 @@ def test_order_does_not_matter(case: Case) -> None:
 
 @given(cases(), cases())
 @MODEST
-def test_sizes_of_before_hold_what_is_wanted_too(case: Case, other: Case) -> None:
+def test_sizes_of_before_hold_what_is_wanted_too(case: SlackCase, other: SlackCase) -> None:
     """Whatever was before; and with the same cluster nothing changes."""
     first = wanted(case.target, case.nodes, case.pods)
     assert wanted(case.target, case.nodes, case.pods, first.shapes) == first
