@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from cagrpc.cluster.node_info import NodeInfo, PodOwner
-from cagrpc.cluster.state import ClusterState, PodRef
+from cagrpc.cluster.state import ClusterSource, ClusterState, PodRef
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase, PodKey
 from cagrpc.runtime.clock import EpochClock
@@ -27,18 +27,16 @@ def _released_within(seconds: float, status: IncrementStatus, now: float) -> boo
     return status.phase is Phase.DONE and finished_at is not None and now < finished_at + seconds
 
 
-class SeesCluster(Protocol):
+class PodLookup(ClusterSource, Protocol):
     """What `view.ClusterView` offers of it."""
 
     def pod_of(self, key: PodKey) -> PodRef | None: ...
-
-    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState: ...
 
 
 class ReleasedPods:
     """Thread-safe."""
 
-    def __init__(self, cluster: SeesCluster, clock: EpochClock) -> None:
+    def __init__(self, cluster: PodLookup, clock: EpochClock) -> None:
         """`clock` gives seconds since the epoch, as the fleet's does."""
         self._cluster = cluster
         self._clock = clock

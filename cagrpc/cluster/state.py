@@ -7,8 +7,10 @@ nominate a pod, write an Event on it or annotate a node.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from cagrpc.fleet.model import ExpectedPod, PodKey
 from solver.model import Node, PodSet, PodSpec, RunningPods
@@ -191,3 +193,11 @@ class ClusterState:
     """Workloads that others have made to the ones that people know: a ReplicaSet to its Deployment, for instance."""
     expected: frozenset[ExpectedPod] = frozenset()
     """All expected pods."""
+
+
+class ClusterSource(Protocol):
+    """A cluster view, as readers need it."""
+
+    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
+        """Return one consistent state, without these pending pods. Raises Unavailable while it is unknown."""
+        ...

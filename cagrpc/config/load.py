@@ -22,7 +22,7 @@ from cagrpc.config.problems import field_names, path, sentences, shown
 from cagrpc.config.schema import cluster, document, karpenter, kubernetes, slack
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.controllers.settings import (
-    Behaviour,
+    ClassBehaviour,
     ClusterSettings,
     Drive,
     JournalKind,
@@ -54,7 +54,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsPaths:
     """Where the provider's and the expander's certificate, its key, and the authority of CA's client certificate are.
     Whether they are there is looked at when they are loaded: a server may be about to make them."""
 
@@ -74,7 +74,7 @@ class Settings:
     provider: Address
     expander: Address
     http: Address
-    tls: TlsFiles | None
+    tls: TlsPaths | None
     """None only where the configuration says `insecure: true`."""
     state_directory: Path
     backend: BackendSettings
@@ -238,7 +238,7 @@ def _requests(written: document.Configuration) -> RequestSettings | None:
     return RequestSettings(
         booking_seconds=section.booking_seconds,
         keep_seconds=section.keep_seconds,
-        upstream_classes=frozenset(map(Behaviour, section.upstream_classes)),
+        upstream_classes=frozenset(map(ClassBehaviour, section.upstream_classes)),
         per_namespace=NamespaceSettings(**section.per_namespace.model_dump()),
     )
 
@@ -263,15 +263,15 @@ def _address(text: str) -> Address:
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
-def _tls_files(tls: document.Tls, directory: Path, state: Path) -> TlsFiles | None:
+def _tls_files(tls: document.Tls, directory: Path, state: Path) -> TlsPaths | None:
     if tls.insecure:
         return None
     names = tuple(tls.client_names)
     if tls.certificate and tls.key and tls.client_ca:
         own = (directory / tls.certificate, directory / tls.key, directory / tls.client_ca)
-        return TlsFiles(*own, client_names=names)
+        return TlsPaths(*own, client_names=names)
     kept = directory / tls.directory if tls.directory else state / "certs"
-    return TlsFiles(kept / "server.crt", kept / "server.key", kept / "ca.crt", kept, names)
+    return TlsPaths(kept / "server.crt", kept / "server.key", kept / "ca.crt", kept, names)
 
 
 @dataclass(slots=True)

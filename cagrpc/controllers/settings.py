@@ -19,7 +19,7 @@ class Drive(StrEnum):
     """The planner loop; the expander vetoes."""
 
 
-class Behaviour(StrEnum):
+class ClassBehaviour(StrEnum):
     """What is done for a request of a class."""
 
     CHECK = "check-capacity"
@@ -99,7 +99,7 @@ class RequestSettings:
     """How long what was provisioned is kept for pods that have not come."""
     keep_seconds: float = 7 * 86_400.0
     """After so long a request that is decided is deleted; one that is not is given up, unless it says otherwise."""
-    upstream_classes: frozenset[Behaviour] = frozenset()
+    upstream_classes: frozenset[ClassBehaviour] = frozenset()
     """Behaviours whose upstream class names (….autoscaling.x-k8s.io) the cluster-autoscaler leaves to us."""
     per_namespace: NamespaceSettings = field(default_factory=NamespaceSettings)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from solver.model import Limit, NodeGroup
 
@@ -187,3 +188,12 @@ class FleetSnapshot:
     in_flight_pods: frozenset[PodKey] = field(default_factory=frozenset)
     """Pods that an increment in flight is meant to serve; pods, no requests. One that is being rolled back serves
     nobody any more, so its pods are not among them and may look elsewhere at once."""
+
+
+class SnapshotSource(Protocol):
+    """A fleet, as readers need it."""
+
+    @property
+    def snapshot(self) -> FleetSnapshot:
+        """The newest snapshot."""
+        ...

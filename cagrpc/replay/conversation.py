@@ -14,7 +14,7 @@ from typing import Protocol
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import expander_pb2
 from cagrpc.api.gen import externalgrpc_pb2 as pb
-from cagrpc.replay.expectations import World, judge
+from cagrpc.replay.expectations import ReplayedFleet, judge
 from cagrpc.replay.identities import Identities
 from cagrpc.replay.recording import BEST_OPTIONS, PROVIDER, Call
 
@@ -143,7 +143,7 @@ class Conversation:
         self._progress = progress
         self._identities = Identities(calls)
         self._replay = Replay(name)
-        self._world = World(self._identities)
+        self._world = ReplayedFleet(self._identities)
 
     def run(self) -> Replay:
         """Everything, once."""

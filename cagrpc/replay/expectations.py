@@ -22,7 +22,7 @@ ALLOWED_EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
 
 
 @dataclass(slots=True)
-class World:
+class ReplayedFleet:
     """What the judge has to know besides the call."""
 
     identities: Identities
@@ -34,31 +34,31 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReplayVerdict:
     """At most one of both is set."""
 
     problem: str = ""
     exception: str = ""
 
 
-def judge(call: Call, code: str, response: bytes, world: World) -> Verdict:
+def judge(call: Call, code: str, response: bytes, world: ReplayedFleet) -> ReplayVerdict:
     """Our answer against the recorded one."""
     exception = ""
     if code != call.code:
         exception = ALLOWED_EXCEPTIONS.get((call.method, call.code, code), "")
         if not exception:
-            return Verdict(problem=f"answered {code} where {call.code} was recorded")
+            return ReplayVerdict(problem=f"answered {code} where {call.code} was recorded")
     if code != "OK":
-        return Verdict(exception=exception)
+        return ReplayVerdict(exception=exception)
     check = _CHECKS.get(call.method)
     try:
         problem = check(call, response, world) if check else ""
     except InvalidInput as error:
         problem = str(error)
-    return Verdict(problem=problem, exception="" if problem else exception)
+    return ReplayVerdict(problem=problem, exception="" if problem else exception)
 
 
-def _node_groups(call: Call, response: bytes, _: World) -> str:
+def _node_groups(call: Call, response: bytes, _: ReplayedFleet) -> str:
     recorded = {group.id for group in parse(pb.NodeGroupsResponse, call.response).nodeGroups}
     groups = parse(pb.NodeGroupsResponse, response).nodeGroups
     missing = recorded - {group.id for group in groups}
@@ -68,7 +68,7 @@ def _node_groups(call: Call, response: bytes, _: World) -> str:
     return f"groups without an id or with min above max: {wrong}" if wrong else ""
 
 
-def _node_group_for_node(call: Call, response: bytes, world: World) -> str:
+def _node_group_for_node(call: Call, response: bytes, world: ReplayedFleet) -> str:
     node = parse(pb.NodeGroupForNodeRequest, call.request).node
     recorded = parse(pb.NodeGroupForNodeResponse, call.response).nodeGroup.id
     answered = parse(pb.NodeGroupForNodeResponse, response).nodeGroup.id
@@ -81,7 +81,7 @@ def _node_group_for_node(call: Call, response: bytes, world: World) -> str:
     return f"{node.providerID or node.name} is in group {answered!r}, recorded was {recorded!r}"
 
 
-def _target_size(call: Call, response: bytes, world: World) -> str:
+def _target_size(call: Call, response: bytes, world: ReplayedFleet) -> str:
     node_group = parse(pb.NodeGroupTargetSizeRequest, call.request).id
     recorded = parse(pb.NodeGroupTargetSizeResponse, call.response).targetSize
     expected = recorded + world.initial_targets.get(node_group, 0)
@@ -89,7 +89,7 @@ def _target_size(call: Call, response: bytes, world: World) -> str:
     return "" if answered == expected else f"the target of {node_group} is {answered}, expected {expected}"
 
 
-def _nodes(_: Call, response: bytes, __: World) -> str:
+def _nodes(_: Call, response: bytes, __: ReplayedFleet) -> str:
     instances = parse(pb.NodeGroupNodesResponse, response).instances
     ids = [instance.id for instance in instances]
     if len(set(ids)) != len(ids) or not all(ids):
@@ -98,7 +98,7 @@ def _nodes(_: Call, response: bytes, __: World) -> str:
     return f"instances without a state: {unknown}" if unknown else ""
 
 
-def _template(call: Call, response: bytes, _: World) -> str:
+def _template(call: Call, response: bytes, _: ReplayedFleet) -> str:
     node = parse(kubernetes_pb2.Node, parse(pb.NodeGroupTemplateNodeInfoResponse, response).nodeBytes)
     recorded = parse(kubernetes_pb2.Node, parse(pb.NodeGroupTemplateNodeInfoResponse, call.response).nodeBytes)
     allocatable = {name: quantity.string for name, quantity in node.status.allocatable.items()}
@@ -112,11 +112,11 @@ def _template(call: Call, response: bytes, _: World) -> str:
     return "" if arch == recorded_arch else f"the template's {label} is {arch!r}, recorded was {recorded_arch!r}"
 
 
-def _gpu_label(_: Call, response: bytes, __: World) -> str:
+def _gpu_label(_: Call, response: bytes, __: ReplayedFleet) -> str:
     return "" if parse(pb.GPULabelResponse, response).label else "the GPU label is empty"
 
 
-def _options(call: Call, response: bytes, _: World) -> str:
+def _options(call: Call, response: bytes, _: ReplayedFleet) -> str:
     defaults = parse(pb.NodeGroupAutoscalingOptionsRequest, call.request).defaults
     options = parse(pb.NodeGroupAutoscalingOptionsResponse, response).nodeGroupAutoscalingOptions
     answered = {each.name for each, _ in options.ListFields()}
@@ -124,7 +124,7 @@ def _options(call: Call, response: bytes, _: World) -> str:
     return f"options that CA would take for zero: {', '.join(zeroed)}" if zeroed else ""
 
 
-def _best_options(call: Call, response: bytes, _: World) -> str:
+def _best_options(call: Call, response: bytes, _: ReplayedFleet) -> str:
     asked = {option.nodeGroupId for option in parse(expander_pb2.BestOptionsRequest, call.request).options}
     answered = [option.nodeGroupId for option in parse(expander_pb2.BestOptionsResponse, response).options]
     if len(answered) > 1:
@@ -132,7 +132,7 @@ def _best_options(call: Call, response: bytes, _: World) -> str:
     return "" if set(answered) <= asked else f"{answered} is none of the options"
 
 
-_CHECKS: Mapping[str, Callable[[Call, bytes, World], str]] = {
+_CHECKS: Mapping[str, Callable[[Call, bytes, ReplayedFleet], str]] = {
     "NodeGroups": _node_groups,
     "NodeGroupForNode": _node_group_for_node,
     "NodeGroupTargetSize": _target_size,

@@ -19,7 +19,7 @@ ELECTION_SECONDS = 0.5
 TAKE_OVER_PATIENCE_SECONDS = 600.0
 
 
-class Candidate(Protocol):
+class LeaderCandidate(Protocol):
     """The server that stands for election."""
 
     def lead(self, journal: Journal) -> None:
@@ -38,7 +38,7 @@ class Candidate(Protocol):
 class Standby:
     """Leads once the Lease is its own. Leadership that is lost does not come back: the process ends."""
 
-    def __init__(self, candidate: Candidate, client: Client, election: LeaderElection, namespace: str) -> None:
+    def __init__(self, candidate: LeaderCandidate, client: Client, election: LeaderElection, namespace: str) -> None:
         """`client` and `namespace` are those of the journal."""
         self.taking_over = Heartbeat("taking over the journal", TAKE_OVER_PATIENCE_SECONDS)
         self._candidate = candidate

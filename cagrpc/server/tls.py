@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from cagrpc.config.load import Settings, TlsFiles
+from cagrpc.config.load import Settings, TlsPaths
 from cagrpc.server import certificates
 from cagrpc.services.grpc.servers import ServerTls
 
@@ -39,7 +39,7 @@ def development_directory(settings: Settings) -> Path:
     return settings.state_directory / "certs"
 
 
-def in_state_directory(settings_tls: TlsFiles | None, before: Path, after: Path) -> TlsFiles | None:
+def in_state_directory(settings_tls: TlsPaths | None, before: Path, after: Path) -> TlsPaths | None:
     """The TLS files when the state directory moves: development certificates move with it."""
     if settings_tls is None or settings_tls.directory != before / "certs":
         return settings_tls

@@ -17,7 +17,7 @@ from cagrpc.config.load import (
     parse_address,
     parse_settings,
 )
-from cagrpc.controllers.settings import Behaviour, NamespaceSettings, RequestSettings
+from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings, RequestSettings
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue
 from solver.model import NodeGroup, Taint, TaintEffect
@@ -304,7 +304,7 @@ def test_provisioning_requests_are_served_where_there_is_a_cluster(tmp_path: Pat
     cluster = f"{GROUP}\nkubernetes: {{in_cluster: true}}\n"
     assert parse(cluster, tmp_path).requests == RequestSettings()
     section = "provisioning_requests: {booking_seconds: 30, keep_seconds: 3600, upstream_classes: [atomic-scale-up]}\n"
-    assert parse(cluster + section, tmp_path).requests == RequestSettings(30, 3600, frozenset({Behaviour.ATOMIC}))
+    assert parse(cluster + section, tmp_path).requests == RequestSettings(30, 3600, frozenset({ClassBehaviour.ATOMIC}))
     few = "provisioning_requests: {per_namespace: {requests: 5, pods: 100, overtaken_seconds: 60}}\n"
     assert parse(cluster + few, tmp_path).requests == RequestSettings(per_namespace=NamespaceSettings(5, 100, 60))
     with pytest.raises(InvalidConfiguration, match=r"provisioning_requests\.per_namespace\.pods"):

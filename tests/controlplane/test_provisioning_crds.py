@@ -12,7 +12,7 @@ import pytest
 from cagrpc.api.provisioning.objects import ConditionParts, request_path, status_patch
 from cagrpc.controllers.provisioning.model import ConditionType, Service
 from cagrpc.controllers.provisioning.store import Store, Template
-from cagrpc.controllers.settings import Behaviour
+from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import Conflict
 from cagrpc.kube.client.client import Client, PatchKind
 from tests.controlplane.api import Api, ApiRefusal
@@ -209,7 +209,7 @@ def test_what_a_request_refers_to_is_followed(namespace: Cluster, store: Store) 
     spec = {"behaviour": "atomic-scale-up", "parameters": {"ValidUntilSeconds": "12h"}}
     namespace.admin.create(CLASSES, provisioning_class("patient", spec))
     wait_for(lambda: store.service("patient") is not None, "the class is known")
-    assert store.service("patient") == Service(Behaviour.ATOMIC, parameters={"ValidUntilSeconds": "12h"})
+    assert store.service("patient") == Service(ClassBehaviour.ATOMIC, parameters={"ValidUntilSeconds": "12h"})
     wait_for(lambda: isinstance(store.template(namespace.namespace, "worker"), Template), "the template is known")
     found = store.template(namespace.namespace, "worker")
     assert isinstance(found, Template)

@@ -17,7 +17,7 @@ from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.cli.main import main
 from cagrpc.errors import InvalidInput
 from cagrpc.replay.conversation import Answer, Conversation, Deletion, Increase, RecordedDecision, Replay
-from cagrpc.replay.expectations import World, judge
+from cagrpc.replay.expectations import ReplayedFleet, judge
 from cagrpc.replay.identities import Identities
 from cagrpc.replay.recording import Call, embedded_recordings, read_recording
 
@@ -279,25 +279,27 @@ MEANINGLESS: Mapping[str, tuple[Call, str, Message | None, str]] = {
 
 @pytest.mark.parametrize(("recorded", "code", "answer", "problem"), MEANINGLESS.values(), ids=MEANINGLESS)
 def test_a_meaningless_answer_is_found(recorded: Call, code: str, answer: Message | None, problem: str) -> None:
-    verdict = judge(recorded, code, answer.SerializeToString() if answer else b"", World(Identities([recorded])))
+    verdict = judge(
+        recorded, code, answer.SerializeToString() if answer else b"", ReplayedFleet(Identities([recorded]))
+    )
     assert problem in verdict.problem
 
 
 def test_bytes_that_are_no_message_are_found() -> None:
-    verdict = judge(call("NodeGroups", None, GROUPS), "OK", b"\xff\xff", World(Identities([])))
+    verdict = judge(call("NodeGroups", None, GROUPS), "OK", b"\xff\xff", ReplayedFleet(Identities([])))
     assert "NodeGroupsResponse" in verdict.problem
 
 
 def test_options_of_its_own_are_an_allowed_exception() -> None:
     answer = pb.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=DEFAULTS.defaults)
     recorded = call("NodeGroupGetOptions", DEFAULTS, None, "UNIMPLEMENTED")
-    verdict = judge(recorded, "OK", answer.SerializeToString(), World(Identities([])))
+    verdict = judge(recorded, "OK", answer.SerializeToString(), ReplayedFleet(Identities([])))
     assert (verdict.problem, verdict.exception) == ("", "the group has autoscaling options of its own")
 
 
 def test_a_deleted_instance_may_take_a_moment_to_go() -> None:
     gone = call("NodeGroupForNode", pb.NodeGroupForNodeRequest(node=node(1)), pb.NodeGroupForNodeResponse())
-    world = World(Identities([]))
+    world = ReplayedFleet(Identities([]))
     answer = IN_GROUP.SerializeToString()
     assert judge(gone, "OK", answer, world).problem
     world.deletion_asked.add("example://g-0001")

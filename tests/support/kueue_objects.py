@@ -10,7 +10,7 @@ from typing import Any
 from cagrpc.api import kueue as wire
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.controllers.admission_checks.bodies import owned_by
-from cagrpc.controllers.admission_checks.model import Writes, own_request, own_template
+from cagrpc.controllers.admission_checks.model import CheckWrites, own_request, own_template
 from cagrpc.controllers.admission_checks.reconcile import reconcile
 from cagrpc.controllers.settings import KueueSettings
 
@@ -120,7 +120,7 @@ class KueueHarness:
     """Names of all requests that were ever made."""
     _number: int = 0
 
-    def writes(self) -> Writes:
+    def writes(self) -> CheckWrites:
         return reconcile(
             wire.workload(self.workload),
             {
@@ -134,9 +134,9 @@ class KueueHarness:
             self.now,
         )
 
-    def settle(self, most: int = 10) -> list[Writes]:
+    def settle(self, most: int = 10) -> list[CheckWrites]:
         """Does what there is to do until there is nothing."""
-        done: list[Writes] = []
+        done: list[CheckWrites] = []
         for _ in range(most):
             writes = self.writes()
             if not (writes.in_the_way or writes.creations or writes.updates or writes.removals):
@@ -145,12 +145,12 @@ class KueueHarness:
             done.append(writes)
         raise AssertionError(f"it never ends: {done[-2:]}")
 
-    def do(self, writes: Writes, steps: int = 1_000) -> None:
+    def do(self, writes: CheckWrites, steps: int = 1_000) -> None:
         """At most so many of the writes, in their order: a process that is killed does no more."""
         for step in self._steps(writes)[:steps]:
             step()
 
-    def _steps(self, writes: Writes) -> list[Any]:
+    def _steps(self, writes: CheckWrites) -> list[Any]:
         steps: list[Any] = [lambda r=r: self._remove(r.resource, r.name, r.uid) for r in writes.in_the_way]
         for creation in writes.creations:
             steps += [lambda body=body: self._make(self.templates, body) for body in creation.templates]
@@ -179,7 +179,7 @@ class KueueHarness:
         assert there[name]["metadata"]["uid"] == uid
         del there[name]
 
-    def _answer(self, writes: Writes) -> None:
+    def _answer(self, writes: CheckWrites) -> None:
         patch = wire.checks_patch(wire.workload(self.workload), writes.updates, self.now)
         self.workload["status"]["admissionChecks"] = patch["status"]["admissionChecks"]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 from cagrpc.cluster.connected import connected
-from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE, Decisions, Part, World
+from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE, Decisions, RequestPart, World
 from cagrpc.controllers.provisioning.model import Candidate
 from solver import Budget, Node, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.model.eligibility import why_not_eligible
@@ -24,7 +24,7 @@ def request(uid: str, *sets: tuple[PodSpec, int], **other: object) -> Candidate:
     return Candidate(uid, f"ns/{uid}", pod_sets, **{"created_at_seconds": age, **other})  # type: ignore[arg-type]
 
 
-def opened(parts: Sequence[Part]) -> Counter[str]:
+def opened(parts: Sequence[RequestPart]) -> Counter[str]:
     """New nodes by group."""
     return sum((Counter(dict(part.deltas)) for part in parts), Counter())
 
@@ -56,7 +56,7 @@ def judge(candidates: Sequence[Candidate], world: World, decided: Decisions) -> 
     _judge_room(candidates, world, decided, groups)
 
 
-def _judge_part(part: Part, groups: Mapping[str, NodeGroup]) -> None:
+def _judge_part(part: RequestPart, groups: Mapping[str, NodeGroup]) -> None:
     assert Counter(group_id for group_id, _ in part.placements) == Counter(dict(part.deltas))
     assert {uid for _, uids in part.placements for uid in uids} == set(part.uids)
     assert all(uids for _, uids in part.placements)

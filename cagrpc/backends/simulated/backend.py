@@ -70,7 +70,7 @@ class _Kind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Pool:
+class _InstancePool:
     """What shares a stock: a node group with a behaviour of its own, else an instance type. `column` says which."""
 
     column: str
@@ -217,11 +217,11 @@ class SimulatedBackend:
             if self._behaviour(group_id, instance_type)[1].unreachable:
                 raise errors.Unavailable(f"simulated backend: out of reach for {instance_type}")
 
-    def _check_stock(self, wanted: Mapping[_Kind, int], pools: Mapping[_Kind, _Pool]) -> None:
-        by_pool: Counter[_Pool] = Counter()
+    def _check_stock(self, wanted: Mapping[_Kind, int], pools: Mapping[_Kind, _InstancePool]) -> None:
+        by_pool: Counter[_InstancePool] = Counter()
         for kind, count in wanted.items():
             by_pool[pools[kind]] += count
-        short: dict[_Pool, str] = {}
+        short: dict[_InstancePool, str] = {}
         for pool, count in by_pool.items():
             stock = pool.behaviour.stock
             if stock is not None and count > (left := max(0, stock - pool.standing)):
@@ -236,15 +236,15 @@ class SimulatedBackend:
         ).fetchone()
         return row is not None
 
-    def _pool(self, kind: _Kind, now: float) -> _Pool:
+    def _pool(self, kind: _Kind, now: float) -> _InstancePool:
         """A key that is the name of a type has one stock for all of the type, also where a group is called the same."""
         key, behaviour = self._behaviour(*kind)
         column = "node_group" if key == kind.group_id != kind.instance_type else "instance_type"
         name = kind.group_id if column == "node_group" else kind.instance_type
         (standing,) = self._connection.execute(_COUNT_SOUND[column], {"value": name, "now": now}).fetchone()
-        return _Pool(column, name, behaviour, standing)
+        return _InstancePool(column, name, behaviour, standing)
 
-    def _create(self, new: Mapping[str, _Kind], pools: Mapping[_Kind, _Pool], now: float) -> None:
+    def _create(self, new: Mapping[str, _Kind], pools: Mapping[_Kind, _InstancePool], now: float) -> None:
         (last,) = self._connection.execute(
             "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'instances'"
         ).fetchone()

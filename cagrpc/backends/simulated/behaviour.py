@@ -60,7 +60,7 @@ class Behaviour:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OrderOutcome:
     """What will become of an instance, decided at its order. Times are seconds of the clock; None: never."""
 
     running_at_seconds: float | None
@@ -68,13 +68,13 @@ class Outcome:
     vanishes_at_seconds: float | None
 
 
-def outcome(behaviour: Behaviour, now: float, standing: int, rng: random.Random) -> Outcome:
+def outcome(behaviour: Behaviour, now: float, standing: int, rng: random.Random) -> OrderOutcome:
     """`standing` counts the sound instances that compete for the same stock. Draws the same numbers from `rng` whatever
     the settings, so that one changed setting changes nothing else."""
     jitter, fails, vanishes = rng.random(), rng.random(), rng.random()
     short = behaviour.late_shortage is not None and standing >= behaviour.late_shortage
     failing = short or fails < behaviour.failure_probability
-    return Outcome(
+    return OrderOutcome(
         running_at_seconds=None
         if behaviour.hang
         else now + behaviour.boot_seconds + jitter * behaviour.boot_jitter_seconds,

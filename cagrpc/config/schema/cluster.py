@@ -15,7 +15,7 @@ from cagrpc.forms import FilePath, Form
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600)]
 
 
-class ClusterAccess(Form):
+class ClusterAccessForm(Form, title="Kubernetes"):
     """How the cluster is reached, and what is kept there."""
 
     kubeconfig: FilePath | None = None
@@ -38,7 +38,7 @@ class ClusterAccess(Form):
         return self
 
 
-class Kubernetes(registry.kubernetes_fields(), ClusterAccess):  # type: ignore[misc] # backends are known at run time
+class Kubernetes(registry.kubernetes_fields(), ClusterAccessForm):  # type: ignore[misc] # backends are known at run time
     """Access to the cluster that cagrpc serves. Exactly one of `kubeconfig` and `in_cluster: true`."""
 
     gang_label: LabelKey = DEFAULT_GANG_LABEL

@@ -302,7 +302,7 @@ ProvisionerEntry = Annotated[
 ]
 
 
-class Backend(registry.backend_fields()):  # type: ignore[misc] # backends are known at run time
+class BackendForm(registry.backend_fields(), title="Backend"):  # type: ignore[misc,call-arg] # backends are known at run time
     """Where nodes come from."""
 
 
@@ -321,7 +321,7 @@ class Configuration(Form):
     tls: Tls = Tls()
     state_directory: FilePath = ".cagrpc"
     """Journal, simulated fleet, development certificates."""
-    backend: Backend = Backend()
+    backend: BackendForm = BackendForm()
     catalogue: FilePath | Literal["embedded"] = "embedded"
     """Instance types and offerings, CSV. Default: the embedded catalogue (EC2, us-east-1, on demand)."""
     provisioners: Annotated[list[ProvisionerEntry], Field(min_length=1)]

@@ -76,13 +76,13 @@ class TemplateSpec(Document):
     resources: Ignored = None
 
 
-class Template(Document):
+class NodePoolTemplate(Document):
     metadata: TemplateMetadata = TemplateMetadata()
     spec: TemplateSpec
 
 
 class NodePoolSpec(Document):
-    template: Template
+    template: NodePoolTemplate
     weight: Weight | None = None
     limits: OptionalLimits = Field(default_factory=dict)
     disruption: Ignored = None

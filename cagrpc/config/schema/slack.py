@@ -119,7 +119,7 @@ class SlackSchedule(Form):
         return Window(schedule, self.rate, tuple(each.copies() for each in self.fixed))
 
 
-class SlackTarget(Form):
+class SlackTargetForm(Form, title="SlackTarget"):
     """What is held in reserve: a rate, fixed sizes, or both."""
 
     name: Name
@@ -198,7 +198,7 @@ class Slack(Form):
     """Who makes room. `virtual`: the planner alone (needs `drive: plan`). `buffer`: the cluster-autoscaler, by
     CapacityBuffers. `pods`: pause pods that give way. Default: virtual with `drive: plan`, otherwise buffer where the
     cluster serves CapacityBuffers, otherwise pods."""
-    targets: list[SlackTarget] = Field(default_factory=list)
+    targets: list[SlackTargetForm] = Field(default_factory=list)
     exclude: SlackExclude = SlackExclude()
     mirrors_per_namespace: Annotated[int, Field(ge=0)] = SlackSettings().mirrors_per_namespace
     """Room is kept for so many more pods of one namespace, whatever its workloads ask for by annotation."""
@@ -231,7 +231,7 @@ def settings(written: Slack, groups: Sequence[NodeGroup], problems: list[str]) -
     )
 
 
-def _target(number: int, written: SlackTarget, groups: Sequence[NodeGroup], problems: list[str]) -> TargetSettings:
+def _target(number: int, written: SlackTargetForm, groups: Sequence[NodeGroup], problems: list[str]) -> TargetSettings:
     where: dict[str, str] = {}
     if written.provisioner is not None:
         known = {group.provisioner: group.labels for group in groups}

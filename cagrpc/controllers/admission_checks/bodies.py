@@ -16,11 +16,11 @@ from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.kueue import GROUP, KueueWorkload
 from cagrpc.api.provisioning import objects
 from cagrpc.controllers.admission_checks.model import CONTENT, OWNED, REQUEST, Purpose, template_name
-from cagrpc.controllers.admission_checks.pod_sets import RequestedPods
+from cagrpc.controllers.admission_checks.pod_sets import PodSetPods
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
 
 
-def template_body(workload: KueueWorkload, purpose: Purpose, request: str, pods: RequestedPods) -> dict[str, Any]:
+def template_body(workload: KueueWorkload, purpose: Purpose, request: str, pods: PodSetPods) -> dict[str, Any]:
     """A v1.PodTemplate."""
     owner = _owner(f"{GROUP}/{workload.version}", "Workload", workload.name, workload.uid)
     content = sha1(json.dumps(pods.template, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
@@ -45,7 +45,7 @@ def request_body(
     name: str,
     class_name: str,
     parameters: Mapping[str, str],
-    pods: Sequence[RequestedPods],
+    pods: Sequence[PodSetPods],
 ) -> dict[str, Any]:
     """A ProvisioningRequest without its owner, which `owned_by` adds."""
     pod_sets = [
@@ -76,7 +76,7 @@ def owned_by(request: Mapping[str, Any], template: Mapping[str, Any]) -> dict[st
 
 
 def pod_set_updates(
-    pods: Sequence[RequestedPods], request: ProvisioningRequest, selectors: Sequence[tuple[str, str]]
+    pods: Sequence[PodSetPods], request: ProvisioningRequest, selectors: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, Any], ...]:
     """One for each pod set of the request: the annotations by which its pods consume it, under both prefixes, and the
     selectors of the configuration with their values from the request's details. A detail that is a selector itself

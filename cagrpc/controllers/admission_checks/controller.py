@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from cagrpc.api.kueue import GROUP, VERSIONS, Check, RequestConfig
 from cagrpc.controllers.admission_checks.checks import KUEUES_NAME, Claim, activity, claim, config_of, differs
 from cagrpc.controllers.admission_checks.reconcile import reconcile
-from cagrpc.controllers.admission_checks.store import Look, Store
+from cagrpc.controllers.admission_checks.store import ChecksObservation, CheckStore
 from cagrpc.controllers.admission_checks.writer import Writer
 from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.controllers.settings import KueueSettings
@@ -70,7 +70,7 @@ class KueueChecks(Controller):
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
         self._writer = Writer(client, self._count, say, now)
-        self._store: Store | None = None
+        self._store: CheckStore | None = None
         self._looked_for = False
         """Whether it is known if there is Kueue."""
         self._problem: str | None = None
@@ -164,7 +164,7 @@ class KueueChecks(Controller):
         if self._store is not None:
             self._store.stop(0.0)
         _log.info("Kueue is there: %s/%s is followed", GROUP, version)
-        self._store = Store(
+        self._store = CheckStore(
             self._client, version, workload_changed=self._workload_changed, check_changed=self._check_changed
         )
         self._store.start()
@@ -195,7 +195,7 @@ class KueueChecks(Controller):
 
     # ---- checks
 
-    def _tend_check(self, store: Store, name: str) -> float | None:
+    def _tend_check(self, store: CheckStore, name: str) -> float | None:
         check = store.check(name)
         if check is None:
             self._refusals.pop(name, None)
@@ -214,7 +214,7 @@ class KueueChecks(Controller):
             self._writer.write_active(store.version, check, wanted)
         return found.again_seconds
 
-    def _claim(self, store: Store, check: Check) -> Claim:
+    def _claim(self, store: CheckStore, check: Check) -> Claim:
         now = self._clock()
         known = now - self._first_seen.setdefault(check.uid, now)
         writes = self._settings.controller_name == KUEUES_NAME and store.kueue_writes()
@@ -222,7 +222,7 @@ class KueueChecks(Controller):
 
     # ---- Workloads
 
-    def _tend_workload(self, store: Store, key: str) -> float | None:
+    def _tend_workload(self, store: CheckStore, key: str) -> float | None:
         look = store.look(key)
         if look is None:
             self._seen.pop(key, None)
@@ -243,7 +243,7 @@ class KueueChecks(Controller):
             self._seen[key] = workload.resource_version
         return writes.again_seconds
 
-    def _configs(self, store: Store, look: Look) -> Mapping[str, RequestConfig | str]:
+    def _configs(self, store: CheckStore, look: ChecksObservation) -> Mapping[str, RequestConfig | str]:
         """Of the Workload's checks that are ours."""
         names = {str(each.get("name")) for each in look.workload.checks}
         found = (look.checks[name] for name in sorted(names) if name in look.checks)

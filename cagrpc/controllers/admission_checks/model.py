@@ -96,7 +96,7 @@ class Creation:
 
 
 @dataclass(frozen=True, slots=True)
-class Writes:
+class CheckWrites:
     """What is to be written for one Workload, in this order. Whatever was done of it when a process ends, the next look
     at what there is then gives the rest."""
 

@@ -21,7 +21,7 @@ _SCHEDULING = ("resources", "nodeSelector", "tolerations", "affinity", "resource
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedPods:
+class PodSetPods:
     """Pods of one PodTemplate."""
 
     pod_sets: tuple[str, ...]
@@ -33,9 +33,9 @@ class RequestedPods:
 
 def requested_pods(
     workload: KueueWorkload, config: RequestConfig, flavors: Mapping[str, Flavor]
-) -> tuple[RequestedPods, ...] | str:
+) -> tuple[PodSetPods, ...] | str:
     """In the Workload's order; none where no pod set is of interest. A sentence where it cannot be said."""
-    found: list[RequestedPods] = []
+    found: list[PodSetPods] = []
     for pods in workload.pod_sets:
         if pods.count == 0 or not _of_interest(mapping(pods.template, "spec", "", []), config.managed_resources):
             continue
@@ -48,11 +48,11 @@ def requested_pods(
         template = _flavored(pods.name, pods.template, assignment.flavors, flavors)
         if isinstance(template, str):
             return template
-        _merge(found, RequestedPods((pods.name,), template, count), config.merge_policy)
+        _merge(found, PodSetPods((pods.name,), template, count), config.merge_policy)
     return tuple(found)
 
 
-def _merge(found: list[RequestedPods], pods: RequestedPods, policy: str) -> None:
+def _merge(found: list[PodSetPods], pods: PodSetPods, policy: str) -> None:
     for index, other in enumerate(found):
         if policy and _essence(other.template, policy) == _essence(pods.template, policy):
             found[index] = replace(other, pod_sets=(*other.pod_sets, *pods.pod_sets), count=other.count + pods.count)

@@ -18,16 +18,16 @@ from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY, CheckUpdate, Flavo
 from cagrpc.controllers.admission_checks.bodies import pod_set_updates, request_body, template_body
 from cagrpc.controllers.admission_checks.messages import asked, explained, refused
 from cagrpc.controllers.admission_checks.model import (
+    CheckWrites,
     Creation,
     OwnRequest,
     OwnTemplate,
     Purpose,
     Removal,
-    Writes,
     request_name,
     template_name,
 )
-from cagrpc.controllers.admission_checks.pod_sets import RequestedPods, requested_pods
+from cagrpc.controllers.admission_checks.pod_sets import PodSetPods, requested_pods
 from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 
@@ -45,7 +45,7 @@ def reconcile(
     flavors: Mapping[str, Flavor],
     settings: KueueSettings,
     now_seconds: float,
-) -> Writes:
+) -> CheckWrites:
     """`configs` are those of the checks that are ours, by the check's name, or why there is none. `requests` and
     `templates` are those of this Workload. Times since the epoch."""
     decisions = [] if over(workload) else [
@@ -63,7 +63,7 @@ def reconcile(
         for each in decisions
         if each.update is not None and each.update.differs(_written(workload, each.check))
     }
-    return Writes(
+    return CheckWrites(
         in_the_way=(
             *(_removal(each) for each in gone if each.request.name in made),
             *(_removal(each) for each in unused if each.request in made and not _fits(each, creations)),
@@ -153,7 +153,7 @@ class _Check:
         ]
         return max(found, key=lambda each: each.purpose.attempt, default=None)
 
-    def _in_step(self, config: RequestConfig, pods: Sequence[RequestedPods], own: OwnRequest) -> bool:
+    def _in_step(self, config: RequestConfig, pods: Sequence[PodSetPods], own: OwnRequest) -> bool:
         """Whether the request asks for what would be asked for now."""
         request = own.request
         wanted = [(template_name(request.name, each.pod_sets[0]), each.count) for each in pods]
@@ -164,7 +164,7 @@ class _Check:
         )
 
     def _asked(
-        self, config: RequestConfig, pods: Sequence[RequestedPods], attempt: int, *, replaces: bool = False
+        self, config: RequestConfig, pods: Sequence[PodSetPods], attempt: int, *, replaces: bool = False
     ) -> _Decision:
         """Requests of before go once this one is there; before it, where it needs their name."""
         name = request_name(self.workload.name, self.name, attempt)
@@ -181,7 +181,7 @@ class _Check:
         update = CheckUpdate(PENDING, asked(name, attempt, config.retries))
         return _Decision(self.name, update, creation=creation)
 
-    def _answered(self, config: RequestConfig, pods: Sequence[RequestedPods], own: OwnRequest) -> _Decision:
+    def _answered(self, config: RequestConfig, pods: Sequence[PodSetPods], own: OwnRequest) -> _Decision:
         """By what the request says."""
         request, workload = own.request, self.workload
         revoked = _true(request, ConditionType.CAPACITY_REVOKED)
@@ -203,7 +203,7 @@ class _Check:
         return _Decision(self.name, CheckUpdate(PENDING, _progress(own, config)), own)
 
     def _failed(
-        self, config: RequestConfig, pods: Sequence[RequestedPods], own: OwnRequest, why: Condition | None
+        self, config: RequestConfig, pods: Sequence[PodSetPods], own: OwnRequest, why: Condition | None
     ) -> _Decision:
         assert why is not None
         attempt, retries = own.purpose.attempt, config.retries

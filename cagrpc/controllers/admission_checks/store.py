@@ -38,7 +38,7 @@ _OURS = {"labelSelector": f"{OWNED}=true"}
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ChecksObservation:
     """What is known about one Workload."""
 
     workload: KueueWorkload
@@ -52,7 +52,7 @@ class Look:
     templates: tuple[OwnTemplate, ...]
 
 
-class Objects:
+class CheckObjects:
     """All of them, object by object; no I/O. Thread-safe."""
 
     def __init__(
@@ -85,13 +85,13 @@ class Objects:
             self._follow(POD_TEMPLATES, own_template, self._templates, _OURS),
         )
 
-    def look(self, key: str) -> Look | None:
+    def look(self, key: str) -> ChecksObservation | None:
         """None where there is no such Workload."""
         with self._lock:
             found = self._workloads.of.get(key)
             if found is None:
                 return None
-            return Look(
+            return ChecksObservation(
                 found,
                 dict(self._checks.of),
                 dict(self._configs.of),
@@ -175,7 +175,7 @@ class Objects:
             self._workload_changed(key)
 
 
-class Store(Objects):
+class CheckStore(CheckObjects):
     """Thread-safe. It follows the cluster from `start` to `stop`."""
 
     def __init__(

@@ -9,13 +9,13 @@ from cagrpc.api.kueue import GROUP, PENDING, Check, CheckUpdate, KueueWorkload, 
 from cagrpc.api.provisioning.objects import API_VERSION
 from cagrpc.controllers.admission_checks.bodies import owned_by
 from cagrpc.controllers.admission_checks.checks import Activity
-from cagrpc.controllers.admission_checks.model import Creation, Removal, Writes
+from cagrpc.controllers.admission_checks.model import CheckWrites, Creation, Removal
 from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInput, NotFound
 from cagrpc.runtime.clock import EpochClock
 
 
-class Client(Protocol):
+class CheckClient(Protocol):
     """What of `cagrpc.kube.client.Client` is needed."""
 
     def get(self, path: str) -> dict[str, Any]: ...
@@ -32,7 +32,7 @@ class Writer:
 
     def __init__(
         self,
-        client: Client,
+        client: CheckClient,
         count: Callable[[str], None],
         say: Callable[[Note], None],
         clock: EpochClock,
@@ -43,7 +43,7 @@ class Writer:
         self._say = say
         self._clock = clock
 
-    def write(self, workload: KueueWorkload, writes: Writes) -> bool:
+    def write(self, workload: KueueWorkload, writes: CheckWrites) -> bool:
         """Whether the Workload itself was written to, so that it is not any more as it was seen."""
         for removal in writes.in_the_way:
             self._remove(removal)

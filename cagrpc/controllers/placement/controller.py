@@ -19,13 +19,13 @@ from typing import Protocol
 
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.node_info import Reservations, nothing_reserved
-from cagrpc.cluster.state import ClusterState, PendingPod
+from cagrpc.cluster.state import ClusterSource, ClusterState, PendingPod
 from cagrpc.controllers.placement.handover import repack, swap
-from cagrpc.controllers.placement.nominations import Nominations, Pods
+from cagrpc.controllers.placement.nominations import Nominations, PodPatcher
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Places, Wanted
 from cagrpc.controllers.placement.waiting import Patience
-from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey
+from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey, SnapshotSource
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller, Json
@@ -47,12 +47,8 @@ FIRST_SECONDS = 60.0
 _MOST_TOLD = 3
 
 
-class Cluster(Protocol):
-    """What `view.ClusterView` offers of it."""
-
-    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
-        """Raises Unavailable while the cluster is not known."""
-        ...
+class PlacementCluster(ClusterSource, Protocol):
+    """What of `cagrpc.cluster.view.view.ClusterView` is needed."""
 
     def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]: ...
 
@@ -67,11 +63,6 @@ class Cluster(Protocol):
     def held_nodes(self) -> Mapping[str, str]:
         """Provider id to name of every Node with our start-up taint. Raises Unavailable."""
         ...
-
-
-class HasSnapshot(Protocol):
-    @property
-    def snapshot(self) -> FleetSnapshot: ...
 
 
 @dataclass(frozen=True)
@@ -112,9 +103,9 @@ class PlacementController(Controller):
 
     def __init__(
         self,
-        client: Pods,
-        fleet: HasSnapshot,
-        cluster: Cluster,
+        client: PodPatcher,
+        fleet: SnapshotSource,
+        cluster: PlacementCluster,
         places: Places,
         *,
         reservations: Callable[[ClusterState], Reservations] = nothing_reserved,

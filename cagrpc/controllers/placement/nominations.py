@@ -27,7 +27,7 @@ FORBIDDEN_SECONDS = 60.0
 _NOMINATED = "/status/nominatedNodeName"
 
 
-class Pods(Protocol):
+class PodPatcher(Protocol):
     """What `kube.client.Client` offers of them."""
 
     def patch(
@@ -48,7 +48,7 @@ class _Sent:
 class Nominations:
     """Thread-safe, but for one pod from several threads. `clock` counts seconds."""
 
-    def __init__(self, pods: Pods, clock: MonotonicClock) -> None:
+    def __init__(self, pods: PodPatcher, clock: MonotonicClock) -> None:
         self._pods = pods
         self._clock = clock
         self._sent: dict[str, _Sent] = {}

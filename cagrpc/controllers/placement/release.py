@@ -62,7 +62,7 @@ class HeldNodes(Protocol):
         ...
 
 
-class Placement(Protocol):
+class NominationProgress(Protocol):
     """What `controller.PlacementController` offers."""
 
     def begun(self, increments: AbstractSet[str]) -> bool:
@@ -109,7 +109,7 @@ class Release(Controller):
         client: Client,
         fleet: Fleet,
         view: HeldNodes,
-        placement: Placement,
+        placement: NominationProgress,
         places: Places,
         *,
         requests_known: Callable[[], bool] = lambda: True,

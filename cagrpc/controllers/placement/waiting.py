@@ -22,7 +22,7 @@ REST_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class _Standing:
+class _StandingRoom:
     """A pod that is nominated to a node which the scheduler sees."""
 
     node: str
@@ -37,7 +37,7 @@ class Patience:
 
     def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
-        self._standing: dict[str, _Standing] = {}
+        self._standing: dict[str, _StandingRoom] = {}
         self._resting: dict[str, tuple[str, float]] = {}
         self._bound_at = float("-inf")
 
@@ -61,7 +61,7 @@ class Patience:
         each = self._standing.get(uid)
         if each is None:
             if pod.nominated_node == node:
-                self._standing[uid] = _Standing(node, now, pod.cleared)
+                self._standing[uid] = _StandingRoom(node, now, pod.cleared)
             return False
         if pod.cleared > each.cleared and now >= each.since + SEEN_SECONDS:
             each.failures += 1

@@ -20,7 +20,7 @@ from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.node_info import Reservations, merged, nothing_reserved
 from cagrpc.cluster.shortages import Shortages, offering
-from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef
+from cagrpc.cluster.state import Arrivals, ClusterSource, ClusterState, PendingPod, PodRef
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Places, successors
@@ -45,15 +45,13 @@ log = logging.getLogger(__name__)
 STEP_SECONDS = 0.25
 
 
-class Cluster(Protocol):
+class PlannerCluster(ClusterSource, Protocol):
     """What of `cagrpc.cluster.view.view.ClusterView` is needed."""
 
     @property
     def problem(self) -> str | None: ...
 
     def arrivals(self) -> Arrivals: ...
-
-    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState: ...
 
     def pod_of(self, key: PodKey) -> PodRef | None: ...
 
@@ -97,7 +95,7 @@ class PlannerLoop(Controller):
     def __init__(
         self,
         fleet: Fleet,
-        cluster: Cluster,
+        cluster: PlannerCluster,
         settings: PlannerSettings,
         *,
         say: Callable[[Note], None] = lambda _: None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from cagrpc.cluster.markers import booking_label
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
-from cagrpc.controllers.provisioning.sources import Writes
+from cagrpc.controllers.provisioning.sources import RequestClient
 from cagrpc.errors import CagrpcError, NotFound, Unavailable
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.kube.client.parallel import in_parallel
@@ -66,7 +66,7 @@ class Requests:
 class Labels:
     """Booking labels on nodes. Thread-safe."""
 
-    def __init__(self, client: Writes, clock: MonotonicClock, workers: int) -> None:
+    def __init__(self, client: RequestClient, clock: MonotonicClock, workers: int) -> None:
         self._client = client
         self._workers = workers
         self._clock = clock

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cagrpc.api.encoding.times import duration_seconds
 from cagrpc.controllers.provisioning.model import ProvisioningRequest, Service
-from cagrpc.controllers.settings import Behaviour
+from cagrpc.controllers.settings import ClassBehaviour
 
 CHECK_CAPACITY = "check-capacity.kubernetes.io"
 ATOMIC_SCALE_UP = "atomic-scale-up.kubernetes.io"
@@ -23,12 +23,12 @@ PROCESSOR = "processorInstance"
 """Parameter: the name of the cluster-autoscaler that is to see to a request of upstream's check-capacity class."""
 
 _OURS = {
-    CHECK_CAPACITY: Service(Behaviour.CHECK, books=False),
-    ATOMIC_SCALE_UP: Service(Behaviour.ATOMIC),
+    CHECK_CAPACITY: Service(ClassBehaviour.CHECK, books=False),
+    ATOMIC_SCALE_UP: Service(ClassBehaviour.ATOMIC),
 }
 _UPSTREAM = {
-    UPSTREAM_CHECK_CAPACITY: Service(Behaviour.CHECK),
-    UPSTREAM_ATOMIC_SCALE_UP: Service(Behaviour.ATOMIC),
+    UPSTREAM_CHECK_CAPACITY: Service(ClassBehaviour.CHECK),
+    UPSTREAM_ATOMIC_SCALE_UP: Service(ClassBehaviour.ATOMIC),
 }
 _TRUTHS = {"true": True, "false": False}
 
@@ -43,7 +43,7 @@ class Terms:
 
 
 def service_of(
-    request: ProvisioningRequest, left_to_us: Collection[Behaviour], presets: Callable[[str], Service | None]
+    request: ProvisioningRequest, left_to_us: Collection[ClassBehaviour], presets: Callable[[str], Service | None]
 ) -> Service | None:
     """How the request is served; None for a class that is not ours. `left_to_us` are the behaviours whose upstream
     classes the cluster-autoscaler leaves to us, `presets` what ProvisioningClasses say, by name."""
@@ -52,12 +52,12 @@ def service_of(
         return _OURS[name]
     if name in _UPSTREAM:
         service = _UPSTREAM[name]
-        elsewhere = service.behaviour is Behaviour.CHECK and bool(request.parameters.get(PROCESSOR))
+        elsewhere = service.behaviour is ClassBehaviour.CHECK and bool(request.parameters.get(PROCESSOR))
         return service if service.behaviour in left_to_us and not elsewhere else None
     return presets(name)
 
 
-def is_ours(class_name: str, left_to_us: Collection[Behaviour], presets: Callable[[str], Service | None]) -> bool:
+def is_ours(class_name: str, left_to_us: Collection[ClassBehaviour], presets: Callable[[str], Service | None]) -> bool:
     """Whether requests of the class are, in general."""
     named = ProvisioningRequest(uid="", namespace="", name="", class_name=class_name, pod_sets=())
     return service_of(named, left_to_us, presets) is not None

@@ -16,7 +16,7 @@ from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.api.provisioning.objects import MOST_POD_SETS, MOST_PODS, cut
 from cagrpc.cluster.markers import booking_label
 from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest
-from cagrpc.controllers.settings import Behaviour
+from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
 from cagrpc.runtime.back_off import BackOff
 
@@ -130,7 +130,7 @@ def available(message: str) -> Change:
 
 def not_now(
     request: ProvisioningRequest,
-    behaviour: Behaviour,
+    behaviour: ClassBehaviour,
     why: str,
     now: float,
     valid_until: float,
@@ -144,7 +144,7 @@ def not_now(
     retry_at = math.ceil(min(now + _BACK_OFF.seconds(attempts), max(now, valid_until)))
     text = f"{why}; attempt {attempts}, tried again at {timestamp(retry_at)}"
     conditions = {ConditionType.PROVISIONED: (False, NOT_FOUND, text)}
-    if behaviour is Behaviour.CHECK:
+    if behaviour is ClassBehaviour.CHECK:
         conditions[ConditionType.CAPACITY_AVAILABLE] = (False, NOT_FOUND, why)
     elif ConditionType.ACCEPTED in request.conditions or increment:
         conditions[ConditionType.ACCEPTED] = (False, NOT_FOUND, "nothing is ordered for it now")

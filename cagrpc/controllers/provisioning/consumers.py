@@ -15,7 +15,7 @@ from cagrpc.controllers.events import Note, ObjectRef, pod_object
 from cagrpc.controllers.provisioning.bookings import book
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import Look, Ours
-from cagrpc.controllers.provisioning.progress import Phase, Pods
+from cagrpc.controllers.provisioning.progress import Pods, RequestPhase
 
 MISSING = "ProvisioningRequestMissing"
 OTHER_CLASS = "ProvisioningClassDiffers"
@@ -91,17 +91,17 @@ def _too_many(ours: Ours, consumers: Sequence[Consumer]) -> Iterator[Note]:
 
 def _gone(ours: Ours, pending: Sequence[Consumer], room: _FreeCapacity) -> Iterator[Note]:
     """Its capacity was there once, is kept no longer, or never was, and is not there for all that wait."""
-    kept = ours.phase is Phase.PROVISIONED and ours.service.books
-    if not pending or kept or ours.phase in (Phase.WAITING, Phase.COMING):
+    kept = ours.phase is RequestPhase.PROVISIONED and ours.service.books
+    if not pending or kept or ours.phase in (RequestPhase.WAITING, RequestPhase.COMING):
         return
     short = room.short(ours.request, pending)
     if not short:
         return
     why = {
-        Phase.PROVISIONED: "its class checks capacity and keeps none",
-        Phase.EXPIRED: "its booking has expired",
-        Phase.REVOKED: "its capacity was lost",
-        Phase.FAILED: "it has failed",
+        RequestPhase.PROVISIONED: "its class checks capacity and keeps none",
+        RequestPhase.EXPIRED: "its booking has expired",
+        RequestPhase.REVOKED: "its capacity was lost",
+        RequestPhase.FAILED: "it has failed",
     }.get(ours.phase, "all it asked for has been consumed")
     text = f"{short} of {len(pending)} pods that wait find no room, and no nodes are added for them: {why}"
     yield Note(request_object(ours.request), GONE, text, warning=True)

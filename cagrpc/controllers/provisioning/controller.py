@@ -35,11 +35,11 @@ from cagrpc.controllers.provisioning.lost_room import LostRoom
 from cagrpc.controllers.provisioning.metrics import RequestMetrics
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import Look, Looking, increment_of, take_look
-from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Phase, Pods, advance
+from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Pods, RequestPhase, advance
 from cagrpc.controllers.provisioning.seen import Seen, bookings_of
-from cagrpc.controllers.provisioning.sources import Cluster, Increments, Requests, Writes
+from cagrpc.controllers.provisioning.sources import Increments, RequestClient, RequestsCluster, RequestSource
 from cagrpc.controllers.provisioning.writing import Outcome, Writing
-from cagrpc.controllers.settings import Behaviour, PlannerSettings, RequestSettings
+from cagrpc.controllers.settings import ClassBehaviour, PlannerSettings, RequestSettings
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.fleet.model import Phase as IncrementPhase
 from cagrpc.runtime.back_off import BackOff
@@ -67,7 +67,7 @@ DECIDING_SECONDS = 2.0
 """For those that are decided together;"""
 HURRIED_SHARE = 0.25
 """so much of it while more are due than are decided together: others wait for their turn."""
-_OPEN = frozenset({Phase.WAITING, Phase.COMING})
+_OPEN = frozenset({RequestPhase.WAITING, RequestPhase.COMING})
 
 
 class RequestsLoop(Controller):
@@ -79,10 +79,10 @@ class RequestsLoop(Controller):
 
     def __init__(
         self,
-        store: Requests,
-        cluster: Cluster,
+        store: RequestSource,
+        cluster: RequestsCluster,
         fleet: Increments,
-        client: Writes,
+        client: RequestClient,
         settings: RequestSettings,
         *,
         turn: threading.Lock,
@@ -273,7 +273,7 @@ class RequestsLoop(Controller):
     def _let_go(self, look: Look) -> None:
         """Increments in flight that nobody asks for any more are withdrawn, and labels of requests that are gone are
         taken off. What was in force of a request that is gone is forgotten."""
-        failed = {uid for uid, each in look.ours.items() if each.phase is Phase.FAILED}
+        failed = {uid for uid, each in look.ours.items() if each.phase is RequestPhase.FAILED}
         for status in look.snapshot.increments:
             if status.phase.in_flight and status.phase is not IncrementPhase.ROLLING_BACK:
                 uids = status.increment.requests
@@ -284,7 +284,7 @@ class RequestsLoop(Controller):
         self._labels.drop(assume_cache.by_node(gone))
         before = self._seen.look.ours if self._seen is not None else {}
         for uid in before.keys() - look.requests.keys():
-            if before[uid].phase in (Phase.WAITING, Phase.COMING):
+            if before[uid].phase in (RequestPhase.WAITING, RequestPhase.COMING):
                 self._writing.note(before[uid], "cancelled")
         self._decided = {uid: each for uid, each in self._decided.items() if uid in look.ours}
 
@@ -316,7 +316,7 @@ class RequestsLoop(Controller):
         each = look.ours[uid]
         came = conditions.consumed_of(each.request)
         pods = look.consumers.get(each.request.key, ())
-        if pods and isinstance(each.pods, Pods) and each.phase in (Phase.COMING, Phase.PROVISIONED):
+        if pods and isinstance(each.pods, Pods) and each.phase in (RequestPhase.COMING, RequestPhase.PROVISIONED):
             came = consumed(each.pods.sets, pods, came)
         return Facts(
             each.request,
@@ -354,8 +354,8 @@ class RequestsLoop(Controller):
             requests = self._memory.latest(self._store.requests())
             look = self._look(requests)
             shares = Shares(seen.bookings, self._settings.per_namespace)
-            atomic = due(look, seen.nexts, Behaviour.ATOMIC, self._turns, shares)
-            checks = due(look, seen.nexts, Behaviour.CHECK, self._turns, shares)
+            atomic = due(look, seen.nexts, ClassBehaviour.ATOMIC, self._turns, shares)
+            checks = due(look, seen.nexts, ClassBehaviour.CHECK, self._turns, shares)
             reservations = book(seen.bookings, look.state).reservations if seen.bookings else {}
             try:
                 if atomic:

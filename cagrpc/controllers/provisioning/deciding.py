@@ -20,7 +20,7 @@ from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.assume_cache import Labels, by_node
 from cagrpc.controllers.provisioning.bookings import book
 from cagrpc.controllers.provisioning.crowded import to_be_labelled
-from cagrpc.controllers.provisioning.decision.planning import Decisions, Part, World, check, decide
+from cagrpc.controllers.provisioning.decision.planning import Decisions, RequestPart, World, check, decide
 from cagrpc.controllers.provisioning.fairness import Turns
 from cagrpc.controllers.provisioning.model import Booking, Candidate, namespace_of
 from cagrpc.controllers.provisioning.observation import Ours
@@ -131,7 +131,7 @@ class Deciding:
             log.exception("request %s cannot be decided", candidates[0].key)
             return Decisions(left={candidates[0].uid: f"it cannot be decided: {error!r:.300}"})
 
-    def _order(self, parts: Sequence[Part], keys: Mapping[str, str]) -> dict[str, Decision]:
+    def _order(self, parts: Sequence[RequestPart], keys: Mapping[str, str]) -> dict[str, Decision]:
         """Those that the fleet refuses. `keys` by UID."""
         plan = secrets.token_hex(4)
         asked = [_increment(part, plan, [keys[uid] for uid in part.uids]) for part in parts]
@@ -179,7 +179,7 @@ class Deciding:
         return found
 
 
-def _increment(part: Part, plan: str, keys: Sequence[str]) -> IncrementSpec:
+def _increment(part: RequestPart, plan: str, keys: Sequence[str]) -> IncrementSpec:
     return IncrementSpec(
         deltas=part.deltas,
         origin=Origin.CAGRPC,

@@ -13,8 +13,8 @@ from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.model import Booking, namespace_of
 from cagrpc.controllers.provisioning.observation import Look, Ours
-from cagrpc.controllers.provisioning.progress import Next, Phase, Pods
-from cagrpc.controllers.settings import Behaviour, NamespaceSettings
+from cagrpc.controllers.provisioning.progress import Next, Pods, RequestPhase
+from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings
 from cagrpc.runtime.clock import MonotonicClock
 
 T = TypeVar("T")
@@ -85,14 +85,14 @@ class Turns:
             self._kept_since.setdefault(namespace, self._clock())
 
 
-def due(look: Look, nexts: Mapping[str, Next], behaviour: Behaviour, turns: Turns, shares: Shares) -> list[Ours]:
+def due(look: Look, nexts: Mapping[str, Next], behaviour: ClassBehaviour, turns: Turns, shares: Shares) -> list[Ours]:
     """Those to be decided together now, in their order. Those that only join them take up to half of the places,
     however many they are: they would be there each time, and others never."""
     known = [
         (each, nexts[uid])
         for uid, each in look.ours.items()
         if isinstance(each.pods, Pods)
-        and each.phase is Phase.WAITING
+        and each.phase is RequestPhase.WAITING
         and each.service.behaviour is behaviour
         and uid in nexts
     ]

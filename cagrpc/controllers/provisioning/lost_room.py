@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from cagrpc.controllers.provisioning.bookings import Booked, overfull
 from cagrpc.controllers.provisioning.model import Booking
 from cagrpc.controllers.provisioning.observation import Look, lacks_nodes
-from cagrpc.controllers.provisioning.progress import Next, Phase
+from cagrpc.controllers.provisioning.progress import Next, RequestPhase
 from cagrpc.runtime.clock import MonotonicClock
 
 REVOKE_SECONDS = 30.0
@@ -26,7 +26,7 @@ class LostRoom:
         short = {
             uid: count
             for uid, count in booked.short.items()
-            if look.ours[uid].phase is Phase.PROVISIONED and nexts[uid].holds
+            if look.ours[uid].phase is RequestPhase.PROVISIONED and nexts[uid].holds
         }
         if short:
             taken = overfull(bookings, look.state)

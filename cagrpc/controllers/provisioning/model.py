@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cagrpc.controllers.settings import Behaviour
+from cagrpc.controllers.settings import ClassBehaviour
 from solver.model import PodSet, PodSpec
 
 
@@ -24,7 +24,7 @@ def namespace_of(key: str) -> str:
 class Service:
     """How requests of one class are served."""
 
-    behaviour: Behaviour
+    behaviour: ClassBehaviour
     books: bool = True
     """Whether room that was found is kept. Not for the proposal's check-capacity class."""
     parameters: Mapping[str, str] = field(default_factory=dict)

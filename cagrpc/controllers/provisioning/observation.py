@@ -12,8 +12,8 @@ from cagrpc.cluster.state import ClusterState, Consumer
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.classes import Terms, service_of, terms
 from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, Service
-from cagrpc.controllers.provisioning.progress import Phase, Pods, Unreadable, phase_of
-from cagrpc.controllers.provisioning.sources import Increments, Requests
+from cagrpc.controllers.provisioning.progress import Pods, RequestPhase, Unreadable, phase_of
+from cagrpc.controllers.provisioning.sources import Increments, RequestSource
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.errors import NotFound
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
@@ -31,7 +31,7 @@ class Ours:
     service: Service
     terms: Terms
     pods: Pods | Unreadable
-    phase: Phase
+    phase: RequestPhase
 
     @property
     def candidate(self) -> Candidate:
@@ -74,7 +74,7 @@ class Look:
 class Looking:
     """Remembers what requests of ours asked for when they were decided: their PodTemplates may change, or go."""
 
-    def __init__(self, store: Requests, settings: RequestSettings) -> None:
+    def __init__(self, store: RequestSource, settings: RequestSettings) -> None:
         self._store = store
         self._settings = settings
         self._read: dict[str, Pods] = {}
@@ -91,8 +91,8 @@ class Looking:
         self._read = {uid: pods for uid, pods in self._read.items() if uid in found}
         return found
 
-    def _pods(self, request: ProvisioningRequest, phase: Phase, agreed: Terms | str) -> Pods | Unreadable:
-        if request.uid in self._read and phase is not Phase.WAITING:
+    def _pods(self, request: ProvisioningRequest, phase: RequestPhase, agreed: Terms | str) -> Pods | Unreadable:
+        if request.uid in self._read and phase is not RequestPhase.WAITING:
             return self._read[request.uid]
         found = self._read_now(request, agreed)
         if isinstance(found, Pods):
@@ -135,7 +135,7 @@ def increment_of(look: Look, uid: str, fleet: Increments) -> IncrementStatus | N
     """The latest of a request. The snapshot leaves out what ended some time ago; the fleet may know it still."""
     found = look.increments.get(uid)
     told = look.ours[uid].request.details.get(conditions.INCREMENT)
-    if found is not None or not told or look.ours[uid].phase is not Phase.COMING:
+    if found is not None or not told or look.ours[uid].phase is not RequestPhase.COMING:
         return found
     try:
         return fleet.increment(told)

@@ -21,13 +21,13 @@ from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.classes import Terms
 from cagrpc.controllers.provisioning.conditions import Change
 from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest, Service
-from cagrpc.controllers.settings import Behaviour, RequestSettings
+from cagrpc.controllers.settings import ClassBehaviour, RequestSettings
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
 from cagrpc.fleet.model import Phase as IncrementPhase
 from solver.model import PodSpec
 
 
-class Phase(StrEnum):
+class RequestPhase(StrEnum):
     WAITING = "waiting"
     """To be decided, now or when its next try is due."""
     COMING = "coming"
@@ -121,7 +121,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    phase: Phase
+    phase: RequestPhase
     change: Change | None = None
     """To be written."""
     wants: bool = False
@@ -138,32 +138,32 @@ class Next:
     """It is due, and waits for others of its namespace."""
 
 
-def phase_of(request: ProvisioningRequest, service: Service) -> Phase:
+def phase_of(request: ProvisioningRequest, service: Service) -> RequestPhase:
     """As its object tells; CONSUMED is for `advance` to find."""
     if request.holds(ConditionType.FAILED):
-        return Phase.FAILED
+        return RequestPhase.FAILED
     if request.holds(ConditionType.CAPACITY_REVOKED):
-        return Phase.REVOKED
+        return RequestPhase.REVOKED
     if request.holds(ConditionType.BOOKING_EXPIRED):
-        return Phase.EXPIRED
+        return RequestPhase.EXPIRED
     if request.holds(ConditionType.PROVISIONED):
-        return Phase.PROVISIONED
-    if service.behaviour is Behaviour.ATOMIC and request.holds(ConditionType.ACCEPTED):
-        return Phase.COMING
-    return Phase.WAITING
+        return RequestPhase.PROVISIONED
+    if service.behaviour is ClassBehaviour.ATOMIC and request.holds(ConditionType.ACCEPTED):
+        return RequestPhase.COMING
+    return RequestPhase.WAITING
 
 
 def advance(facts: Facts, at: Moment) -> Next:
     phase = phase_of(facts.request, facts.service)
-    if phase is Phase.WAITING:
+    if phase is RequestPhase.WAITING:
         return _waiting(facts, at)
-    if phase is Phase.COMING:
+    if phase is RequestPhase.COMING:
         return _coming(facts, at)
     if at.now >= _decided_at(facts.request) + at.settings.keep_seconds:
         return Next(phase, delete=True, drops_labels=True)
-    if phase is Phase.PROVISIONED:
+    if phase is RequestPhase.PROVISIONED:
         return _provisioned(facts, at)
-    return Next(phase, drops_labels=phase is Phase.FAILED)
+    return Next(phase, drops_labels=phase is RequestPhase.FAILED)
 
 
 def valid_until(facts: Facts, at: Moment) -> float:
@@ -186,8 +186,8 @@ def _waiting(facts: Facts, at: Moment) -> Next:
         return _untold(facts, increment, at)
     if isinstance(pods, Unreadable):
         if at.now < pods.until_seconds:
-            return Next(Phase.WAITING)
-        return Next(Phase.WAITING, conditions.failed(pods.reason, pods.message), drops_labels=True)
+            return Next(RequestPhase.WAITING)
+        return Next(RequestPhase.WAITING, conditions.failed(pods.reason, pods.message), drops_labels=True)
     if isinstance(facts.decision, Granted):
         return _granted(facts, facts.decision, pods)
     return _not_served(facts, facts.decision, at)
@@ -196,21 +196,21 @@ def _waiting(facts: Facts, at: Moment) -> Next:
 def _not_served(facts: Facts, refused: Refused | None, at: Moment) -> Next:
     due = at.now >= conditions.retry_at(facts.request)
     if refused is not None:
-        return Next(Phase.WAITING, _refused(facts, refused, at, due=due), drops_labels=True)
+        return Next(RequestPhase.WAITING, _refused(facts, refused, at, due=due), drops_labels=True)
     if at.now >= valid_until(facts, at) and not _is_one_off(facts.service):
-        return Next(Phase.WAITING, _expired(facts, at), drops_labels=True)
+        return Next(RequestPhase.WAITING, _expired(facts, at), drops_labels=True)
     if facts.over_share:
         told = facts.request.conditions.get(ConditionType.PROVISIONED)
         change = (
             None if told is not None and told.message == facts.over_share else conditions.over_share(facts.over_share)
         )
-        return Next(Phase.WAITING, change, drops_labels=True, over_share=True)
-    waits_for_room = conditions.OVERTAKEN in facts.request.details and facts.service.behaviour is Behaviour.ATOMIC
-    return Next(Phase.WAITING, wants=due, joins=not due and waits_for_room, drops_labels=not due)
+        return Next(RequestPhase.WAITING, change, drops_labels=True, over_share=True)
+    waits_for_room = conditions.OVERTAKEN in facts.request.details and facts.service.behaviour is ClassBehaviour.ATOMIC
+    return Next(RequestPhase.WAITING, wants=due, joins=not due and waits_for_room, drops_labels=not due)
 
 
 def _is_one_off(service: Service) -> bool:
-    return service.behaviour is Behaviour.CHECK and not service.books
+    return service.behaviour is ClassBehaviour.CHECK and not service.books
 
 
 def _untold(facts: Facts, increment: IncrementStatus, at: Moment) -> Next:
@@ -218,26 +218,26 @@ def _untold(facts: Facts, increment: IncrementStatus, at: Moment) -> Next:
     match increment.phase:
         case IncrementPhase.ROLLED_BACK:
             change = _rolled_back(facts, increment.message, increment.id, at)
-            return Next(Phase.WAITING, change, drops_labels=True)
+            return Next(RequestPhase.WAITING, change, drops_labels=True)
         case IncrementPhase.ROLLING_BACK:
-            return Next(Phase.WAITING)
+            return Next(RequestPhase.WAITING)
         case IncrementPhase.DONE:
             change = conditions.provisioned(facts.request, increment, at.snapshot, _standing(facts, increment))
         case _:
             change = conditions.accepted(facts.request, increment, at.snapshot, _standing(facts, increment))
-    return Next(Phase.COMING, change, holds=_held(facts))
+    return Next(RequestPhase.COMING, change, holds=_held(facts))
 
 
 def _granted(facts: Facts, decision: Granted, pods: Pods) -> Next:
-    if facts.service.behaviour is Behaviour.ATOMIC:
+    if facts.service.behaviour is ClassBehaviour.ATOMIC:
         change = conditions.has_room(facts.request, decision.nodes)
     else:
         change = conditions.available(decision.message)
-    return Next(Phase.WAITING, change, holds=pods.sets if facts.service.books else ())
+    return Next(RequestPhase.WAITING, change, holds=pods.sets if facts.service.books else ())
 
 
 def _refused(facts: Facts, decision: Refused, at: Moment, *, due: bool) -> Change | None:
-    check = facts.service.behaviour is Behaviour.CHECK
+    check = facts.service.behaviour is ClassBehaviour.CHECK
     if decision.final or facts.terms.no_retry or _is_one_off(facts.service):
         return conditions.failed(decision.reason, decision.why, unavailable=check)
     times = conditions.overtaken_of(facts.request) + decision.overtaken
@@ -262,17 +262,17 @@ def _coming(facts: Facts, at: Moment) -> Next:
     if increment is None:
         told = facts.request.details.get(conditions.INCREMENT, "")
         why = f"its increment {told or '(no name)'} is no longer known"
-        return Next(Phase.COMING, _rolled_back(facts, why, told, at), drops_labels=True)
+        return Next(RequestPhase.COMING, _rolled_back(facts, why, told, at), drops_labels=True)
     match increment.phase:
         case IncrementPhase.DONE:
             change = conditions.provisioned(facts.request, increment, at.snapshot, _standing(facts, increment))
-            return Next(Phase.COMING, change, holds=_held(facts))
+            return Next(RequestPhase.COMING, change, holds=_held(facts))
         case IncrementPhase.ROLLED_BACK:
             change = _rolled_back(facts, increment.message, increment.id, at)
-            return Next(Phase.COMING, change, drops_labels=True)
+            return Next(RequestPhase.COMING, change, drops_labels=True)
         case IncrementPhase.ROLLING_BACK:
-            return Next(Phase.COMING)
-    return Next(Phase.COMING, holds=_held(facts))
+            return Next(RequestPhase.COMING)
+    return Next(RequestPhase.COMING, holds=_held(facts))
 
 
 def _rolled_back(facts: Facts, why: str, increment: str, at: Moment) -> Change:
@@ -296,20 +296,20 @@ def _standing(facts: Facts, increment: IncrementStatus) -> int:
 
 def _provisioned(facts: Facts, at: Moment) -> Next:
     if not facts.service.books:
-        return Next(Phase.PROVISIONED)
+        return Next(RequestPhase.PROVISIONED)
     request, pods, seconds = facts.request, facts.pods, at.settings.booking_seconds
     came = {index: count for index, count in facts.consumed.items() if count}
     counted = conditions.consumption(came) if came != conditions.consumed_of(request) else None
     missing = _missing(facts)
     if isinstance(pods, Pods) and not missing:
-        return Next(Phase.CONSUMED, counted)
+        return Next(RequestPhase.CONSUMED, counted)
     if facts.lost:
-        return Next(Phase.PROVISIONED, conditions.both(counted, conditions.capacity_revoked(facts.lost)))
+        return Next(RequestPhase.PROVISIONED, conditions.both(counted, conditions.capacity_revoked(facts.lost)))
     if at.now >= request.conditions[ConditionType.PROVISIONED].since_seconds + seconds:
         many = f"{sum(came.values())} of {pods.count}" if isinstance(pods, Pods) else "not all"
         text = f"{many} of its pods have come within {seconds:.0f} s; its reservation has expired"
-        return Next(Phase.PROVISIONED, conditions.both(counted, conditions.booking_expired(text)))
-    return Next(Phase.PROVISIONED, counted, holds=missing)
+        return Next(RequestPhase.PROVISIONED, conditions.both(counted, conditions.booking_expired(text)))
+    return Next(RequestPhase.PROVISIONED, counted, holds=missing)
 
 
 def _held(facts: Facts) -> tuple[tuple[PodSpec, int], ...]:

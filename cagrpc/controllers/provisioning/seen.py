@@ -14,7 +14,7 @@ from cagrpc.controllers.provisioning.model import Booking
 from cagrpc.controllers.provisioning.observation import Look
 from cagrpc.controllers.provisioning.progress import Next
 from cagrpc.controllers.provisioning.records import record
-from cagrpc.controllers.settings import Behaviour
+from cagrpc.controllers.settings import ClassBehaviour
 
 _MOST_NAMESPACES = 20
 
@@ -76,6 +76,6 @@ def bookings_of(look: Look, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
     for uid, each in nexts.items():
         ours = look.ours[uid]
         if each.holds:
-            anywhere = ours.service.behaviour is Behaviour.CHECK
+            anywhere = ours.service.behaviour is ClassBehaviour.CHECK
             found.append(Booking(uid, ours.request.key, each.holds, anywhere))
     return tuple(found)

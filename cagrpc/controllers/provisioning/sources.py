@@ -4,19 +4,18 @@ it writes."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
-from cagrpc.cluster.state import ClusterState
+from cagrpc.cluster.state import ClusterSource
 from cagrpc.controllers.provisioning.model import ProvisioningRequest, Service
 from cagrpc.errors import CagrpcError
-from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, PodKey
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.runtime.health import SyncedResource
 from solver.model import PodSpec
 
 
-class Template(Protocol):
+class RequestTemplate(Protocol):
     """A PodTemplate, read."""
 
     @property
@@ -26,7 +25,7 @@ class Template(Protocol):
     def priority(self) -> int: ...
 
 
-class Requests(Protocol):
+class RequestSource(Protocol):
     """What `store.Store` offers."""
 
     @property
@@ -40,7 +39,7 @@ class Requests(Protocol):
 
     def requests(self) -> tuple[ProvisioningRequest, ...]: ...
 
-    def template(self, namespace: str, name: str) -> Template | str:
+    def template(self, namespace: str, name: str) -> RequestTemplate | str:
         """Or why there is none."""
         ...
 
@@ -49,13 +48,11 @@ class Requests(Protocol):
         ...
 
 
-class Cluster(Protocol):
+class RequestsCluster(ClusterSource, Protocol):
     """What of `cagrpc.cluster.view.view.ClusterView` is needed."""
 
     @property
     def problem(self) -> str | None: ...
-
-    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState: ...
 
 
 class Increments(Protocol):
@@ -74,7 +71,7 @@ class Increments(Protocol):
     def withdraw(self, increment_id: str, message: str) -> None: ...
 
 
-class Writes(Protocol):
+class RequestClient(Protocol):
     """What of `cagrpc.kube.client.Client` is needed."""
 
     def patch(self, path: str, body: Mapping[str, Any], kind: PatchKind = ...) -> dict[str, Any]: ...

@@ -22,7 +22,7 @@ from cagrpc.controllers.provisioning.model import (
     RequestedPods,
     Service,
 )
-from cagrpc.controllers.settings import Behaviour
+from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding
@@ -188,9 +188,9 @@ def _template(document: dict[str, Any]) -> Named[wire.TemplatePod | str]:
 
 def _provisioning_class(document: dict[str, Any]) -> Named[Service]:
     behaviour, parameters = wire.provisioning_class(document)
-    atomic = Behaviour(behaviour) is Behaviour.ATOMIC
+    atomic = ClassBehaviour(behaviour) is ClassBehaviour.ATOMIC
     # It is as the proposal's class of that behaviour is: checking reserves nothing.
-    return Named(_name(document), Service(Behaviour(behaviour), atomic, parameters))
+    return Named(_name(document), Service(ClassBehaviour(behaviour), atomic, parameters))
 
 
 def _identified(template: wire.TemplatePod) -> PodSpec:

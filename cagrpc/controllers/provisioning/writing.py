@@ -17,8 +17,8 @@ from cagrpc.controllers.provisioning.conditions import Change
 from cagrpc.controllers.provisioning.consumers import request_object
 from cagrpc.controllers.provisioning.model import OURS, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import Ours
-from cagrpc.controllers.provisioning.sources import Writes
-from cagrpc.controllers.settings import Behaviour
+from cagrpc.controllers.provisioning.sources import RequestClient
+from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import CagrpcError, Conflict, NotFound, Unavailable
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.kube.client.parallel import in_parallel
@@ -37,7 +37,7 @@ class Outcome:
     """What became of a request, for metrics."""
 
     class_name: str
-    behaviour: Behaviour
+    behaviour: ClassBehaviour
     outcome: str
     """`provisioned`, `no-room`, `rolled-back`, `failed`, `booking-expired`, `capacity-revoked` or `cancelled`."""
     seconds: float
@@ -49,7 +49,7 @@ class Writing:
 
     def __init__(
         self,
-        client: Writes,
+        client: RequestClient,
         memory: Requests,
         *,
         say: Callable[[Note], None],

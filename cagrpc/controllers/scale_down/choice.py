@@ -131,7 +131,7 @@ def choose(
     """`cluster` without the pods of increments in flight. `before` are the nodes that may go until now: of equal ones
     they go first, so that CA, which waits 10 minutes, is not told another story each time. `lately` were looked at in
     this sweep and refused. `clock` gives seconds that only grow."""
-    return _Round(cluster, fleet, rules, bookings or Bookings()).verdicts(before, lately, clock)
+    return _ChoiceRound(cluster, fleet, rules, bookings or Bookings()).verdicts(before, lately, clock)
 
 
 class _Allowance:
@@ -158,7 +158,7 @@ class _Allowance:
         return ""
 
 
-class _Round:
+class _ChoiceRound:
     def __init__(self, cluster: ClusterState, fleet: FleetSnapshot, rules: Rules, bookings: Bookings) -> None:
         self._rules = rules
         self._booked, self._slack = bookings.nodes, bookings.slack

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.cluster.node_info import Reservations, nothing_reserved
-from cagrpc.cluster.state import ClusterNode, ClusterState
+from cagrpc.cluster.state import ClusterNode, ClusterSource, ClusterState
 from cagrpc.controllers.scale_down.choice import BOOKED, Bookings, Rules, Verdicts, booked_for, choose
 from cagrpc.errors import Conflict, NotFound
-from cagrpc.fleet.model import FleetSnapshot, PodKey
+from cagrpc.fleet.model import SnapshotSource
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller, Json
@@ -33,19 +33,6 @@ MOST_WRITES = 200
 _TRIES = 3
 
 log = logging.getLogger(__name__)
-
-
-class SeesCluster(Protocol):
-    """What `view.ClusterView` offers of it."""
-
-    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
-        """Raises Unavailable while the cluster is not known."""
-        ...
-
-
-class HasSnapshot(Protocol):
-    @property
-    def snapshot(self) -> FleetSnapshot: ...
 
 
 class Nodes(Protocol):
@@ -64,8 +51,8 @@ class ScaleDown(Controller):
 
     def __init__(
         self,
-        cluster: SeesCluster,
-        fleet: HasSnapshot,
+        cluster: ClusterSource,
+        fleet: SnapshotSource,
         nodes: Nodes,
         *,
         clock: MonotonicClock = monotonic,

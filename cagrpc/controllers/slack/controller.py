@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from operator import is_
 from typing import Protocol
@@ -19,14 +18,14 @@ from prometheus_client.registry import Collector
 
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.node_info import ClusterCapacity, Reservations, nothing_reserved
-from cagrpc.cluster.state import ClusterNode, ClusterState
+from cagrpc.cluster.state import ClusterNode, ClusterSource, ClusterState
 from cagrpc.controllers.slack.carriers.carrier import Carrying
 from cagrpc.controllers.slack.costs import costs
 from cagrpc.controllers.slack.demand import Shapes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings, SlackState, target_of
 from cagrpc.controllers.slack.page import SlackMetrics, as_json
 from cagrpc.errors import CagrpcError
-from cagrpc.fleet.model import FleetSnapshot, PodKey
+from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
 from cagrpc.runtime.back_off import BackOff, Retry
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonPage
@@ -42,19 +41,6 @@ log = logging.getLogger(__name__)
 STEP_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 1.0
 _MOST_WARNINGS = 5
-
-
-class SeesCluster(Protocol):
-    """What `view.ClusterView` offers of it."""
-
-    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
-        """Raises Unavailable while the cluster is not known."""
-        ...
-
-
-class HasSnapshot(Protocol):
-    @property
-    def snapshot(self) -> FleetSnapshot: ...
 
 
 class Book(Protocol):
@@ -78,8 +64,8 @@ class SlackLoop(Controller):
 
     def __init__(
         self,
-        cluster: SeesCluster,
-        fleet: HasSnapshot,
+        cluster: ClusterSource,
+        fleet: SnapshotSource,
         settings: SlackSettings,
         carrier: Carrying,
         book: Book,

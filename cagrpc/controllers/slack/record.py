@@ -25,7 +25,7 @@ _API = "cagrpc.io/v1alpha1"
 _MOST_WARNINGS = 20
 
 
-class Objects(Protocol):
+class RecordClient(Protocol):
     """What of `cagrpc.kube.client.Client` is needed."""
 
     def get(self, path: str) -> dict[str, Any]: ...
@@ -40,7 +40,7 @@ class SlackObject:
 
     def __init__(
         self,
-        client: Objects,
+        client: RecordClient,
         namespace: str,
         *,
         carrier: Callable[[], str] = str,

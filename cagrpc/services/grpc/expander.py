@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, KnownGangs
-from cagrpc.fleet.model import FleetSnapshot, PodKey
+from cagrpc.fleet.model import FleetSnapshot, PodKey, SnapshotSource
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
@@ -48,11 +47,6 @@ def _nobody(_: FleetSnapshot) -> AbstractSet[str]:
     return frozenset()
 
 
-class HasSnapshot(Protocol):
-    @property
-    def snapshot(self) -> FleetSnapshot: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Timing:
     """How long a BestOptions call may take, in seconds, all counted from when the whole request is there: receiving
@@ -71,7 +65,7 @@ class Expander:
 
     def __init__(
         self,
-        fleet: HasSnapshot,
+        fleet: SnapshotSource,
         rank: Rank,
         decisions: DecisionLog,
         *,

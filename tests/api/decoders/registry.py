@@ -25,8 +25,7 @@ from cagrpc.cluster.view.model import ClusterModel, Followed
 from cagrpc.cluster.view.objects import PodReader
 from cagrpc.controllers.admission_checks.model import ATTEMPT, OWNED, WORKLOAD_UID
 from cagrpc.controllers.admission_checks.reconcile import reconcile
-from cagrpc.controllers.admission_checks.store import Look
-from cagrpc.controllers.admission_checks.store import Objects as KueueObjects
+from cagrpc.controllers.admission_checks.store import CheckObjects, ChecksObservation
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.store import Objects as RequestObjects
 from cagrpc.controllers.settings import KueueSettings
@@ -108,7 +107,7 @@ def _requests() -> Iterator[Decoder]:
 
 
 def _kueue() -> Iterator[Decoder]:
-    objects = KueueObjects("v1beta2")
+    objects = CheckObjects("v1beta2")
 
     def look() -> None:
         for key in objects.workload_keys():
@@ -121,7 +120,7 @@ def _kueue() -> Iterator[Decoder]:
         yield _followed("kueue", each, look)
 
 
-def _reconcile(found: Look) -> None:
+def _reconcile(found: ChecksObservation) -> None:
     configs = {"capacity": _CONFIG, **{str(each.get("name")): _CONFIG for each in found.workload.checks}}
     reconcile(
         found.workload, configs, found.requests, found.templates, found.flavors, KueueSettings(), kueue_objects.NOW

@@ -11,7 +11,7 @@ import pytest
 from cagrpc.api.core.consumption import consumption
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
-from cagrpc.controllers.admission_checks.model import Writes
+from cagrpc.controllers.admission_checks.model import CheckWrites
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from tests.support.kueue_objects import (
     CHECK,
@@ -185,7 +185,7 @@ def test_case(name: str) -> None:
     assert tuple(world.requests) == case.requests
     of = {template["metadata"]["annotations"]["kueue.cagrpc.io/request"] for template in world.templates.values()}
     assert of == set(case.requests)
-    assert world.writes() == Writes(again_seconds=world.writes().again_seconds), "nothing is left to do"
+    assert world.writes() == CheckWrites(again_seconds=world.writes().again_seconds), "nothing is left to do"
 
 
 # ---- what is asked for

@@ -20,7 +20,7 @@ from cagrpc.controllers.provisioning.classes import (
 )
 from cagrpc.controllers.provisioning.consumers import GONE, HALF, MISSING, OTHER_CLASS, TOO_MANY
 from cagrpc.controllers.provisioning.lost_room import REVOKE_SECONDS
-from cagrpc.controllers.settings import Behaviour as Served
+from cagrpc.controllers.settings import ClassBehaviour as Served
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.model import Phase
 from solver.model import Limit, Taint, TaintEffect

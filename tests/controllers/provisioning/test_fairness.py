@@ -16,8 +16,8 @@ from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_one
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest, Service
 from cagrpc.controllers.provisioning.observation import Look, Ours
-from cagrpc.controllers.provisioning.progress import Next, Phase, Pods
-from cagrpc.controllers.settings import Behaviour, NamespaceSettings
+from cagrpc.controllers.provisioning.progress import Next, Pods, RequestPhase
+from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import PodSpec
 from tests.support.clocks import any_clock
@@ -41,8 +41,8 @@ def asked(
     request = ProvisioningRequest(
         f"{namespace}/{name}", namespace, name, "c", (), created_at_seconds=created, details=details
     )
-    service = Service(Behaviour.ATOMIC if books else Behaviour.CHECK, books)
-    return Ours(request, service, Terms(), Pods(((SPEC, pods),), priority), Phase.WAITING)
+    service = Service(ClassBehaviour.ATOMIC if books else ClassBehaviour.CHECK, books)
+    return Ours(request, service, Terms(), Pods(((SPEC, pods),), priority), RequestPhase.WAITING)
 
 
 def turns(seconds: float = 3600.0) -> Turns:
@@ -55,11 +55,11 @@ def looked_at(found: Sequence[Ours], order: Turns, most: NamespaceSettings = ANY
     look = Look(0.0, {}, ours, FleetSnapshot(1, {}, (), {}), {}, ClusterState((), (), ()), {})
     nexts = {
         each.request.uid: Next(
-            Phase.WAITING, wants=each.request.namespace not in joins, joins=each.request.namespace in joins
+            RequestPhase.WAITING, wants=each.request.namespace not in joins, joins=each.request.namespace in joins
         )
         for each in found
     }
-    return due(look, nexts, Behaviour.ATOMIC, order, Shares((), most))
+    return due(look, nexts, ClassBehaviour.ATOMIC, order, Shares((), most))
 
 
 def keys(found: Sequence[Ours]) -> list[str]:

@@ -16,7 +16,7 @@ from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.cluster.markers import booking_label
 from cagrpc.controllers.provisioning.classes import ATOMIC_SCALE_UP, CHECK_CAPACITY, UPSTREAM_CHECK_CAPACITY
 from cagrpc.controllers.provisioning.conditions import FIRST_PAUSE_SECONDS
-from cagrpc.controllers.settings import Behaviour as Served
+from cagrpc.controllers.settings import ClassBehaviour as Served
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.model import IncrementStatus, Phase
 from solver.model import Limit

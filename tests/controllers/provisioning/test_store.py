@@ -11,7 +11,7 @@ from cagrpc.api.provisioning.objects import CLASSES, POD_TEMPLATES, REQUESTS
 from cagrpc.cluster.view.model import PRIORITY_CLASSES
 from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest, RequestedPods, Service
 from cagrpc.controllers.provisioning.store import Objects, Template
-from cagrpc.controllers.settings import Behaviour
+from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import identity
 from solver.model import PodSpec
@@ -167,8 +167,8 @@ def test_classes_of_the_clusters_own() -> None:
     spec = {"behaviour": "atomic-scale-up", "parameters": {"ValidUntilSeconds": "12h"}}
     look = {"metadata": {"name": "look"}, "spec": {"behaviour": "check-capacity"}}
     fed.put(CLASSES, {"metadata": {"name": "patient"}, "spec": spec}, look)
-    assert fed.service("patient") == Service(Behaviour.ATOMIC, parameters={"ValidUntilSeconds": "12h"})
-    assert fed.service("look") == Service(Behaviour.CHECK, books=False)
+    assert fed.service("patient") == Service(ClassBehaviour.ATOMIC, parameters={"ValidUntilSeconds": "12h"})
+    assert fed.service("look") == Service(ClassBehaviour.CHECK, books=False)
     fed.relist(CLASSES, look)
     assert fed.service("patient") is None
     with pytest.raises(InvalidInput, match=r"spec\.behaviour: 'fly' is not one of check-capacity, atomic-scale-up"):

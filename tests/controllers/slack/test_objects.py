@@ -15,7 +15,7 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.controllers.slack.carriers import buffers, pause
 from cagrpc.controllers.slack.carriers.objects import (
     STRATEGY,
-    Next,
+    CarrierUpdate,
     Verb,
     buffer_body,
     object_name,
@@ -69,7 +69,7 @@ def test_pause_pods_say_what_they_are() -> None:
     assert template["spec"]["terminationGracePeriodSeconds"] == 1
 
 
-def _buffers(wanted: tuple[SlackShape, ...], objects: CarrierObjects) -> Next:
+def _buffers(wanted: tuple[SlackShape, ...], objects: CarrierObjects) -> CarrierUpdate:
     there = objects.there
     return buffers.next_writes(wanted, there(PLACE.templates()), there(PLACE.buffers()), PLACE, NOW)
 
@@ -124,7 +124,7 @@ def test_a_buffer_keeps_the_conditions_of_others() -> None:
     assert capacity_buffers.injected({"status": patch["status"]})
 
 
-def _pods(wanted: tuple[SlackShape, ...], objects: CarrierObjects) -> Next:
+def _pods(wanted: tuple[SlackShape, ...], objects: CarrierObjects) -> CarrierUpdate:
     return pause.next_writes(wanted, objects.there(PLACE.replica_sets()), PLACE)
 
 
@@ -154,6 +154,6 @@ def test_pods_of_another_size_wait_until_those_before_are_gone() -> None:
     emptied = _pods(larger, objects)
     assert [write.body for write in emptied.writes] == [{"spec": {"replicas": 0}}]
     objects.write(emptied.writes)
-    assert _pods(larger, objects) == Next(waits=True), "its controller has not seen it yet"
+    assert _pods(larger, objects) == CarrierUpdate(waits=True), "its controller has not seen it yet"
     objects.controllers()
     assert [write.verb for write in _pods(larger, objects).writes] == [Verb.DELETE, Verb.CREATE]

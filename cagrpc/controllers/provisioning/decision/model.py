@@ -31,7 +31,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RequestPart:
     """New nodes that must come together, as one increment: no other part has a request in common with it."""
 
     uids: tuple[str, ...]
@@ -52,7 +52,7 @@ class Decisions:
     """What becomes of candidates. Each is in one of `served`, `left` and `hopeless`, but for those that were too many
     to be looked at."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RequestPart, ...] = ()
     on_nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Of requests that are served, the nodes that stand and hold some of their pods; sorted."""
     served: frozenset[str] = frozenset()

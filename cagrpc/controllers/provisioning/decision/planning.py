@@ -12,7 +12,7 @@ from dataclasses import replace
 from cagrpc.cluster.drop_invalid import faults
 from cagrpc.controllers.provisioning.decision.assignment import NewNode, together
 from cagrpc.controllers.provisioning.decision.capacity import emptied, in_the_end, pods_of, without_faults
-from cagrpc.controllers.provisioning.decision.model import Checked, Decisions, Part, World
+from cagrpc.controllers.provisioning.decision.model import Checked, Decisions, RequestPart, World
 from cagrpc.controllers.provisioning.decision.reasons import short_of, why_left, why_never
 from cagrpc.controllers.provisioning.decision.selection import Choice, alone, choose, handed
 from cagrpc.controllers.provisioning.model import Candidate
@@ -20,7 +20,7 @@ from solver.model import Budget, Certificate, NodeGroup, Problem
 from solver.model.budget import RunningBudget
 from solver.reduction.objective import dollars
 
-__all__ = ["MOST_AT_ONCE", "Checked", "Decisions", "Part", "World", "check", "decide"]
+__all__ = ["MOST_AT_ONCE", "Checked", "Decisions", "RequestPart", "World", "check", "decide"]
 
 MOST_AT_ONCE = 64
 """Candidates that are decided together; others wait for the next time."""
@@ -51,7 +51,7 @@ def decide(
             ordered.append(candidate)
     running = RunningBudget(budget)
     choice = choose(ordered, world, replace(running, until=_CHOOSING_UNTIL))
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RequestPart, ...] = ()
     on_nodes: dict[str, tuple[str, ...]] = {}
     found = choice.found
     if found is not None:
@@ -77,14 +77,16 @@ def _rank(candidate: Candidate) -> tuple[int, int, float, str]:
     return -candidate.priority, candidate.turn, candidate.created_at_seconds, candidate.uid
 
 
-def _part(nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGroup], certificate: Certificate) -> Part:
+def _part(
+    nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGroup], certificate: Certificate
+) -> RequestPart:
     """Whatever would be saved here would be saved of the whole, so no more than the whole may have too much."""
     deltas = Counter(group_id for group_id, _ in nodes)
     owners = {uid for _, uids in nodes for uid in uids}
     cost = dollars(groups[group_id].price_usd_per_hour * count for group_id, count in deltas.items())
     too_much = certificate.cost_usd_per_hour - certificate.lower_bound_usd_per_hour
     bound = max(0.0, cost - too_much)
-    return Part(
+    return RequestPart(
         tuple(candidate.uid for candidate in choice.served if candidate.uid in owners),
         dict(sorted(deltas.items())),
         tuple(nodes),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from cagrpc.api import capacity_buffers
 from cagrpc.api.capacity_buffers import BufferStatus
 from cagrpc.controllers.slack.carriers.objects import (
-    Next,
+    CarrierUpdate,
     Object,
     Place,
     Verb,
@@ -32,7 +32,7 @@ def next_writes(
     buffers: Mapping[str, Object],
     place: Place,
     now_seconds: float,
-) -> Next:
+) -> CarrierUpdate:
     """From the objects of ours that are there, by name, towards these shapes."""
     writes: list[Write] = []
     in_use = {capacity_buffers.status(each).template for each in buffers.values()}
@@ -58,7 +58,7 @@ def next_writes(
     gone = [(place.buffers(name), found) for name, found in buffers.items() if name not in named]
     gone += [(place.templates(name), found) for name, found in templates.items() if name not in in_use]
     writes += [Write(Verb.DELETE, path, uid=str(found["metadata"]["uid"])) for path, found in gone]
-    return Next(tuple(writes))
+    return CarrierUpdate(tuple(writes))
 
 
 def served(get: Callable[[str], Mapping[str, object]]) -> bool:

@@ -53,7 +53,7 @@ class Write(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class CarrierUpdate:
     """What is to be written now. Where there is something, or it `waits` for others, there is more to do after it."""
 
     writes: tuple[Write, ...] = ()

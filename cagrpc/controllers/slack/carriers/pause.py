@@ -9,11 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cagrpc.controllers.slack.carriers.objects import Next, Object, Place, Verb, Write, replica_set_body, shape_of
+from cagrpc.controllers.slack.carriers.objects import (
+    CarrierUpdate,
+    Object,
+    Place,
+    Verb,
+    Write,
+    replica_set_body,
+    shape_of,
+)
 from solver.slack.model import SlackShape
 
 
-def next_writes(shapes: Sequence[SlackShape], there: Mapping[str, Object], place: Place) -> Next:
+def next_writes(shapes: Sequence[SlackShape], there: Mapping[str, Object], place: Place) -> CarrierUpdate:
     """From the ReplicaSets of ours that are there, by name, towards these shapes."""
     writes: list[Write] = []
     waits = False
@@ -39,7 +47,7 @@ def next_writes(shapes: Sequence[SlackShape], there: Mapping[str, Object], place
         elif known is not None and known["spec"].get("replicas") != body["spec"]["replicas"]:
             patch = {"spec": {"replicas": body["spec"]["replicas"]}}
             writes.append(Write(Verb.PATCH, place.replica_sets(name), patch))
-    return Next(tuple(writes), waits)
+    return CarrierUpdate(tuple(writes), waits)
 
 
 def _pods(found: Object) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from cagrpc.api.core.slack import PRIORITY_CLASS
 from cagrpc.controllers.slack.carriers import buffers, pause
-from cagrpc.controllers.slack.carriers.objects import SELECTOR, Next, Object, Place, Verb, Write
+from cagrpc.controllers.slack.carriers.objects import SELECTOR, CarrierUpdate, Object, Place, Verb, Write
 from cagrpc.controllers.slack.model import SlackState
 from cagrpc.errors import NotFound, Unavailable
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
@@ -23,7 +23,7 @@ _ROUNDS = 4
 _PRIORITY_CLASS = f"/apis/scheduling.k8s.io/v1/priorityclasses/{PRIORITY_CLASS}"
 
 
-class Client(Protocol):
+class CarrierClient(Protocol):
     """What of `cagrpc.kube.client.Client` is needed."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]: ...
@@ -35,10 +35,10 @@ class Client(Protocol):
     def delete(self, path: str, *, uid: str = ...) -> None: ...
 
 
-class _Written(ABC):
+class _WrittenObjects(ABC):
     """What the carriers have in common. For one thread."""
 
-    def __init__(self, client: Client, place: Callable[[], Place], timer: MonotonicClock = monotonic) -> None:
+    def __init__(self, client: CarrierClient, place: Callable[[], Place], timer: MonotonicClock = monotonic) -> None:
         """`place` may raise Unavailable; `timer` gives seconds that only grow."""
         self._client = client
         self._place = place
@@ -76,7 +76,7 @@ class _Written(ABC):
         return False
 
     @abstractmethod
-    def _next(self, shapes: Sequence[SlackShape], place: Place) -> Next: ...
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate: ...
 
     def _there(self, path: str) -> dict[str, Object] | None:
         """Ours, by name; None where the cluster does not know this kind."""
@@ -96,12 +96,12 @@ class _Written(ABC):
                 self._client.delete(write.path, uid=write.uid)
 
 
-class Buffers(_Written):
+class Buffers(_WrittenObjects):
     """The carrier `buffer`."""
 
     def __init__(
         self,
-        client: Client,
+        client: CarrierClient,
         place: Callable[[], Place],
         *,
         timer: MonotonicClock = monotonic,
@@ -114,7 +114,7 @@ class Buffers(_Written):
     def placements(self) -> None:
         """CA knows, and does not say: the slack's own holds."""
 
-    def _next(self, shapes: Sequence[SlackShape], place: Place) -> Next:
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate:
         there = self._there(place.buffers())
         if there is None and shapes:
             raise Unavailable(
@@ -125,12 +125,12 @@ class Buffers(_Written):
         return buffers.next_writes(shapes, templates, there or {}, place, self._now())
 
 
-class PausePods(_Written):
+class PausePods(_WrittenObjects):
     """The carrier `pods`."""
 
     def __init__(
         self,
-        client: Client,
+        client: CarrierClient,
         place: Callable[[], Place],
         seen: Callable[[], Placement],
         *,
@@ -145,7 +145,7 @@ class PausePods(_Written):
         """As the scheduler has put them."""
         return self._seen()
 
-    def _next(self, shapes: Sequence[SlackShape], place: Place) -> Next:
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate:
         if shapes and not self._may_be_made:
             self._look_for_priority_class()
         return pause.next_writes(shapes, self._there(place.replica_sets()) or {}, place)
