@@ -1,4 +1,4 @@
-"""Generates cagrpc/api/gen/ from protos/. Run by `make` and by the build (setup.py); the output is never committed."""
+"""Generate cagrpc/api/gen/ from protos/. Run by `make` and by the build (setup.py); the output is never committed."""
 
 from __future__ import annotations
 

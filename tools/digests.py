@@ -1,4 +1,4 @@
-"""Pins images by the digests that their tags have now: the base of the Dockerfile and what deploy/ runs. `make digests`
+"""Pin images by the digests that their tags have now: the base of the Dockerfile and what deploy/ runs. `make digests`
 needs Docker with buildx, and the registries. The project's own image has no digest before it is pushed; at a release
 `make digests IMAGE=registry.example/cagrpc:0.2.0` writes it into deploy/cagrpc.yaml.
 """
@@ -16,8 +16,8 @@ _IMAGE = re.compile(r"^(?P<before>ARG BASE=|\s+image: )(?P<name>[^\s@]+)(?:@\S+)
 
 
 def pin(root: Path, own: str = "") -> list[str]:
-    """Rewrites what is below `root`; `own` is the project's image as it was pushed. The images, pinned. Raises
-    SystemExit where a digest cannot be had, and then has written nothing."""
+    """Rewrite what is below `root` and return the images, pinned; `own` is the project's image as it was pushed. Raises
+    SystemExit where a registry gives no digest, and then has written nothing."""
     digests: dict[str, str] = {}
 
     def pinned(found: re.Match[str]) -> str:
@@ -38,7 +38,7 @@ def pin(root: Path, own: str = "") -> list[str]:
 
 
 def _digest(name: str) -> str:
-    """Of all platforms together."""
+    """Return that of all platforms together."""
     command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - as the Makefile would

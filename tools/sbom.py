@@ -67,28 +67,28 @@ class Mistake(Exception):  # noqa: N818 - named for what happened
 
 
 def pins(lock: str) -> list[Pin]:
-    """Of the text of a lock file."""
+    """Return the pins of the text of a lock file."""
     found = re.findall(r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", lock, re.MULTILINE)
     return [Pin(name, version, tuple(re.findall("[0-9a-f]{64}", hashes))) for name, version, hashes in found]
 
 
 def installed(name: str) -> Message:
-    """The metadata of a project. Raises PackageNotFoundError."""
+    """Return the metadata of a project. Raises PackageNotFoundError."""
     found = metadata(name)
     assert isinstance(found, Message), "so it is, and a Message has more ways to be read than it promises"
     return found
 
 
-def said(found: Message) -> str:
-    """What a project's metadata says of its licence, by the newest of the three ways to say it."""
+def stated_licence(found: Message) -> str:
+    """Return what a project's metadata states as its licence, by the newest of the three fields for it."""
     classifiers = (str(each) for each in found.get_all("Classifier") or ())
     named = " and ".join(each.split(" :: ")[-1] for each in classifiers if each.startswith("License"))
     return str(found.get("License-Expression") or found.get("License") or named)
 
 
 def licence(name: str, found: Message) -> str:
-    """The SPDX expression, allowed or reviewed. Raises Mistake."""
-    text = said(found)
+    """Return the SPDX expression, allowed or reviewed. Raises Mistake."""
+    text = stated_licence(found)
     try:
         expression = str(canonicalize_license_expression(READ.get((name, text), text)))
     except InvalidLicenseExpression:
@@ -109,13 +109,13 @@ def _allowed(expression: str) -> bool:
     return "(" not in expression and any(set(each.split(" AND ")) <= ALLOWED for each in expression.split(" OR "))
 
 
-def bill(locked: Iterable[Pin], look: Callable[[str], Message] = installed) -> dict[str, Any]:
-    """The document. Always the same for the same lock file. Raises Mistake with everything that is wrong."""
+def bill(locked: Iterable[Pin], metadata_of: Callable[[str], Message] = installed) -> dict[str, Any]:
+    """Return the document, the same for the same lock file and installation. Raises Mistake with every problem."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     components, mistakes = [], []
     for pin in locked:
         try:
-            components.append(_component(pin, look))
+            components.append(_component(pin, metadata_of))
         except Mistake as mistake:
             mistakes.append(str(mistake))
     if mistakes:
@@ -137,9 +137,9 @@ def bill(locked: Iterable[Pin], look: Callable[[str], Message] = installed) -> d
     }
 
 
-def _component(pin: Pin, look: Callable[[str], Message]) -> dict[str, Any]:
+def _component(pin: Pin, metadata_of: Callable[[str], Message]) -> dict[str, Any]:
     try:
-        found = look(pin.name)
+        found = metadata_of(pin.name)
     except PackageNotFoundError:
         raise Mistake(f"{pin.name} is not installed; make venv installs what {LOCK.name} pins") from None
     if found.get("Version") != pin.version:

@@ -66,8 +66,8 @@ def test_all_are_pinned_by_what_the_registries_say_now(tree: Path) -> None:
     others = [each for name, found in images(tree).items() if name != "cagrpc.yaml" for each in found]
     assert len(others) >= 2
     assert all(each.endswith(f"@sha256:{'2' * 64}") for each in others)
-    kept = (tree / "deploy" / "ca.yaml").read_text()
-    assert re.sub(r"@sha256:\w+", "", kept) == re.sub(
+    pinned = (tree / "deploy" / "ca.yaml").read_text()
+    assert re.sub(r"@sha256:\w+", "", pinned) == re.sub(
         r"@sha256:\w+", "", (REPOSITORY / "deploy" / "ca.yaml").read_text()
     )
 
@@ -79,10 +79,10 @@ def test_a_release_pins_its_own_image(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "told"), [("nowhere/cagrpc:1", "no such host"), ("silent/cagrpc:1", "gives no digest")]
+    ("own", "reported"), [("nowhere/cagrpc:1", "no such host"), ("silent/cagrpc:1", "gives no digest")]
 )
-def test_without_a_digest_nothing_is_written(tree: Path, own: str, told: str) -> None:
+def test_without_a_digest_nothing_is_written(tree: Path, own: str, reported: str) -> None:
     before = base(tree), images(tree)
-    with pytest.raises(SystemExit, match=rf"{own}: .*{told}"):
+    with pytest.raises(SystemExit, match=rf"{own}: .*{reported}"):
         digests.pin(tree, own)
     assert (base(tree), images(tree)) == before

@@ -64,7 +64,7 @@ def test_a_licence_that_is_allowed(found: Message, expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "reported"),
     [
         (described(License_Expression="GPL-3.0-only"), "GPL-3.0-only is none of those allowed"),
         (described(License_Expression="AGPL-3.0-or-later"), "AGPL-3.0-or-later is none"),
@@ -78,20 +78,20 @@ def test_a_licence_that_is_allowed(found: Message, expression: str) -> None:
         (described(version="1.1", License="MIT"), "1.1 is installed, requirements.lock pins 1.0"),
     ],
 )
-def test_what_fails(found: Message, told: str) -> None:
-    with pytest.raises(sbom.Mistake, match=rf"spoken: .*{re.escape(told)}"):
+def test_what_fails(found: Message, reported: str) -> None:
+    with pytest.raises(sbom.Mistake, match=rf"spoken: .*{re.escape(reported)}"):
         sbom.bill([SPOKEN], lambda _: found)
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_everything_that_is_wrong_is_reported_at_once() -> None:
     other = sbom.Pin("nowhere-to-be-found", "1.0", ("0" * 64,))
-    with pytest.raises(sbom.Mistake) as told:
+    with pytest.raises(sbom.Mistake) as raised:
         sbom.bill([SPOKEN, other], lambda name: described() if name == "spoken" else sbom.installed(name))
-    assert len(str(told.value).splitlines()) == 2
+    assert len(str(raised.value).splitlines()) == 2
 
 
 def test_what_a_person_has_read_is_still_so() -> None:
     for name, text in sbom.READ:
-        assert sbom.said(sbom.installed(name)) == text
+        assert sbom.stated_licence(sbom.installed(name)) == text
     for name, expression in sbom.REVIEWED:
         assert sbom.licence(name, sbom.installed(name)) == expression
