@@ -84,8 +84,8 @@ class _Written:
     at_seconds: float
 
 
-class Events(Controller):
-    """Thread-safe. `say` never waits; `step` writes, in a thread of its own."""
+class EventRecorder(Controller):
+    """Thread-safe. `event` never waits; `step` writes, in a thread of its own."""
 
     every_seconds = STEP_SECONDS
 
@@ -117,7 +117,7 @@ class Events(Controller):
         self._lock = threading.Lock()
         self._reported = LogOnce()
 
-    def say(self, note: Note) -> None:
+    def event(self, note: Note) -> None:
         """Queue a note if the queue is not full; a newer one of the same reason on the same object takes its place."""
         with self._lock:
             key = (note.about.uid, note.reason)

@@ -37,7 +37,7 @@ CLIENT = "client"
 
 
 @dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsMaterial:
     """The bytes (PEM) of a certificate, its key and the authority that the other side must be signed by."""
 
     certificate: bytes
@@ -199,7 +199,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     temporary.replace(path)
 
 
-def load(certificate_path: Path, key_path: Path, authority_path: Path, *, now: datetime | None = None) -> TlsFiles:
+def load(certificate_path: Path, key_path: Path, authority_path: Path, *, now: datetime | None = None) -> TlsMaterial:
     """Read and check the files that one side of a connection needs: readable, PEM, the key fits, not expired.
 
     Raises InvalidInput naming the file.
@@ -216,7 +216,7 @@ def load(certificate_path: Path, key_path: Path, authority_path: Path, *, now: d
             raise InvalidInput(f"{path} expired on {each.not_valid_after_utc:%Y-%m-%d}; `cagrpc certs` renews its own")
         if each.not_valid_before_utc > moment:
             raise InvalidInput(f"{path} is valid only from {each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on")
-    return TlsFiles(certificate_pem, key_pem, authority_pem)
+    return TlsMaterial(certificate_pem, key_pem, authority_pem)
 
 
 def _read(path: Path) -> bytes:

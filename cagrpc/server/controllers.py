@@ -11,17 +11,17 @@ from cagrpc.backends.plugin import OpenBackend
 from cagrpc.cluster.node_info import nothing_reserved
 from cagrpc.cluster.state import ClusterState
 from cagrpc.config.load import Settings
-from cagrpc.controllers.admission_checks.controller import KueueChecks
-from cagrpc.controllers.events import Events, Note
+from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
+from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.places import Places, Wanted
-from cagrpc.controllers.placement.release import Release
+from cagrpc.controllers.placement.release import ReleaseController
 from cagrpc.controllers.planning import reasons
-from cagrpc.controllers.planning.controller import PlannerLoop
-from cagrpc.controllers.provisioning.controller import RequestsLoop
-from cagrpc.controllers.provisioning.store import Store
+from cagrpc.controllers.planning.controller import PlanningController
+from cagrpc.controllers.provisioning.controller import ProvisioningController
+from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.scale_down.choice import Rules
-from cagrpc.controllers.scale_down.controller import ScaleDown
+from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.controllers.settings import Drive
 from cagrpc.controllers.slack.model import no_slack
 from cagrpc.fleet.fleet import Fleet
@@ -29,7 +29,7 @@ from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
 from cagrpc.server.cluster import ClusterConnection
-from cagrpc.server.slack import slack_loop
+from cagrpc.server.slack import slack_controller
 
 
 def cluster_controllers(
@@ -44,17 +44,17 @@ def cluster_controllers(
 
     requests = None
     if settings.requests is not None:
-        store = Store(client)
+        store = RequestStore(client)
         view.expect(store.expected)
         recorder = events("cagrpc.io/provisioning-requests", "Provisioning")
-        requests = RequestsLoop(
+        requests = ProvisioningController(
             store,
             view,
             fleet,
             client,
             settings.requests,
             turn=turn,
-            say=recorder.say,
+            record=recorder.event,
             now=now,
             planner=settings.planner,
             wanted=partial(_wanted, places, cluster),
@@ -71,23 +71,23 @@ def cluster_controllers(
         consumers=dict if requests is None else partial(requests.consumer_nodes, view.pending),
     )
     known: Callable[[], bool] = (lambda: True) if requests is None else partial(getattr, requests, "looked")
-    built += [placement, Release(client, fleet, view, placement, places, requests_known=known)]
+    built += [placement, ReleaseController(client, fleet, view, placement, places, requests_known=known)]
 
     slack = None
     if settings.slack is not None:
         planned = settings.drive is Drive.PLAN
-        slack = slack_loop(
+        slack = slack_controller(
             settings.slack, cluster.settings.namespace, client, view, fleet, reservations, planned=planned
         )
         built.append(slack)
 
     if settings.drive is Drive.PLAN:
         recorder = events(reasons.CONTROLLER, reasons.ACTION, reasons.still_waits(view.pod_of))
-        planner = PlannerLoop(
+        planner = PlanningController(
             fleet,
             view,
             settings.planner,
-            say=recorder.say,
+            record=recorder.event,
             now=now,
             reservations=reservations,
             turn=turn,
@@ -98,7 +98,7 @@ def cluster_controllers(
         built += [planner, recorder]
 
     built.append(
-        ScaleDown(
+        ScaleDownController(
             view,
             fleet,
             client,
@@ -110,7 +110,7 @@ def cluster_controllers(
     )
     if settings.kueue is not None:
         recorder = events(settings.kueue.controller_name, "AnsweringAdmissionCheck")
-        built += [KueueChecks(client, settings.kueue, say=recorder.say), recorder]
+        built += [AdmissionCheckController(client, settings.kueue, record=recorder.event), recorder]
     return [*built, *backend.controllers(client, partial(getattr, fleet, "snapshot"))]
 
 
@@ -124,6 +124,8 @@ def _events(
     controller: str,
     action: str,
     still_so: Callable[[Note], bool] = lambda _: True,
-) -> Events:
+) -> EventRecorder:
     instance = cluster.election.identity if cluster.election is not None else socket.gethostname()
-    return Events(cluster.client, clock=now, controller=controller, action=action, still_so=still_so, instance=instance)
+    return EventRecorder(
+        cluster.client, clock=now, controller=controller, action=action, still_so=still_so, instance=instance
+    )

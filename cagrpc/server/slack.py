@@ -12,14 +12,14 @@ from cagrpc.controllers.slack.carriers.buffers import served
 from cagrpc.controllers.slack.carriers.carrier import Carrying, Switching, Virtual, choose
 from cagrpc.controllers.slack.carriers.objects import Place
 from cagrpc.controllers.slack.carriers.store import Buffers, PausePods
-from cagrpc.controllers.slack.controller import SlackLoop
+from cagrpc.controllers.slack.controller import SlackController
 from cagrpc.controllers.slack.model import Carrier, SlackSettings
 from cagrpc.controllers.slack.record import SlackObject
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.client.client import Client
 
 
-def slack_loop(
+def slack_controller(
     settings: SlackSettings,
     namespace: str,
     client: Client,
@@ -28,7 +28,7 @@ def slack_loop(
     reservations: Callable[[ClusterState], Reservations],
     *,
     planned: bool,
-) -> SlackLoop:
+) -> SlackController:
     """All that they write is in `namespace`. `reservations` are those of
     ProvisioningRequests; `planned` says that the planner opens nodes."""
     book = SlackObject(client, namespace, carrier=lambda: switching.carrier or "")
@@ -43,6 +43,6 @@ def slack_loop(
     }
     chosen = partial(choose, settings.carrier, planned=planned, serves_buffers=partial(served, client.get))
     switching = Switching(carriers, chosen)
-    return SlackLoop(
+    return SlackController(
         view, fleet, settings, switching, book, reservations=reservations, carried_by=lambda: switching.carrier or ""
     )

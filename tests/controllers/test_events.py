@@ -9,7 +9,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.cluster.state import PodRef
-from cagrpc.controllers.events import Events, Note, ObjectRef, Rate, pod_object
+from cagrpc.controllers.events import EventRecorder, Note, ObjectRef, Rate, pod_object
 from tests.support.fleet import FakeClock
 
 
@@ -44,8 +44,8 @@ def _note(number: int, text: str, reason: str = "NotPlanned") -> Note:
     return Note(pod_object(pod), reason, text, warning=reason == "NotPlanned")
 
 
-def _events(writer: ScriptedWriter, clock: FakeClock, **options: Any) -> Events:
-    return Events(writer, clock=clock, controller="cagrpc.io/planner", action="Planning", **options)
+def _events(writer: ScriptedWriter, clock: FakeClock, **options: Any) -> EventRecorder:
+    return EventRecorder(writer, clock=clock, controller="cagrpc.io/planner", action="Planning", **options)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def clock() -> FakeClock:
 
 def test_an_event_says_which_pod_and_why(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock, instance="cagrpc-0")
-    events.say(_note(1, "no node group fits"))
+    events.event(_note(1, "no node group fits"))
     assert events.write_due() == 1
     ((path, event),) = writer.events.items()
     assert path.startswith("/apis/events.k8s.io/v1/namespaces/shop/events/web-1.")
@@ -82,8 +82,8 @@ def test_an_event_says_which_pod_and_why(writer: ScriptedWriter, clock: FakeCloc
 @pytest.mark.parametrize("namespace", ["shop", ""])
 def test_an_event_on_any_object_is_found_with_it(writer: ScriptedWriter, clock: FakeClock, namespace: str) -> None:
     about = ObjectRef("cagrpc.io/v1alpha1", "ProvisioningClass", namespace, "gold", "uid-9")
-    events = Events(writer, clock=clock, controller="cagrpc.io/requests", action="Provisioning")
-    events.say(Note(about, "Accepted", "ready in about 60 s"))
+    events = EventRecorder(writer, clock=clock, controller="cagrpc.io/requests", action="Provisioning")
+    events.event(Note(about, "Accepted", "ready in about 60 s"))
     assert events.write_due() == 1
     ((path, event),) = writer.events.items()
     assert path.startswith(f"/apis/events.k8s.io/v1/namespaces/{namespace or 'default'}/events/gold.")
@@ -99,7 +99,7 @@ def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(
 ) -> None:
     events = _events(writer, clock)
     for _ in range(60):
-        events.say(_note(1, "no room"))
+        events.event(_note(1, "no room"))
         events.write_due()
         clock.advance(10)
     assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH"]
@@ -109,20 +109,20 @@ def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(
 
 def test_an_event_that_has_expired_is_made_anew(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock)
-    events.say(_note(1, "no room"))
+    events.event(_note(1, "no room"))
     events.write_due()
     writer.events.clear()
     clock.advance(4000)
-    events.say(_note(1, "no room"))
+    events.event(_note(1, "no room"))
     events.write_due()
     assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH", "POST"]
 
 
 def test_news_about_a_pod_replaces_what_was_not_yet_told(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock)
-    events.say(_note(1, "no room"))
-    events.say(_note(1, "a limit"))
-    events.say(_note(1, "increment x", "Planned"))
+    events.event(_note(1, "no room"))
+    events.event(_note(1, "a limit"))
+    events.event(_note(1, "increment x", "Planned"))
     events.write_due()
     assert [event["note"] for event in writer.events.values()] == ["a limit", "increment x"]
 
@@ -130,7 +130,7 @@ def test_news_about_a_pod_replaces_what_was_not_yet_told(writer: ScriptedWriter,
 def test_many_pods_are_told_of_at_a_measured_rate(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock, rate=Rate(per_second=10, burst=20), most_queued=130)
     for number in range(10_000):
-        events.say(_note(number, "no room"))
+        events.event(_note(number, "no room"))
     assert events.write_due() == 20
     for _ in range(10):
         clock.advance(1)
@@ -143,7 +143,7 @@ def test_many_pods_are_told_of_at_a_measured_rate(writer: ScriptedWriter, clock:
 def test_a_warning_that_no_longer_holds_is_not_told(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock, still_so=lambda note: note.about.uid == "uid-2", rate=Rate(1, 1))
     for number in (1, 2):
-        events.say(_note(number, "no room"))
+        events.event(_note(number, "no room"))
     assert events.write_due() == 1
     assert [event["regarding"]["uid"] for event in writer.events.values()] == ["uid-2"]
 
@@ -154,18 +154,18 @@ def test_an_api_server_out_of_reach_is_no_error_and_told_once(
     events = _events(writer, clock)
     writer.trouble = errors.Unavailable("the API server does not answer")
     for number in range(5):
-        events.say(_note(number, "no room"))
+        events.event(_note(number, "no room"))
         assert events.write_due() == 0
     assert len(caplog.records) == 1
     writer.trouble = None
-    events.say(_note(9, "no room"))
+    events.event(_note(9, "no room"))
     assert events.write_due() == 1
 
 
 def test_long_notes_and_names_fit_what_the_api_server_takes(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock)
     about = pod_object(PodRef("uid", "shop", "x" * 229 + "-" + "y" * 20))
-    events.say(Note(about, "NotPlanned", "é" * 2000))
+    events.event(Note(about, "NotPlanned", "é" * 2000))
     events.write_due()
     (event,) = writer.events.values()
     assert len(event["note"].encode()) <= 1024

@@ -12,7 +12,7 @@ import urllib3
 
 from cagrpc.api.provisioning.objects import request_path, status_patch
 from cagrpc.config.load import load_settings
-from cagrpc.controllers.provisioning.store import Store
+from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.settings import JournalKind
 from cagrpc.controllers.slack.carriers.objects import Place, replica_set_body
 from cagrpc.controllers.slack.carriers.store import Buffers, PausePods
@@ -229,7 +229,7 @@ def test_the_journal_and_the_lease_need_no_more(client: Client) -> None:
 
 def test_provisioning_requests_need_no_more(deployed: Cluster, client: Client) -> None:
     install_crds(deployed.admin, "provisioning-crds.yaml")
-    store = Store(client)
+    store = RequestStore(client)
     try:
         body = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest", "metadata": {"name": "train"}}
         spec = {"provisioningClassName": "c", "podSets": [{"podTemplateRef": {"name": "worker"}, "count": 1}]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from cagrpc.cluster.state import PodRef
-from cagrpc.controllers.events import REPEAT_SECONDS, Events, Note, ObjectRef, pod_object
+from cagrpc.controllers.events import REPEAT_SECONDS, EventRecorder, Note, ObjectRef, pod_object
 from cagrpc.controllers.planning.reasons import ACTION, CONTROLLER, NOT_PLANNED
 from cagrpc.runtime.clock import epoch
 from tests.controlplane.cluster import Cluster
@@ -23,12 +23,12 @@ def test_what_is_told_of_a_pod_is_found_with_it(cluster: Cluster) -> None:
         },
     )
     ref = PodRef(pod["metadata"]["uid"], cluster.namespace, name)
-    events = Events(client, clock=clock, controller=CONTROLLER, action=ACTION, instance="cagrpc-0")
+    events = EventRecorder(client, clock=clock, controller=CONTROLLER, action=ACTION, instance="cagrpc-0")
     note = Note(pod_object(ref), NOT_PLANNED, "no node group fits: " + "é" * 1000, warning=True)
-    events.say(note)
+    events.event(note)
     assert events.write_due() == 1
     clock.advance(REPEAT_SECONDS)
-    events.say(note)
+    events.event(note)
     assert events.write_due() == 1
     # as `kubectl describe pod` asks for them
     query = {"fieldSelector": f"involvedObject.uid={ref.uid},reason=NotPlanned"}
@@ -43,8 +43,8 @@ def test_what_is_told_of_an_object_without_a_namespace_is_found_with_it(cluster:
     client = cluster.plane.client()
     node = client.create("/api/v1/nodes", {"metadata": {"name": f"{cluster.namespace}-node"}})
     about = ObjectRef("v1", "Node", "", node["metadata"]["name"], node["metadata"]["uid"])
-    events = Events(client, clock=epoch, controller="cagrpc.io/provisioning-requests", action="Provisioning")
-    events.say(Note(about, "Booked", "room is kept on it"))
+    events = EventRecorder(client, clock=epoch, controller="cagrpc.io/provisioning-requests", action="Provisioning")
+    events.event(Note(about, "Booked", "room is kept on it"))
     assert events.write_due() == 1
     query = {"fieldSelector": f"involvedObject.uid={about.uid}"}
     (found,) = client.get("/api/v1/namespaces/default/events", query)["items"]

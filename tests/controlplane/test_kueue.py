@@ -11,8 +11,8 @@ import pytest
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
 from cagrpc.controllers.admission_checks.checks import FIRST_NAME, KUEUES_NAME
-from cagrpc.controllers.admission_checks.controller import KueueChecks
-from cagrpc.controllers.events import Events, Note
+from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
+from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import EpochClock, epoch
@@ -51,7 +51,7 @@ class Running:
 
     def __init__(self, client: Client, settings: KueueSettings | None = None, clock: EpochClock = epoch) -> None:
         self.notes: list[Note] = []
-        self.checks = KueueChecks(client, settings or KueueSettings(), say=self.notes.append, now=clock)
+        self.checks = AdmissionCheckController(client, settings or KueueSettings(), record=self.notes.append, now=clock)
         self.checks.start()
         self.checks.step()
 
@@ -349,7 +349,7 @@ def test_a_kill_between_any_two_writes(kueue: PlayedKueue, run: Run, cluster: Cl
     died = 0
     for _ in range(20):
         mortal.left = 1
-        checks = KueueChecks(mortal, KueueSettings())
+        checks = AdmissionCheckController(mortal, KueueSettings())
         checks.step()
         kueue.wait("all is listed", lambda checks=checks: checks._store is not None and checks._store.synced)
         try:
@@ -409,11 +409,11 @@ def test_a_request_of_that_name_that_is_not_ours_is_left_alone_and_told(kueue: P
 
 
 def test_events_are_found_with_the_workload(kueue: PlayedKueue, run: Run, client: Client) -> None:
-    events = Events(client, clock=epoch, controller=OURS, action="AnsweringAdmissionCheck")
+    events = EventRecorder(client, clock=epoch, controller=OURS, action="AnsweringAdmissionCheck")
     running = run()
     asked(kueue)
     kueue.wait("a note is there", lambda: running.notes)
-    events.say(running.notes[0])
+    events.event(running.notes[0])
     assert events.write_due() == 1
     uid = kueue.workload()["metadata"]["uid"]
     (found,) = client.get(kueue.cluster.path("events"), {"fieldSelector": f"involvedObject.uid={uid}"})["items"]

@@ -17,7 +17,7 @@ from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.fleet import FleetController
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.places import Places
-from cagrpc.controllers.placement.release import Release
+from cagrpc.controllers.placement.release import ReleaseController
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
@@ -69,7 +69,7 @@ class PlayedNodes:
     def let_go(self) -> None:
         places = Places()
         placement = PlacementController(self.client, self.fleet, self.view, places)
-        release = Release(self.client, self.fleet, self.view, placement, places)
+        release = ReleaseController(self.client, self.fleet, self.view, placement, places)
         self.run(placement, release)
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from cagrpc.api.provisioning.objects import ConditionParts, request_path, status_patch
 from cagrpc.controllers.provisioning.model import ConditionType, Service
-from cagrpc.controllers.provisioning.store import Store, Template
+from cagrpc.controllers.provisioning.store import RequestStore, Template
 from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import Conflict
 from cagrpc.kube.client.client import Client, PatchKind
@@ -49,8 +49,8 @@ def namespace(definitions: None, cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def store(client: Client) -> Iterator[Store]:
-    store = Store(client)
+def store(client: Client) -> Iterator[RequestStore]:
+    store = RequestStore(client)
     yield store
     store.stop()
 
@@ -174,7 +174,7 @@ def test_older_clients_see_the_same(namespace: Cluster) -> None:
         namespace.admin.create(older, request("large", OLDER, podSets=[pod_set(count=16385)]))
 
 
-def test_a_status_that_is_written_is_read_again(namespace: Cluster, client: Client, store: Store) -> None:
+def test_a_status_that_is_written_is_read_again(namespace: Cluster, client: Client, store: RequestStore) -> None:
     namespace.admin.create(path(namespace), request())
     store.start()
     wait_for(lambda: store.synced and len(store.requests()) == 1, "the request is known")
@@ -197,7 +197,7 @@ def test_a_status_that_is_written_is_read_again(namespace: Cluster, client: Clie
         client.patch(at, patch, PatchKind.MERGE)
 
 
-def test_what_a_request_refers_to_is_followed(namespace: Cluster, store: Store) -> None:
+def test_what_a_request_refers_to_is_followed(namespace: Cluster, store: RequestStore) -> None:
     store.start()
     wait_for(lambda: store.synced, "all is listed")
     assert (store.problem, store.requests(), store.service("patient")) == (None, (), None)
@@ -254,7 +254,7 @@ def test_definitions_that_are_there_are_never_overwritten(namespace: Cluster) ->
 
 
 def test_where_upstreams_definition_is_there_it_stays_and_too_many_pods_are_told(
-    definitions: None, cluster: Cluster, store: Store
+    definitions: None, cluster: Cluster, store: RequestStore
 ) -> None:
     ours, classes = documents(FILE)
     upstreams = copy.deepcopy(ours)

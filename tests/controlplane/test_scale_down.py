@@ -13,7 +13,7 @@ from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.scale_down.choice import IN_USE, no_room
-from cagrpc.controllers.scale_down.controller import ScaleDown
+from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.runtime.clock import monotonic
@@ -111,7 +111,7 @@ def test_tiers_go_from_below_and_every_pod_finds_a_place(cluster: Cluster, view:
     cluster.admin.merge(f"{NODES}/low-1", {"metadata": {"annotations": theirs}})
     cluster.create_deployment("web", _PODS, {"cpu": "1"})
     wait_for(lambda: len(set(_places(cluster)) - {None}) == 5, "the scheduler has put one on each node")
-    controller = ScaleDown(view, _Fleet(cluster), client, clock=monotonic, rules=QUICK)
+    controller = ScaleDownController(view, _Fleet(cluster), client, clock=monotonic, rules=QUICK)
     taken: list[str] = []
     for _ in range(20):
         _seen(cluster, view)
@@ -138,7 +138,7 @@ def test_a_write_that_another_one_overtakes_is_done_again(cluster: Cluster, view
     wait_for(lambda: _places(cluster) == ["high-0"], "the pod is bound")
     _seen(cluster, view)
     meddling = _Meddling(cluster, client)
-    ScaleDown(view, _Fleet(cluster), meddling, clock=monotonic, rules=QUICK).review()
+    ScaleDownController(view, _Fleet(cluster), meddling, clock=monotonic, rules=QUICK).review()
     assert _marks(cluster) == {"high-0": no_room(100)}
     assert meddling.reads == 2
     assert cluster.admin.get(f"{NODES}/high-0")["metadata"]["labels"]["meddled"] == "1"

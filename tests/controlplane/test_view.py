@@ -12,7 +12,7 @@ from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.cluster.state import ConsumerStage
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.provisioning.bookings import consumed
-from cagrpc.controllers.provisioning.store import Store, Template
+from cagrpc.controllers.provisioning.store import RequestStore, Template
 from cagrpc.kube.client.client import Client
 from tests.controlplane.cluster import Cluster, pod_spec
 from tests.controlplane.processes import wait_for
@@ -100,7 +100,7 @@ def test_consumers_of_a_request_are_told_with_the_spec_of_its_template(cluster: 
     spec = pod_spec({"cpu": "900m"}, tolerations=tolerates, nodeSelector={"kubernetes.io/hostname": n1})
     template = {"metadata": {"labels": {"app": "train"}}, "spec": spec}
     cluster.admin.create(cluster.path("podtemplates"), {"metadata": {"name": "worker"}, "template": template})
-    store = Store(client)
+    store = RequestStore(client)
     store.start()
     view = _started(client)
     try:

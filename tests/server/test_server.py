@@ -21,7 +21,7 @@ from cagrpc.api.gen.externalgrpc_pb2 import NodeGroupIncreaseSizeRequest
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.config.load import Address, load_settings
 from cagrpc.controllers.fleet import STEP_SECONDS
-from cagrpc.controllers.planning import PlannerLoop
+from cagrpc.controllers.planning import PlanningController
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.lease import LeaderElection, LeaseTiming
@@ -85,7 +85,7 @@ def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
     """A dozen lists hang; with a time of its own for each it would take a minute."""
     settings = settings_of(tmp_path)
     stopped: list[str] = []
-    for part in (PlannerLoop, Fleet):
+    for part in (PlanningController, Fleet):
         monkeypatch.setattr(part, name := _END[part], _noted(part, name, stopped))
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
         kubeconfig = kubeconfig_of(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -98,7 +98,7 @@ def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
         began = time.monotonic()
         server.stop()
         assert time.monotonic() - began < 20  # and far less, but on a busy machine
-        assert stopped[:2] == ["PlannerLoop", "Fleet"]
+        assert stopped[:2] == ["PlanningController", "Fleet"]
         for connection, _ in kept:
             connection.close()
 
@@ -150,7 +150,7 @@ def test_the_provider_is_for_clients_of_a_name_and_the_development_certificate_h
         server.stop()
 
 
-_END = {PlannerLoop: "stop", Fleet: "close"}
+_END = {PlanningController: "stop", Fleet: "close"}
 
 
 def _noted(part: type, name: str, stopped: list[str]) -> Callable[..., None]:

@@ -23,7 +23,7 @@ from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
 from cagrpc.cluster.view.objects import DEFAULT_SCHEDULER
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.places import Places
-from cagrpc.controllers.placement.release import APART_SECONDS, Release
+from cagrpc.controllers.placement.release import APART_SECONDS, ReleaseController
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement, PodKey
 from cagrpc.kube.client.envelopes import identity
@@ -155,7 +155,7 @@ class Scene:
         self.placement = PlacementController(
             client, self.fleet, view, self.places, reservations=nothing_reserved, clock=self.clock, **more
         )
-        self.release = Release(
+        self.release = ReleaseController(
             client, self.fleet, view, self.placement, self.places, requests_known=requests_known, clock=self.clock
         )
 

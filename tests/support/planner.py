@@ -41,11 +41,11 @@ from cagrpc.cluster.state import (
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.places import Places
-from cagrpc.controllers.placement.release import Release
-from cagrpc.controllers.planning import PlannerLoop
+from cagrpc.controllers.placement.release import ReleaseController
+from cagrpc.controllers.planning import PlanningController
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.controllers.slack.carriers.carrier import Carrying, Virtual
-from cagrpc.controllers.slack.controller import SlackLoop
+from cagrpc.controllers.slack.controller import SlackController
 from cagrpc.controllers.slack.model import SlackSettings, SlackState
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
@@ -401,7 +401,7 @@ class PlannerHarness:
         self.slack = (
             None
             if self.slack_settings is None
-            else SlackLoop(
+            else SlackController(
                 self.cluster,
                 self.fleet,
                 self.slack_settings,
@@ -415,12 +415,14 @@ class PlannerHarness:
         self.places = Places()
         self.placement = self._placement()
         client: Any = self.cluster_api()
-        self.release = Release(client, self.fleet, self.cluster, self.placement, self.places, clock=self.clock)
-        self.loop = PlannerLoop(
+        self.release = ReleaseController(
+            client, self.fleet, self.cluster, self.placement, self.places, clock=self.clock
+        )
+        self.loop = PlanningController(
             self.fleet,
             self.cluster,
             self.settings,
-            say=self.notes.append,
+            record=self.notes.append,
             clock=self.clock,
             now=self.clock,
             budget=Budget(deterministic_seconds=1.0),

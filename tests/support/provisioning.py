@@ -30,10 +30,10 @@ from cagrpc.cluster.state import ClusterNode, ClusterState, Consumer, ConsumerSt
 from cagrpc.cluster.view.model import PRIORITY_CLASSES
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.controller import PlacementController
-from cagrpc.controllers.planning import PlannerLoop
+from cagrpc.controllers.planning import PlanningController
 from cagrpc.controllers.provisioning.classes import ATOMIC_SCALE_UP
-from cagrpc.controllers.provisioning.controller import RequestsLoop
-from cagrpc.controllers.provisioning.store import Objects
+from cagrpc.controllers.provisioning.controller import ProvisioningController
+from cagrpc.controllers.provisioning.store import RequestObjects
 from cagrpc.controllers.provisioning.writing import Outcome
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.fleet import Fleet
@@ -185,7 +185,7 @@ class MortalFleet:
         self.api.after()
 
 
-class LaggingStore(Objects):
+class LaggingStore(RequestObjects):
     """What reflectors would have told by now."""
 
     synced = True
@@ -223,14 +223,14 @@ class ProvisioningHarness(PlannerHarness):
         super()._start()
         self.store = LaggingStore()
         self.sync(again=True)
-        self.requests = RequestsLoop(
+        self.requests = ProvisioningController(
             self.store,
             self.cluster,
             MortalFleet(self.fleet, self.api),
             self.api,
             self.request_settings,
             turn=self.turn,
-            say=self.told.append,
+            record=self.told.append,
             observe=self.outcomes.append,
             now=self.clock,
             clock=self.clock,
@@ -238,11 +238,11 @@ class ProvisioningHarness(PlannerHarness):
             budget=Budget(deterministic_seconds=1.0),
             workers=1,
         )
-        self.loop = PlannerLoop(
+        self.loop = PlanningController(
             self.fleet,
             self.cluster,
             self.settings,
-            say=self.notes.append,
+            record=self.notes.append,
             clock=self.clock,
             now=self.clock,
             budget=Budget(deterministic_seconds=1.0),

@@ -20,7 +20,7 @@ from cagrpc.api.kueue import GROUP, VERSIONS, Check, RequestConfig
 from cagrpc.controllers.admission_checks.checks import KUEUES_NAME, Claim, activity, claim, config_of, differs
 from cagrpc.controllers.admission_checks.reconcile import reconcile
 from cagrpc.controllers.admission_checks.store import ChecksObservation, CheckStore
-from cagrpc.controllers.admission_checks.writer import Writer
+from cagrpc.controllers.admission_checks.writer import CheckWriter
 from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.controllers.settings import KueueSettings
 from cagrpc.errors import CagrpcError, Conflict, NotFound
@@ -46,7 +46,7 @@ _WORKLOAD, _CHECK = "workload", "check"
 _log = logging.getLogger(__name__)
 
 
-class KueueChecks(Controller):
+class AdmissionCheckController(Controller):
     """`step` is for one thread, and raises nothing; all else is for any."""
 
     name = "Kueue's admission checks"
@@ -57,19 +57,19 @@ class KueueChecks(Controller):
         client: Client,
         settings: KueueSettings,
         *,
-        say: Callable[[Note], None] = lambda _: None,
+        record: Callable[[Note], None] = lambda _: None,
         now: EpochClock = epoch,
         clock: MonotonicClock = monotonic,
     ) -> None:
-        """`say` records Events on Workloads and AdmissionChecks."""
+        """`record` writes Events on Workloads and AdmissionChecks."""
         self._client = client
         self._settings = settings
-        self._say = say
+        self._record = record
         self._now = now
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
-        self._writer = Writer(client, self._count, say, now)
+        self._writer = CheckWriter(client, self._count, record, now)
         self._store: CheckStore | None = None
         self._looked_for = False
         """Whether it is known if there is Kueue."""
@@ -204,7 +204,7 @@ class KueueChecks(Controller):
         if found.refusal and name not in self._refusals:
             _log.warning("%s", found.refusal)
             about = ObjectRef(f"{GROUP}/{store.version}", "AdmissionCheck", "", name, check.uid)
-            self._say(Note(about, "Refused", found.refusal, warning=True))
+            self._record(Note(about, "Refused", found.refusal, warning=True))
         if found.refusal:
             self._refusals[name] = found.refusal
         else:
@@ -251,7 +251,7 @@ class KueueChecks(Controller):
 
 
 class _Counts(Collector):
-    def __init__(self, controller: KueueChecks) -> None:
+    def __init__(self, controller: AdmissionCheckController) -> None:
         self._controller = controller
 
     def collect(self) -> Iterator[Metric]:

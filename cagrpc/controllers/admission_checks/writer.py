@@ -27,20 +27,20 @@ class CheckClient(Protocol):
     def delete(self, path: str, *, uid: str = ...) -> None: ...
 
 
-class Writer:
+class CheckWriter:
     """Raises what the client raises: the rest is done another time, after another look."""
 
     def __init__(
         self,
         client: CheckClient,
         count: Callable[[str], None],
-        say: Callable[[Note], None],
+        record: Callable[[Note], None],
         clock: EpochClock,
     ) -> None:
         """`count` is told what was done, `clock` gives seconds since the epoch."""
         self._client = client
         self._count = count
-        self._say = say
+        self._record = record
         self._clock = clock
 
     def write(self, workload: KueueWorkload, writes: CheckWrites) -> bool:
@@ -57,7 +57,7 @@ class Writer:
                 refused = error
                 text = f"ProvisioningRequest {creation.name} cannot be made: {error}"
                 updates[creation.check] = CheckUpdate(PENDING, text)
-                self._say(Note(_about(workload), "FailedCreate", text, warning=True))
+                self._record(Note(_about(workload), "FailedCreate", text, warning=True))
         written = self._answer(workload, updates)
         if refused is not None:
             raise refused
@@ -86,7 +86,7 @@ class Writer:
             if was != update.state:
                 self._count(f"checks_{update.state.lower()}")
                 text = f"AdmissionCheck {name}: {was} -> {update.state}: {update.message}"
-                self._say(Note(_about(workload), "AdmissionCheckUpdated", text))
+                self._record(Note(_about(workload), "AdmissionCheckUpdated", text))
         return str(answer["metadata"].get("resourceVersion")) != workload.resource_version
 
     def _make(self, workload: KueueWorkload, creation: Creation) -> None:
@@ -99,7 +99,7 @@ class Writer:
         _, made = self._ensure(path, owned_by(creation.request, templates[0]), "ProvisioningRequest")
         if made:
             self._count("requests_replaced" if creation.replaces else "requests_made")
-            self._say(
+            self._record(
                 Note(_about(workload), "ProvisioningRequestCreated", f"ProvisioningRequest {creation.name} is made")
             )
 

@@ -97,7 +97,7 @@ class _Due:
     node: IncrementNode
 
 
-class Release(Controller):
+class ReleaseController(Controller):
     """`step` is for one thread; nodes are released by the threads of `queue`."""
 
     name = "releasing nodes"

@@ -85,7 +85,7 @@ class _Outcome:
     """Why the rest could not be asked for."""
 
 
-class PlannerLoop(Controller):
+class PlanningController(Controller):
     """`step` is for one thread; `plans`, `waits_for` and `stop` are for any."""
 
     name = "the planner loop"
@@ -98,7 +98,7 @@ class PlannerLoop(Controller):
         cluster: PlannerCluster,
         settings: PlannerSettings,
         *,
-        say: Callable[[Note], None] = lambda _: None,
+        record: Callable[[Note], None] = lambda _: None,
         clock: MonotonicClock = monotonic,
         now: EpochClock = epoch,
         budget: Budget | None = None,
@@ -108,7 +108,7 @@ class PlannerLoop(Controller):
         places: Places | None = None,
         lost: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`say` records Events on pods. `clock` is the one that `Arrivals` has, `now` the fleet's. `budget` is of one
+        """`record` writes Events on pods. `clock` is the one that `Arrivals` has, `now` the fleet's. `budget` is of one
         round, the settings' by default. `reservations` are those of ProvisioningRequests; `turn` is held by whoever
         plans. `slack` is what is held in reserve: placeholders are planned beside pods, and rounds begin for those left
         over, too.
@@ -116,7 +116,7 @@ class PlannerLoop(Controller):
         self._fleet = fleet
         self._cluster = cluster
         self._settings = settings
-        self._say = say
+        self._record = record
         self._clock, self._now = clock, now
         self._budget = budget or Budget(settings.budget_seconds)
         self._places = places or Places()
@@ -361,7 +361,7 @@ class PlannerLoop(Controller):
     def _tell(self, notes: Iterable[Note]) -> None:
         for note in notes:
             if note.about.uid:  # an expected pod has none, and no Events
-                self._say(note)
+                self._record(note)
 
 
 def _to_be_had(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:

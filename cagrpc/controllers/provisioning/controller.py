@@ -70,7 +70,7 @@ HURRIED_SHARE = 0.25
 _OPEN = frozenset({RequestPhase.WAITING, RequestPhase.COMING})
 
 
-class RequestsLoop(Controller):
+class ProvisioningController(Controller):
     """`step` is for one thread; all else is for any."""
 
     name = "ProvisioningRequests"
@@ -86,7 +86,7 @@ class RequestsLoop(Controller):
         settings: RequestSettings,
         *,
         turn: threading.Lock,
-        say: Callable[[Note], None] = lambda _: None,
+        record: Callable[[Note], None] = lambda _: None,
         observe: Callable[[Outcome], None] = lambda _: None,
         now: EpochClock = epoch,
         clock: MonotonicClock = monotonic,
@@ -96,7 +96,7 @@ class RequestsLoop(Controller):
         wanted: Callable[[FleetSnapshot, ClusterState], Wanted] = lambda _, __: Wanted(),
         workers: int = 8,
     ) -> None:
-        """`turn` is held by whoever plans, the planner loop among them. `say` records Events on requests and pods,
+        """`turn` is held by whoever plans, the planner loop among them. `record` writes Events on requests and pods,
         `observe` is given what became of a request. `now` is the fleet's clock; `cpu` gives the CPU seconds of the
         thread. `budget` is of one planning; of the `planner`'s settings it has those of shortages. `wanted` has the
         places of pods that are planned already. Writing has so many `workers` threads."""
@@ -106,7 +106,7 @@ class RequestsLoop(Controller):
         self._fleet = fleet
         self._settings = settings
         self._turn = turn
-        self._say = say
+        self._record = record
         self._observe = observe
         self._metrics = RequestMetrics(self.bookings)
         self._now = now
@@ -116,7 +116,7 @@ class RequestsLoop(Controller):
         self._labels = assume_cache.Labels(client, clock, workers)
         self._looking = Looking(store, settings)
         self._writing = Writing(
-            client, self._memory, say=say, observe=self._note, now=now, clock=clock, workers=workers
+            client, self._memory, record=record, observe=self._note, now=now, clock=clock, workers=workers
         )
         self._stopping = threading.Event()
         self._turns = Turns(settings.per_namespace, clock)
@@ -380,7 +380,7 @@ class RequestsLoop(Controller):
             return
         self._reported_at = now
         for note in consumers.notes(seen.look, seen.booked.reservations, self._is_ours):
-            self._say(note)
+            self._record(note)
 
     def _is_ours(self, class_name: str) -> bool:
         return is_ours(class_name, self._settings.upstream_classes, self._store.service)

@@ -43,7 +43,7 @@ class Template:
     priority: int = 0
 
 
-class Objects:
+class RequestObjects:
     """All of them, object by object; no I/O. Thread-safe."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Objects:
         self._read.clear()
 
 
-class Store(Objects):
+class RequestStore(RequestObjects):
     """Thread-safe. It follows the cluster from `start` to `stop`."""
 
     def __init__(self, client: Client) -> None:

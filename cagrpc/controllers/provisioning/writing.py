@@ -52,7 +52,7 @@ class Writing:
         client: RequestClient,
         memory: Requests,
         *,
-        say: Callable[[Note], None],
+        record: Callable[[Note], None],
         observe: Callable[[Outcome], None],
         now: EpochClock,
         clock: MonotonicClock,
@@ -61,7 +61,7 @@ class Writing:
         self._client = client
         self._workers = workers
         self._memory = memory
-        self._say = say
+        self._record = record
         self._observe = observe
         self._now = now
         self._clock = clock
@@ -126,7 +126,7 @@ class Writing:
         version = str(answer.get("metadata", {}).get("resourceVersion", ""))
         self._memory.wrote(request.resource_version, replace(result, resource_version=version))
         if change.event:
-            self._say(Note(request_object(request), change.event, change.text, change.warning))
+            self._record(Note(request_object(request), change.event, change.text, change.warning))
             log.info("%s: %s: %s", request.key, change.event, change.text)
         if change.outcome:
             self.note(each, change.outcome)

@@ -43,7 +43,7 @@ class Nodes(Protocol):
     def patch(self, path: str, body: Any, kind: PatchKind) -> dict[str, Any]: ...
 
 
-class ScaleDown(Controller):
+class ScaleDownController(Controller):
     """Not for several threads."""
 
     name = "what the autoscaler may scale down"

@@ -55,7 +55,7 @@ class Book(Protocol):
         ...
 
 
-class SlackLoop(Controller):
+class SlackController(Controller):
     """`step` is for one thread; all else is for any."""
 
     name = "the slack"

@@ -27,7 +27,7 @@ from cagrpc.controllers.admission_checks.model import ATTEMPT, OWNED, WORKLOAD_U
 from cagrpc.controllers.admission_checks.reconcile import reconcile
 from cagrpc.controllers.admission_checks.store import CheckObjects, ChecksObservation
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.store import Objects as RequestObjects
+from cagrpc.controllers.provisioning.store import RequestObjects
 from cagrpc.controllers.settings import KueueSettings
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement

@@ -10,7 +10,7 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import CLASSES, POD_TEMPLATES, REQUESTS
 from cagrpc.cluster.view.model import PRIORITY_CLASSES
 from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest, RequestedPods, Service
-from cagrpc.controllers.provisioning.store import Objects, Template
+from cagrpc.controllers.provisioning.store import RequestObjects, Template
 from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import identity
@@ -20,8 +20,8 @@ _CREATED = "2026-01-02T03:04:05Z"
 _CONTAINERS = [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]
 
 
-class _Fed(Objects):
-    """Objects whose reflectors are a test."""
+class _Fed(RequestObjects):
+    """RequestObjects whose reflectors are a test."""
 
     def put(self, path: str, *objects: Any) -> None:
         for each in objects:

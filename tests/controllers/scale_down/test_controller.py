@@ -15,7 +15,7 @@ from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.cluster.node_info import RequestOwner, Reservation
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.scale_down.choice import BOOKED, IN_USE, Bookings, booked_for, no_room
-from cagrpc.controllers.scale_down.controller import ScaleDown
+from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.kube.client.client import PatchKind
@@ -81,8 +81,8 @@ class _ScaleDownHarness:
             each.disabled, each.by_us = kept.get(SCALE_DOWN_DISABLED, ""), OURS in kept
         return self.play.cluster()
 
-    def controller(self, writes: int = 100) -> ScaleDown:
-        return ScaleDown(
+    def controller(self, writes: int = 100) -> ScaleDownController:
+        return ScaleDownController(
             self,
             self,
             self.api,
