@@ -19,7 +19,7 @@ from bench.baselines.first_fit import first_fit_decreasing
 from bench.measure import WORKERS
 from bench.table import machine, machine_line
 from bench.workloads import MIB, catalogue_groups, openb, pod_sets, spec
-from cagrpc.controllers.provisioning.decision.planning import Decisions, World, decide
+from cagrpc.controllers.provisioning.decision.planning import Decisions, Scenario, decide
 from cagrpc.controllers.provisioning.model import Candidate
 from solver import Budget, NodeGroup, PodSet, Problem
 from solver.planning.warm_up import warm_up as compile_planner
@@ -58,7 +58,7 @@ class Row:
         self.nodes += sum(len(part.placements) for part in decided.parts)
         self.cost_usd_per_hour += sum(part.cost_usd_per_hour for part in decided.parts)
         self.gap = decided.parts[0].gap if self.parts == 1 else None
-        self.left = next(iter([*decided.left.values(), *decided.hopeless.values()]), self.left)
+        self.left = next(iter([*decided.left.values(), *decided.infeasible.values()]), self.left)
 
     def line(self) -> str:
         cells = (
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--big-budget", type=float, default=2.0, help="seconds for a large one")
     arguments = parser.parse_args()
     compile_planner()
-    decide([_large("warm-up", pod_sets(1, 10, 1))], World(groups=catalogue_groups(10)), Budget(0.1))
+    decide([_large("warm-up", pod_sets(1, 10, 1))], Scenario(groups=catalogue_groups(10)), Budget(0.1))
     print(machine_line(machine()))
     print(f"| {' | '.join(_HEADS)} |\n| --- |{' ---: |' * (len(_HEADS) - 1)}", flush=True)
     rows = [_many(arguments.requests, arguments.budget)]
@@ -158,9 +158,9 @@ def _one(what: str, candidate: Candidate, budget_seconds: float) -> Row:
 def _decide(row: Row, waiting: list[Candidate], groups: tuple[NodeGroup, ...], budget_seconds: float) -> None:
     """A batch; those that are decided wait no longer. Nodes that were ordered before have no room left."""
     began = time.perf_counter()
-    decided = decide(waiting, World(groups=groups), Budget(budget_seconds, workers=WORKERS))
+    decided = decide(waiting, Scenario(groups=groups), Budget(budget_seconds, workers=WORKERS))
     row.add(decided, time.perf_counter() - began)
-    done = {*decided.served, *decided.left, *decided.hopeless}
+    done = {*decided.served, *decided.left, *decided.infeasible}
     waiting[:] = [each for each in waiting if each.uid not in done]
 
 

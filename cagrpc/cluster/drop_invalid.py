@@ -37,7 +37,7 @@ def drop_invalid(problem: Problem) -> Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class ValidPlan:
     """A plan, and the problem as it was planned."""
 
     problem: Problem
@@ -52,12 +52,12 @@ class Planned:
         return not self.plan.unplaced and not self.dropped
 
 
-def solve_valid(problem: Problem, budget: Budget) -> Planned:
+def solve_valid(problem: Problem, budget: Budget) -> ValidPlan:
     """Plan the problem, where it is invalid without what makes it so."""
     try:
-        return Planned(problem, solve(problem, budget))
+        return ValidPlan(problem, solve(problem, budget))
     except ProblemError as error:
         log.warning("planning without what is invalid: %s", "; ".join(error.problems)[:_LONGEST_MESSAGE])
     left = drop_invalid(problem)
     valid = {id(each) for each in left.pod_sets}
-    return Planned(left, solve(left, budget), tuple(each for each in problem.pod_sets if id(each) not in valid))
+    return ValidPlan(left, solve(left, budget), tuple(each for each in problem.pod_sets if id(each) not in valid))

@@ -40,7 +40,7 @@ class FleetCapacity:
         self, state: ClusterState, snapshot: FleetSnapshot, groups: Sequence[NodeGroup], reservations: Reservations
     ) -> None:
         """`groups` have labels as their Nodes have them; `reservations` are assumed at once."""
-        self._templates = _NodeTemplates(groups, state.daemon_sets)
+        self._templates = _GroupTemplates(groups, state.daemon_sets)
         self._ready = {
             node.instance_id: node for status in snapshot.increments for node in status.held if node.instance_id
         }
@@ -96,7 +96,7 @@ class FleetCapacity:
                         yield _full(node) if status.increment.requests else node
 
 
-class _NodeTemplates:
+class _GroupTemplates:
     """The next node of each group."""
 
     def __init__(self, groups: Sequence[NodeGroup], daemon_sets: Sequence[PodSpec]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 from cagrpc.cluster.connected import connected
-from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE, Decisions, RequestPart, World
+from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE, Decisions, RequestPart, Scenario
 from cagrpc.controllers.provisioning.model import Candidate
 from solver import Budget, Node, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.model.eligibility import why_not_eligible
@@ -29,15 +29,15 @@ def opened(parts: Sequence[RequestPart]) -> Counter[str]:
     return sum((Counter(dict(part.deltas)) for part in parts), Counter())
 
 
-def judge(candidates: Sequence[Candidate], world: World, decided: Decisions) -> None:
+def judge(candidates: Sequence[Candidate], world: Scenario, decided: Decisions) -> None:
     """What must be true of any decision."""
     uids = {candidate.uid for candidate in candidates}
-    kinds = (decided.served, decided.left.keys(), decided.hopeless.keys())
+    kinds = (decided.served, decided.left.keys(), decided.infeasible.keys())
     assert sum(map(len, kinds)) == len(set().union(*kinds)), "in two of served, left and hopeless"
     assert set().union(*kinds) <= uids
     assert decided.overtaken <= decided.left.keys()
     assert all(decided.left.values())
-    assert all(decided.hopeless.values())
+    assert all(decided.infeasible.values())
     owners = [uid for part in decided.parts for uid in part.uids]
     assert len(owners) == len(set(owners)), "a request is in two parts"
     assert {*owners, *decided.on_nodes} == decided.served
@@ -69,7 +69,7 @@ def _judge_part(part: RequestPart, groups: Mapping[str, NodeGroup]) -> None:
 
 
 def _judge_room(
-    candidates: Sequence[Candidate], world: World, decided: Decisions, groups: Mapping[str, NodeGroup]
+    candidates: Sequence[Candidate], world: Scenario, decided: Decisions, groups: Mapping[str, NodeGroup]
 ) -> None:  # fmt: skip
     """Every request that is served has room for all its pods on the nodes that are named for it, and only on these: by
     a plan of their own, which the checker has passed."""
@@ -100,7 +100,7 @@ def _owned(node: Node, uids: set[str]) -> Node:
     return replace(node, labels={**node.labels, **{_own(uid): "" for uid in uids}})
 
 
-def served_by_trying(candidates: Sequence[Candidate], world: World) -> set[str]:
+def served_by_trying(candidates: Sequence[Candidate], world: Scenario) -> set[str]:
     """Who is served where the first in the order never stands back: by trying all sizes of all groups, and all ways to
     put the pods. Of requests it knows cpu, selectors and taints."""
     order = sorted(candidates, key=lambda each: (-each.priority, each.created_at_seconds, each.uid))[:MOST_AT_ONCE]
@@ -111,7 +111,7 @@ def served_by_trying(candidates: Sequence[Candidate], world: World) -> set[str]:
     return {candidate.uid for candidate in served}
 
 
-def _sizes(world: World) -> Iterator[list[Node]]:
+def _sizes(world: Scenario) -> Iterator[list[Node]]:
     groups = [group for group in world.groups if group.id not in world.short]
     for counts in product(*(range(max(0, group.max_size - group.target_size) + 1) for group in groups)):
         more = {group.id: count for group, count in zip(groups, counts, strict=True)}

@@ -104,11 +104,12 @@ class Places:
     def _planned(self, snapshot: FleetSnapshot) -> Iterator[tuple[PodKey, str]]:
         """Who is to go where by increments in flight, the latest word last."""
         for status in snapshot.increments:
-            if not status.increment.requests:
-                for node in status.nodes:
-                    for uid in node.pods:
-                        if uid in snapshot.in_flight_pods and status.id not in self._lost.get(uid, ()):
-                            yield uid, node.name
+            if status.increment.requests:
+                continue
+            pods = ((pod, node.name) for node in status.nodes for pod in node.pods)
+            for pod, name in pods:
+                if pod in snapshot.in_flight_pods and status.id not in self._lost.get(pod, ()):
+                    yield pod, name
 
 
 def successors(keys: Iterable[PodKey], placed: AbstractSet[PodKey], state: ClusterState) -> dict[ExpectedPod, PodRef]:

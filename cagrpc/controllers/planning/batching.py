@@ -39,7 +39,7 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class BatchingState:
     """What the last round knew, and what came since. Times are seconds of the clock that `Arrivals` has."""
 
     planned_at: float | None = None
@@ -52,13 +52,13 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RoundDue:
     due: bool
     why: str
     """For people: why now, or what is waited for."""
 
 
-def notice(memory: Memory, arrivals: Arrivals, world: Hashable, now: float) -> Memory:
+def notice(memory: BatchingState, arrivals: Arrivals, world: Hashable, now: float) -> BatchingState:
     """The memory with what is new."""
     first = arrivals.first_seen_at_seconds if memory.seen_until is None else now
     for namespace, at in arrivals.news_at_seconds.items():
@@ -71,33 +71,33 @@ def notice(memory: Memory, arrivals: Arrivals, world: Hashable, now: float) -> M
     return memory
 
 
-def with_news(memory: Memory, since: float, at: float, where: str = WORLD) -> Memory:
+def with_news(memory: BatchingState, since: float, at: float, where: str = WORLD) -> BatchingState:
     before = memory.news.get(where)
     now = News(since, at) if before is None else News(before.since, max(before.at, at))
     return memory if now == before else replace(memory, news={**memory.news, where: now})
 
 
-def planned(arrivals: Arrivals, world: Hashable, now: float) -> Memory:
+def planned(arrivals: Arrivals, world: Hashable, now: float) -> BatchingState:
     """The memory of a round that starts now, with what was read *before* it looked at the cluster."""
-    return Memory(planned_at=now, seen_until=arrivals.last_seen_at_seconds, world=world)
+    return BatchingState(planned_at=now, seen_until=arrivals.last_seen_at_seconds, world=world)
 
 
-def verdict(memory: Memory, arrivals: Arrivals, now: float, settings: PlannerSettings) -> Verdict:
+def round_due(memory: BatchingState, arrivals: Arrivals, now: float, settings: PlannerSettings) -> RoundDue:
     """Whether a round is due."""
     if not arrivals.any:
-        return Verdict(due=False, why="no pod waits")
+        return RoundDue(due=False, why="no pod waits")
     if not memory.news:
         late = memory.planned_at is None or now - memory.planned_at >= RETRY_SECONDS
-        return Verdict(late, "pods still wait" if late else "nothing has changed since the last round")
+        return RoundDue(late, "pods still wait" if late else "nothing has changed since the last round")
     idle, news = settings.idle_seconds, memory.news
     if now - min(each.since for each in news.values()) >= settings.window_seconds:
-        return Verdict(due=True, why=f"the window of {settings.window_seconds:g} s is over")
+        return RoundDue(due=True, why=f"the window of {settings.window_seconds:g} s is over")
     quiet = [where for where, each in news.items() if now - each.at >= idle]
     if len(quiet) == len(news):
-        return Verdict(due=True, why=f"no new pods for {idle:g} s")
+        return RoundDue(due=True, why=f"no new pods for {idle:g} s")
     if any(where != WORLD and now - news[where].since >= WAIT_FOR_OTHERS * idle for where in quiet):
-        return Verdict(
+        return RoundDue(
             due=True,
             why=f"new pods keep arriving in other namespaces, and some have waited for {WAIT_FOR_OTHERS * idle:g} s",
         )
-    return Verdict(due=False, why=f"pods or changes came in the last {idle:g} s")
+    return RoundDue(due=False, why=f"pods or changes came in the last {idle:g} s")

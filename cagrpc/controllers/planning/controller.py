@@ -59,7 +59,7 @@ class PlannerCluster(ClusterSource, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Observation:
     """What one step knows of the fleet."""
 
     snapshot: FleetSnapshot
@@ -126,7 +126,7 @@ class PlanningController(Controller):
         self._slack = slack
         self._turn = turn or threading.Lock()
         self._shortages = Shortages(settings.shortage_seconds, now)
-        self._memory = batching.Memory()
+        self._memory = batching.BatchingState()
         self._previous: Plan | None = None
         self._rounds = Rounds()
         self._unserved = Unserved(self._rounds, self._budget, self._tell)
@@ -167,7 +167,7 @@ class PlanningController(Controller):
         except Exception as error:
             self._waits_for = described(error)
             # Whatever the round was about is still to be done.
-            self._memory = batching.Memory()
+            self._memory = batching.BatchingState()
             raise
 
     def _step(self) -> None:
@@ -179,10 +179,10 @@ class PlanningController(Controller):
         arrivals = replace(arrivals, placeholders=sum(look.slack.left_over.values()))
         self._rounds.learn(look.snapshot)
         self._memory = batching.notice(self._memory, arrivals, look.world, now)
-        verdict = batching.verdict(self._memory, arrivals, now, self._settings)
+        verdict = batching.round_due(self._memory, arrivals, now, self._settings)
         lost = self._lost()
         if lost != self._lost_known and arrivals.any:  # they are few, and others wait for nothing
-            verdict = batching.Verdict(due=True, why=f"{lost - self._lost_known} pods have lost their places")
+            verdict = batching.RoundDue(due=True, why=f"{lost - self._lost_known} pods have lost their places")
         self._waits_for = verdict.why
         if verdict.due:
             self._unserved.report()
@@ -197,13 +197,13 @@ class PlanningController(Controller):
     def _hindrance(self) -> str | None:
         return self._cluster.problem or self._fleet.problem
 
-    def _look(self) -> _Look:
+    def _look(self) -> _Observation:
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = frozenset(each.offering for each in self._shortages.active())
-        return _Look(snapshot, short, self._slack())
+        return _Observation(snapshot, short, self._slack())
 
-    def _round(self, look: _Look, why: str) -> None:
+    def _round(self, look: _Observation, why: str) -> None:
         at, state = self._now(), self._cluster.state()
         reservations, groups, placeholders = (
             self._reservations(state),
@@ -270,7 +270,7 @@ class PlanningController(Controller):
         if outcome.unreached is not None:
             raise outcome.unreached
 
-    def _apply(self, handed: HandedOut, planned: _Look, record_id: str, gap: float) -> _Outcome:
+    def _apply(self, handed: HandedOut, planned: _Observation, record_id: str, gap: float) -> _Outcome:
         """Asks the fleet for each part, but for what has changed while planning: that is news for the next round."""
         problem = "stopping" if self._stopping.is_set() else self._hindrance()
         if problem is not None:

@@ -25,18 +25,18 @@ _UNSEEN_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class _Written:
+class _WrittenRequest:
     request: ProvisioningRequest
     superseded: set[str] = field(default_factory=set)
     """Resource versions before it."""
 
 
-class Requests:
+class AssumedRequests:
     """Requests as they are after our own writes. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._written: dict[str, _Written] = {}
+        self._written: dict[str, _WrittenRequest] = {}
 
     def latest(self, seen: Iterable[ProvisioningRequest]) -> list[ProvisioningRequest]:
         """Each as it was seen or as it was written, whichever is newer."""
@@ -58,12 +58,12 @@ class Requests:
     def wrote(self, before: str, request: ProvisioningRequest) -> None:
         """`before` is the resource version that was replaced."""
         with self._lock:
-            written = self._written.setdefault(request.uid, _Written(request))
+            written = self._written.setdefault(request.uid, _WrittenRequest(request))
             written.request = request
             written.superseded.add(before)
 
 
-class Labels:
+class AssumedLabels:
     """Booking labels on nodes. Thread-safe."""
 
     def __init__(self, client: RequestClient, clock: MonotonicClock, workers: int) -> None:

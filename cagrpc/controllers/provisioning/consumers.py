@@ -14,7 +14,7 @@ from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage
 from cagrpc.controllers.events import Note, ObjectRef, pod_object
 from cagrpc.controllers.provisioning.bookings import book
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import Look, Ours
+from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Pods, RequestPhase
 
 MISSING = "ProvisioningRequestMissing"
@@ -33,7 +33,7 @@ def request_object(request: ProvisioningRequest) -> ObjectRef:
     return ObjectRef(API_VERSION, KIND, request.namespace, request.name, request.uid)
 
 
-def notes(look: Look, reservations: Reservations, is_ours: Callable[[str], bool]) -> Iterator[Note]:
+def notes(look: RequestsObservation, reservations: Reservations, is_ours: Callable[[str], bool]) -> Iterator[Note]:
     """`reservations` are those of bookings, `is_ours` says of a class whether we serve it."""
     for pod, missing in look.state.half_consumers:
         yield Note(pod_object(pod), HALF, missing, warning=True)

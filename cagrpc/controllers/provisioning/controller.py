@@ -34,7 +34,7 @@ from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_
 from cagrpc.controllers.provisioning.lost_room import LostRoom
 from cagrpc.controllers.provisioning.metrics import RequestMetrics
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import Look, Looking, increment_of, take_look
+from cagrpc.controllers.provisioning.observation import Looking, RequestsObservation, increment_of, take_look
 from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Pods, RequestPhase, advance
 from cagrpc.controllers.provisioning.seen import Seen, bookings_of
 from cagrpc.controllers.provisioning.sources import Increments, RequestClient, RequestsCluster, RequestSource
@@ -112,8 +112,8 @@ class ProvisioningController(Controller):
         self._now = now
         self._clock = clock
         self._cpu = cpu
-        self._memory = assume_cache.Requests()
-        self._labels = assume_cache.Labels(client, clock, workers)
+        self._memory = assume_cache.AssumedRequests()
+        self._labels = assume_cache.AssumedLabels(client, clock, workers)
         self._looking = Looking(store, settings)
         self._writing = Writing(
             client, self._memory, record=record, observe=self._note, now=now, clock=clock, workers=workers
@@ -262,7 +262,7 @@ class ProvisioningController(Controller):
         self._world, self._looked_at = world, now
         return True
 
-    def _look(self, requests: Iterable[ProvisioningRequest]) -> Look:
+    def _look(self, requests: Iterable[ProvisioningRequest]) -> RequestsObservation:
         snapshot = self._fleet.snapshot  # first: what it has asked for then is in the cluster's state, or is still held
         state = self._labels.seen(self._cluster.state())
         return take_look(self._now(), requests, self._looking.ours, snapshot, state)
@@ -270,7 +270,7 @@ class ProvisioningController(Controller):
     def _still_there(self, uid: str) -> bool:
         return any(each.uid == uid and not each.deleting for each in self._store.requests())
 
-    def _let_go(self, look: Look) -> None:
+    def _let_go(self, look: RequestsObservation) -> None:
         """Increments in flight that nobody asks for any more are withdrawn, and labels of requests that are gone are
         taken off. What was in force of a request that is gone is forgotten."""
         failed = {uid for uid, each in look.ours.items() if each.phase is RequestPhase.FAILED}
@@ -294,7 +294,7 @@ class ProvisioningController(Controller):
 
     # ---- what comes next
 
-    def _advance(self, look: Look) -> Seen:
+    def _advance(self, look: RequestsObservation) -> Seen:
         """For all of them. What they hold is seen by others from now on."""
         facts = {uid: self._facts(look, uid) for uid in look.ours}
         nexts = {uid: self._next(look, each) for uid, each in facts.items()}
@@ -309,10 +309,10 @@ class ProvisioningController(Controller):
         seen = self._seen = Seen(look, nexts, bookings, booked)
         return seen
 
-    def _next(self, look: Look, facts: Facts) -> Next:
+    def _next(self, look: RequestsObservation, facts: Facts) -> Next:
         return advance(facts, Moment(look.snapshot, self._settings, look.at_seconds))
 
-    def _facts(self, look: Look, uid: str) -> Facts:
+    def _facts(self, look: RequestsObservation, uid: str) -> Facts:
         each = look.ours[uid]
         came = conditions.consumed_of(each.request)
         pods = look.consumers.get(each.request.key, ())
@@ -359,15 +359,15 @@ class ProvisioningController(Controller):
             reservations = book(seen.bookings, look.state).reservations if seen.bookings else {}
             try:
                 if atomic:
-                    world = self._deciding.world(look.state, reservations)
+                    scenario = self._deciding.scenario(look.state, reservations)
                     share = HURRIED_SHARE if len(atomic) == MOST_AT_ONCE else 1.0
-                    self._decided.update(self._deciding.atomic(atomic, world, look.booked, share=share))
+                    self._decided.update(self._deciding.atomic(atomic, scenario, look.booked, share=share))
                 if checks:
                     if atomic:
                         look = self._look(requests)
                         reservations = self._advance(look).booked.reservations
-                    world = self._deciding.world(look.state, reservations)
-                    self._decided.update(self._deciding.checks(checks, world, look.state))
+                    scenario = self._deciding.scenario(look.state, reservations)
+                    self._decided.update(self._deciding.checks(checks, scenario, look.state))
             finally:  # what was ordered is known to whoever plans next
                 decided = self._advance(self._look(requests))
         self._write(decided)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from cagrpc.cluster.state import ClusterNode
-from cagrpc.controllers.provisioning.decision.model import World
+from cagrpc.controllers.provisioning.decision.model import Scenario
 from cagrpc.controllers.provisioning.observation import booking_labels
 from solver.model import Node
 
@@ -23,10 +23,10 @@ def is_full(node: Node) -> bool:
     return len(booking_labels(node)) >= MOST_LABELS
 
 
-def to_be_labelled(world: World) -> World:
+def to_be_labelled(scenario: Scenario) -> Scenario:
     """Without nodes that are to get no more labels."""
-    nodes = tuple(node for node in world.nodes if not is_full(node))
-    return world if len(nodes) == len(world.nodes) else replace(world, nodes=nodes)
+    nodes = tuple(node for node in scenario.nodes if not is_full(node))
+    return scenario if len(nodes) == len(scenario.nodes) else replace(scenario, nodes=nodes)
 
 
 class Crowded:

@@ -17,10 +17,10 @@ from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.controllers.planning.increments import told
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.assume_cache import Labels, by_node
+from cagrpc.controllers.provisioning.assume_cache import AssumedLabels, by_node
 from cagrpc.controllers.provisioning.bookings import book
 from cagrpc.controllers.provisioning.crowded import to_be_labelled
-from cagrpc.controllers.provisioning.decision.planning import Decisions, RequestPart, World, check, decide
+from cagrpc.controllers.provisioning.decision.planning import Decisions, RequestPart, Scenario, check, decide
 from cagrpc.controllers.provisioning.fairness import Turns
 from cagrpc.controllers.provisioning.model import Booking, Candidate, namespace_of
 from cagrpc.controllers.provisioning.observation import Ours
@@ -40,7 +40,7 @@ class Deciding:
     def __init__(
         self,
         fleet: Increments,
-        labels: Labels,
+        labels: AssumedLabels,
         shortages: Shortages,
         budget: Budget,
         turns: Turns,
@@ -60,7 +60,7 @@ class Deciding:
         self._still_there = still_there
         self._stopping = stopping
 
-    def world(self, state: ClusterState, reservations: Reservations) -> World:
+    def scenario(self, state: ClusterState, reservations: Reservations) -> Scenario:
         """`reservations` are those of bookings."""
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
@@ -70,7 +70,7 @@ class Deciding:
         usable = {
             each.node.name for each in state.nodes if not each.held and each.provider_id not in snapshot.held_instances
         }
-        return World(
+        return Scenario(
             tuple(node for node in placed.nodes if node.name in usable and node.name not in placed.in_flight),
             groups,
             snapshot.limits,
@@ -84,7 +84,7 @@ class Deciding:
     def atomic(
         self,
         candidates: Sequence[Ours],
-        world: World,
+        scenario: Scenario,
         booked: Mapping[str, Collection[str]],
         *,
         share: float = 1.0,
@@ -98,9 +98,9 @@ class Deciding:
             replace(each.candidate, turn=turn, may_keep=self._turns.may_keep(each.request.namespace))
             for turn, each in enumerate(candidates)
         ]
-        decided = self._decide(asked, to_be_labelled(world), share)
+        decided = self._decide(asked, to_be_labelled(scenario), share)
         self._turns.kept(map(namespace_of, decided.kept_for))
-        found: dict[str, Decision] = {uid: Refused(why, final=True) for uid, why in decided.hopeless.items()}
+        found: dict[str, Decision] = {uid: Refused(why, final=True) for uid, why in decided.infeasible.items()}
         found.update((uid, Refused(why, overtaken=uid in decided.overtaken)) for uid, why in decided.left.items())
         served = {uid for uid in decided.served if not self._stopping() and self._still_there(uid)}
         used = {uid: decided.on_nodes.get(uid, ()) for uid in served}
@@ -120,14 +120,14 @@ class Deciding:
         self._turns.served(by_uid[uid].request.namespace for uid in keys if uid not in refused)
         return {**found, **refused}
 
-    def _decide(self, candidates: Sequence[Candidate], world: World, share: float) -> Decisions:
+    def _decide(self, candidates: Sequence[Candidate], scenario: Scenario, share: float) -> Decisions:
         """One whose pods break planning is in nobody else's way."""
         try:
-            return decide(candidates, world, self._budget.part(share))
+            return decide(candidates, scenario, self._budget.part(share))
         except Exception as error:
             if len(candidates) > 1:
                 log.warning("requests are decided one by one, for together they cannot be: %r", error)
-                return self._decide(candidates[:1], world, share)
+                return self._decide(candidates[:1], scenario, share)
             log.exception("request %s cannot be decided", candidates[0].key)
             return Decisions(left={candidates[0].uid: f"it cannot be decided: {error!r:.300}"})
 
@@ -142,19 +142,19 @@ class Deciding:
                 refused.update((uid, Refused(str(answer))) for uid in part.uids)
         return refused
 
-    def checks(self, candidates: Sequence[Ours], world: World, state: ClusterState) -> dict[str, Decision]:
+    def checks(self, candidates: Sequence[Ours], scenario: Scenario, state: ClusterState) -> dict[str, Decision]:
         """One after the other, as many as there is time for: what one books the next does not find, what one is only
         told of it may."""
         found: dict[str, Decision] = {}
         budget = RunningBudget(self._budget)
-        capacity = ClusterCapacity(world.nodes)
+        capacity = ClusterCapacity(scenario.nodes)
         standing = {each.node.name: each for each in state.nodes if each.node.name in capacity}
         for each in candidates:
             if found and budget.exhausted:
                 break
-            world = replace(world, nodes=capacity.nodes)
+            scenario = replace(scenario, nodes=capacity.nodes)
             try:
-                checked = check(each.candidate, world, self._budget)
+                checked = check(each.candidate, scenario, self._budget)
             except Exception as error:
                 log.exception("request %s cannot be checked", each.request.key)
                 found[each.request.uid] = Refused(

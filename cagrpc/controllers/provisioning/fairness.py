@@ -12,7 +12,7 @@ from typing import TypeVar
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.model import Booking, namespace_of
-from cagrpc.controllers.provisioning.observation import Look, Ours
+from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Next, Pods, RequestPhase
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings
 from cagrpc.runtime.clock import MonotonicClock
@@ -85,7 +85,9 @@ class Turns:
             self._kept_since.setdefault(namespace, self._clock())
 
 
-def due(look: Look, nexts: Mapping[str, Next], behaviour: ClassBehaviour, turns: Turns, shares: Shares) -> list[Ours]:
+def due(
+    look: RequestsObservation, nexts: Mapping[str, Next], behaviour: ClassBehaviour, turns: Turns, shares: Shares
+) -> list[Ours]:
     """Those to be decided together now, in their order. Those that only join them take up to half of the places,
     however many they are: they would be there each time, and others never."""
     known = [

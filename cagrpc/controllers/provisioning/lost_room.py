@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cagrpc.controllers.provisioning.bookings import Booked, overfull
 from cagrpc.controllers.provisioning.model import Booking
-from cagrpc.controllers.provisioning.observation import Look, lacks_nodes
+from cagrpc.controllers.provisioning.observation import RequestsObservation, lacks_nodes
 from cagrpc.controllers.provisioning.progress import Next, RequestPhase
 from cagrpc.runtime.clock import MonotonicClock
 
@@ -21,7 +21,9 @@ class LostRoom:
         self._clock = clock
         self._since: dict[str, float] = {}
 
-    def why(self, look: Look, nexts: Mapping[str, Next], bookings: Sequence[Booking], booked: Booked) -> dict[str, str]:
+    def why(
+        self, look: RequestsObservation, nexts: Mapping[str, Next], bookings: Sequence[Booking], booked: Booked
+    ) -> dict[str, str]:
         """Return what is reported of requests whose room has been gone for too long, by UID."""
         short = {
             uid: count

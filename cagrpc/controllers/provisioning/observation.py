@@ -54,7 +54,7 @@ class Ours:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RequestsObservation:
     at_seconds: float
     """Since the epoch."""
     requests: Mapping[str, ProvisioningRequest]
@@ -131,7 +131,7 @@ def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:
     return found
 
 
-def increment_of(look: Look, uid: str, fleet: Increments) -> IncrementStatus | None:
+def increment_of(look: RequestsObservation, uid: str, fleet: Increments) -> IncrementStatus | None:
     """The latest of a request. The snapshot leaves out what ended some time ago; the fleet may know it still."""
     found = look.increments.get(uid)
     told = look.ours[uid].request.details.get(conditions.INCREMENT)
@@ -143,7 +143,7 @@ def increment_of(look: Look, uid: str, fleet: Increments) -> IncrementStatus | N
         return None
 
 
-def lacks_nodes(look: Look, uid: str) -> bool:
+def lacks_nodes(look: RequestsObservation, uid: str) -> bool:
     """Whether fewer nodes have its label than it tells of; also where its room is on no nodes of its own."""
     return len(look.booked.get(uid, ())) < max(1, conditions.nodes_told(look.ours[uid].request))
 
@@ -175,9 +175,9 @@ def take_look(
     ours: Callable[[Iterable[ProvisioningRequest]], dict[str, Ours]],
     snapshot: FleetSnapshot,
     state: ClusterState,
-) -> Look:
+) -> RequestsObservation:
     there = [request for request in requests if not request.deleting]
-    return Look(
+    return RequestsObservation(
         now,
         {request.uid: request for request in there},
         ours(there),

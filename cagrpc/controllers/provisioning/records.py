@@ -7,7 +7,7 @@ from typing import Any
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import Look, Ours
+from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Pods
 
 _TOLD_BY = (
@@ -20,7 +20,7 @@ _TOLD_BY = (
 """The condition that says most comes first."""
 
 
-def record(look: Look, each: Ours) -> dict[str, Any]:
+def record(look: RequestsObservation, each: Ours) -> dict[str, Any]:
     """One request of ours, for JSON."""
     request, details, pods = each.request, each.request.details, each.pods
     increment = look.increments.get(request.uid)

@@ -11,7 +11,7 @@ from typing import Any
 from cagrpc.cluster.state import ConsumerStage, PendingPod
 from cagrpc.controllers.provisioning.bookings import Booked, consumer_nodes
 from cagrpc.controllers.provisioning.model import Booking
-from cagrpc.controllers.provisioning.observation import Look
+from cagrpc.controllers.provisioning.observation import RequestsObservation
 from cagrpc.controllers.provisioning.progress import Next
 from cagrpc.controllers.provisioning.records import record
 from cagrpc.controllers.settings import ClassBehaviour
@@ -23,7 +23,7 @@ _MOST_NAMESPACES = 20
 class Seen:
     """Requests as they were observed last, what comes next for each, and the room that is kept for them."""
 
-    look: Look
+    look: RequestsObservation
     nexts: Mapping[str, Next]
     bookings: tuple[Booking, ...]
     booked: Booked
@@ -69,7 +69,7 @@ class Seen:
         return dict(Counter(each.request.namespace for each in waiting).most_common(_MOST_NAMESPACES))
 
 
-def bookings_of(look: Look, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
+def bookings_of(look: RequestsObservation, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
     """Return room that is kept, the oldest request's first. One whose nodes are still coming is among them: others
     see its labels, and plan, before it is looked at again."""
     found = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from cagrpc.api.provisioning.objects import ConditionParts, request_path, status_patch
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.assume_cache import Requests
+from cagrpc.controllers.provisioning.assume_cache import AssumedRequests
 from cagrpc.controllers.provisioning.conditions import Change
 from cagrpc.controllers.provisioning.consumers import request_object
 from cagrpc.controllers.provisioning.model import OURS, ProvisioningRequest
@@ -50,7 +50,7 @@ class Writing:
     def __init__(
         self,
         client: RequestClient,
-        memory: Requests,
+        memory: AssumedRequests,
         *,
         record: Callable[[Note], None],
         observe: Callable[[Outcome], None],

@@ -21,7 +21,7 @@ from cagrpc.cluster.node_info import ClusterCapacity, Reservations, nothing_rese
 from cagrpc.cluster.state import ClusterNode, ClusterSource, ClusterState
 from cagrpc.controllers.slack.carriers.carrier import Carrying
 from cagrpc.controllers.slack.costs import costs
-from cagrpc.controllers.slack.demand import Shapes, over_share, targets
+from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings, SlackState, target_of
 from cagrpc.controllers.slack.page import SlackMetrics, as_json
 from cagrpc.errors import CagrpcError
@@ -82,7 +82,7 @@ class SlackController(Controller):
         self._carrier, self._book = carrier, book
         self._now = now
         self._reservations = reservations
-        self._shapes = Shapes()
+        self._shapes = ShapesOfNodes()
         self._before: Placement | None = None
         """None before it has been read."""
         self._known: _Known | None = None

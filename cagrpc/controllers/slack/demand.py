@@ -14,7 +14,7 @@ from solver.model import Labels, Node, NodeGroup, PodSpec, Resources, Taint
 from solver.model.capacity import after_daemons
 from solver.slack.model import Copies, NodeShape, SlackTarget
 
-_Look = tuple[tuple[str | None, ...], tuple[Taint, ...], tuple[tuple[str, int], ...]]
+_Likeness = tuple[tuple[str | None, ...], tuple[Taint, ...], tuple[tuple[str, int], ...]]
 """What tells nodes apart: values of the labels that anybody asks for, taints, allocatable."""
 
 
@@ -66,13 +66,13 @@ def _home(mirror: Mirror, of: Sequence[TargetSettings]) -> str:
     return max(covering, key=lambda each: (len(each.node_selector), bool(each.namespace))).name
 
 
-class Shapes:
+class ShapesOfNodes:
     """Nodes by shape. What was found out of a node is kept for as long as it looks the same."""
 
     def __init__(self) -> None:
         self._asked: tuple[tuple[str, ...], tuple[PodSpec, ...]] = ((), ())
-        self._looks: dict[int, tuple[Labels, tuple[Taint, ...], Resources, _Look]] = {}
-        self._rooms: dict[_Look, Mapping[str, int]] = {}
+        self._looks: dict[int, tuple[Labels, tuple[Taint, ...], Resources, _Likeness]] = {}
+        self._rooms: dict[_Likeness, Mapping[str, int]] = {}
 
     def of(
         self, nodes: Iterable[Node], groups: Iterable[NodeGroup], state: ClusterState, targets: Iterable[SlackTarget]
@@ -82,7 +82,7 @@ class Shapes:
         if asked != self._asked:
             self._asked, self._looks, self._rooms = asked, {}, {}
         before, self._looks = self._looks, {}
-        counts: Counter[_Look] = Counter()
+        counts: Counter[_Likeness] = Counter()
         for node in nodes:
             counts[self._look(before, node.labels, node.taints, node.allocatable)] += 1
         for group in groups:
@@ -95,12 +95,12 @@ class Shapes:
 
     def _look(
         self,
-        before: Mapping[int, tuple[Labels, tuple[Taint, ...], Resources, _Look]],
+        before: Mapping[int, tuple[Labels, tuple[Taint, ...], Resources, _Likeness]],
         labels: Labels,
         taints: tuple[Taint, ...],
         allocatable: Resources,
         group: NodeGroup | None = None,
-    ) -> _Look:
+    ) -> _Likeness:
         known = before.get(id(labels))
         if known is None or known[0] is not labels or known[1] is not taints or known[2] is not allocatable:
             whole = labels if group is None else group_labels(group)
@@ -109,10 +109,10 @@ class Shapes:
         self._looks[id(labels)] = known
         return known[3]
 
-    def _labels(self, look: _Look) -> dict[str, str]:
+    def _labels(self, look: _Likeness) -> dict[str, str]:
         return {key: value for key, value in zip(self._asked[0], look[0], strict=True) if value is not None}
 
-    def _room(self, look: _Look) -> dict[str, int]:
+    def _room(self, look: _Likeness) -> dict[str, int]:
         """Of an empty node, beside its DaemonSets' pods."""
         node = NodeGroup("", dict(look[2]), 0.0, labels=self._labels(look), taints=look[1])
         return after_daemons(node, self._asked[1])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cagrpc.controllers.planning.batching import WAIT_FOR_OTHERS, Memory, notice, planned, verdict
+from cagrpc.controllers.planning.batching import WAIT_FOR_OTHERS, BatchingState, notice, planned, round_due
 from cagrpc.controllers.settings import PlannerSettings
 from tests.cluster.view.test_expected import QUOTAS, made, replica_set, template
 from tests.support.cluster_objects import REPLICA_SETS, Fed, pod
@@ -59,7 +59,7 @@ def refused_by_a_webhook(fed: Fed, tick: int) -> None:
 
 def waits_seconds(disturb: Disturb, seconds: float = 60.0) -> list[float]:
     """Of pods that come in another namespace, one after each round that has planned the last."""
-    fed, memory, came, waited = Fed(expects=True), Memory(), 5.0, list[float]()
+    fed, memory, came, waited = Fed(expects=True), BatchingState(), 5.0, list[float]()
     for tick in range(int(seconds / TICK_SECONDS)):
         fed.time = tick * TICK_SECONDS
         disturb(fed, tick)
@@ -67,7 +67,7 @@ def waits_seconds(disturb: Disturb, seconds: float = 60.0) -> list[float]:
             fed.put(pod(f"modest-{tick}", namespace="modest"))
         arrivals = fed.model.arrivals()
         memory = notice(memory, arrivals, "world", fed.time)
-        if verdict(memory, arrivals, fed.time, SETTINGS).due:
+        if round_due(memory, arrivals, fed.time, SETTINGS).due:
             memory = planned(arrivals, "world", fed.time)
             if fed.time >= came:
                 waited.append(fed.time - came)

@@ -7,22 +7,20 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.controllers.provisioning.decision.assignment import hand_out, together
+from cagrpc.controllers.provisioning.decision.assignment import assign, together
 from solver.model import PlacedOnNode, PlannedNodes
 
 
 def test_whole_nodes_go_to_one_request_and_only_what_is_left_is_shared() -> None:
     demands = [("a", {0: 5}), ("b", {0: 5}), ("c", {1: 2})]
-    handed = hand_out(demands, (), (PlannedNodes("g", 5, {0: 2}), PlannedNodes("h", 1, {1: 2})))
+    handed = assign(demands, (), (PlannedNodes("g", 5, {0: 2}), PlannedNodes("h", 1, {1: 2})))
     assert Counter(handed.new) == {("g", ("a",)): 2, ("g", ("b",)): 2, ("g", ("a", "b")): 1, ("h", ("c",)): 1}
     assert sorted(len(part) for part in together(handed.new)) == [1, 5]
 
 
 def test_what_stands_goes_to_the_first() -> None:
     demands = [("a", {0: 3}), ("b", {0: 1})]
-    handed = hand_out(
-        demands, (PlacedOnNode("n2", {0: 1}), PlacedOnNode("n1", {0: 2})), (PlannedNodes("g", 1, {0: 1}),)
-    )
+    handed = assign(demands, (PlacedOnNode("n2", {0: 1}), PlacedOnNode("n1", {0: 2})), (PlannedNodes("g", 1, {0: 1}),))
     assert handed.on_nodes == {"a": ("n1", "n2")}
     assert handed.new == (("g", ("b",)),)
 
@@ -34,7 +32,7 @@ def test_nodes_without_pods_go_with_others_of_their_group() -> None:
         PlannedNodes("h", 2, {}),
         PlannedNodes("i", 1, {}),
     )
-    handed = hand_out([("a", {0: 1}), ("b", {1: 1})], (), nodes)
+    handed = assign([("a", {0: 1}), ("b", {1: 1})], (), nodes)
     assert Counter(handed.new) == {("g", ("a",)): 1, ("h", ("b",)): 3, ("i", ("a",)): 1}
 
 
@@ -61,7 +59,7 @@ def test_every_node_has_an_owner_and_parts_have_none_in_common(
         left -= mine
         demands.append((f"r{number}", +mine))
     demands.append(("last", left))
-    handed = hand_out(demands, existing, planned)
+    handed = assign(demands, existing, planned)
     assert Counter(group for group, _ in handed.new) == sum(
         (Counter({each.node_group: each.count}) for each in planned), Counter()
     )
@@ -72,4 +70,4 @@ def test_every_node_has_an_owner_and_parts_have_none_in_common(
     assert sorted(node for part in parts for node in part) == sorted(handed.new)
     of_parts = [{uid for _, uids in part for uid in uids} for part in parts]
     assert sum(map(len, of_parts)) == len(set().union(*of_parts))
-    assert handed == hand_out(demands, existing, planned)
+    assert handed == assign(demands, existing, planned)

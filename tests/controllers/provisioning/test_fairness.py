@@ -15,7 +15,7 @@ from cagrpc.controllers.provisioning.classes import Terms
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_one
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest, Service
-from cagrpc.controllers.provisioning.observation import Look, Ours
+from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Next, Pods, RequestPhase
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings
 from cagrpc.fleet.model import FleetSnapshot
@@ -52,7 +52,7 @@ def turns(seconds: float = 3600.0) -> Turns:
 def looked_at(found: Sequence[Ours], order: Turns, most: NamespaceSettings = ANY, *, joins: str = "") -> list[Ours]:
     """Those that are decided next; requests of these namespaces only join the others."""
     ours = {each.request.uid: each for each in found}
-    look = Look(0.0, {}, ours, FleetSnapshot(1, {}, (), {}), {}, ClusterState((), (), ()), {})
+    look = RequestsObservation(0.0, {}, ours, FleetSnapshot(1, {}, (), {}), {}, ClusterState((), (), ()), {})
     nexts = {
         each.request.uid: Next(
             RequestPhase.WAITING, wants=each.request.namespace not in joins, joins=each.request.namespace in joins

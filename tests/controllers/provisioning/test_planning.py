@@ -8,7 +8,7 @@ import pytest
 
 from cagrpc.api.core.nodes import ZONE
 from cagrpc.cluster.markers import booking_label
-from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE, World, check, decide
+from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE, Scenario, check, decide
 from solver import Limit, Node, PodSpec
 from tests.support.problems import GPU, TAINT, TOLERATION, group, node, spec
 from tests.support.provisioning_decisions import BUDGET, judge, opened, request
@@ -21,7 +21,7 @@ HEAD = spec(cpu=2000)
 
 def test_a_gang_of_gpu_workers_and_cpu_heads_is_one_part_over_two_groups() -> None:
     gang = request("a1", (WORKER, 8), (HEAD, 2))
-    world = World(groups=(GPUS, CPUS))
+    world = Scenario(groups=(GPUS, CPUS))
     decided = decide([gang], world, BUDGET)
     judge([gang], world, decided)
     (part,) = decided.parts
@@ -37,7 +37,7 @@ def test_requests_that_share_no_node_are_parts_of_their_own() -> None:
         request("a3", (HEAD, 1)),
         request("a4", (HEAD, 1)),
     ]
-    world = World(groups=(GPUS, CPUS))
+    world = Scenario(groups=(GPUS, CPUS))
     decided = decide(requests, world, BUDGET)
     judge(requests, world, decided)
     assert sorted(part.uids for part in decided.parts) == [("a1",), ("a2",), ("a3", "a4")]
@@ -45,7 +45,7 @@ def test_requests_that_share_no_node_are_parts_of_their_own() -> None:
 
 def test_what_stands_is_used_first_and_a_request_that_needs_nothing_else_has_no_part() -> None:
     requests = [request("a1", (HEAD, 2)), request("a2", (HEAD, 3))]
-    world = World((node("n1", 4000), node("n2", 4000)), (CPUS,))
+    world = Scenario((node("n1", 4000), node("n2", 4000)), (CPUS,))
     decided = decide(requests, world, BUDGET)
     judge(requests, world, decided)
     assert opened(decided.parts) == {"cpu-a": 1}
@@ -54,7 +54,7 @@ def test_what_stands_is_used_first_and_a_request_that_needs_nothing_else_has_no_
 
 
 def test_the_higher_priority_is_served_then_the_older() -> None:
-    world = World(groups=(replace(CPUS, max_size=1),))
+    world = Scenario(groups=(replace(CPUS, max_size=1),))
     low, old, young = (
         request("a1", (HEAD, 2)),
         request("a2", (HEAD, 2), priority=5),
@@ -70,7 +70,7 @@ def test_the_higher_priority_is_served_then_the_older() -> None:
 def test_a_request_that_does_not_fit_does_not_keep_others_from_being_served() -> None:
     big = request("a1", (WORKER, 8), (HEAD, 5))
     small = [request(f"b{number}", (HEAD, 1)) for number in range(2, 8)]
-    world = World(groups=(replace(GPUS, target_size=2), CPUS))
+    world = Scenario(groups=(replace(GPUS, target_size=2), CPUS))
     decided = decide([big, *small], world, BUDGET)
     judge([big, *small], world, decided)
     assert decided.served == {each.uid for each in small}
@@ -89,23 +89,23 @@ def test_what_can_never_be_is_told_at_once() -> None:
         request("a3", (HEAD, 20)),
     )
     limit = Limit("cpus", {"nodes": 8}, {"nodes": 8}, frozenset({"cpu-a"}))
-    world = World(groups=(replace(GPUS, target_size=9), replace(CPUS, target_size=8)), limits=(limit,))
+    world = Scenario(groups=(replace(GPUS, target_size=9), replace(CPUS, target_size=8)), limits=(limit,))
     decided = decide([large, many, costly], world, BUDGET)
     judge([large, many, costly], world, decided)
-    assert decided.hopeless.keys() == {"a1", "a2", "a3"}
-    assert "needs 9 cpu, the largest eligible node has" in decided.hopeless["a1"]
-    assert decided.hopeless["a2"].startswith("9 of 10 pods fit with all node groups empty and no limit used")
-    assert "raise maxSize of gpu-b from 9 to 10" in decided.hopeless["a2"]
-    assert "raise the nodes of limit cpus from 8 to 10" in decided.hopeless["a3"]
+    assert decided.infeasible.keys() == {"a1", "a2", "a3"}
+    assert "needs 9 cpu, the largest eligible node has" in decided.infeasible["a1"]
+    assert decided.infeasible["a2"].startswith("9 of 10 pods fit with all node groups empty and no limit used")
+    assert "raise maxSize of gpu-b from 9 to 10" in decided.infeasible["a2"]
+    assert "raise the nodes of limit cpus from 8 to 10" in decided.infeasible["a3"]
 
 
 def test_more_nodes_than_an_increment_may_have_are_not_asked_for() -> None:
     small = group("small", cpu=2000, price=0.1, max_size=20_000)
     large = group("large", cpu=8000, price=1.0, max_size=20_000)
     many = request("a1", (HEAD, 12_000))
-    decided = decide([many], World(groups=(small,)), BUDGET)
+    decided = decide([many], Scenario(groups=(small,)), BUDGET)
     assert "takes 12000 new nodes that must come together" in decided.left["a1"]
-    world = World(groups=(small, large))
+    world = Scenario(groups=(small, large))
     decided = decide([many], world, BUDGET)
     judge([many], world, decided)
     assert opened(decided.parts).total() <= 10_000
@@ -113,21 +113,21 @@ def test_more_nodes_than_an_increment_may_have_are_not_asked_for() -> None:
 
 def test_groups_that_are_short_are_left_out_for_now_but_not_for_ever() -> None:
     gang = request("a1", (WORKER, 2))
-    decided = decide([gang], World(groups=(GPUS, CPUS), short=frozenset({"gpu-b"})), BUDGET)
+    decided = decide([gang], Scenario(groups=(GPUS, CPUS), short=frozenset({"gpu-b"})), BUDGET)
     assert decided.left.keys() == {"a1"}
 
 
 def test_a_request_that_cannot_be_meant_stops_no_other() -> None:
     wrong = request("a1", (PodSpec((("cpu", -1),)), 1))
-    decided = decide([wrong, request("a2", (HEAD, 1))], World(groups=(CPUS,)), BUDGET)
+    decided = decide([wrong, request("a2", (HEAD, 1))], Scenario(groups=(CPUS,)), BUDGET)
     assert decided.served == {"a2"}
-    assert decided.hopeless.keys() == {"a1"}
-    assert "requests cpu: -1 is not between" in decided.hopeless["a1"]
+    assert decided.infeasible.keys() == {"a1"}
+    assert "requests cpu: -1 is not between" in decided.infeasible["a1"]
 
 
 def test_no_more_are_looked_at_than_at_most_at_once() -> None:
     requests = [request(f"a{number:03}", (HEAD, 1)) for number in range(MOST_AT_ONCE + 10)]
-    world = World(groups=(replace(CPUS, max_size=100),))
+    world = Scenario(groups=(replace(CPUS, max_size=100),))
     decided = decide(list(reversed(requests)), world, BUDGET)
     judge(requests, world, decided)
     assert decided.served == {each.uid for each in requests[:MOST_AT_ONCE]}
@@ -135,7 +135,7 @@ def test_no_more_are_looked_at_than_at_most_at_once() -> None:
 
 def test_what_is_left_of_a_node_with_anothers_label_may_be_used() -> None:
     labelled = node("n1", 4000, labels={booking_label("other"): "true"})
-    decided = decide([request("a1", (HEAD, 2))], World((labelled,), (CPUS,)), BUDGET)
+    decided = decide([request("a1", (HEAD, 2))], Scenario((labelled,), (CPUS,)), BUDGET)
     assert decided.on_nodes == {"a1": ("n1",)}
 
 
@@ -150,7 +150,7 @@ def test_a_big_one_is_served_in_the_end_against_an_endless_stream_of_small_ones(
     for now in range(60):
         running = {uid: since for uid, since in running.items() if now - since < 4}
         small = [request(f"b{100 + 2 * now + number}", (HEAD, 2)) for number in range(2)]
-        world = World(
+        world = Scenario(
             tuple(Node(uid, {"cpu": 0, "pods": 0}) for uid in running),
             (replace(CPUS, max_size=6, target_size=len(running)),),
             returning={uid: {"cpu": 4000, "pods": 110} for uid in running},
@@ -169,7 +169,7 @@ def test_a_big_one_is_served_in_the_end_against_an_endless_stream_of_small_ones(
 def test_nodes_on_their_way_for_small_ones_come_back_to_a_big_one_too() -> None:
     big, small = request("a1", (HEAD, 8), overtaken=10), request("b2", (HEAD, 1))
     limit = Limit("nodes", {"nodes": 4}, {"nodes": 3})
-    world = World((), (replace(CPUS, max_size=4, target_size=3),), (limit,), returning={}, coming={"cpu-a": 3})
+    world = Scenario((), (replace(CPUS, max_size=4, target_size=3),), (limit,), returning={}, coming={"cpu-a": 3})
     assert decide([big, small], world, BUDGET).served == set()
     assert decide([big, small], replace(world, coming={"cpu-a": 2}), BUDGET).served == {"b2"}
 
@@ -177,7 +177,7 @@ def test_nodes_on_their_way_for_small_ones_come_back_to_a_big_one_too() -> None:
 def test_small_ones_wait_for_no_big_one_that_can_never_be() -> None:
     big = request("a1", (HEAD, 100), overtaken=50)
     small = request("b2", (HEAD, 1))
-    occupied = World((node("n1", 0), node("n2", 0)), (replace(CPUS, max_size=4, target_size=2),), returning={})
+    occupied = Scenario((node("n1", 0), node("n2", 0)), (replace(CPUS, max_size=4, target_size=2),), returning={})
     held_up = request("a1", (HEAD, 8), overtaken=50)  # it would need nodes that nobody is going to give back
     for candidate in (big, held_up):
         decided = decide([candidate, small], occupied, BUDGET)
@@ -189,7 +189,9 @@ def test_what_is_kept_for_one_that_was_overtaken_is_told_to_those_that_wait_and_
     big = request("a1", (HEAD, 8), overtaken=10)
     small, elsewhere = request("b2", (HEAD, 1)), request("b3", (WORKER, 1))
     urgent = request("c4", (HEAD, 2), priority=1)
-    world = World((node("n1", 0),), (replace(CPUS, max_size=4, target_size=1), GPUS), returning={"n1": {"cpu": 4000}})
+    world = Scenario(
+        (node("n1", 0),), (replace(CPUS, max_size=4, target_size=1), GPUS), returning={"n1": {"cpu": 4000}}
+    )
     decided = decide([big, small, elsewhere, urgent], world, BUDGET)
     judge([big, small, elsewhere, urgent], world, decided)
     assert decided.served == {"b3", "c4"}
@@ -200,7 +202,7 @@ def test_it_is_kept_for_one_request_of_a_namespace_at_a_time_and_not_where_that_
     big = request("a1", (HEAD, 8), overtaken=10)
     next_big, small = request("a2", (HEAD, 8), overtaken=10), request("b3", (HEAD, 1))
     returning = {"n1": {"cpu": 4000}, "n2": {"cpu": 4000}}
-    world = World((node("n1", 0), node("n2", 0)), (replace(CPUS, max_size=4, target_size=2),), returning=returning)
+    world = Scenario((node("n1", 0), node("n2", 0)), (replace(CPUS, max_size=4, target_size=2),), returning=returning)
     decided = decide([big, next_big, small], world, BUDGET)
     assert decided.kept_for == ("ns/a1",)
     decided = decide([replace(big, may_keep=False), small], world, BUDGET)
@@ -212,7 +214,7 @@ def test_it_is_kept_for_one_request_of_a_namespace_at_a_time_and_not_where_that_
 
 def test_at_one_priority_turns_come_before_age() -> None:
     older, younger = request("a1", (HEAD, 2), turn=1), request("b2", (HEAD, 2))
-    world = World((), (replace(CPUS, max_size=1),))
+    world = Scenario((), (replace(CPUS, max_size=1),))
     assert decide([older, younger], world, BUDGET).served == {"b2"}
     assert decide([replace(older, priority=1), younger], world, BUDGET).served == {"a1"}
 
@@ -223,23 +225,23 @@ def test_at_one_priority_turns_come_before_age() -> None:
 def test_a_check_tells_what_is_short_and_where() -> None:
     nodes = tuple(node(f"n{number}", 11_000, labels={ZONE: "b" if number < 4 else "a"}) for number in range(6))
     in_b = spec(cpu=3500, node_selector={ZONE: "b"})
-    checked = check(request("a1", (in_b, 16)), World(nodes, (CPUS,)), BUDGET)
+    checked = check(request("a1", (in_b, 16)), Scenario(nodes, (CPUS,)), BUDGET)
     assert not checked.fits
     assert checked.message == "12 of 16 fit: cpu short by 14 in zone b"
-    checked = check(request("a1", (in_b, 12)), World(nodes, (CPUS,)), BUDGET)
+    checked = check(request("a1", (in_b, 12)), Scenario(nodes, (CPUS,)), BUDGET)
     assert checked.fits
     assert checked.message == "12 of 12 fit"
     assert checked.nodes == ("n0", "n1", "n2", "n3")
 
 
 def test_a_check_tells_other_reasons_too() -> None:
-    world = World((node("n1", 4000, taints=(TAINT,)),))
+    world = Scenario((node("n1", 4000, taints=(TAINT,)),))
     assert check(request("a1", (HEAD, 1)), world, BUDGET).message == (
         "0 of 1 fit: taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)"
     )
-    assert check(request("a1", (HEAD, 1)), World(), BUDGET).message == (
+    assert check(request("a1", (HEAD, 1)), Scenario(), BUDGET).message == (
         "0 of 1 fit: there are no node groups and no nodes"
     )
-    both = check(request("a1", (spec(cpu=3000, memory_gib=40), 3)), World((node("n1", 9000),)), BUDGET)
+    both = check(request("a1", (spec(cpu=3000, memory_gib=40), 3)), Scenario((node("n1", 9000),)), BUDGET)
     assert both.message == "1 of 3 fit: memory short by 80Gi"
     assert check(request("a1", (PodSpec((("cpu", -1),)), 1)), world, BUDGET).message.startswith("pod set ns/a1-0:")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.controllers.provisioning.decision.planning import World, decide
+from cagrpc.controllers.provisioning.decision.planning import Scenario, decide
 from cagrpc.controllers.provisioning.model import Candidate
 from solver import Limit, Node, NodeGroup
 from tests.support.examples import examples
@@ -16,7 +16,7 @@ from tests.support.provisioning_decisions import BUDGET, judge, request, served_
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn) -> Scenario:
     units = st.integers(1, 4).map(lambda units: 1000 * units)
     groups = tuple(
         NodeGroup(
@@ -33,7 +33,7 @@ def worlds(draw: st.DrawFn) -> World:
     nodes = tuple(Node(f"n{number}", {"cpu": draw(units), "pods": 20}) for number in range(draw(st.integers(0, 2))))
     limits = (Limit("all", {"nodes": draw(st.integers(0, 4))}),) if draw(st.booleans()) else ()
     short = frozenset({"a"}) if draw(st.integers(0, 5)) == 0 else frozenset[str]()
-    return World(nodes, groups, limits, short=short)
+    return Scenario(nodes, groups, limits, short=short)
 
 
 @st.composite
@@ -57,7 +57,7 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
 
 @examples(60)
 @given(worlds(), candidates())
-def test_who_is_served_is_who_can_be_in_their_order(world: World, asked: list[Candidate]) -> None:
+def test_who_is_served_is_who_can_be_in_their_order(world: Scenario, asked: list[Candidate]) -> None:
     decided = decide(asked, world, BUDGET, advised=False)
     judge(asked, world, decided)
     assert decided.served == served_by_trying(asked, world)
@@ -66,11 +66,11 @@ def test_who_is_served_is_who_can_be_in_their_order(world: World, asked: list[Ca
 
 @examples(40)
 @given(worlds(), candidates())
-def test_hopeless_is_who_cannot_be_served_with_everything_empty(world: World, asked: list[Candidate]) -> None:
+def test_hopeless_is_who_cannot_be_served_with_everything_empty(world: Scenario, asked: list[Candidate]) -> None:
     decided = decide(asked, world, BUDGET, advised=False)
     judge(asked, world, decided)
     groups = tuple(replace(each, target_size=0) for each in world.groups)
-    empty = World(groups=groups, limits=tuple(replace(limit, used={}) for limit in world.limits))
-    assert decided.hopeless.keys() == {
+    empty = Scenario(groups=groups, limits=tuple(replace(limit, used={}) for limit in world.limits))
+    assert decided.infeasible.keys() == {
         each.uid for each in asked if each.uid not in decided.served and not served_by_trying([each], empty)
     }

@@ -13,7 +13,7 @@ from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.provisioning import controller, crowded
 from cagrpc.controllers.provisioning.classes import CHECK_CAPACITY
 from cagrpc.controllers.provisioning.deciding import Deciding
-from cagrpc.controllers.provisioning.decision.planning import World as Room
+from cagrpc.controllers.provisioning.decision.planning import Scenario as Room
 from cagrpc.controllers.provisioning.fairness import Turns
 from cagrpc.controllers.provisioning.progress import Granted
 from cagrpc.controllers.settings import NamespaceSettings, RequestSettings

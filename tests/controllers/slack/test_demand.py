@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
-from cagrpc.controllers.slack.demand import Shapes, over_share, targets
+from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
 from cagrpc.controllers.slack.model import MIRRORS, SlackSettings, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
@@ -111,7 +111,7 @@ def node(name: str, **labels: str) -> Node:
 
 
 def test_nodes_that_nobody_tells_apart_are_one_shape() -> None:
-    shapes = Shapes()
+    shapes = ShapesOfNodes()
     nodes = [node(f"n{i}", rack=str(i), zone=f"z{i % 2}") for i in range(6)]
     group = NodeGroup("g", ALLOCATABLE, 1.0)
     (shape,) = shapes.of(nodes, [group], state(), ())
@@ -122,7 +122,7 @@ def test_nodes_that_nobody_tells_apart_are_one_shape() -> None:
 
 
 def test_what_a_target_or_a_daemon_set_asks_for_tells_nodes_apart() -> None:
-    shapes = Shapes()
+    shapes = ShapesOfNodes()
     nodes = [node("a", **dict(POOL)), node("b")]
     daemon = PodSpec((("cpu", 500),), node_selector=POOL)
     found = shapes.of(nodes, (), state(daemons=(daemon,)), ())
@@ -133,7 +133,7 @@ def test_what_a_target_or_a_daemon_set_asks_for_tells_nodes_apart() -> None:
 
 
 def test_taints_and_sizes_are_kept_apart_and_looked_at_anew() -> None:
-    shapes = Shapes()
+    shapes = ShapesOfNodes()
     taint = Taint("gpu", TaintEffect.NO_SCHEDULE)
     group = NodeGroup("g", {"cpu": 8000, "pods": 10}, 1.0, taints=(taint,))
     found = shapes.of([node("a")], [group], state(), ())
@@ -148,5 +148,5 @@ def test_labels_that_a_cloud_sets_on_every_node_of_a_group_count() -> None:
     term = NodeSelectorTerm((Requirement("node.kubernetes.io/instance-type", Operator.IN, ("m7i.large",)),))
     asks = PodSpec(affinity=(term,))
     group = NodeGroup("g", ALLOCATABLE, 1.0, instance_type="m7i.large")
-    (shape,) = Shapes().of((), [group], state(asks), ())
+    (shape,) = ShapesOfNodes().of((), [group], state(asks), ())
     assert shape.labels == {"node.kubernetes.io/instance-type": "m7i.large"}

@@ -21,7 +21,7 @@ NewNode = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class Assignment:
     """Every pod in its place."""
 
     on_nodes: Mapping[str, tuple[str, ...]]
@@ -29,7 +29,7 @@ class Handed:
     new: tuple[NewNode, ...]
 
 
-def hand_out(demands: Sequence[Demand], existing: Sequence[PlacedOnNode], nodes: Sequence[PlannedNodes]) -> Handed:
+def assign(demands: Sequence[Demand], existing: Sequence[PlacedOnNode], nodes: Sequence[PlannedNodes]) -> Assignment:
     """`demands` in the order in which they are served, together all that the nodes hold. What stands goes to the
     first. New nodes for nobody in particular, there so that everybody lands, go with others of their group."""
     standing, pool = _Standing(existing), _Pool(nodes)
@@ -43,7 +43,7 @@ def hand_out(demands: Sequence[Demand], existing: Sequence[PlacedOnNode], nodes:
         new.extend((group_id, (uid,)) for group_id in pool.whole(need))
         pool.shared(uid, need)
     new.extend((each.node_group, tuple(each.uids)) for each in pool.begun)
-    return Handed(on_nodes, (*new, *_spare(nodes, new)))
+    return Assignment(on_nodes, (*new, *_spare(nodes, new)))
 
 
 class _Standing:

@@ -8,20 +8,20 @@ from dataclasses import replace
 
 from cagrpc.cluster.drop_invalid import drop_invalid
 from cagrpc.cluster.node_info import requested
-from cagrpc.controllers.provisioning.decision.model import World
+from cagrpc.controllers.provisioning.decision.model import Scenario
 from cagrpc.controllers.provisioning.model import Candidate
 from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
 from solver.model.eligibility import why_not_eligible
 
 
-def problem_of(world: World, pod_sets: Iterable[PodSet]) -> Problem:
+def problem_of(scenario: Scenario, pod_sets: Iterable[PodSet]) -> Problem:
     """Where the pods may go now: groups that are short are left out."""
     return Problem(
         tuple(pod_sets),
-        tuple(group for group in world.groups if group.id not in world.short),
-        world.nodes,
-        world.limits,
-        world.daemon_sets,
+        tuple(group for group in scenario.groups if group.id not in scenario.short),
+        scenario.nodes,
+        scenario.limits,
+        scenario.daemon_sets,
     )
 
 
@@ -34,30 +34,30 @@ def pods_of(candidates: Iterable[Candidate], *, priority: int = 0, gang: str | N
     ]
 
 
-def without_faults(world: World) -> World:
+def without_faults(scenario: Scenario) -> Scenario:
     """Without invalid Nodes and DaemonSets."""
-    left = drop_invalid(Problem((), nodes=world.nodes, daemon_sets=world.daemon_sets))
-    return replace(world, nodes=left.nodes, daemon_sets=left.daemon_sets)
+    left = drop_invalid(Problem((), nodes=scenario.nodes, daemon_sets=scenario.daemon_sets))
+    return replace(scenario, nodes=left.nodes, daemon_sets=left.daemon_sets)
 
 
-def emptied(world: World) -> World:
+def emptied(scenario: Scenario) -> Scenario:
     """With all that groups could ever have, and nothing in it. What belongs to no group is there, and empty."""
-    foreign = [node for node in world.nodes if node.name in world.foreign]
+    foreign = [node for node in scenario.nodes if node.name in scenario.foreign]
     return replace(
-        world,
+        scenario,
         nodes=tuple(replace(node, free=node.allocatable or node.free, running=()) for node in foreign),
-        groups=tuple(replace(group, target_size=0) for group in world.groups),
-        limits=tuple(replace(limit, used={}) for limit in world.limits),
+        groups=tuple(replace(group, target_size=0) for group in scenario.groups),
+        limits=tuple(replace(limit, used={}) for limit in scenario.limits),
         short=frozenset(),
     )
 
 
-def in_the_end(world: World) -> World:
+def in_the_end(scenario: Scenario) -> Scenario:
     """Once other requests are through."""
-    if world.returning is None:
-        return emptied(world)
-    nodes = tuple(replace(node, free=_sum(node.free, world.returning.get(node.name, {}))) for node in world.nodes)
-    groups = without(world, {}, {group_id: -count for group_id, count in world.coming.items()})
+    if scenario.returning is None:
+        return emptied(scenario)
+    nodes = tuple(replace(node, free=_sum(node.free, scenario.returning.get(node.name, {}))) for node in scenario.nodes)
+    groups = without(scenario, {}, {group_id: -count for group_id, count in scenario.coming.items()})
     return replace(groups, nodes=nodes, short=frozenset())
 
 
@@ -66,14 +66,14 @@ def may_run_on(spec: PodSpec, node: Node) -> bool:
     return why_not_eligible(spec, node.labels, node.taints, node.name) is None
 
 
-def without(world: World, on_nodes: Mapping[str, Resources], deltas: Mapping[str, int]) -> World:
+def without(scenario: Scenario, on_nodes: Mapping[str, Resources], deltas: Mapping[str, int]) -> Scenario:
     """Beside what is kept on nodes that stand, and so many new nodes; below 0 for nodes that are not there."""
-    groups = {group.id: group for group in world.groups}
+    groups = {group.id: group for group in scenario.groups}
     return replace(
-        world,
-        nodes=tuple(_less(node, on_nodes.get(node.name, {})) for node in world.nodes),
-        groups=tuple(_smaller(group, deltas.get(group.id, 0)) for group in world.groups),
-        limits=tuple(_more_used(limit, groups, deltas) for limit in world.limits),
+        scenario,
+        nodes=tuple(_less(node, on_nodes.get(node.name, {})) for node in scenario.nodes),
+        groups=tuple(_smaller(group, deltas.get(group.id, 0)) for group in scenario.groups),
+        limits=tuple(_more_used(limit, groups, deltas) for limit in scenario.limits),
     )
 
 

@@ -9,7 +9,7 @@ from solver.model import Limit, Node, NodeGroup, PodSpec, Resources
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Scenario:
     """Where there is room, and where room can be made."""
 
     nodes: tuple[Node, ...] = ()
@@ -49,7 +49,7 @@ class RequestPart:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What becomes of candidates. Each is in one of `served`, `left` and `hopeless`, but for those that were too many
+    """What becomes of candidates. Each is in one of `served`, `left` and `infeasible`, but for those that were too many
     to be looked at."""
 
     parts: tuple[RequestPart, ...] = ()
@@ -60,7 +60,7 @@ class Decisions:
     """Why not now, in a sentence, and what would help."""
     overtaken: frozenset[str] = frozenset()
     """Of those left: ones that could have been served in the end had younger ones, served now, been held back."""
-    hopeless: Mapping[str, str] = field(default_factory=dict)
+    infeasible: Mapping[str, str] = field(default_factory=dict)
     """Why never, even with all node groups empty and no limit used."""
     kept_for: tuple[str, ...] = ()
     """Keys of requests that were overtaken too often: what they need was kept from others."""

@@ -12,15 +12,15 @@ from dataclasses import replace
 from cagrpc.cluster.drop_invalid import faults
 from cagrpc.controllers.provisioning.decision.assignment import NewNode, together
 from cagrpc.controllers.provisioning.decision.capacity import emptied, in_the_end, pods_of, without_faults
-from cagrpc.controllers.provisioning.decision.model import Checked, Decisions, RequestPart, World
+from cagrpc.controllers.provisioning.decision.model import Checked, Decisions, RequestPart, Scenario
 from cagrpc.controllers.provisioning.decision.reasons import short_of, why_left, why_never
-from cagrpc.controllers.provisioning.decision.selection import Choice, alone, choose, handed
+from cagrpc.controllers.provisioning.decision.selection import Choice, alone, assigned, choose
 from cagrpc.controllers.provisioning.model import Candidate
 from solver.model import Budget, Certificate, NodeGroup, Problem
 from solver.model.budget import RunningBudget
 from solver.reduction.objective import dollars
 
-__all__ = ["MOST_AT_ONCE", "Checked", "Decisions", "RequestPart", "World", "check", "decide"]
+__all__ = ["MOST_AT_ONCE", "Checked", "Decisions", "RequestPart", "Scenario", "check", "decide"]
 
 MOST_AT_ONCE = 64
 """Candidates that are decided together; others wait for the next time."""
@@ -33,44 +33,44 @@ _CHOOSING_UNTIL = 0.85
 
 def decide(
     candidates: Sequence[Candidate],
-    world: World,
+    scenario: Scenario,
     budget: Budget,
     *,
     advised: bool = True,
 ) -> Decisions:
     """Atomic requests: each whole or not at all, the highest priority first, then by turn, then the oldest. With
     `advised` reasons say what would help."""
-    world = without_faults(world)
-    hopeless: dict[str, str] = {}
+    scenario = without_faults(scenario)
+    infeasible: dict[str, str] = {}
     ordered = []
     for candidate in sorted(candidates, key=_rank)[:MOST_AT_ONCE]:
         wrong = faults(Problem(tuple(pods_of([candidate]))))
         if wrong:
-            hopeless[candidate.uid] = "; ".join(wrong)
+            infeasible[candidate.uid] = "; ".join(wrong)
         else:
             ordered.append(candidate)
     running = RunningBudget(budget)
-    choice = choose(ordered, world, replace(running, until=_CHOOSING_UNTIL))
+    choice = choose(ordered, scenario, replace(running, until=_CHOOSING_UNTIL))
     parts: tuple[RequestPart, ...] = ()
     on_nodes: dict[str, tuple[str, ...]] = {}
     found = choice.found
     if found is not None:
-        given = handed(choice.served, found.plan)
+        given = assigned(choice.served, found.plan)
         on_nodes = dict(given.on_nodes)
-        groups = {group.id: group for group in world.groups}
+        groups = {group.id: group for group in scenario.groups}
         parts = tuple(_part(nodes, choice, groups, found.plan.certificate) for nodes in together(given.new))
     left, overtaken = {}, set()
     for each in choice.left:
-        never = "" if running.exhausted else _never(each.candidate, world, running, advised=advised)
+        never = "" if running.exhausted else _never(each.candidate, scenario, running, advised=advised)
         if never:
-            hopeless[each.candidate.uid] = never
+            infeasible[each.candidate.uid] = never
             continue
         left[each.candidate.uid] = why_left(each, choice, running, advised=advised)
         younger = any(_rank(each.candidate) < _rank(other) for other in choice.served)
-        if younger and not running.exhausted and alone(in_the_end(world), each.candidate, running).serves_all:
+        if younger and not running.exhausted and alone(in_the_end(scenario), each.candidate, running).serves_all:
             overtaken.add(each.candidate.uid)
     served = frozenset(candidate.uid for candidate in choice.served)
-    return Decisions(parts, on_nodes, served, left, frozenset(overtaken), hopeless, choice.kept_for)
+    return Decisions(parts, on_nodes, served, left, frozenset(overtaken), infeasible, choice.kept_for)
 
 
 def _rank(candidate: Candidate) -> tuple[int, int, float, str]:
@@ -96,20 +96,20 @@ def _part(
     )
 
 
-def _never(candidate: Candidate, world: World, budget: RunningBudget, *, advised: bool) -> str:
+def _never(candidate: Candidate, scenario: Scenario, budget: RunningBudget, *, advised: bool) -> str:
     """Why it can never be served; empty where that is not certain."""
-    world = emptied(world)
-    found = alone(world, candidate, budget)
+    scenario = emptied(scenario)
+    found = alone(scenario, candidate, budget)
     return why_never(candidate, found, budget, advised=advised) if found.proves_it_cannot else ""
 
 
-def check(candidate: Candidate, world: World, budget: Budget) -> Checked:
+def check(candidate: Candidate, scenario: Scenario, budget: Budget) -> Checked:
     """Whether all its pods fit on nodes that stand, and where."""
     wrong = faults(Problem(tuple(pods_of([candidate]))))
     if wrong:
         return Checked(fits=False, message="; ".join(wrong))
-    world = replace(without_faults(world), groups=(), limits=())
-    found = alone(world, candidate, RunningBudget(budget))
+    scenario = replace(without_faults(scenario), groups=(), limits=())
+    found = alone(scenario, candidate, RunningBudget(budget))
     if found.serves_all:
         pods = sum(each.count for each in candidate.pod_sets)
         names = tuple(sorted(placed.node for placed in found.plan.existing))

@@ -41,10 +41,10 @@ def why_left(left: Left, choice: Choice, budget: RunningBudget, *, advised: bool
         )
     if budget.exhausted:
         return "; ".join(left.reasons[:_MOST_REASONS]) or "no place was found in the time for planning"
-    found, world = choice.found, problem_of(choice.world, ())
+    found, scenario = choice.found, problem_of(choice.scenario, ())
     if found is not None:
-        world = after_plan(found.problem, found.plan, range(len(found.plan.pod_classes)))
-    return _told(world, left.candidate, "now", budget, advised=advised)
+        scenario = after_plan(found.problem, found.plan, range(len(found.plan.pod_classes)))
+    return _told(scenario, left.candidate, "now", budget, advised=advised)
 
 
 def why_never(candidate: Candidate, found: Attempt, budget: RunningBudget, *, advised: bool) -> str:
@@ -52,11 +52,11 @@ def why_never(candidate: Candidate, found: Attempt, budget: RunningBudget, *, ad
     return _told(found.problem, candidate, "with all node groups empty and no limit used", budget, advised=advised)
 
 
-def _told(world: Problem, candidate: Candidate, when: str, budget: RunningBudget, *, advised: bool) -> str:
+def _told(scenario: Problem, candidate: Candidate, when: str, budget: RunningBudget, *, advised: bool) -> str:
     """`7 of 8 pods fit now (7 of 8 of ns/workers): node group b is at its maximum size 9. What would serve all of
     them: raise maxSize of b from 9 to 10`."""
     pods = sum(each.count for each in candidate.pod_sets)
-    problem = replace(world, pod_sets=tuple(pods_of([candidate])), previous=None)
+    problem = replace(scenario, pod_sets=tuple(pods_of([candidate])), previous=None)
     apart = Attempt(problem, solve(problem, budget.next_plan(_FIT_SHARE)))
     missing = sum(each.count for each in apart.plan.unplaced)
     if not missing:
@@ -64,7 +64,7 @@ def _told(world: Problem, candidate: Candidate, when: str, budget: RunningBudget
     lacking = ", ".join(_lacking(candidate, apart.plan)) if len(candidate.pod_sets) > 1 else ""
     text = f"{pods - missing} of {pods} pods fit {when}{f' ({lacking})' if lacking else ''}"
     text += f": {'; '.join(apart.reasons[:_MOST_REASONS])}"
-    ways = _ways(world, candidate, budget) if advised else []
+    ways = _ways(scenario, candidate, budget) if advised else []
     return f"{text}. What would serve all of them: {'; or '.join(ways)}" if ways else text
 
 
@@ -80,11 +80,11 @@ def _lacking(candidate: Candidate, plan: Plan) -> Iterator[str]:
     yield from reversed(found)
 
 
-def _ways(world: Problem, candidate: Candidate, budget: RunningBudget) -> list[str]:
+def _ways(scenario: Problem, candidate: Candidate, budget: RunningBudget) -> list[str]:
     """The smallest changes that would serve it, each enough; that it asks for less only where nothing else would."""
-    if budget.exhausted or len(world.nodes) + len(world.node_groups) > _MOST_EXPLAINED:
+    if budget.exhausted or len(scenario.nodes) + len(scenario.node_groups) > _MOST_EXPLAINED:
         return []
-    problem = replace(world, pod_sets=tuple(pods_of([candidate], gang=candidate.key)), previous=None)
+    problem = replace(scenario, pod_sets=tuple(pods_of([candidate], gang=candidate.key)), previous=None)
     plan = solve(problem, budget.next_plan(_FIT_SHARE))
     if not plan.unplaced:
         return []

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from cagrpc.controllers.provisioning.decision.assignment import Handed, hand_out, together
+from cagrpc.controllers.provisioning.decision.assignment import Assignment, assign, together
 from cagrpc.controllers.provisioning.decision.capacity import held_alone, in_the_end, pods_of, problem_of, without
-from cagrpc.controllers.provisioning.decision.model import World
+from cagrpc.controllers.provisioning.decision.model import Scenario
 from cagrpc.controllers.provisioning.model import Candidate, namespace_of
 from cagrpc.fleet.model import LARGEST_INCREMENT
 from solver import Budget, Plan, PodSet, Problem, Status, solve
@@ -60,18 +60,18 @@ class Attempt:
         return sum(increment.delta for increment in self.plan.increments)
 
 
-def attempt(world: World, pod_sets: Sequence[PodSet], budget: Budget) -> Attempt:
-    problem = problem_of(world, pod_sets)
+def attempt(scenario: Scenario, pod_sets: Sequence[PodSet], budget: Budget) -> Attempt:
+    problem = problem_of(scenario, pod_sets)
     return Attempt(problem, solve(problem, budget))
 
 
-def alone(world: World, candidate: Candidate, budget: RunningBudget) -> Attempt:
+def alone(scenario: Scenario, candidate: Candidate, budget: RunningBudget) -> Attempt:
     """Whether the world has room for it: with more time where a first look leaves that open."""
     pods = pods_of([candidate])
-    found = attempt(world, pods, budget.next_plan(FIRST_SHARE))
+    found = attempt(scenario, pods, budget.next_plan(FIRST_SHARE))
     if found.serves_all or found.proves_it_cannot or budget.exhausted:
         return found
-    return attempt(world, pods, budget.next_plan(SECOND_SHARE))
+    return attempt(scenario, pods, budget.next_plan(SECOND_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    world: World
+    scenario: Scenario
     """Less what is kept for requests that were overtaken too often."""
     served: tuple[Candidate, ...]
     """In their order."""
@@ -100,14 +100,14 @@ class Choice:
     """Keys of the requests for which something is kept."""
 
 
-def choose(ordered: Sequence[Candidate], world: World, budget: RunningBudget) -> Choice:
+def choose(ordered: Sequence[Candidate], scenario: Scenario, budget: RunningBudget) -> Choice:
     """Of candidates in their order. Those for which there is no time are in neither; at least one is decided."""
-    return _Choosing(world, budget).run(ordered)
+    return _Choosing(scenario, budget).run(ordered)
 
 
 class _Choosing:
-    def __init__(self, world: World, budget: RunningBudget) -> None:
-        self._all, self._world, self._budget = world, world, budget
+    def __init__(self, scenario: Scenario, budget: RunningBudget) -> None:
+        self._all, self._scenario, self._budget = scenario, scenario, budget
         self._served: list[Candidate] = []
         self._left: list[Left] = []
         self._kept_for: list[str] = []
@@ -126,11 +126,11 @@ class _Choosing:
                 first = len(block) // 2 if found.serves_all else max(first, 0)  # else they are too many nodes
                 pieces = (block[:first], block[first : first + 1], block[first + 1 :])
                 blocks.extendleft(piece for piece in reversed(pieces) if piece)
-        return Choice(self._world, tuple(self._served), tuple(self._left), self._refined(), tuple(self._kept_for))
+        return Choice(self._scenario, tuple(self._served), tuple(self._left), self._refined(), tuple(self._kept_for))
 
     def _take(self, block: Sequence[Candidate], share: float) -> Attempt:
         """Serves the block where there is room for all that are served already, and for it."""
-        found = attempt(self._world, pods_of((*self._served, *block)), self._budget.next_plan(share))
+        found = attempt(self._scenario, pods_of((*self._served, *block)), self._budget.next_plan(share))
         self._accept(block, found)
         return found
 
@@ -153,10 +153,10 @@ class _Choosing:
 
     def _on_fewer_nodes(self, candidate: Candidate) -> None:
         """The nodes that cost least are too many for one increment: larger ones."""
-        limits = (*self._world.limits, Limit("nodes of an increment", {NODES: LARGEST_INCREMENT}))
+        limits = (*self._scenario.limits, Limit("nodes of an increment", {NODES: LARGEST_INCREMENT}))
         pods = pods_of((*self._served, candidate))
         self._accept(
-            [candidate], attempt(replace(self._world, limits=limits), pods, self._budget.next_plan(LAST_SHARE))
+            [candidate], attempt(replace(self._scenario, limits=limits), pods, self._budget.next_plan(LAST_SHARE))
         )
 
     def _leave(self, left: Left) -> None:
@@ -177,9 +177,9 @@ class _Choosing:
     def _keep_for(self, candidate: Candidate) -> None:
         """What it can have of its needs by now is not for those after it; what others leave comes to it in time."""
         pod_sets = (*pods_of(self._served, priority=1), *pods_of([candidate]))
-        plan = attempt(self._world, pod_sets, self._budget.next_plan(SECOND_SHARE)).plan
+        plan = attempt(self._scenario, pod_sets, self._budget.next_plan(SECOND_SHARE)).plan
         mine = frozenset(each.index for each in plan.pod_classes if each.priority == 0)
-        self._world = without(self._world, *held_alone(plan, mine))
+        self._scenario = without(self._scenario, *held_alone(plan, mine))
         self._kept_for.append(candidate.key)
 
     def _refined(self) -> Attempt | None:
@@ -187,7 +187,7 @@ class _Choosing:
         found = self._found
         if found is None or found.plan.certificate.status is Status.OPTIMAL or self._budget.exhausted:
             return found
-        better = attempt(self._world, pods_of(self._served), self._budget.next_plan(LAST_SHARE))
+        better = attempt(self._scenario, pods_of(self._served), self._budget.next_plan(LAST_SHARE))
         cheaper = better.plan.certificate.cost_usd_per_hour <= found.plan.certificate.cost_usd_per_hour
         fits = better.serves_all and largest_part(self._served, better) <= LARGEST_INCREMENT
         return better if cheaper and fits else found
@@ -216,10 +216,10 @@ def largest_part(candidates: Sequence[Candidate], found: Attempt) -> int:
     """The most new nodes that must come together; looked at only where there are many."""
     if found.new_nodes <= LARGEST_INCREMENT:
         return found.new_nodes
-    return max(map(len, together(handed(candidates, found.plan).new)))
+    return max(map(len, together(assigned(candidates, found.plan).new)))
 
 
-def handed(candidates: Sequence[Candidate], plan: Plan) -> Handed:
+def assigned(candidates: Sequence[Candidate], plan: Plan) -> Assignment:
     """Who gets what of a plan that serves them all."""
     index = {each.spec: each.index for each in plan.pod_classes}
     demands = []
@@ -228,4 +228,4 @@ def handed(candidates: Sequence[Candidate], plan: Plan) -> Handed:
         for each in candidate.pod_sets:
             pods[index[each.spec]] += each.count
         demands.append((candidate.uid, pods))
-    return hand_out(demands, plan.existing, plan.nodes)
+    return assign(demands, plan.existing, plan.nodes)
