@@ -1,10 +1,9 @@
-"""One writer in a cluster: a Lease (coordination.k8s.io/v1), taken, renewed and given back as client-go does it.
+"""Leader election by a Lease (coordination.k8s.io/v1), acquired, renewed and released as client-go does.
 
-Nobody's wall clock is trusted. A candidate waits until the Lease has not changed for its whole duration on the
-candidate's own monotonic clock; a leader stops counting itself one well before that, whatever the API server says. What
-a leader does is not here. A process that was paused in the middle of a write may still believe for a moment that it
-leads: the journal's root is what keeps it from writing (`cagrpc.kube.journal.root`).
-"""
+No wall clock is trusted. A candidate waits until the Lease has not changed for its whole duration by the candidate's
+own monotonic clock; a leader steps down well before that, whatever the API server says. What a leader does is not here.
+A process that was paused in the middle of a write may briefly still believe that it leads: the journal's root keeps it
+from writing (`cagrpc.kube.journal.root`)."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ LEASE = "cagrpc"
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """Seconds. A standby leads at most `duration` and two waits after the last renewal of a leader that was killed."""
+    """In seconds. A standby leads at most `duration` and two waits after the last renewal of a killed leader."""
 
     duration: int = 12
     """How long a Lease that is not renewed keeps others away."""
@@ -36,9 +35,9 @@ class LeaseTiming:
     retry: float = 1.0
     """Between two tries of a standby, or of a leader that could not renew."""
     answer: float = 3.5
-    """For an answer: a renewal that hangs leaves time for another one over a new connection."""
+    """Request timeout: a renewal that hangs leaves time for another one over a new connection."""
     give_up: float = 10.0
-    """A leader that has not renewed for so long leads no more; less than `duration`, since clocks drift."""
+    """A leader steps down when it has not renewed for so long; less than `duration`, since clocks drift."""
 
 
 def new_identity() -> str:
@@ -139,7 +138,7 @@ class LeaderElection:
         _log.error("%s; this process must not write any more", self.problem)
 
     def release(self) -> None:
-        """Gives the Lease back, so that a standby need not wait. Leads no more. May be repeated."""
+        """Step down and release the Lease, so that a standby need not wait. Idempotent."""
         led = self.is_leader
         with self._lock:
             self._lost = True
@@ -151,7 +150,7 @@ class LeaderElection:
                 _log.warning("%s: not given back, others take it when it expires: %s", self._name, error)
 
     def step(self) -> bool:
-        """One try to take or renew the Lease: whether it is held now. Raises what the API server says."""
+        """Try once to acquire or renew the Lease; return whether it is held now. Raises the API server's errors."""
         asked_at = self._clock()
         try:
             seen = self._look()
@@ -175,7 +174,7 @@ class LeaderElection:
         return True
 
     def _may_renew(self, holder: str, now: float) -> bool:
-        """A leader renews only what is its own still and could not have been another's in between."""
+        """Return whether a leader may renew: the Lease is still its own, and was all the time."""
         with self._lock:
             renewed_at = self._renewed_at
             self._lost = (

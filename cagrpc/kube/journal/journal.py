@@ -1,9 +1,9 @@
 """The journal in a cluster: custom resources behind the fleet's `Journal` protocol.
 
-One object, the root (`root`), is replaced at every commit; it lists the increments in force and carries what
-the other objects may lack yet. A commit is done when the root is replaced, so it is whole or not at all although it
-changes many objects: the Increments and pages (`objects`) are brought up to date right after it, or by whoever
-reads next. New Increments are written before the root; until it names them they do not count.
+One object, the root (`root`), is replaced at every commit; it lists the increments in force and carries changes that
+the other objects lack yet. A commit is the replacement of the root, so it is atomic although it changes many objects:
+the Increments and pages (`objects`) are updated right after it, or by the next reader. New Increments are created
+before the root is replaced; until it names them they are not in force.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _LISTED_AT_ONCE = "50"
 _WORKERS = 8
 """Increments are written side by side; the root, before and after them, alone."""
 _FEW = 8
-"""So many Increments are brought up to date after every commit;"""
+"""Up to so many Increments are updated after every commit;"""
 _CATCH_UP_SECONDS = 2.0
-"""more of them so often: what becomes of many changes again in a moment (being created, ordered, known by id)."""
+"""more of them so often, since many change again in a moment (creating, ordered, ids known)."""
 _MOST_NODES = 5_000
-"""That the root carries meanwhile, one object of limited size."""
+"""Nodes of pending increments that the root, one size-limited object, carries meanwhile."""
 _TRIES = 3
-"""Of one object that is changed under our hands."""
+"""Of a write to an object that others change concurrently."""
 
 
 @dataclass(slots=True)
 class _Behind:
-    """What of the contents in force its objects lack, by key. Everything but the surplus is in the root as well."""
+    """What the objects lack of the contents in force, by key. Everything but the surplus is in the root as well."""
 
     increments: set[str] = field(default_factory=set)
     deletions: set[str] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     surplus: set[str] = field(default_factory=set)
-    """Increments that there are and that are not in force: the root does not name them."""
+    """Existing Increments that are not in force: the root does not name them."""
 
     def after(self, changes: Changes) -> _Behind:
         return _Behind(
@@ -63,7 +63,7 @@ class _Behind:
         )
 
     def pending(self, contents: Contents) -> dict[str, Any]:
-        """What the root has to carry; None for what is forgotten."""
+        """Return what the root has to carry; None for what is forgotten."""
         return {
             "increments": {key: objects.moving(contents.increments[key]) for key in sorted(self.increments)},
             "deletions": {key: objects.deletion_value(contents.deletions.get(key)) for key in sorted(self.deletions)},
@@ -79,14 +79,13 @@ class _Behind:
 
 
 class ClusterJournal:
-    """A `cagrpc.fleet.journal.Journal` of one cluster, which has one such journal. `read` takes it over: from then on
-    writers that came before are refused, for good. `check` raises `errors.Unavailable` where this process may not write
-    (`LeaderElection.check`); it is asked before every commit, and by every `check`.
+    """The `cagrpc.fleet.journal.Journal` of a cluster, which has one. `read` takes it over: from then on earlier
+    writers are refused, for good. `check` raises `errors.Unavailable` where this process may not write
+    (`LeaderElection.check`); it is called before every commit, and by every `check`.
 
-    `read` raises `errors.InvalidConfiguration` too where the custom resource definitions are not installed, and for the
-    journal of a cagrpc in another namespace. A commit
-    raises `errors.InvalidInput`, with nothing written, for a new increment that does not fit into one object.
-    """
+    `read` also raises `errors.InvalidConfiguration` where the custom resource definitions are not installed, and for
+    the journal of a cagrpc in another namespace. A commit raises `errors.InvalidInput`, with nothing written, for a new
+    increment that does not fit into one object."""
 
     def __init__(
         self,
@@ -97,8 +96,8 @@ class ClusterJournal:
         check: Callable[[], None] = lambda: None,
         patience: ConfirmPolicy | None = None,
     ) -> None:
-        """`identity` is for people, `namespace` that of the Lease: the cluster is refused to writers under another's,
-        which would end each other in turns. Nothing is asked of the cluster yet."""
+        """`identity` is for people, `namespace` that of the Lease: writers under another Lease are refused, since they
+        would supersede each other in turns. Makes no request yet."""
         self._client = client
         self._check = check
         self._lock = threading.Lock()
@@ -111,14 +110,14 @@ class ClusterJournal:
         self._contents = Contents()
         self._behind = _Behind()
         self._pages: dict[str, Object] = {}
-        """Pages that are behind, as they are to be, by name."""
+        """Outdated pages with their next content, by name."""
         self._versions: dict[str, str] = {}
-        """Resource versions by path, as this writer saw them last."""
+        """Resource versions by path, as this writer read them last."""
         self._reported = LogOnce()
 
     @property
     def closed_because(self) -> str:
-        """Why it takes nothing any more; empty while it does. Only a new journal, which reads anew, can go on."""
+        """Why it takes no more commits; empty while it does. Only a new journal, which reads anew, can continue."""
         return self._closed
 
     def read(self) -> Contents:
@@ -146,7 +145,7 @@ class ClusterJournal:
             self._catch_up()
 
     def probe(self) -> None:
-        """Replaces the root, which is what every commit needs."""
+        """Replace the root, as every commit does."""
         with self._guarded():
             if not self._read:
                 self._load()
@@ -184,7 +183,7 @@ class ClusterJournal:
         except objects.UNREADABLE as error:
             raise errors.InvalidConfiguration([objects.damaged(f"fleetrecord {ROOT}", error)]) from error
         for name in (name for name in names if name not in found):
-            _log.warning("increment %s was deleted by somebody; nodes of it that there are stay", name)
+            _log.warning("increment %s was deleted by another client; its existing nodes stay", name)
         in_force = [found[name] for name in names if name in found]
         pages = [records[name] for name in objects.PAGES if name in records]
         self._contents = objects.contents_from(in_force, pages, pending)
@@ -210,7 +209,7 @@ class ClusterJournal:
             query = {**query, "continue": more}
 
     def _new_bodies(self, changes: Changes, after: Contents) -> dict[str, dict[str, Any]]:
-        """The whole Increments of those that are not known yet, by name."""
+        """Return the bodies of Increments that are new, by name."""
         bodies = {}
         for record in changes.increments:
             known = self._contents.increments.get(record.id)
@@ -227,7 +226,7 @@ class ClusterJournal:
             made = self._client.create(INCREMENTS, body)
         except errors.Conflict:
             self._check_ours()
-            self._discard(name)  # of an earlier try: it is not in force
+            self._discard(name)  # left by an earlier try: it is not in force
             made = self._client.create(INCREMENTS, body)
         self._versions[f"{INCREMENTS}/{name}"] = objects.version(made)
 
@@ -298,12 +297,12 @@ class ClusterJournal:
                 self._versions[path] = self._version_now(path)
             else:
                 return
-        raise errors.Unavailable(f"{path}: others write to it all the time")
+        raise errors.Unavailable(f"{path}: conflicts with other writers, {_TRIES} times in a row")
 
     def _version_now(self, path: str) -> str:
-        """Of an object that is not as it was last seen: by a write of ours whose answer was lost, by somebody's hand,
-        or by another writer. Empty where it is gone. It is looked at before the root: a writer that comes after that
-        look writes it again, and so outdates what was seen."""
+        """Return the resource version of an object that has changed: by a write of ours whose answer was lost, by
+        another client, or by another writer; empty where it is gone. It is read before the root: a writer that takes
+        over afterwards writes it again, which outdates this version."""
         try:
             found: Object | None = self._client.get(path)
         except errors.NotFound:

@@ -1,7 +1,7 @@
-"""The root: the one object whose replacement is a commit, and how its writer finds out whether it was replaced.
+"""The root: the one object whose replacement is a commit, and how its writer finds out whether a commit was written.
 
-Every replacement rests on the resource version that this writer saw last. So a commit is one request, it is whole or it
-is not, and once a new writer has replaced the root no earlier one can ever commit again, however long it was paused.
+Every replacement has the resource version that this writer read last as its precondition. So a commit is one atomic
+request, and once a new writer has replaced the root no earlier one can ever commit again, however long it was paused.
 Its content is in `objects`, what follows from it in `journal`.
 """
 
@@ -34,17 +34,17 @@ _log = logging.getLogger(__name__)
 
 _PATH = f"{FLEET_RECORDS}/{ROOT}"
 _TRIES = 10
-"""Against writers that come at the same time."""
+"""Against concurrent writers."""
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 1.0
 
 
 class Superseded(Exception):  # noqa: N818 - named for what happened
-    """This writer's time is over: the message says why."""
+    """This writer may not commit any more; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmPolicy:
-    """How long it is tried to find out whether a write arrived whose answer was lost."""
+    """How long to retry the confirmation of a commit whose answer was lost."""
 
     settle_seconds: float = 7.0
     clock: MonotonicClock = monotonic
@@ -52,13 +52,13 @@ class ConfirmPolicy:
 
 
 def _refused(error: errors.InvalidInput) -> errors.Unavailable:
-    """The root is well formed: what the API server, a webhook or a proxy has against it is no mistake of the caller's,
-    and nothing can be written until a person puts it right."""
+    """The root is well formed: a rejection by the API server, a webhook or a proxy is no fault of the caller, and
+    nothing can be written until an operator fixes it."""
     return errors.Unavailable(f"nothing was written, the root is refused: {error}")
 
 
 class Root:
-    """The root as this writer saw it last."""
+    """The root as this writer read it last."""
 
     def __init__(
         self, client: Client, writer: str, namespace: str, check: Callable[[], None], patience: ConfirmPolicy
@@ -73,11 +73,11 @@ class Root:
         self._seen: Object = {}
 
     def take_over(self, without_root: Callable[[], Iterable[str]]) -> tuple[list[str], dict[str, Any]]:
-        """Replaces the root by itself, in this writer's name: from here on no other writer commits. Returns the
-        increments in force, in order of creation, and what is pending. Where there is no root one is made of the
-        increments of `without_root`. Raises `NotFound` where the API does not know the kind, `Unavailable`, or
-        ValueError, KeyError or TypeError for a root that was not written here, and `InvalidConfiguration`, with nothing
-        written, for one that is written under the Lease of another namespace."""
+        """Replace the root with itself, in this writer's name: from now on no other writer commits. Return the
+        increments in force, in order of creation, and what is pending. Without a root, create one of the increments of
+        `without_root`. Raises `NotFound` where the API does not serve the kind, `Unavailable`, ValueError, KeyError or
+        TypeError for a damaged root, and `InvalidConfiguration`, with nothing written, for a root that is written under
+        the Lease of another namespace."""
         for _ in range(_TRIES):
             try:
                 found = self._found()
@@ -91,7 +91,7 @@ class Root:
                     self._seen = self._client.replace(
                         _PATH, at_version(self._body(sequence + 1, names, pending), version(found))
                     )
-                    _log.info("the journal is taken over from %s at commit %d", found["spec"]["writer"], sequence)
+                    _log.info("journal taken over from %s at commit %d", found["spec"]["writer"], sequence)
             except errors.Conflict:
                 continue
             except errors.InvalidConfiguration:
@@ -99,7 +99,7 @@ class Root:
             except errors.InvalidInput as error:
                 raise _refused(error) from error
             return names, pending
-        raise errors.Unavailable("others write to it all the time")
+        raise errors.Unavailable(f"conflicts with other writers, {_TRIES} times in a row")
 
     def _check_namespace(self, theirs: str, writer: str) -> None:
         if theirs and self._namespace and theirs != self._namespace:
@@ -111,13 +111,13 @@ class Root:
             raise errors.InvalidConfiguration([problem])
 
     def still_ours(self) -> bool:
-        """Whether no other writer came since the last commit."""
+        """Return whether no other writer has committed since our last commit."""
         found = self._found()
         return found is not None and version(found) == version(self._seen)
 
     def replace(self, increments: Iterable[str], pending: object) -> None:
-        """Commits. Raises `Unavailable` where it was not written, and `Superseded` where another writer came, or where
-        it cannot be told in time whether it was written."""
+        """Commit. Raises `Unavailable` where it was not written, and `Superseded` where another writer took over, or
+        where it cannot be confirmed in time."""
         body = self._body(self._seen["spec"]["sequence"] + 1, increments, pending)
         if (needed := size(body)) > LARGEST_BYTES:
             raise errors.Unavailable(f"one change of {needed} bytes, more than the {LARGEST_BYTES} of one object")
@@ -129,7 +129,7 @@ class Root:
             raise Superseded(f"it was deleted: {error}") from error
 
     def _settle(self, body: Object, problem: errors.CagrpcError) -> None:
-        """Returns if the body is in force, raises `Unavailable` if it is not and never will be."""
+        """Return if the body is in force; raise `Unavailable` if it is not and never will be."""
         patience = self._patience
         deadline = patience.clock() + patience.settle_seconds
         spec = self._seen["spec"]
@@ -138,25 +138,25 @@ class Root:
         while True:
             try:
                 self._check()
-                written = self._look(body, outdating)
+                written = self._confirm(body, outdating)
                 break
             except errors.Conflict:
-                continue  # the write arrived after all, or another writer came: the next look tells
+                continue  # the write arrived after all, or another writer took over: the next read shows
             except errors.NotFound as error:
                 raise Superseded(f"it was deleted: {error}") from error
             except errors.InvalidInput as error:
                 raise _refused(error) from error
             except errors.Unavailable as error:
                 if patience.clock() >= deadline:
-                    raise Superseded(f"it could not be found out whether a commit was written: {error}") from error
+                    raise Superseded(f"a commit could not be confirmed: {error}") from error
                 patience.wait(wait)
                 wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
         if not written:
             raise errors.Unavailable(f"nothing was written: {problem}") from problem
 
-    def _look(self, body: Object, outdating: Object) -> bool:
-        """Whether the body is in force. Where it is not, it never will be: it may still be on its way, so what it rests
-        on is outdated before this answers."""
+    def _confirm(self, body: Object, outdating: Object) -> bool:
+        """Return whether the body is in force. Where it is not, it never will be: it may still be on its way, so the
+        version that it replaces is outdated first."""
         found = self._client.get(_PATH)
         commit = found["spec"]["commit"]
         if commit != body["spec"]["commit"]:

@@ -180,10 +180,10 @@ def test_what_cannot_be_found_out_closes_the_journal(store: ApiServer) -> None:
     journal = opened(store)
     journal.commit(BEFORE)
     store.fault = Trouble(1, Fault.LOST, Fault.CUT)  # the second request replaces the root
-    with pytest.raises(errors.Unavailable, match="could not be found out"):
+    with pytest.raises(errors.Unavailable, match="could not be confirmed"):
         journal.commit(Changes(increments=(record("new"),)))
     store.fault = lambda _: Fault.NONE
-    with pytest.raises(errors.Unavailable, match="could not be found out"):
+    with pytest.raises(errors.Unavailable, match="could not be confirmed"):
         journal.probe()
     assert "new" in opened(store).read().increments
 
@@ -325,7 +325,7 @@ def test_an_increment_that_hands_deleted_is_told_and_gone(store: ApiServer, capl
     del store.objects[f"{INCREMENTS}/old"]
     with caplog.at_level(logging.WARNING):
         assert list(opened(store).read().increments) == ["gone"]
-    assert "increment old was deleted by somebody" in caplog.text
+    assert "increment old was deleted by another client" in caplog.text
 
 
 def test_without_its_root_the_journal_is_what_the_objects_say(store: ApiServer) -> None:
