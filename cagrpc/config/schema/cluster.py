@@ -86,11 +86,11 @@ class PerNamespace(Form):
     """How much the ProvisioningRequests of one namespace may have at once. Those beyond it wait, and say so."""
 
     requests: Annotated[int, Field(ge=1)] = 500
-    """For so many requests room is kept, or on its way, …"""
+    """How many requests of a namespace have capacity reserved, or on its way, at most."""
     pods: Annotated[int, Field(ge=1)] = 50_000
-    """… and for so many of their pods that have not come yet."""
+    """How many of their pods that have not come yet have capacity reserved at most."""
     overtaken_seconds: Annotated[float, Field(gt=0)] = 3600.0
-    """What a request needs that was overtaken ten times is kept from others for so long, and then not for as long."""
+    """How long capacity is reserved for a request that was bypassed ten times; then none is for as long."""
 
 
 class ProvisioningRequests(Form):
@@ -99,7 +99,7 @@ class ProvisioningRequests(Form):
     enabled: bool = True
     """Whether they are served; with `kubernetes`."""
     booking_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
-    """How long what was provisioned is kept for pods that have not come. The flag --booking comes before it."""
+    """How long provisioned capacity is reserved for pods that have not come. The flag --booking overrides it."""
     keep_seconds: Annotated[float, Field(ge=60)] = 7 * 86_400.0
     """A request that is decided is deleted after so long; one that is not fails then, unless its ValidUntilSeconds says
     otherwise."""

@@ -328,7 +328,7 @@ class Configuration(Form):
     limits: Limits = Field(default_factory=dict)
     """What the cluster's nodes may have together: nodes, cpu, memory, any resource, as Kubernetes quantities."""
     shown_groups: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_SHOWN_GROUPS
-    """How many node groups CA is told of; explicit ones always, and those with nodes."""
+    """How many node groups CA is shown; explicit ones always, and those with nodes."""
     autoscaling: Autoscaling = Autoscaling()
     """Of every node group; a provisioner's and a node group's own fields come before these."""
     gpu_label: LabelKey = "cagrpc.io/gpu"

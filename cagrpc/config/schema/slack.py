@@ -180,7 +180,7 @@ class LabelSelector(Form):
 
 
 class SlackExclude(Form):
-    """Pods for whose size no room is kept (databases, of which no hot standby is wanted), beside those with the
+    """Pods for whose size no room is reserved (databases, of which no hot standby is wanted), beside those with the
     annotation slack.cagrpc.io/exclude: "true". They count towards what is requested all the same."""
 
     namespaces: list[Annotated[str, Field(max_length=63, pattern=_DNS_LABEL)]] = Field(default_factory=list)
@@ -201,7 +201,7 @@ class Slack(Form):
     targets: list[SlackTargetForm] = Field(default_factory=list)
     exclude: SlackExclude = SlackExclude()
     mirrors_per_namespace: Annotated[int, Field(ge=0)] = SlackSettings().mirrors_per_namespace
-    """Room is kept for so many more pods of one namespace, whatever its workloads ask for by annotation."""
+    """How many pods of one namespace are mirrored at most, whatever its workloads ask for by annotation."""
     pause_image: Annotated[str, Field(min_length=1)] = SlackSettings().pause_image
     """The image of pause pods."""
 
