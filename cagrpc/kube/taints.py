@@ -1,4 +1,4 @@
-"""Taking a taint off a Node, with labels put on in the same write, whoever else writes that Node meanwhile."""
+"""Remove a taint from a Node and set labels in the same write, safe against concurrent writers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ATTEMPTS = 5
 
 
 def lift(client: Client, node: str, key: str, labels: Mapping[str, str] | None = None, *, index: int = -1) -> bool:
-    """Takes taints of `key` off the Node and puts the labels on. Whether there was such a taint; False too where there
-    is no such Node. Raises Conflict where others wrote it at the same time again and again.
+    """Remove taints of `key` from the Node and set the labels. Return whether there was such a taint; False also for an
+    unknown Node. Raises Conflict where concurrent writes conflict again and again.
 
-    Taints are a list without keys. Where the taint is known to be at an `index` it is taken off there in one request,
-    on condition that it is the one; else, and where it is not, the Node is read, and the whole list is written, on
-    condition that the Node is still as it was read.
+    Taints are a list without keys. With a known `index` the taint is removed there in one request, with a test of its
+    key as precondition; otherwise, or where the test fails, the Node is read and the whole list is written with the
+    resource version as precondition.
     """
     path = f"{NODES}/{node}"
     try:
@@ -52,6 +52,6 @@ def lift(client: Client, node: str, key: str, labels: Mapping[str, str] | None =
 
 
 def taint_keys(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Of a v1.Node in JSON shape."""
+    """Return the keys of the taints of a v1.Node in JSON shape."""
     spec = mapping(document, "spec", "", [])
     return tuple(str(taint.get("key") or "") for taint, _ in members(spec, "taints", "", []))

@@ -45,7 +45,7 @@ class PatchKind(StrEnum):
 
 
 class Stream:
-    """An answer that goes on: iterate over its bytes as they come, close it from any thread."""
+    """A streamed response: iterate over its bytes as they come, close it from any thread."""
 
     def __init__(self, response: BaseHTTPResponse, name: str) -> None:
         self._response = response
@@ -54,10 +54,10 @@ class Stream:
         self._begun = False
         self._closed = False
         self.fell_silent = False
-        """Whether it ended because nothing came for too long: nothing may have happened, or nobody may be there."""
+        """Whether it ended by a read timeout: nothing may have happened, or the connection may be dead."""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Ends when the server ends the answer, when nothing comes for too long or `close` is called. Raises
+        """Yield bytes until the server ends the response, nothing comes for too long, or `close` is called. Raises
         Unavailable where it breaks off."""
         with self._lock:
             if self._closed:
@@ -89,7 +89,7 @@ class Stream:
 
 
 class Client:
-    """The API server of one cluster. Thread-safe; connections are kept and shared. Every request has a timeout.
+    """The API server of one cluster. Thread-safe; connections are pooled. Every request has a timeout.
 
     Errors: Forbidden (403, an Unavailable), NotFound (404), Conflict (409), InvalidInput (what the server says is
     invalid), Unavailable (out of reach, overloaded). A server that asks for time (Retry-After) gets up to 10 s within
@@ -111,15 +111,15 @@ class Client:
 
     @classmethod
     def connect(cls, kubeconfig: Path | None, context: str = "", *, pool_size: int = 16) -> Self:
-        """With the kubeconfig's context (the current one where empty); None: with the service account of the pod that
-        this runs in. Up to `pool_size` idle connections are kept. Nothing is asked of the server yet. Raises
+        """Return a client of the kubeconfig's context (the current one where empty); with None, of the service account
+        of the pod that this runs in. Up to `pool_size` idle connections are pooled. Makes no request yet. Raises
         InvalidInput for a kubeconfig that cannot be read."""
         load = in_cluster() if kubeconfig is None else from_kubeconfig(kubeconfig, context)
         return cls(Access(load, pool_size))
 
     def hurried(self, answer_seconds: float) -> Client:
-        """The same, over the same connections, for requests whose answers are worth nothing later than that. A server
-        that asks for time is Unavailable at once: whoever hurries asks again at a pace of its own."""
+        """Return a client over the same connections with this request timeout, and without waiting for Retry-After,
+        which raises Unavailable at once: the caller retries at its own pace."""
         return Client(self._access, self._wait, answer_seconds=answer_seconds, patience_seconds=0.0)
 
     @property
@@ -130,21 +130,21 @@ class Client:
         return self._document("GET", path, query)
 
     def read(self, path: str, query: Query | None = None, encoding: Encoding = Encoding.PROTOBUF) -> bytes:
-        """The answer's body as it is."""
+        """Return the response's body undecoded."""
         return self._send("GET", path, query, accept=encoding).data
 
     def stream(self, path: str, query: Query, encoding: Encoding) -> Stream:
-        """A watch's answer. The encoding of its frames is that of its objects."""
+        """Return a watch's response. Its frames are encoded like its objects."""
         accept = f"{encoding};stream=watch" if encoding is Encoding.PROTOBUF else str(encoding)
         response = self._send("GET", path, query, accept=accept, streamed=True)
         return Stream(response, f"{self.server}: {request_info('GET', path, query)}")
 
     def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """POST to a collection or a subresource."""
+        """Send a POST to a collection or a subresource."""
         return self._document("POST", path, None, body, "application/json")
 
     def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """PUT. Raises Conflict where the body's resourceVersion is not the present one."""
+        """Send a PUT. Raises Conflict where the body's resourceVersion is not the present one."""
         return self._document("PUT", path, None, body, "application/json")
 
     def patch(
@@ -156,13 +156,14 @@ class Client:
         field_manager: str = "",
         accept: str = Encoding.JSON,
     ) -> dict[str, Any]:
-        """`field_manager` is who has set these fields, by the object's managed fields; by default the user agent. With
-        `accept` METADATA_ONLY the answer is the object's metadata, which costs the server and us less."""
+        """Send a PATCH. `field_manager` owns the fields in the object's managed fields; by default the user agent. With
+        `accept` METADATA_ONLY the response is the object's metadata alone, which is cheaper."""
         query = {"fieldManager": field_manager} if field_manager else None
         return self._document("PATCH", path, query, body, kind, accept)
 
     def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
-        """What is gone already is no error, and with `uid` neither is another object of that name, which stays."""
+        """Delete the object. It is no error if it does not exist, nor, with `uid`, if another object has its name,
+        which stays."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
             options["preconditions"] = {"uid": uid}

@@ -1,5 +1,5 @@
-"""What the API server wraps objects in, protobuf or JSON: lists, watch events and their frames. What the objects are is
-not known here: they are bytes (protobuf) or dicts (JSON)."""
+"""Lists, watch events and their frames, in protobuf or JSON. Objects in them are opaque: bytes (protobuf) or dicts
+(JSON)."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class ObjectIdentity:
-    """Which object it is."""
+    """UID, namespace and name of an object."""
 
     uid: str
     namespace: str
-    """Empty for what is in none."""
+    """Empty for a cluster-scoped object."""
     name: str
 
     def __str__(self) -> str:
@@ -71,14 +71,14 @@ class WatchEvent:
 
 
 def enveloped(data: bytes) -> bytes | None:
-    """What is in the protobuf envelope; None where `data` is none."""
+    """Return the content of a protobuf envelope; None where `data` is none."""
     if not data.startswith(_MAGIC):
         return None
     return parse(api_pb2.Unknown, data[len(_MAGIC) :]).raw
 
 
 def page(encoding: Encoding, body: bytes) -> ListPage:
-    """Raises InvalidInput for what is no list."""
+    """Decode a page of a list. Raises InvalidInput for anything else."""
     if encoding is Encoding.PROTOBUF:
         found = parse(api_pb2.List, _opened(body))
         return ListPage(found.items, found.metadata.resourceVersion, found.metadata.continueToken)
@@ -91,7 +91,7 @@ def page(encoding: Encoding, body: bytes) -> ListPage:
 
 
 def event(encoding: Encoding, frame: bytes) -> WatchEvent:
-    """Raises InvalidInput for what is no watch event."""
+    """Decode a watch event. Raises InvalidInput for anything else."""
     if encoding is Encoding.PROTOBUF:
         message = parse(api_pb2.WatchEvent, frame)
         change = _change(message.type)
@@ -126,8 +126,8 @@ def _identity(metadata: api_pb2.ObjectMeta) -> ObjectIdentity:
 
 
 def frames(encoding: Encoding, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The events in a watch's bytes, however these are cut: each with its length before it (protobuf: four bytes, big
-    end first), or one a line (JSON). What is left at the end is no event. Raises InvalidInput for anything else."""
+    """Yield the events in a watch's bytes, however these are chunked: each prefixed by its length (protobuf: four
+    bytes, big-endian), or one a line (JSON). An incomplete rest is dropped. Raises InvalidInput for anything else."""
     cut = _prefixed if encoding is Encoding.PROTOBUF else _line
     buffer = bytearray()
     for chunk in chunks:

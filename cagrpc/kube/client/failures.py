@@ -1,4 +1,4 @@
-"""What the API server's refusals mean: HTTP status and metav1.Status to the one tree of errors, once."""
+"""Errors of the API server: HTTP status and metav1.Status to the one tree of errors, once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_TEXT = 500
 
 
 class Expired(Unavailable):
-    """The resource version, or the continuation of a list, that was asked for is not kept any more (410)."""
+    """The requested resource version, or continuation of a list, has expired (410)."""
 
 
 class Forbidden(Unavailable):
@@ -47,7 +47,7 @@ class RequestInfo:
 
 
 def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
-    """What a request to `path` (`/api/v1/namespaces/n/pods/p/binding`, `/apis/GROUP/VERSION/…`) is for."""
+    """Return what a request to `path` (`/api/v1/namespaces/n/pods/p/binding`, `/apis/GROUP/VERSION/…`) is for."""
     parts = path.strip("/").split("/")
     group = parts[1] if parts[0] == "apis" and len(parts) > 2 else ""
     rest = parts[3:] if group else parts[2:]
@@ -61,7 +61,7 @@ def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInf
 
 
 def status_of(body: bytes) -> api_pb2.Status:
-    """The metav1.Status in the body of a refusal, protobuf or JSON; of anything else (a proxy's page) the text."""
+    """Return the metav1.Status in an error's body, protobuf or JSON; of anything else (a proxy's page) the text."""
     try:
         if (raw := enveloped(body)) is not None:
             return parse(api_pb2.Status, raw)
@@ -78,7 +78,7 @@ def status_of(body: bytes) -> api_pb2.Status:
 
 
 def failure(server: str, request: RequestInfo, code: int, status: api_pb2.Status) -> CagrpcError:
-    """The error to raise for a refusal."""
+    """Return the error to raise for a failed request."""
     message = status.message[:_LONGEST_TEXT] or status.reason or "no reason was given"
     told = f"{server}: {request}: {message}"
     if code == 401:

@@ -1,4 +1,4 @@
-"""The same for many, with few threads, until all is done or one cannot be."""
+"""Run one function over many items on few threads, until all are done or one fails."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ R = TypeVar("R")
 
 
 def in_parallel(name: str, do: Callable[[T], R], items: Iterable[T], workers: int) -> list[R]:
-    """What `do` gives for each item, in the order of the items, with at most `workers` threads. The first error is
-    raised once those under way have ended; nothing further is begun after it. They run in the caller's context."""
+    """Return the result of `do` for each item, in order, using at most `workers` threads in the caller's context. The
+    first error is raised once the calls under way have ended; no further call is made after it."""
     tasks = list(items)
     results: dict[int, R] = {}
     errors: list[BaseException] = []

@@ -1,10 +1,11 @@
-"""The journal's records as custom resources, and back: what each object says for people and what it keeps for us.
+"""The journal's records as custom resources, and back.
 
-Pure: nothing is read or written here. `journal` says when which object is written, `deploy/crds.yaml` has the schema.
+Pure: nothing is read or written here. `journal` decides when which object is written, `deploy/crds.yaml` has the
+schema.
 
-An Increment says the readable part of a record in plain fields. The whole of it (members, pods, placements) is packed:
-JSON, compressed, base64. What never changes is in `spec`, what moves is in `status`. Deletions and node groups are
-small and many, so they share FleetRecords, the pages; which one is told by a record's key.
+An Increment has the readable part of a record in plain fields, and the whole record (members, pods, placements) packed:
+JSON, compressed, base64. What never changes is in `spec`, the rest in `status`. Deletions and node groups are small and
+many, so they share FleetRecords, the pages; a record's key determines its page.
 """
 
 from __future__ import annotations

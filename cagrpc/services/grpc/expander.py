@@ -49,13 +49,13 @@ def _nobody(_: FleetSnapshot) -> AbstractSet[str]:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a BestOptions call may take, in seconds, all counted from when the whole request is there: receiving
-    tens of megabytes takes time of its own, which has to fit into CA's 5 s as well."""
+    """Time limits of a BestOptions call, in seconds from the receipt of the whole request: receiving tens of megabytes
+    takes time of its own, which has to fit into CA's 5 s as well."""
 
     answer_seconds: float = 2.0
     """When an answer is given, whatever the size of the request."""
     decode_seconds: float = 0.8
-    """When reading pods is given up but for who they are; the options are then ranked by counts."""
+    """When decoding specs ends; the options are then ranked by counts."""
     rank_seconds: float = 1.2
     """The budget of the planner, of its own."""
 
@@ -101,12 +101,12 @@ class Expander:
         return {"BestOptions": self.best_options}
 
     def close(self) -> None:
-        """Take no more work; what the planner is at runs out with its budget."""
+        """Take no more work; a ranking under way ends with its budget."""
         self._planner.shutdown(wait=False, cancel_futures=True)
 
     def best_options(self, data: bytes, call: CallContext) -> bytes:
-        """A serialised BestOptionsRequest to a serialised BestOptionsResponse. Raises InvalidInput for malformed
-        bytes, and nothing else."""
+        """Answer a serialised BestOptionsRequest with a serialised BestOptionsResponse. Raises InvalidInput for
+        malformed bytes, and nothing else."""
         started = self._monotonic()
         if self._planner_drives:
             self._decisions.record(Decision(self._clock(), (), "", _PLANNER_DRIVES, "nothing", 0.0), usual=True)

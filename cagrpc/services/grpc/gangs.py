@@ -1,8 +1,8 @@
-"""Gangs in a scale-up of the autoscaler: which pods an option is for, and as what pods are ranked. Which pods of a gang
-must be whole is `wire.gangs`' rule; here it meets what a request shows of the gang.
+"""Gangs in a scale-up of the autoscaler: which pods an option is for, and how pods are ranked. Which pods of a gang
+must be placed together is decided in `api.core.gangs`; here that rule is applied to the gang's pods in a request.
 
-Anybody may say of a pod that it is of a gang, so a gang decides over its own pods alone: those that an option would
-serve a part of count for nothing there, and the others keep the option open.
+Any tenant may put its pods into a gang, so a gang affects its own pods alone: those that an option would serve a part
+of do not count there, and the others keep the option open.
 
 CA leaves out pods that fit on nodes that stand or come, and a request has no running pods. So without a cluster view a
 gang is what the request has of it; with one, pods that CA does not offer count as served by what stands.
@@ -26,20 +26,20 @@ _PLAN = "no option covers them: a gang that needs several node groups needs driv
 
 @dataclass(frozen=True, slots=True)
 class OptionDemand:
-    """What an option is for."""
+    """The demand that an option serves."""
 
     option: Option
     wanted: frozenset[str]
-    """Keys of the pods that it is taken for: not those that are served already, that consume ProvisioningRequests, or
-    whose gang it would serve a part of."""
+    """Keys of the pods that it serves: not those that are served already, that consume ProvisioningRequests, or whose
+    gang it would serve a part of."""
     gangs: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     """Of these, the pods of gangs, by gang."""
     uncounted: str = ""
-    """Which of its pods count for nothing because of their gang, for people; empty where there are none."""
+    """Which of its pods do not count because of their gang, for people; empty where there are none."""
 
     @property
     def why_left_out(self) -> str:
-        """Why it would break a gang and is for nobody else, for people; empty where it may be taken."""
+        """Why it would split a gang and serves no other pod, for people; empty where it may be chosen."""
         return "" if self.wanted else self.uncounted
 
 

@@ -1,4 +1,4 @@
-"""A service before there is anybody to answer: while another process is the one writer, every call is UNAVAILABLE."""
+"""A service in a standby: while another process leads, every call is UNAVAILABLE."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ class Gate:
     """A service's methods, shut until `open`. Thread-safe."""
 
     def __init__(self, names: tuple[str, ...], why_shut: Callable[[], str]) -> None:
-        """`why_shut` is what callers are told."""
+        """`why_shut` gives the message for callers."""
         self._why_shut = why_shut
         self._behind: Mapping[str, Method] | None = None
         self._names = names
 
     def methods(self) -> dict[str, Method]:
-        """Name -> method, for `RpcServer`: they raise Unavailable while it is shut."""
+        """Return the methods by name, for `RpcServer`: they raise Unavailable while it is shut."""
         return {name: self._method(name) for name in self._names}
 
     def open(self, methods: Mapping[str, Method]) -> None:
-        """From now on these answer."""
+        """Serve these methods from now on."""
         self._behind = methods
 
     def _method(self, name: str) -> Method:

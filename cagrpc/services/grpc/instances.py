@@ -1,4 +1,4 @@
-"""A node group's instances as CA is shown them."""
+"""A node group's instances in CA's messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _STATES = {
 
 
 def instances(listed: Iterable[Instance]) -> pb.NodeGroupNodesResponse:
-    """A failed creation is Creating with a non-empty errorCode: that is how CA knows to delete it and to back off."""
+    """Return the instances as a message. A failed creation is Creating with an errorCode: CA deletes it and backs
+    off."""
     listed = tuple(listed)
     answer = pb.NodeGroupNodesResponse(instances=(_instance(instance, LONGEST_WORDS) for instance in listed))
     if answer.ByteSize() > LARGEST_ANSWER_BYTES:

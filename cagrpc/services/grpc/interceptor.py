@@ -1,10 +1,9 @@
-"""What is asked of every gRPC call before its service sees it: who calls, whether few enough calls of its kind are
-under way, and that its request comes in time. A caller who is refused, or sends nothing, costs next to nothing.
+"""Checks of every gRPC call before its service: the client's certificate name, the number of concurrent calls, and that
+the request arrives in time. A client that is refused, or sends nothing, costs next to nothing.
 
-gRPC receives a request on the thread that will answer it, for as long as its caller likes, and has no limit of its own
-for that. So methods with one request are served here as if they had a stream of them (on the wire it is the same): the
-door is asked first, the request is received second.
-"""
+gRPC receives a request on the thread that will answer it, with no time limit of its own. So methods with one request
+are served here as if they had a stream of them (on the wire it is the same): the checks come first, the request is
+received second."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ _MOST_REPORTED = 100  # clients that the log knows as refused
 
 
 class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is generic for the type checker alone
-    """Of one server. Thread-safe."""
+    """Guards the calls of one server. Thread-safe."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
         self._receiving.stop()
 
     def intercept_service(self, continuation: Callable[..., Any], handler_call_details: Any) -> Any:
-        """gRPC's: the handler of a call, behind the door."""
+        """Return the guarded handler of a call (gRPC's interface)."""
         handler = continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler  # no such method; or reflection, whose streams are counted where they are served
@@ -147,7 +146,7 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
 
 
 class _Receiving:
-    """Ends calls whose request does not come in time."""
+    """Cancels calls whose request does not arrive in time."""
 
     def __init__(self) -> None:
         self._since: dict[grpc.ServicerContext, float] = {}
@@ -163,7 +162,7 @@ class _Receiving:
 
     @contextmanager
     def call(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Around the wait for a request."""
+        """Wrap the wait for a request."""
         with self._lock:
             self._since[context] = time.monotonic()
         try:

@@ -1,4 +1,4 @@
-"""What a node or a pod costs per hour, from the node groups' prices: what CA's price expander asks for."""
+"""Hourly prices of nodes and pods, from the node groups' prices, for CA's price expander."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from solver.model.eligibility import why_not_eligible
 
 
 def node_price(group: NodeGroup | None, labels: Mapping[str, str], groups: Iterable[NodeGroup]) -> float | None:
-    """US dollars per hour of a node: of its own group's where that is known, otherwise of the cheapest group of its
-    instance type, in its zone where one is. None where nothing is known of such a node."""
+    """Return a node's price in US dollars per hour: its own group's, otherwise that of the cheapest group of its
+    instance type, in its zone if there is one. None where no such group exists."""
     if group is not None:
         return group.price_usd_per_hour
     alike = [g for g in groups if g.instance_type and g.instance_type == labels.get(INSTANCE_TYPE)]
@@ -20,9 +20,8 @@ def node_price(group: NodeGroup | None, labels: Mapping[str, str], groups: Itera
 
 
 def pod_price(spec: PodSpec, groups: Iterable[NodeGroup]) -> float | None:
-    """US dollars per hour of a pod: the least, over the groups that it may run on and fits, of the group's price times
-    the largest share it takes of any of a node's allocatable resources (one of its `pods` among them). None where no
-    group can run it."""
+    """Return a pod's price in US dollars per hour: the least, over the groups that can run it, of the group's price
+    times the largest share it takes of any allocatable resource (`pods` among them). None where no group can run it."""
     return min((price for group in groups if (price := _share(spec, group)) is not None), default=None)
 
 

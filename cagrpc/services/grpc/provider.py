@@ -1,8 +1,8 @@
 """CA's CloudProvider service: all fifteen calls over the fleet.
 
-Thin: a call is translated, the fleet is asked, the answer translated back. What CA reads thousands of times a loop is
-answered from the fleet's published snapshot, and kept as ready bytes for as long as that snapshot stands. Why each
-answer is as it is, is said where it looks odd; the facts about CA were read in kubernetes/autoscaler 1.36.1.
+Thin: translate a call, call the fleet, translate the result. What CA reads thousands of times a loop comes from the
+fleet's published snapshot, and is cached as bytes for as long as that snapshot is current. Odd answers have a comment;
+CA's behaviour was read in kubernetes/autoscaler 1.36.1.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FleetLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Memo:
-    """Ready answers of one snapshot. A thread keeps the memo that belongs to the snapshot it reads."""
+    """Cached answers of one snapshot. A thread uses the memo of the snapshot that it reads."""
 
     snapshot: FleetSnapshot
     answers: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
@@ -119,8 +119,8 @@ class Provider:
         read: Callable[[M, FleetSnapshot], Message],
         key_of: Callable[[M], bytes] | None = None,
     ) -> Method:
-        """A method that only reads the snapshot; equal requests get equal bytes for as long as it stands. Without
-        `key_of` requests are equal when their bytes are."""
+        """Return a method that only reads the snapshot, with answers cached by request. Without `key_of` requests are
+        equal when their bytes are."""
 
         def method(data: bytes, call: CallContext) -> bytes:
             memo = self._current_memo()

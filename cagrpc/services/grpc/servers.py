@@ -102,10 +102,10 @@ class RpcServer:
             raise AssertionError(f"{service} and the methods given for it differ")
         self._service = service
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=service.rpartition(".")[2])
-        self._door = CallGuard(service, client_names=client_names, at_once=_AT_ONCE, observe=observe)
+        self._guard = CallGuard(service, client_names=client_names, at_once=_AT_ONCE, observe=observe)
         self._server = grpc.server(
             self._executor,
-            interceptors=[self._door],
+            interceptors=[self._guard],
             maximum_concurrent_rpcs=_MOST_CALLS,
             options=[
                 # Of a whole request. gRPC inflates a compressed one before it looks at its size; CA compresses none.
@@ -139,12 +139,12 @@ class RpcServer:
             raise Unavailable(f"cannot listen on {address}: {error}") from error
 
     def start(self) -> None:
-        self._door.start()
+        self._guard.start()
         self._server.start()
 
     def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
         """Take no new calls, let running ones finish for at most `grace_seconds`, then end."""
         self._health.end()
         self._server.stop(grace_seconds).wait()
-        self._door.stop()
+        self._guard.stop()
         self._executor.shutdown(wait=True)

@@ -1,5 +1,5 @@
-"""gRPC's own services beside ours: health and reflection. Their streams last as long as their clients please, and each
-holds a thread: so there are few of them at once. What is healthy is said by whoever makes the server.
+"""gRPC's standard services: health and reflection. Their streams last as long as clients like, and each holds a thread,
+so their number is bounded. Health is decided by whoever creates the server.
 
 grpc_health's own servicer is not used: a watcher that leaves while the status changes locks it up, and with it the
 server's one thread that takes calls.
@@ -30,7 +30,7 @@ class _Streams:
 
     @contextmanager
     def one(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """The time of one stream; a call for one too many is ended."""
+        """Wrap one stream; abort a call beyond the bound."""
         if not self._free.acquire(blocking=False):
             why = f"{MOST_STREAMS} {self._what} streams are open, which is the most; close one and try again"
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
@@ -50,7 +50,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # it has no 
         self._streams = _Streams("health")
 
     def end(self) -> None:
-        """From now on nothing is healthy; those who watch are told, and their streams end."""
+        """Report everything as not serving, and end the streams of watchers."""
         self._ended.set()
 
     def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802 - gRPC's name
@@ -79,7 +79,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # it has no 
 
 
 class Reflection(reflection.ReflectionServicer):
-    """What the server's services are, for tools like grpcurl."""
+    """Describes the server's services, for tools like grpcurl."""
 
     def __init__(self, services: Collection[str]) -> None:
         super().__init__(services)

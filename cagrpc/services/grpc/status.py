@@ -1,4 +1,4 @@
-"""Errors to gRPC codes, once; and what makes a gRPC method of a plain function on bytes.
+"""Errors to gRPC codes, once; and gRPC methods from plain functions on bytes.
 
 Generated service code is not used: it would turn unreadable requests into gRPC's own INTERNAL, while here they are
 INVALID_ARGUMENT with the method and the message named, and ready answers go out as the bytes they are.
@@ -41,14 +41,14 @@ _LONGEST_DETAILS_BYTES = 2000  # details travel in a header, which is limited to
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What a method may know of the call besides its request."""
+    """A call's context beside its request."""
 
     method: str
     seconds_left: float | None = None
-    """Until the caller gives up, 0 or less where it has already; None where it waits for ever."""
+    """Until the deadline, 0 or less where it has passed; None without a deadline."""
 
     def check_not_expired(self) -> None:
-        """Raises DeadlineExpired for a call whose caller has given up: what it asks for is not to be started."""
+        """Raise DeadlineExpired where the deadline has passed: nothing is to be started for it."""
         if self.seconds_left is not None and self.seconds_left <= 0:
             raise errors.DeadlineExpired("the call's deadline had passed before it was begun; nothing was changed")
 
@@ -57,11 +57,11 @@ Method = Callable[[bytes, CallContext], bytes]
 """A method on serialised messages; raises CagrpcError for anything but OK."""
 
 Observe = Callable[[str, str, float], None]
-"""Told of every finished call: method, gRPC code, seconds."""
+"""Called with every finished call: method, gRPC code, seconds."""
 
 
 def status_of(error: BaseException) -> tuple[grpc.StatusCode, str]:
-    """The gRPC code and the details for an error; INTERNAL without details of ours for one nobody meant to raise."""
+    """Return the gRPC code and details of an error; INTERNAL, without internals, for an unexpected one."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code, _cut(str(error))
@@ -69,7 +69,7 @@ def status_of(error: BaseException) -> tuple[grpc.StatusCode, str]:
 
 
 def _cut(details: str) -> str:
-    """As much of it as may travel: gRPC writes each byte that is no printable ASCII as three."""
+    """Cut details to the header's limit: gRPC encodes each byte that is no printable ASCII as three."""
     length = 0
     for index, character in enumerate(details):
         length += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode(errors="replace"))
@@ -79,7 +79,7 @@ def _cut(details: str) -> str:
 
 
 def on_messages(request_type: type[M], function: Callable[[M, CallContext], Message | bytes]) -> Method:
-    """`function` on messages as a method on bytes."""
+    """Return `function` on messages as a method on bytes."""
 
     def method(data: bytes, call: CallContext) -> bytes:
         answer = function(parse(request_type, data), call)
@@ -91,7 +91,7 @@ def on_messages(request_type: type[M], function: Callable[[M, CallContext], Mess
 def generic_handler(
     service: str, methods: Mapping[str, Method], observe: Observe
 ) -> grpc.GenericRpcHandler[bytes, bytes]:
-    """All methods of one service, ready for `grpc.Server.add_generic_rpc_handlers`."""
+    """Return all methods of one service for `grpc.Server.add_generic_rpc_handlers`."""
     handlers = {name: grpc.unary_unary_rpc_method_handler(_served(name, m, observe)) for name, m in methods.items()}
     return grpc.method_handlers_generic_handler(service, handlers)
 
