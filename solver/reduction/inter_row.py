@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from solver.model import HostPort, PodSpec
 from solver.model.eligibility import EVERY_ADDRESS, untolerated, why_not_eligible
-from solver.reduction.rows import Layout, RowPart
+from solver.reduction.bundles import RowPart
+from solver.reduction.rows import Layout
 from solver.reduction.rules import Apart, Beside, OneDomain, Rows, Rule, Spread, SpreadDomain
 from solver.reduction.terms import Sort, Term, is_host
 
