@@ -16,3 +16,9 @@ def compiled(function: _F) -> _F:
         return cast(_F, numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:  # neither the package's directory nor the user's cache can be written to
         return cast(_F, numba.njit(nogil=True)(function))
+
+
+def inlined(function: _F) -> _F:
+    """Compile a function into each one that calls it: for steps of innermost loops, where passing named tuples of
+    arrays would cost more than the step."""
+    return cast(_F, numba.njit(inline="always")(function))

@@ -16,9 +16,11 @@ open (after Kellerer, Pferschy and Pisinger, Knapsack Problems, chapters 9 and 1
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from solver.compiled import compiled
+from solver.compiled import compiled, inlined
 from solver.reduction.reduced import Floats, Ints
 
 _FEW_PIECES = 16
@@ -125,8 +127,79 @@ def _table(
     return table
 
 
+class _Bounds(NamedTuple):
+    """The most that the rest of the items can add, by what is left of the two resources that the table knows."""
+
+    table: Floats
+    few: int
+    """The resource that is counted exactly; -1 where there is none."""
+    main: int
+    """The one that is counted in buckets."""
+    unit: int
+    """Of it, to a bucket."""
+    width: int
+    """Buckets, and one more."""
+
+
+class _Branch(NamedTuple):
+    """A branch of the search: what is chosen of the items before each position, and what that leaves."""
+
+    count: Ints
+    """Per item: pods."""
+    promised: Floats
+    """Per item: the promise of the number of pods that was tried last."""
+    left: Ints
+    """Per position: what is free."""
+    bound: Floats
+    """Per position: the profits of what is chosen."""
+    value: Floats
+    """Per position: its values."""
+
+
 @compiled
-def _search(  # noqa: C901, PLR0912 - one loop, flat for speed: a backtracking search without recursion
+def _bounds(requests: Ints, free: Ints, profits: Floats, most: Ints, few: int, main: int, states: int) -> _Bounds:
+    """Return a table of about so many states for each item."""
+    pieces = free[few] if few >= 0 else 0
+    grain = max(1, states // (pieces + 1))
+    unit = max(1, (free[main] + grain - 1) // grain)
+    buckets = free[main] // unit
+    table = _table(requests, profits, most, few, pieces, main, buckets, unit)
+    return _Bounds(table, few, main, unit, buckets + 1)
+
+
+@compiled
+def _state(bounds: _Bounds, left: Ints) -> int:
+    """Return the column of the table for what is left."""
+    state = left[bounds.main] // bounds.unit
+    return state + left[bounds.few] * bounds.width if bounds.few >= 0 else state
+
+
+@inlined
+def _next_number(
+    requests: Ints, profits: Floats, most: Ints, bounds: _Bounds, branch: _Branch, at: int, least: float
+) -> tuple[int, float]:
+    """Return the next best number of pods of an item after those that were tried, by what the table promises for the
+    rest, and that promise; -1 where none promises more than `least`."""
+    table, few, main, unit, width = bounds
+    left = branch.left
+    fits = most[at]
+    for r in range(requests.shape[1]):
+        if requests[at, r] > 0 and left[at, r] // requests[at, r] < fits:
+            fits = left[at, r] // requests[at, r]
+    tried, last, bound = branch.promised[at], branch.count[at], branch.bound[at]
+    chosen, best = -1, least
+    for pods in range(fits, -1, -1):
+        state = (left[at, main] - requests[at, main] * pods) // unit
+        if few >= 0:
+            state += (left[at, few] - requests[at, few] * pods) * width
+        promise = bound + profits[at] * pods + table[at + 1, state]
+        if promise > best and (promise < tried or (promise == tried and pods < last)):
+            chosen, best = pods, promise
+    return chosen, best
+
+
+@compiled
+def _search(
     requests: Ints,
     free: Ints,
     values: Floats,
@@ -140,67 +213,53 @@ def _search(  # noqa: C901, PLR0912 - one loop, flat for speed: a backtracking s
     limit: int,
     found: Ints,
 ) -> tuple[float, float, bool]:
-    """The best value above `threshold` (its pods are written to `found`), an upper bound, and whether it is proven.
+    """Return the best value above `threshold` (its pods are written to `found`), an upper bound, and whether it is
+    proven, after at most `limit` steps: depth first, the number of pods with the best promise first, without recursion.
 
     `profits` are the values less what the relaxed resources (all but `few` and `main`) charge for them; `base` is what
     those resources are worth on an empty node.
     """
     items, resources = requests.shape
-    pieces = free[few] if few >= 0 else 0
-    grain = max(1, states // (pieces + 1))
-    unit = max(1, (free[main] + grain - 1) // grain)
-    buckets = free[main] // unit
-    width = buckets + 1
-    table = _table(requests, profits, most, few, pieces, main, buckets, unit)
-    root = base + table[0, pieces * width + buckets]
+    bounds = _bounds(requests, free, profits, most, few, main, states)
+    root = base + bounds.table[0, _state(bounds, free)]
     margin = _ROUNDING * (abs(threshold) + 1.0)
     best = threshold
     if root <= best + margin:
         return best, root, True
-    count = np.zeros(items, np.int64)
-    taken = np.zeros(items)  # the bound of the branch that was taken last, per item
-    left = np.zeros((items + 1, resources), np.int64)
-    for r in range(resources):
-        left[0, r] = free[r]
-    bound, value = np.zeros(items + 1), np.zeros(items + 1)
-    bound[0] = base
-    at, nodes, down = 0, 0, True
+    branch = _Branch(
+        np.zeros(items, np.int64),
+        np.zeros(items),
+        np.zeros((items + 1, resources), np.int64),
+        np.zeros(items + 1),
+        np.zeros(items + 1),
+    )
+    branch.left[0] = free
+    branch.bound[0] = base
+    at, steps, down = 0, 0, True
     while at >= 0:
-        nodes += 1
-        if nodes > limit:
+        steps += 1
+        if steps > limit:
             return best, root, False
+        if down and branch.value[at] > best + margin:
+            best = branch.value[at]
+            found[:at] = branch.count[:at]
+            found[at:] = 0
+        if at == items:
+            down = False
+            at -= 1
+            continue
         if down:
-            if value[at] > best + margin:
-                best = value[at]
-                for j in range(items):
-                    found[j] = count[j] if j < at else 0
-            if at == items:
-                down = False
-                at -= 1
-                continue
-            taken[at], count[at] = np.inf, -1
-        fits = most[at]
-        for r in range(resources):
-            if requests[at, r] > 0 and left[at, r] // requests[at, r] < fits:
-                fits = left[at, r] // requests[at, r]
-        # The next best number of pods of this item, by what the table promises for the rest.
-        top, chosen = best + margin, -1
-        for pods in range(fits, -1, -1):
-            state = (left[at, main] - requests[at, main] * pods) // unit
-            if few >= 0:
-                state += (left[at, few] - requests[at, few] * pods) * width
-            promise = bound[at] + profits[at] * pods + table[at + 1, state]
-            if promise > top and (promise < taken[at] or (promise == taken[at] and pods < count[at])):
-                top, chosen = promise, pods
+            branch.promised[at], branch.count[at] = np.inf, -1
+        chosen, promise = _next_number(requests, profits, most, bounds, branch, at, best + margin)
         down = chosen >= 0
         if not down:
             at -= 1
             continue
-        taken[at], count[at] = top, chosen
+        branch.promised[at], branch.count[at] = promise, chosen
         for r in range(resources):
-            left[at + 1, r] = left[at, r] - requests[at, r] * chosen
-        bound[at + 1] = bound[at] + profits[at] * chosen
-        value[at + 1] = value[at] + values[at] * chosen
+            branch.left[at + 1, r] = branch.left[at, r] - requests[at, r] * chosen
+        branch.bound[at + 1] = branch.bound[at] + profits[at] * chosen
+        branch.value[at + 1] = branch.value[at] + values[at] * chosen
         at += 1
     return best, best, True
 
