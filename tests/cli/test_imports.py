@@ -36,6 +36,10 @@ def test_help_loads_only_the_command_line(arguments: tuple[str, ...]) -> None:
     assert not loaded & {*PLANS, *TALKS, *READS}
 
 
+def test_completion_loads_only_the_command_line() -> None:
+    assert not _loaded("completion", "bash") & {*PLANS, *TALKS, *READS}
+
+
 @pytest.mark.parametrize("arguments", [("config", "check", str(DEFAULT)), ("config", "schema")], ids=" ".join)
 def test_a_configuration_is_checked_without_a_solver_or_a_cluster(arguments: tuple[str, ...]) -> None:
     loaded = _loaded(*arguments)
