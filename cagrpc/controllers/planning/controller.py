@@ -26,7 +26,7 @@ from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Places, successors
 from cagrpc.controllers.planning import batching, reasons
 from cagrpc.controllers.planning.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
-from cagrpc.controllers.planning.problem import question
+from cagrpc.controllers.planning.problem import Question, question
 from cagrpc.controllers.planning.records import Ordered, PlanRecord, Rounds
 from cagrpc.controllers.planning.unserved import Unserved
 from cagrpc.controllers.settings import PlannerSettings
@@ -204,71 +204,59 @@ class PlanningController(Controller):
         return _Observation(snapshot, short, self._slack())
 
     def _round(self, look: _Observation, why: str) -> None:
-        at, state = self._now(), self._cluster.state()
-        reservations, groups, placeholders = (
-            self._reservations(state),
-            groups_as_planned(look.snapshot),
-            look.slack.pod_sets(),
-        )
-        wanted = self._places.wanted(look.snapshot, self._cluster.nominated_by_us(), state)
-        placed = PlacedPods(state, look.snapshot, groups, wanted, reservations)
-        whole = state
-        # Those that have just lost their places are the placement controller's to look after first.
-        served = placed.served | placed.lost
-        if served:  # asked for again, since what is left of a gang is the view's to say
-            state = self._cluster.state(without=served)
-        if not state.waiting and placeholders:  # those that are held stay where they are
-            placeholders = look.slack.left_over_sets()
-            placed = PlacedPods(whole, look.snapshot, groups, wanted, merged(reservations, look.slack.reservations()))
-        asked = question(state, look.snapshot, placed, look.short, self._previous, placeholders)
+        at, whole = self._now(), self._cluster.state()
+        reservations = self._reservations(whole)
+        state, asked = self._question(whole, look, reservations)
         self._tell(reasons.waiting_for_gangs(state.incomplete_gangs))
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
-        record_id = secrets.token_hex(4)
+        record = PlanRecord(secrets.token_hex(4), at, why, incomplete_gangs=incomplete, warnings=state.warnings)
         if not asked.problem.pod_sets:
             if incomplete != self._rounds.incomplete_gangs():  # once, not at every try
-                record = PlanRecord(record_id, at, why, incomplete_gangs=incomplete, warnings=state.warnings)
                 self._rounds.add(record)
             return
         pods = sum(map(len, asked.pods.values()))
-        more = sum(each.count for each in placeholders)
-        log.info("round %s: planning %d pods and %d placeholders: %s", record_id, pods, more, why)
+        placeholders = sum(each.count for each in asked.problem.pod_sets if each.placeholder)
+        log.info("round %s: planning %d pods and %d placeholders: %s", record.id, pods, placeholders, why)
         planned = solve_valid(asked.problem, self._budget)
-        problem, plan = planned.problem, planned.plan
-        self._previous, certificate = plan, plan.certificate
-        handed = hand_out(plan, asked)
-        shortages = self._shortages.active()
+        plan = self._previous = planned.plan
+        handed, shortages = hand_out(plan, asked), self._shortages.active()
         unplaced = reasons.left_out(plan, asked, shortages)
-        outcome = self._apply(handed, look, record_id, certificate.gap)
+        outcome = self._apply(handed, look, record.id, plan.certificate.gap)
         self._assume(outcome.onto_nodes, reservations)
         self._tell(reasons.has_room(handed, asked.coming))
         self._rounds.add(
-            PlanRecord(
-                id=record_id,
-                at_seconds=at,
-                why=why,
+            replace(
+                record.of(plan),
                 pods=pods,
-                classes=len(plan.pod_classes),
-                status=certificate.status.value,
-                planned_cost_per_hour=certificate.cost_usd_per_hour,
-                lower_bound_per_hour=certificate.lower_bound_usd_per_hour,
-                gap=certificate.gap,
-                price_of_priority_per_hour=certificate.price_of_priority_usd_per_hour,
-                elapsed_seconds=plan.elapsed_seconds,
                 nodes=len(handed.new),
                 on_existing=sum(map(len, handed.existing.values())),
                 increments=outcome.ordered,
                 unplaced=tuple(unplaced.values()),
                 shortages=shortages,
-                placeholders=more,
+                placeholders=placeholders,
                 unplaced_placeholders=tuple(reasons.left_out(plan, asked, shortages, placeholders=True).values()),
-                incomplete_gangs=incomplete,
-                warnings=state.warnings,
             )
         )
         if unplaced:
-            self._unserved.found(record_id, problem, plan, handed, unplaced)
+            self._unserved.found(record.id, planned.problem, plan, handed, unplaced)
         if outcome.unreached is not None:
             raise outcome.unreached
+
+    def _question(
+        self, state: ClusterState, look: _Observation, reservations: Reservations
+    ) -> tuple[ClusterState, Question]:
+        """Return what is to be planned, and the state without the pods that are served already."""
+        groups, placeholders = groups_as_planned(look.snapshot), look.slack.pod_sets()
+        wanted = self._places.wanted(look.snapshot, self._cluster.nominated_by_us(), state)
+        placed = PlacedPods(state, look.snapshot, groups, wanted, reservations)
+        # Those that have just lost their places are the placement controller's first.
+        served = placed.served | placed.lost
+        # The state is read again, since what is left of a gang is decided by the view.
+        left = self._cluster.state(without=served) if served else state
+        if not left.waiting and placeholders:  # those that have room stay where they are
+            placeholders = look.slack.left_over_sets()
+            placed = PlacedPods(state, look.snapshot, groups, wanted, merged(reservations, look.slack.reservations()))
+        return left, question(left, look.snapshot, placed, look.short, self._previous, placeholders)
 
     def _apply(self, handed: HandedOut, planned: _Observation, record_id: str, gap: float) -> _Outcome:
         """Asks the fleet for each part, but for what has changed while planning: that is news for the next round."""

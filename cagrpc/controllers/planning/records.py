@@ -13,7 +13,7 @@ from typing import Any
 from cagrpc.cluster.shortages import Shortage
 from cagrpc.cluster.state import IncompleteGang
 from cagrpc.fleet.model import FleetSnapshot
-from solver.model import Status
+from solver.model import Plan, Status
 
 KEPT_ROUNDS = 50
 
@@ -96,6 +96,20 @@ class PlanRecord:
     incomplete_gangs: tuple[IncompleteGang, ...] = ()
     """Without their pods, which would be many to keep."""
     warnings: tuple[str, ...] = ()
+
+    def of(self, plan: Plan) -> PlanRecord:
+        """Return the record with what the plan certifies."""
+        certificate = plan.certificate
+        return replace(
+            self,
+            classes=len(plan.pod_classes),
+            status=certificate.status.value,
+            planned_cost_per_hour=certificate.cost_usd_per_hour,
+            lower_bound_per_hour=certificate.lower_bound_usd_per_hour,
+            gap=certificate.gap,
+            price_of_priority_per_hour=certificate.price_of_priority_usd_per_hour,
+            elapsed_seconds=plan.elapsed_seconds,
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {
