@@ -144,7 +144,7 @@ class _Bounds(NamedTuple):
 class _Branch(NamedTuple):
     """A branch of the search: what is chosen of the items before each position, and what that leaves."""
 
-    count: Ints
+    chosen: Ints
     """Per item: pods."""
     promised: Floats
     """Per item: the promise of the number of pods that was tried last."""
@@ -170,8 +170,8 @@ def _bounds(requests: Ints, free: Ints, profits: Floats, most: Ints, few: int, m
 @compiled
 def _state(bounds: _Bounds, left: Ints) -> int:
     """Return the column of the table for what is left."""
-    state = left[bounds.main] // bounds.unit
-    return state + left[bounds.few] * bounds.width if bounds.few >= 0 else state
+    state = int(left[bounds.main] // bounds.unit)
+    return state + int(left[bounds.few]) * bounds.width if bounds.few >= 0 else state
 
 
 @inlined
@@ -186,7 +186,7 @@ def _next_number(
     for r in range(requests.shape[1]):
         if requests[at, r] > 0 and left[at, r] // requests[at, r] < fits:
             fits = left[at, r] // requests[at, r]
-    tried, last, bound = branch.promised[at], branch.count[at], branch.bound[at]
+    tried, last, bound = branch.promised[at], branch.chosen[at], branch.bound[at]
     chosen, best = -1, least
     for pods in range(fits, -1, -1):
         state = (left[at, main] - requests[at, main] * pods) // unit
@@ -242,20 +242,20 @@ def _search(
             return best, root, False
         if down and branch.value[at] > best + margin:
             best = branch.value[at]
-            found[:at] = branch.count[:at]
+            found[:at] = branch.chosen[:at]
             found[at:] = 0
         if at == items:
             down = False
             at -= 1
             continue
         if down:
-            branch.promised[at], branch.count[at] = np.inf, -1
+            branch.promised[at], branch.chosen[at] = np.inf, -1
         chosen, promise = _next_number(requests, profits, most, bounds, branch, at, best + margin)
         down = chosen >= 0
         if not down:
             at -= 1
             continue
-        branch.promised[at], branch.count[at] = promise, chosen
+        branch.promised[at], branch.chosen[at] = promise, chosen
         for r in range(resources):
             branch.left[at + 1, r] = branch.left[at, r] - requests[at, r] * chosen
         branch.bound[at + 1] = branch.bound[at] + profits[at] * chosen
