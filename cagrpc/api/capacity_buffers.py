@@ -28,7 +28,7 @@ _SET, _MESSAGE = "AttributesSetSuccessfully", "ready"
 
 @dataclass(frozen=True, slots=True)
 class BufferStatus:
-    """What CA goes by."""
+    """The fields that CA reads."""
 
     template: str
     """Name of a PodTemplate of the buffer's namespace."""
@@ -46,7 +46,7 @@ def path(namespace: str, name: str = "", subresource: str = "") -> str:
 
 
 def status(document: Mapping[str, Any]) -> BufferStatus:
-    """What a buffer says."""
+    """The status of a buffer."""
     found = mapping(document, "status", "", [])
     return BufferStatus(
         str(mapping(found, "podTemplateRef", "", []).get("name") or ""),
@@ -58,7 +58,7 @@ def status(document: Mapping[str, Any]) -> BufferStatus:
 
 
 def injected(document: Mapping[str, Any]) -> bool:
-    """Whether CA says that it injects its pods."""
+    """Whether CA reports that it injects its pods."""
     found = conditions(mapping(document, "status", "", []))
     return any(each.type == PROVISIONING and each.status for each in found)
 

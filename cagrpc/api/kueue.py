@@ -55,7 +55,7 @@ class WorkloadPods:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What Kueue has admitted of a pod set."""
+    """The admitted part of a pod set."""
 
     flavors: tuple[str, ...]
     """Names of ResourceFlavors, sorted, each once."""
@@ -200,7 +200,7 @@ def workload(document: Mapping[str, Any]) -> KueueWorkload:
 
 
 def check(document: Mapping[str, Any]) -> Check:
-    """Of an AdmissionCheck. Raises InvalidInput for an invalid field, with its path."""
+    """Read an AdmissionCheck. Raises InvalidInput for an invalid field, with its path."""
     problems: Problems = []
     metadata = mapping(document, "metadata", "", problems)
     spec = mapping(document, "spec", "", problems)
@@ -263,7 +263,7 @@ def flavor(document: Mapping[str, Any]) -> Flavor:
 
 @dataclass(frozen=True, slots=True)
 class CheckUpdate:
-    """What a check on a Workload is to say; compared with what it says."""
+    """The desired state of a check on a Workload, comparable with its present one."""
 
     state: str
     message: str
@@ -272,7 +272,7 @@ class CheckUpdate:
     """With `Retry`: how long Kueue waits at least before it admits the Workload again."""
 
     def differs(self, written: Mapping[str, Any]) -> bool:
-        """From what the check says now."""
+        """Return the present state of a check."""
         same = (
             written.get("state") == self.state
             and written.get("message", "") == cut(self.message, _LONGEST_MESSAGE)

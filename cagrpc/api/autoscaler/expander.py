@@ -89,8 +89,8 @@ def decode(
 
 
 def parse_request(data: bytes) -> pb.BestOptionsRequest:
-    """A BestOptionsRequest of either wire generation. Raises InvalidInput for malformed bytes, and for more fields than
-    make sense."""
+    """Parse a BestOptionsRequest of either wire generation. Raises InvalidInput for malformed bytes, and for more
+    fields than make sense."""
     if has_more_fields(data, _MOST_FIELDS):
         raise InvalidInput(f"the options have more than {_MOST_FIELDS} pods and other fields, which is the most")
     return parse(pb.BestOptionsRequest, data)

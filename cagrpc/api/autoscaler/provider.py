@@ -82,7 +82,7 @@ def _set_duration(answer: pb.NodeGroupAutoscalingOptions, newer: str, older: str
 
 
 def interval_hours(request: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
-    """The hours between start and end, from whichever wire generation filled them. Raises InvalidInput where the
+    """Return the hours between start and end, of either wire generation. Raises InvalidInput where the
     end comes before the start."""
     start = _seconds(request, "startTimestamp", "startTime")
     end = _seconds(request, "endTimestamp", "endTime")

@@ -18,7 +18,7 @@ _METADATA = frozenset({"name", "namespace", "uid", "creationTimestamp", "labels"
 
 
 def reduced(message_type: type[Message], data: bytes) -> bytes:
-    """Raises InvalidInput for bytes that are no such message."""
+    """Reduce a message. Raises InvalidInput for bytes that are none."""
     if message_type is expander_pb2.BestOptionsRequest:
         return _reduced_options(parse_request(data))
     message = parse(message_type, data)
@@ -34,7 +34,7 @@ def reduced(message_type: type[Message], data: bytes) -> bytes:
 
 
 def reduced_pod(data: bytes) -> bytes:
-    """Of a v1.Pod what a `pods.PodDecoder` reads of it; of other bytes nothing."""
+    """Return the fields of a v1.Pod that a `pods.PodDecoder` reads; of other bytes nothing."""
     try:
         pod = parse(kubernetes_pb2.Pod, data if len(data) <= LARGEST_POD_BYTES else b"")
     except InvalidInput:

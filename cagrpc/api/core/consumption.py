@@ -1,5 +1,5 @@
-"""Pods that consume a ProvisioningRequest: by which annotations they say so, and what is missing where they say it by
-half. What becomes of them is decided elsewhere; the request itself is in `provisioning`."""
+"""Pods that consume a ProvisioningRequest: their two annotations, and which of them is missing. What becomes of such
+pods is decided elsewhere; the request itself is in `provisioning`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASS_KEYS = tuple(f"{prefix}/provisioning-class-name" for prefix in PREFIXES)
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What a pod's annotations say; both names are needed, and one of them may be missing."""
+    """The names in a pod's annotations; both are needed, one of them may be missing."""
 
     request: str
     class_name: str
@@ -33,7 +33,7 @@ class Consumption:
 
 
 def consumption(annotations: Mapping[str, str]) -> Consumption | None:
-    """None where the pod says nothing of a request. Either prefix does, for either name."""
+    """Read the annotations; None where the pod has neither. Either prefix is valid for either name."""
     request, class_name = _first(annotations, CONSUME_KEYS), _first(annotations, CLASS_KEYS)
     return Consumption(request, class_name) if request or class_name else None
 

@@ -188,7 +188,7 @@ class KnownGangs(Protocol):
 
 @dataclass
 class GangCounts:
-    """What is known of all gangs together, from objects that are read once, in any order. Not for several threads."""
+    """Counts of all gangs, from objects that are read once, in any order. Not thread-safe."""
 
     of_objects: dict[str, int] = field(default_factory=dict)
     """Minimum counts of PodGroup objects, by the gang's name; also of those by annotations, below."""
@@ -197,7 +197,7 @@ class GangCounts:
     held_back: Counter[str] = field(default_factory=Counter)
 
     def add_object(self, found: GangMembership) -> None:
-        """What `pod_group` read."""
+        """Add a PodGroup that `pod_group` has read."""
         if found.min_count is not None:
             self.of_objects[found.name] = found.min_count
 

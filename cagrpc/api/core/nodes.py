@@ -30,7 +30,7 @@ _HEALTHY = ("NetworkUnavailable", "MemoryPressure", "DiskPressure", "PIDPressure
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What planning reads of one v1.Node."""
+    """The fields of a v1.Node that planning reads."""
 
     name: str
     labels: Labels
@@ -93,7 +93,7 @@ def _quantities(resources: Resources) -> dict[str, str]:
 
 
 def facts_of_document(document: Mapping[str, Any], path: str, problems: Problems) -> NodeFacts:
-    """A v1.Node in JSON shape as facts. A node that is cordoned has the taint that says so."""
+    """Read a v1.Node in JSON shape. A cordoned node has the unschedulable taint."""
     metadata = mapping(document, "metadata", path, problems)
     spec = mapping(document, "spec", path, problems)
     status = mapping(document, "status", path, problems)
@@ -123,7 +123,7 @@ def _taints(spec: Mapping[str, Any], problems: Problems) -> tuple[Taint, ...]:
 
 
 def free(allocatable: Resources, requests: Iterable[Resources]) -> Amounts:
-    """What pods with these requests leave of a node, never below 0; each takes one of its `pods`."""
+    """Return what pods with these requests leave of a node, never below 0; each takes one of its `pods`."""
     used: Amounts = {}
     for pod in requests:
         for resource, asked in (*pod.items(), (PODS, 1)):
@@ -132,7 +132,7 @@ def free(allocatable: Resources, requests: Iterable[Resources]) -> Amounts:
 
 
 def left(allocatable: Resources, used: Resources) -> Amounts:
-    """What is left of a node where so much is used, `pods` among it; never below 0."""
+    """Return what is left of a node with so much used, `pods` among it; never below 0."""
     return {
         resource: max(0, allocatable.get(resource, 0) - used.get(resource, 0)) for resource in (*allocatable, *used)
     }

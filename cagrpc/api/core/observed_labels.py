@@ -1,5 +1,5 @@
-"""What constraints between pods can see of pods: what nobody looks at would only make pods, and nodes, different from
-each other. Who a pod is to a single selector is in `selectors`; which pods there are is known to the callers."""
+"""Projects pods to what constraints between pods can select: labels that no selector reads would only make pods, and
+nodes, different from each other. Single selectors are in `selectors`; the callers know which pods exist."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class PodProjection:
         return self._of_all.identified(spec, who)
 
     def runs(self, spec: PodSpec, who: PodIdentity) -> PodSpec | None:
-        """What planned pods see of a running one; None where they see nothing."""
+        """Return what planned pods can select of a running one; None for nothing."""
         ports = tuple(each for each in spec.host_ports if port(each) in self._ports)
         terms = tuple(term for term in spec.pod_anti_affinity if term in self._terms)
         found = self._of_planned.identified(PodSpec(host_ports=ports, pod_anti_affinity=terms), who)
         return None if found == _NOTHING and not self._of_planned.of_anybody else found
 
     def running(self, pods: Iterable[tuple[PodSpec, PodIdentity]]) -> tuple[RunningPods, ...]:
-        """What planned pods see of pods that run on one node, equal ones together."""
+        """Return what planned pods can select of the pods that run on one node, equal ones together."""
         found = Counter(seen for spec, who in pods if (seen := self.runs(spec, who)) is not None)
         return tuple(RunningPods(spec, count) for spec, count in found.items())
 

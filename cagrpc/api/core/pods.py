@@ -43,7 +43,7 @@ _NOTHING_OF_PLACES = (
     "resourceClaims",
     "schedulingGroup",
 )
-"""Fields of v1.PodSpec that do not say where a pod fits, but for those that `unread_features` names."""
+"""Fields of v1.PodSpec that do not matter for scheduling, except those that `unread_features` names."""
 
 _MOST_SPECS, _MOST_SPEC_BYTES = 20_000, 16 * 1024 * 1024
 """A decoder that lives as long as the process forgets what it knows at some time; it costs one conversion each. A spec
@@ -81,17 +81,17 @@ class Pod:
     gang: GangMembership | None = None
     placeholder: bool = False
     consumes: Consumption | None = None
-    """What its annotations say of a ProvisioningRequest; perhaps only by half."""
+    """Its annotations of a ProvisioningRequest, one of which may be missing."""
     created_at_seconds: int = 0
     """Since the epoch; 0 where unknown."""
     warning: str = field(default="", compare=False)
     """Invalid fields that were ignored; empty where nothing was."""
     labels: Labels = field(default_factory=dict, compare=False)
-    """All of them; `spec` has those that selectors can see, once these are all known (`told_apart`)."""
+    """All of them; `spec` has those that selectors read, once all selectors are known (`told_apart`)."""
 
     @property
     def consumer(self) -> bool:
-        """Whether it consumes a ProvisioningRequest, and so is no demand of its own."""
+        """Whether it consumes a ProvisioningRequest, and so is no demand itself."""
         return self.consumes is not None and not self.consumes.missing
 
     @property
@@ -146,7 +146,7 @@ def unread_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 class PodDecoder:
     """v1.Pod bytes to pods. Specs that differ only in what planning does not read are converted once: thousands of
-    replicas cost little more than their workload. Not for several threads."""
+    replicas cost little more than their workload. Not thread-safe."""
 
     def __init__(
         self, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True, placeholders: bool = True
@@ -164,7 +164,7 @@ class PodDecoder:
         self._kept_bytes = 0
 
     def decode(self, data: bytes) -> Pod:
-        """Raises InvalidInput for bytes that are no v1.Pod, UnreadablePod for an invalid one."""
+        """Decode a v1.Pod. Raises InvalidInput for bytes that are none, UnreadablePod for an invalid one."""
         return self.read(parse(kubernetes_pb2.Pod, data))
 
     def read(self, message: kubernetes_pb2.Pod) -> Pod:
@@ -218,7 +218,7 @@ NOWHERE = PodSpec(affinity=())
 
 
 def is_nowhere(spec: PodSpec) -> bool:
-    """Whether it is `NOWHERE`, perhaps with what the pod takes of the node that it is on."""
+    """Return whether the spec is `NOWHERE`, perhaps with requests that a bound pod takes."""
     return spec.affinity == ()
 
 

@@ -119,7 +119,8 @@ def counted_labels(
 
 
 class LabelProjection:
-    """What a number of selectors can see of a pod. Every question of theirs has the same answer before and after."""
+    """Projects a pod's namespace and labels to those that some selectors read. Every selector of them matches the
+    projection exactly if it matches the pod."""
 
     def __init__(self, selectors: Iterable[PodSelector]) -> None:
         self._named: defaultdict[str, set[str]] = defaultdict(set)
@@ -127,7 +128,7 @@ class LabelProjection:
         self._namespaces: set[str] = set()
         self._specs: dict[tuple[PodSpec, str, tuple[tuple[str, str], ...]], PodSpec] = {}
         self.of_anybody = False
-        """Whether some selector counts a pod of which nothing can be seen."""
+        """Whether some selector matches a pod without any of these labels."""
         for selector in selectors:
             if selector.match_expressions is None:
                 continue

@@ -1,5 +1,5 @@
-"""What objects of a cluster say of the resource slack: labels and annotations. Which workloads are mirrored and what is
-made of them is `cagrpc.controllers`' business."""
+"""Labels and annotations of the resource slack. Which workloads are mirrored, and what follows from it, is in
+`cagrpc.controllers.slack`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_MIRRORS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What an object says of itself."""
+    """The slack annotations of an object."""
 
     mirrors: int = 0
     """How many more of its pods room is kept for."""
@@ -38,7 +38,7 @@ class Mark:
 
 
 def mark(annotations: Mapping[str, str]) -> Mark | None:
-    """None where it says nothing."""
+    """Read the annotations; None where there are none."""
     if MIRROR not in annotations and EXCLUDE not in annotations:
         return None
     excluded = annotations.get(EXCLUDE) == "true"
@@ -54,7 +54,7 @@ def mark(annotations: Mapping[str, str]) -> Mark | None:
 
 
 def is_pause_pod(pod: kubernetes_pb2.Pod, namespace: str) -> bool:
-    """Whether it is a pause pod of the slack in this namespace, which gives way and is nobody's demand. Whoever may
+    """Return whether it is a pause pod of the slack in this namespace, which is preempted and no demand. Whoever may
     create a pod may label it so: it is one by its namespace, owner and priority together."""
     metadata = pod.metadata
     return (

@@ -1,5 +1,4 @@
-"""Text that somebody else has written, to numbers and documents that are bounded: whatever it says, reading it takes no
-more than some looks at each of its bytes."""
+"""Untrusted text to bounded numbers and documents, in time linear in its length."""
 
 from __future__ import annotations
 

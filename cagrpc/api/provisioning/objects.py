@@ -25,7 +25,7 @@ CLASSES = "/apis/cagrpc.io/v1alpha1/provisioningclasses"
 POD_TEMPLATES = "/api/v1/podtemplates"
 
 BEHAVIOURS = ("check-capacity", "atomic-scale-up")
-"""Of a ProvisioningClass."""
+"""Fields of a ProvisioningClass."""
 
 MOST_POD_SETS = 32
 MOST_PODS = 16_384
@@ -67,7 +67,7 @@ class ConditionParts(NamedTuple):
 
     type: str
     status: bool
-    """Whether it is `True`."""
+    """Whether its status is `True`."""
     reason: str
     message: str
     since_seconds: float
@@ -132,7 +132,7 @@ def cut(text: str, longest: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TemplatePod:
-    """What a pod made from a PodTemplate is to planning."""
+    """A pod made from a PodTemplate, as planning reads it."""
 
     namespace: str
     labels: tuple[tuple[str, str], ...]
@@ -140,7 +140,7 @@ class TemplatePod:
     spec: PodSpec
     """Without namespace and labels."""
     priority_class: str = ""
-    """A number that the template says itself counts for nothing: no admission has seen it."""
+    """A priority in the template itself is ignored: no admission has validated it."""
 
     @property
     def identity(self) -> PodIdentity:
@@ -148,7 +148,7 @@ class TemplatePod:
 
 
 def template_pod(document: Mapping[str, Any]) -> TemplatePod:
-    """Of a v1.PodTemplate. Raises InvalidInput with every invalid field and its path."""
+    """Read a v1.PodTemplate. Raises InvalidInput with every invalid field and its path."""
     problems: Problems = []
     namespace = str(mapping(document, "metadata", "", problems).get("namespace") or DEFAULT_NAMESPACE)
     template = mapping(document, "template", "", problems)
@@ -163,7 +163,7 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
 
 
 def provisioning_class(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Of a ProvisioningClass, the behaviour and the preset parameters. Raises InvalidInput for an invalid field,
+    """Read the behaviour and the preset parameters of a ProvisioningClass. Raises InvalidInput for an invalid field,
     which the API server does not let pass."""
     problems: Problems = []
     spec = mapping(document, "spec", "", problems)
