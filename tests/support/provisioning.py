@@ -409,3 +409,7 @@ class ProvisioningHarness(PlannerHarness):
         self.provisioning.take()
         if self.plans:
             self.planning.take()
+
+
+Make = Callable[..., ProvisioningHarness]
+"""`make(*groups, **more)`, closed at the end of the test: the fixture of tests/controllers/provisioning."""

@@ -1,0 +1,25 @@
+"""The harness that tests of the controller share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.fleet import group
+from tests.support.provisioning import Make, ProvisioningHarness
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    worlds: list[ProvisioningHarness] = []
+
+    def made(*groups: Any, **more: Any) -> ProvisioningHarness:
+        worlds.append(ProvisioningHarness(groups or [group("a")], **more))
+        worlds[-1].template("web", cpu=1000)
+        return worlds[-1]
+
+    yield made
+    for world in worlds:
+        world.close()

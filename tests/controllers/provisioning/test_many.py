@@ -1,0 +1,114 @@
+"""Many requests at once: who is served first, and that nobody waits for ever."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.provisioning import fairness
+from cagrpc.controllers.settings import RequestSettings
+from tests.support.fleet import group
+from tests.support.planner import BOOT_SECONDS
+from tests.support.provisioning import Make
+
+LONG = 3 * BOOT_SECONDS
+
+
+def test_small_ones_do_not_starve_a_big_one_for_ever(make: Make) -> None:
+    world = make(group("a", max_size=2), requests=RequestSettings(booking_seconds=9000))
+    world.request("first", ("web", 4))
+    world.run(LONG)
+    world.request("big", ("web", 8))
+    world.run(5)
+    assert world.condition("big", "Failed") is None
+    served = 0
+    for number in range(25):
+        world.request(f"small-{number}", ("web", 4))
+        world.run(LONG)
+        if not world.is_true(f"small-{number}", "Provisioned"):
+            break
+        served += 1
+        world.delete(f"small-{number}")
+        world.run(5)
+    assert served == 10
+    assert "ns/big" in world.message(f"small-{served}", "Provisioned")
+    world.delete("first")
+    world.run(700)
+    assert world.is_true("big", "Provisioned")
+
+
+def test_many_that_wait_for_room_leave_places_for_those_that_come(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fairness, "MOST_AT_ONCE", 4)
+    world = make(group("a", max_size=2, labels={"pool": "a"}), group("b", labels={"pool": "b"}))
+    world.template("to-a", cpu=1000, nodeSelector={"pool": "a"})
+    world.template("to-b", cpu=1000, nodeSelector={"pool": "b"})
+    world.request("first", ("to-a", 8))
+    world.run(LONG)
+    waiting = [f"waits-{number}" for number in range(6)]
+    for name in waiting:
+        world.request(name, ("to-a", 8))
+    world.run(5)
+    assert all(world.details(name).get("retryAt") for name in waiting)
+    world.request("fresh", ("to-b", 1))
+    world.run(LONG)
+    assert world.is_true("fresh", "Provisioned")
+    assert sorted(world.details(name)["overtaken"] for name in waiting) == ["0", "0", "0", "1", "1", "1"]
+
+
+def test_many_that_come_leave_places_for_those_that_wait(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fairness, "MOST_AT_ONCE", 2)
+    world = make(group("a", max_size=5))
+    world.request("first", ("web", 4))
+    world.run(LONG)
+    world.request("big", ("web", 20))
+    world.run(5)
+    for number in range(4):
+        world.request(f"small-{number}", ("web", 1))
+    world.run(5)
+    assert all(world.is_true(f"small-{number}", "Accepted") for number in range(4))
+    assert world.details("big")["overtaken"] == "4"
+
+
+def test_looking_at_many_takes_a_small_share_of_a_core(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make(group("a"))
+    world.request("r", ("web", 1))
+    world.run(LONG)
+    passed = iter(range(1000))
+    world.cpu = lambda: 0.06 * next(passed)  # a look takes 0.06 s, so one in three seconds is 2 %
+    world.restart()
+    world.run(5)
+    looks = []
+    seen = world.cluster.state
+
+    def look() -> ClusterState:
+        looks.append(world.clock())
+        return seen()
+
+    monkeypatch.setattr(world.cluster, "state", look)
+    world.run(12, step=0.25)
+    assert [round(later - before) for before, later in pairwise(looks)] == [3, 3, 3]
+
+
+def test_higher_priority_is_served_first(make: Make) -> None:
+    world = make(group("a", max_size=1))
+    world.priority_class("urgent", 100)
+    world.template("urgent", cpu=1000, priorityClassName="urgent")
+    world.request("low", ("web", 4))
+    world.request("high", ("urgent", 4))
+    world.run(LONG)
+    assert world.is_true("high", "Provisioned")
+    assert not world.is_true("low", "Provisioned")
+    assert world.condition("low", "Failed") is None
+
+
+def test_a_priority_that_a_template_claims_by_itself_counts_for_nothing(make: Make) -> None:
+    world = make(group("a", max_size=1))
+    world.template("claims", cpu=1000, priority=2_000_000_000)
+    world.request("first", ("web", 4))
+    world.clock.advance(1.0)
+    world.request("claims", ("claims", 4))
+    world.run(LONG)
+    assert world.is_true("first", "Provisioned")
+    assert not world.is_true("claims", "Provisioned")
