@@ -532,3 +532,7 @@ class PlannerHarness:
 
     def targets(self) -> dict[str, int]:
         return {name: each.target_size for name, each in self.fleet.snapshot.groups.items() if each.target_size}
+
+
+Make = Callable[..., PlannerHarness]
+"""`make(*groups, **more)`, closed at the end of the test: the fixture of tests/controllers/planning."""

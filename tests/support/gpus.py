@@ -1,0 +1,27 @@
+"""A node group with GPUs, and pods and gangs that want them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from solver.model import PodSpec, Taint, TaintEffect, Toleration
+from tests.support.fleet import group
+from tests.support.planner import PlannerHarness
+
+GPU = "nvidia.com/gpu"
+
+
+def gpu_group(name: str, **more: Any) -> Any:
+    made = group(name, price=1.0, taints=(Taint(GPU, TaintEffect.NO_SCHEDULE),), **more)
+    return replace(made, allocatable={**made.allocatable, GPU: 1})
+
+
+def with_gpu(cpu: int) -> PodSpec:
+    return PodSpec((("cpu", cpu), (GPU, 1)), tolerations=(Toleration(GPU, "Exists"),))
+
+
+def add_gang(world: PlannerHarness, name: str, plain: int, gpus: int) -> None:
+    uids = world.add(plain + gpus, cpu=4000, gang=name)
+    for uid in uids[:gpus]:
+        world.cluster.pods[uid].spec = with_gpu(4000)
