@@ -1,4 +1,4 @@
-"""What hangs together because it has something in common."""
+"""Connected components of things that share names."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 
 def connected(things: Sequence[Iterable[str]]) -> list[list[int]]:
-    """Positions of things, of which each is told by what it has in common with others, directly or through others.
-    Sets and their members are in the order of the things."""
+    """Return the positions of things that share a name, directly or through others, as one list each. Lists and their
+    members are in the order of the things."""
     leader = list(range(len(things)))
 
     def find(number: int) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
-"""On every new node until its increment is let go. CA knows the prefix: the node is not yet started."""
+"""On every new node until its increment is released. CA knows the prefix: the node is not yet started."""
 
 PLACEMENT_FIELD_MANAGER = "cagrpc-placement"
-"""Who sets `status.nominatedNodeName` by the managed fields of a pod: so ours are told from the scheduler's."""
+"""Who sets `status.nominatedNodeName` by the managed fields of a pod: so ours differ from the scheduler's."""
 
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 """CA leaves a node alone while this annotation is `true` (upstream: core/scaledown/eligibility)."""

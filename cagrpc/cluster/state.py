@@ -175,7 +175,7 @@ class SlackSeen:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """One consistent look at the cluster."""
+    """One consistent state of the cluster."""
 
     waiting: tuple[WaitingPods, ...]
     nodes: tuple[ClusterNode, ...]

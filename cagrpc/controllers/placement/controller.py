@@ -67,7 +67,7 @@ class PlacementCluster(ClusterSource, Protocol):
 
 @dataclass(frozen=True)
 class Targets:
-    """What a look came to."""
+    """Where pods are to be nominated, as it was worked out last."""
 
     snapshot: FleetSnapshot | None = None
     """The fleet's, on which it is based."""
@@ -208,7 +208,7 @@ class PlacementController(Controller):
             self.queue.add(uid, 0.0 if node in self._held else -FIRST_SECONDS)
 
     def _nominate(self, uid: str) -> float | None:
-        """Of the queue: makes the pod's nomination what it should be. After how many seconds to look again."""
+        """Of the queue: makes the pod's nomination what it should be. Return after how many seconds to try again."""
         pod = self._cluster.pending([uid]).get(uid)
         if pod is None:
             return None

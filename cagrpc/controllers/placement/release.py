@@ -1,5 +1,5 @@
 """What happens to the nodes of an increment once all of them are ready, with any backend: each is released, its
-start-up taint lifted, as soon as the pods that are planned for it are nominated; then the fleet is told. Nodes that are
+start-up taint lifted, as soon as the pods that are planned for it are nominated; then the fleet does. Nodes that are
 for ProvisioningRequests get the labels of these in the write that lifts the taint: at no time is one seen that is
 neither held nor booked. Nodes that carry the taint and that no increment in flight holds are released too.
 

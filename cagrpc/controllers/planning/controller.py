@@ -25,7 +25,15 @@ from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Places, successors
 from cagrpc.controllers.planning import batching, reasons
-from cagrpc.controllers.planning.increments import HandedOut, NewNode, hand_out, increment, parts, still_wanted, told
+from cagrpc.controllers.planning.increments import (
+    AssignedPods,
+    NewNode,
+    assign_pods,
+    format_deltas,
+    increment,
+    parts,
+    still_wanted,
+)
 from cagrpc.controllers.planning.problem import Question, question
 from cagrpc.controllers.planning.records import Ordered, PlanRecord, Rounds
 from cagrpc.controllers.planning.unserved import Unserved
@@ -175,10 +183,10 @@ class PlanningController(Controller):
         if problem is not None:
             self._waits_for = problem
             return
-        look, arrivals, now = self._look(), self._cluster.arrivals(), self._clock()
-        arrivals = replace(arrivals, placeholders=sum(look.slack.left_over.values()))
-        self._rounds.learn(look.snapshot)
-        self._memory = batching.notice(self._memory, arrivals, look.world, now)
+        observed, arrivals, now = self._observe(), self._cluster.arrivals(), self._clock()
+        arrivals = replace(arrivals, placeholders=sum(observed.slack.left_over.values()))
+        self._rounds.learn(observed.snapshot)
+        self._memory = batching.notice(self._memory, arrivals, observed.world, now)
         verdict = batching.round_due(self._memory, arrivals, now, self._settings)
         lost = self._lost()
         if lost != self._lost_known and arrivals.any:  # they are few, and others wait for nothing
@@ -188,25 +196,25 @@ class PlanningController(Controller):
             self._unserved.report()
             self._lost_known = lost
             with self._turn:
-                look = self._look()  # others may have asked for something in their turn
-                self._memory = batching.planned(arrivals, look.world, now)
-                self._round(look, verdict.why)
+                observed = self._observe()  # others may have asked for something in their turn
+                self._memory = batching.planned(arrivals, observed.world, now)
+                self._round(observed, verdict.why)
         else:
             self._unserved.explain()
 
     def _hindrance(self) -> str | None:
         return self._cluster.problem or self._fleet.problem
 
-    def _look(self) -> _Observation:
+    def _observe(self) -> _Observation:
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = frozenset(each.offering for each in self._shortages.active())
         return _Observation(snapshot, short, self._slack())
 
-    def _round(self, look: _Observation, why: str) -> None:
+    def _round(self, observed: _Observation, why: str) -> None:
         at, whole = self._now(), self._cluster.state()
         reservations = self._reservations(whole)
-        state, asked = self._question(whole, look, reservations)
+        state, asked = self._question(whole, observed, reservations)
         self._tell(reasons.waiting_for_gangs(state.incomplete_gangs))
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
         record = PlanRecord(secrets.token_hex(4), at, why, incomplete_gangs=incomplete, warnings=state.warnings)
@@ -219,17 +227,17 @@ class PlanningController(Controller):
         log.info("round %s: planning %d pods and %d placeholders: %s", record.id, pods, placeholders, why)
         planned = solve_valid(asked.problem, self._budget)
         plan = self._previous = planned.plan
-        handed, shortages = hand_out(plan, asked), self._shortages.active()
+        assigned, shortages = assign_pods(plan, asked), self._shortages.active()
         unplaced = reasons.left_out(plan, asked, shortages)
-        outcome = self._apply(handed, look, record.id, plan.certificate.gap)
+        outcome = self._apply(assigned, observed, record.id, plan.certificate.gap)
         self._assume(outcome.onto_nodes, reservations)
-        self._tell(reasons.has_room(handed, asked.coming))
+        self._tell(reasons.has_room(assigned, asked.coming))
         self._rounds.add(
             replace(
                 record.of(plan),
                 pods=pods,
-                nodes=len(handed.new),
-                on_existing=sum(map(len, handed.existing.values())),
+                nodes=len(assigned.new),
+                on_existing=sum(map(len, assigned.existing.values())),
                 increments=outcome.ordered,
                 unplaced=tuple(unplaced.values()),
                 shortages=shortages,
@@ -238,37 +246,38 @@ class PlanningController(Controller):
             )
         )
         if unplaced:
-            self._unserved.found(record.id, planned.problem, plan, handed, unplaced)
+            self._unserved.found(record.id, planned.problem, plan, assigned, unplaced)
         if outcome.unreached is not None:
             raise outcome.unreached
 
     def _question(
-        self, state: ClusterState, look: _Observation, reservations: Reservations
+        self, state: ClusterState, observed: _Observation, reservations: Reservations
     ) -> tuple[ClusterState, Question]:
         """Return what is to be planned, and the state without the pods that are served already."""
-        groups, placeholders = groups_as_planned(look.snapshot), look.slack.pod_sets()
-        wanted = self._places.wanted(look.snapshot, self._cluster.nominated_by_us(), state)
-        placed = PlacedPods(state, look.snapshot, groups, wanted, reservations)
+        groups, placeholders = groups_as_planned(observed.snapshot), observed.slack.pod_sets()
+        wanted = self._places.wanted(observed.snapshot, self._cluster.nominated_by_us(), state)
+        placed = PlacedPods(state, observed.snapshot, groups, wanted, reservations)
         # Those that have just lost their places are the placement controller's first.
         served = placed.served | placed.lost
         # The state is read again, since what is left of a gang is decided by the view.
         left = self._cluster.state(without=served) if served else state
         if not left.waiting and placeholders:  # those that have room stay where they are
-            placeholders = look.slack.left_over_sets()
-            placed = PlacedPods(state, look.snapshot, groups, wanted, merged(reservations, look.slack.reservations()))
-        return left, question(left, look.snapshot, placed, look.short, self._previous, placeholders)
+            placeholders = observed.slack.left_over_sets()
+            everything = merged(reservations, observed.slack.reservations())
+            placed = PlacedPods(state, observed.snapshot, groups, wanted, everything)
+        return left, question(left, observed.snapshot, placed, observed.short, self._previous, placeholders)
 
-    def _apply(self, handed: HandedOut, planned: _Observation, record_id: str, gap: float) -> _Outcome:
+    def _apply(self, assigned: AssignedPods, planned: _Observation, record_id: str, gap: float) -> _Outcome:
         """Asks the fleet for each part, but for what has changed while planning: that is news for the next round."""
         problem = "stopping" if self._stopping.is_set() else self._hindrance()
         if problem is not None:
             return _Outcome((), unreached=errors.Unavailable(f"a plan was not carried out: {problem}"))
-        now = self._look()
-        handed = self._with_those_that_came(handed, now.snapshot)
+        now = self._observe()
+        assigned = self._with_those_that_came(assigned, now.snapshot)
         groups = {name: state.group for name, state in now.snapshot.groups.items()}
         news, unreached, ordered = now.world != planned.world, None, []
-        torn = {name for node in handed.new for name in node.gangs}
-        for part in parts(handed.new):
+        torn = {name for node in assigned.new for name in node.gangs}
+        for part in parts(assigned.new):
             wanted = still_wanted(part, self._still_waits)
             if wanted is None or not all(_to_be_had(node, groups, now.short) for node in part):
                 news = True
@@ -289,28 +298,28 @@ class PlanningController(Controller):
                 news = True
             except errors.CagrpcError as error:  # sizes or limits: where these changed, that is news already
                 ordered.append(self._refused(asked, wanted, error))
-        self._memory = replace(self._memory, world=self._look().world)
+        self._memory = replace(self._memory, world=self._observe().world)
         if news:
             at = self._clock()
             self._memory = batching.with_news(self._memory, at, at)
-        return _Outcome(tuple(ordered), self._onto_nodes(handed, torn), unreached)
+        return _Outcome(tuple(ordered), self._onto_nodes(assigned, torn), unreached)
 
-    def _with_those_that_came(self, handed: HandedOut, snapshot: FleetSnapshot) -> HandedOut:
+    def _with_those_that_came(self, assigned: AssignedPods, snapshot: FleetSnapshot) -> AssignedPods:
         """Pods that came while they were planned, in the stead of those that were expected."""
-        keys = [pod.key for pod in handed.pods() if pod.is_expected]
+        keys = [pod.key for pod in assigned.pods() if pod.is_expected]
         if not keys:
-            return handed
+            return assigned
         state = self._cluster.state()
         placed = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state).pods.keys()
-        return handed.replacing(successors(keys, placed | {pod.key for pod in handed.pods()}, state))
+        return assigned.replacing(successors(keys, placed | {pod.key for pod in assigned.pods()}, state))
 
-    def _onto_nodes(self, handed: HandedOut, torn: AbstractSet[str]) -> dict[PodKey, str]:
+    def _onto_nodes(self, assigned: AssignedPods, torn: AbstractSet[str]) -> dict[PodKey, str]:
         """Pods (by UID) that are to go to nodes that stand or are coming. What has room there of a gang that is `torn`
         is not to be bound before the rest of it is on its way."""
-        left = {pod for name in torn for pod in handed.gangs_on_existing.get(name, ())}
+        left = {pod for name in torn for pod in assigned.gangs_on_existing.get(name, ())}
         return {
             pod.key: node
-            for node, pods in handed.existing.items()
+            for node, pods in assigned.existing.items()
             for pod in pods
             if pod not in left and self._still_waits(pod)
         }
@@ -342,7 +351,7 @@ class PlanningController(Controller):
         )
 
     def _refused(self, asked: IncrementSpec, nodes: Sequence[NewNode], error: errors.CagrpcError) -> Ordered:
-        log.warning("not taken: %s: %s", told(asked.deltas), error)
+        log.warning("not taken: %s: %s", format_deltas(asked.deltas), error)
         self._tell(reasons.refused(asked, error, (pod for node in nodes for pod in node.pods)))
         return Ordered(asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, message=str(error))
 

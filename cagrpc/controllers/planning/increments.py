@@ -33,7 +33,7 @@ class NewNode:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOut:
+class AssignedPods:
     """Every pod of a question in its place."""
 
     new: tuple[NewNode, ...]
@@ -51,7 +51,7 @@ class HandedOut:
         for pods in self.existing.values():
             yield from pods
 
-    def replacing(self, others: Mapping[ExpectedPod, PodRef]) -> HandedOut:
+    def replacing(self, others: Mapping[ExpectedPod, PodRef]) -> AssignedPods:
         """The same with other pods in the places of these, by key. They are of no gang."""
         if not others:
             return self
@@ -66,7 +66,7 @@ class HandedOut:
         )
 
 
-def hand_out(plan: Plan, asked: Question) -> HandedOut:
+def assign_pods(plan: Plan, asked: Question) -> AssignedPods:
     """Each class's pods, oldest first: to nodes that stand, to those that are coming, to new ones; the youngest
     wait."""
     queues = {each.index: _Queue(asked.pods.get(class_key(each), ())) for each in plan.pod_classes}
@@ -87,7 +87,7 @@ def hand_out(plan: Plan, asked: Question) -> HandedOut:
             taken = _take(queues, nodes.pods)
             new.append(NewNode(nodes.node_group, _all(taken), _tied(taken, gangs), placeholders))
     unplaced = {index: queue.waiting for index, queue in queues.items() if queue.waiting}
-    return HandedOut(tuple(new), existing, unplaced, on_existing)
+    return AssignedPods(tuple(new), existing, unplaced, on_existing)
 
 
 def _tied(taken: Mapping[int, tuple[PodRef, ...]], gangs: Mapping[int, str]) -> dict[str, tuple[PodRef, ...]]:
@@ -172,11 +172,11 @@ def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id:
 
 
 def _reason(pods: Sequence[PodRef], placeholders: int) -> str:
-    told = [f"{len(pods)} pods, {pods[0].namespace}/{pods[0].name} among them"] if pods else []
-    told += [f"{placeholders} placeholders of the slack"] if placeholders else []
-    return "; ".join(told)
+    described = [f"{len(pods)} pods, {pods[0].namespace}/{pods[0].name} among them"] if pods else []
+    described += [f"{placeholders} placeholders of the slack"] if placeholders else []
+    return "; ".join(described)
 
 
-def told(deltas: Mapping[str, int]) -> str:
-    """Nodes per group, for people."""
+def format_deltas(deltas: Mapping[str, int]) -> str:
+    """Return nodes per group, for people."""
     return ", ".join(f"{count} x {group_id}" for group_id, count in sorted(deltas.items()))

@@ -13,7 +13,7 @@ from cagrpc import errors
 from cagrpc.cluster.shortages import Shortage, offering
 from cagrpc.cluster.state import IncompleteGang, PodRef
 from cagrpc.controllers.events import Note, pod_object
-from cagrpc.controllers.planning.increments import HandedOut, told
+from cagrpc.controllers.planning.increments import AssignedPods, format_deltas
 from cagrpc.controllers.planning.problem import Question
 from cagrpc.controllers.planning.records import LeftOut
 from cagrpc.fleet.model import IncrementSpec, IncrementStatus
@@ -90,14 +90,14 @@ def explained(unplaced: Mapping[int, LeftOut], explanation: Explanation) -> dict
     return result
 
 
-def not_planned(unplaced: Mapping[int, LeftOut], handed: HandedOut) -> Iterator[Note]:
+def not_planned(unplaced: Mapping[int, LeftOut], assigned: AssignedPods) -> Iterator[Note]:
     """A pod of every class first, so that each has one whatever is lost."""
     rows = []
     for index, each in unplaced.items():
         text = "; ".join(each.reasons) or "no room was found in the time for planning"
         if each.ways:
             text = f"{text}. What would serve it: {'; or '.join(each.ways)}"
-        rows.append([_not_planned(pod, text) for pod in handed.unplaced.get(index, ())])
+        rows.append([_not_planned(pod, text) for pod in assigned.unplaced.get(index, ())])
     yield from _in_turn(rows)
 
 
@@ -115,18 +115,18 @@ def _in_turn(rows: Iterable[Sequence[Note]]) -> Iterator[Note]:
         yield from (note for note in row if note is not None)
 
 
-def has_room(handed: HandedOut, coming: AbstractSet[str]) -> Iterator[Note]:
+def has_room(assigned: AssignedPods, coming: AbstractSet[str]) -> Iterator[Note]:
     """Of pods for which nothing is opened."""
-    for node, pods in handed.existing.items():
+    for node, pods in assigned.existing.items():
         where = "a node that is coming" if node in coming else "a node that stands, for the scheduler to find"
         yield from (_planned(pod, f"there is room on {where}") for pod in pods)
 
 
 def planned(status: IncrementStatus, pods: Iterable[PodRef]) -> Iterator[Note]:
-    text = f"increment {status.id}: {told(status.increment.deltas)}"
+    text = f"increment {status.id}: {format_deltas(status.increment.deltas)}"
     return (_planned(pod, text) for pod in pods)
 
 
 def refused(asked: IncrementSpec, error: errors.CagrpcError, pods: Iterable[PodRef]) -> Iterator[Note]:
-    text = f"{told(asked.deltas)} was refused: {error}"
+    text = f"{format_deltas(asked.deltas)} was refused: {error}"
     return (_not_planned(pod, text) for pod in pods)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.planning import reasons
-from cagrpc.controllers.planning.increments import HandedOut
+from cagrpc.controllers.planning.increments import AssignedPods
 from cagrpc.controllers.planning.records import LeftOut, Rounds
 from solver import explain
 from solver.model import Budget, Plan, Problem
@@ -22,7 +22,7 @@ class _Round:
     record_id: str
     problem: Problem
     plan: Plan
-    handed: HandedOut
+    assigned: AssignedPods
     unplaced: dict[int, LeftOut]
 
 
@@ -39,10 +39,10 @@ class Unserved:
         """What was explained last, and how."""
 
     def found(
-        self, record_id: str, problem: Problem, plan: Plan, handed: HandedOut, unplaced: dict[int, LeftOut]
+        self, record_id: str, problem: Problem, plan: Plan, assigned: AssignedPods, unplaced: dict[int, LeftOut]
     ) -> None:
         """Keep what a round did not place."""
-        self._round = _Round(record_id, problem, plan, handed, unplaced)
+        self._round = _Round(record_id, problem, plan, assigned, unplaced)
 
     def explain(self) -> None:
         """Find out what would serve it, and report it."""
@@ -61,4 +61,4 @@ class Unserved:
         known, self._round = self._round, None
         if known is not None:
             self._rounds.explain(known.record_id, tuple(known.unplaced.values()))
-            self._tell(reasons.not_planned(known.unplaced, known.handed))
+            self._tell(reasons.not_planned(known.unplaced, known.assigned))

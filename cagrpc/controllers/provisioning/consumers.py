@@ -33,19 +33,19 @@ def request_object(request: ProvisioningRequest) -> ObjectRef:
     return ObjectRef(API_VERSION, KIND, request.namespace, request.name, request.uid)
 
 
-def notes(look: RequestsObservation, reservations: Reservations, is_ours: Callable[[str], bool]) -> Iterator[Note]:
+def notes(observed: RequestsObservation, reservations: Reservations, is_ours: Callable[[str], bool]) -> Iterator[Note]:
     """`reservations` are those of bookings, `is_ours` says of a class whether we serve it."""
-    for pod, missing in look.state.half_consumers:
+    for pod, missing in observed.state.half_consumers:
         yield Note(pod_object(pod), HALF, missing, warning=True)
-    by_key = {request.key: request for request in look.requests.values()}
-    room = _FreeCapacity(look.state, reservations)
-    for key, consumers in look.consumers.items():
-        pending = [each for each in consumers if _waits(each, look.at_seconds)]
+    by_key = {request.key: request for request in observed.requests.values()}
+    room = _FreeCapacity(observed.state, reservations)
+    for key, consumers in observed.consumers.items():
+        pending = [each for each in consumers if _waits(each, observed.at_seconds)]
         request = by_key.get(key)
         if request is None:
             yield from _missing(key, [each for each in pending if is_ours(each.class_name)])
             continue
-        ours = look.ours.get(request.uid)
+        ours = observed.ours.get(request.uid)
         if ours is not None:
             yield from _of_another_class(request, pending)
             yield from _too_many(ours, consumers)

@@ -34,7 +34,12 @@ from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_
 from cagrpc.controllers.provisioning.lost_room import LostRoom
 from cagrpc.controllers.provisioning.metrics import RequestMetrics
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import Looking, RequestsObservation, increment_of, take_look
+from cagrpc.controllers.provisioning.observation import (
+    RequestReader,
+    RequestsObservation,
+    increment_of,
+    observe_requests,
+)
 from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Pods, RequestPhase, advance
 from cagrpc.controllers.provisioning.seen import Seen, bookings_of
 from cagrpc.controllers.provisioning.sources import Increments, RequestClient, RequestsCluster, RequestSource
@@ -114,7 +119,7 @@ class ProvisioningController(Controller):
         self._cpu = cpu
         self._memory = assume_cache.AssumedRequests()
         self._labels = assume_cache.AssumedLabels(client, clock, workers)
-        self._looking = Looking(store, settings)
+        self._reader = RequestReader(store, settings)
         self._writing = Writing(
             client, self._memory, record=record, observe=self._note, now=now, clock=clock, workers=workers
         )
@@ -241,9 +246,9 @@ class ProvisioningController(Controller):
         if not self._is_due(requests):
             return
         began = self._cpu()
-        look = self._look(requests)
-        self._let_go(look)
-        seen = self._advance(look)
+        observed = self._look(requests)
+        self._let_go(observed)
+        seen = self._advance(observed)
         self._look_seconds = min(SELDOM_SECONDS, max(LOOK_SECONDS, (self._cpu() - began) / LOOK_SHARE))
         open_ones = self._write(seen)
         self._report_consumers(seen)
@@ -265,28 +270,28 @@ class ProvisioningController(Controller):
     def _look(self, requests: Iterable[ProvisioningRequest]) -> RequestsObservation:
         snapshot = self._fleet.snapshot  # first: what it has asked for then is in the cluster's state, or is still held
         state = self._labels.seen(self._cluster.state())
-        return take_look(self._now(), requests, self._looking.ours, snapshot, state)
+        return observe_requests(self._now(), requests, self._reader.ours, snapshot, state)
 
     def _still_there(self, uid: str) -> bool:
         return any(each.uid == uid and not each.deleting for each in self._store.requests())
 
-    def _let_go(self, look: RequestsObservation) -> None:
+    def _let_go(self, observed: RequestsObservation) -> None:
         """Increments in flight that nobody asks for any more are withdrawn, and labels of requests that are gone are
         taken off. What was in force of a request that is gone is forgotten."""
-        failed = {uid for uid, each in look.ours.items() if each.phase is RequestPhase.FAILED}
-        for status in look.snapshot.increments:
+        failed = {uid for uid, each in observed.ours.items() if each.phase is RequestPhase.FAILED}
+        for status in observed.snapshot.increments:
             if status.phase.in_flight and status.phase is not IncrementPhase.ROLLING_BACK:
                 uids = status.increment.requests
-                if uids and not (uids & look.requests.keys()) - failed:
+                if uids and not (uids & observed.requests.keys()) - failed:
                     log.info("increment %s is withdrawn: nobody asks for it any more", status.id)
                     self._fleet.withdraw(status.id, f"{status.increment.reason}: deleted, or failed")
-        gone = {uid: names for uid, names in look.booked.items() if uid not in look.requests}
+        gone = {uid: names for uid, names in observed.booked.items() if uid not in observed.requests}
         self._labels.drop(assume_cache.by_node(gone))
-        before = self._seen.look.ours if self._seen is not None else {}
-        for uid in before.keys() - look.requests.keys():
+        before = self._seen.observed.ours if self._seen is not None else {}
+        for uid in before.keys() - observed.requests.keys():
             if before[uid].phase in (RequestPhase.WAITING, RequestPhase.COMING):
                 self._writing.note(before[uid], "cancelled")
-        self._decided = {uid: each for uid, each in self._decided.items() if uid in look.ours}
+        self._decided = {uid: each for uid, each in self._decided.items() if uid in observed.ours}
 
     def _note(self, outcome: Outcome) -> None:
         self._metrics.observe(outcome)
@@ -294,28 +299,28 @@ class ProvisioningController(Controller):
 
     # ---- what comes next
 
-    def _advance(self, look: RequestsObservation) -> Seen:
+    def _advance(self, observed: RequestsObservation) -> Seen:
         """For all of them. What they hold is seen by others from now on."""
-        facts = {uid: self._facts(look, uid) for uid in look.ours}
-        nexts = {uid: self._next(look, each) for uid, each in facts.items()}
-        bookings = bookings_of(look, nexts)
+        facts = {uid: self._facts(observed, uid) for uid in observed.ours}
+        nexts = {uid: self._next(observed, each) for uid, each in facts.items()}
+        bookings = bookings_of(observed, nexts)
         shares = Shares(bookings, self._settings.per_namespace)
         for uid in [uid for uid, each in nexts.items() if each.wants or each.joins]:
-            if why := shares.why_not(look.ours[uid]):
-                nexts[uid] = self._next(look, replace(facts[uid], over_share=why))
-        booked = book(bookings, look.state) if bookings else Booked()
-        for uid, why in self._lost_room.why(look, nexts, bookings, booked).items():
-            nexts[uid] = self._next(look, replace(facts[uid], lost=why))
-        seen = self._seen = Seen(look, nexts, bookings, booked)
+            if why := shares.why_not(observed.ours[uid]):
+                nexts[uid] = self._next(observed, replace(facts[uid], over_share=why))
+        booked = book(bookings, observed.state) if bookings else Booked()
+        for uid, why in self._lost_room.why(observed, nexts, bookings, booked).items():
+            nexts[uid] = self._next(observed, replace(facts[uid], lost=why))
+        seen = self._seen = Seen(observed, nexts, bookings, booked)
         return seen
 
-    def _next(self, look: RequestsObservation, facts: Facts) -> Next:
-        return advance(facts, Moment(look.snapshot, self._settings, look.at_seconds))
+    def _next(self, observed: RequestsObservation, facts: Facts) -> Next:
+        return advance(facts, Moment(observed.snapshot, self._settings, observed.at_seconds))
 
-    def _facts(self, look: RequestsObservation, uid: str) -> Facts:
-        each = look.ours[uid]
+    def _facts(self, observed: RequestsObservation, uid: str) -> Facts:
+        each = observed.ours[uid]
         came = conditions.consumed_of(each.request)
-        pods = look.consumers.get(each.request.key, ())
+        pods = observed.consumers.get(each.request.key, ())
         if pods and isinstance(each.pods, Pods) and each.phase in (RequestPhase.COMING, RequestPhase.PROVISIONED):
             came = consumed(each.pods.sets, pods, came)
         return Facts(
@@ -323,19 +328,19 @@ class ProvisioningController(Controller):
             each.service,
             each.terms,
             each.pods,
-            increment_of(look, uid, self._fleet),
-            len(look.booked.get(uid, ())),
+            increment_of(observed, uid, self._fleet),
+            len(observed.booked.get(uid, ())),
             came,
             decision=self._decided.get(uid),
         )
 
     def _write(self, seen: Seen) -> set[str]:
         """Writes what is new; those for which there was nothing."""
-        nexts, ours = seen.nexts, seen.look.ours
-        dropped = {uid: seen.look.booked.get(uid, ()) for uid, each in nexts.items() if each.drops_labels}
+        nexts, ours = seen.nexts, seen.observed.ours
+        dropped = {uid: seen.observed.booked.get(uid, ()) for uid, each in nexts.items() if each.drops_labels}
         self._labels.drop(assume_cache.by_node(dropped))
         through = [uid for uid in ours if nexts[uid].phase not in _OPEN and not nexts[uid].holds]
-        self._labels.drop(self._crowded.old(seen.look.state.nodes, through))
+        self._labels.drop(self._crowded.old(seen.observed.state.nodes, through))
         self._writing.delete(ours[uid].request for uid, each in nexts.items() if each.delete)
         changes = {uid: each.change for uid, each in nexts.items() if each.change is not None}
         now = one_by_one(changes, lambda uid: ours[uid].request.namespace)[:MOST_WRITTEN]
@@ -352,22 +357,22 @@ class ProvisioningController(Controller):
     def _decide(self, seen: Seen) -> None:
         with self._turn:
             requests = self._memory.latest(self._store.requests())
-            look = self._look(requests)
+            observed = self._look(requests)
             shares = Shares(seen.bookings, self._settings.per_namespace)
-            atomic = due(look, seen.nexts, ClassBehaviour.ATOMIC, self._turns, shares)
-            checks = due(look, seen.nexts, ClassBehaviour.CHECK, self._turns, shares)
-            reservations = book(seen.bookings, look.state).reservations if seen.bookings else {}
+            atomic = due(observed, seen.nexts, ClassBehaviour.ATOMIC, self._turns, shares)
+            checks = due(observed, seen.nexts, ClassBehaviour.CHECK, self._turns, shares)
+            reservations = book(seen.bookings, observed.state).reservations if seen.bookings else {}
             try:
                 if atomic:
-                    scenario = self._deciding.scenario(look.state, reservations)
+                    scenario = self._deciding.scenario(observed.state, reservations)
                     share = HURRIED_SHARE if len(atomic) == MOST_AT_ONCE else 1.0
-                    self._decided.update(self._deciding.atomic(atomic, scenario, look.booked, share=share))
+                    self._decided.update(self._deciding.atomic(atomic, scenario, observed.booked, share=share))
                 if checks:
                     if atomic:
-                        look = self._look(requests)
-                        reservations = self._advance(look).booked.reservations
-                    scenario = self._deciding.scenario(look.state, reservations)
-                    self._decided.update(self._deciding.checks(checks, scenario, look.state))
+                        observed = self._look(requests)
+                        reservations = self._advance(observed).booked.reservations
+                    scenario = self._deciding.scenario(observed.state, reservations)
+                    self._decided.update(self._deciding.checks(checks, scenario, observed.state))
             finally:  # what was ordered is known to whoever plans next
                 decided = self._advance(self._look(requests))
         self._write(decided)
@@ -379,7 +384,7 @@ class ProvisioningController(Controller):
         if now < self._reported_at + IDLE_SECONDS:
             return
         self._reported_at = now
-        for note in consumers.notes(seen.look, seen.booked.reservations, self._is_ours):
+        for note in consumers.notes(seen.observed, seen.booked.reservations, self._is_ours):
             self._record(note)
 
     def _is_ours(self, class_name: str) -> bool:

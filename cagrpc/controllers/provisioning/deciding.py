@@ -15,7 +15,7 @@ from cagrpc.cluster.shortages import Shortages, offering
 from cagrpc.cluster.state import ClusterState, ConsumerStage
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Wanted
-from cagrpc.controllers.planning.increments import told
+from cagrpc.controllers.planning.increments import format_deltas
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.assume_cache import AssumedLabels, by_node
 from cagrpc.controllers.provisioning.bookings import book
@@ -138,7 +138,7 @@ class Deciding:
         refused: dict[str, Decision] = {}
         for part, answer in zip(parts, self._fleet.apply_all(asked) if asked else (), strict=True):
             if isinstance(answer, CagrpcError):  # sizes or limits, where somebody else was first
-                log.warning("not taken: %s: %s", told(part.deltas), answer)
+                log.warning("not taken: %s: %s", format_deltas(part.deltas), answer)
                 refused.update((uid, Refused(str(answer))) for uid in part.uids)
         return refused
 

@@ -86,13 +86,13 @@ class Turns:
 
 
 def due(
-    look: RequestsObservation, nexts: Mapping[str, Next], behaviour: ClassBehaviour, turns: Turns, shares: Shares
+    observed: RequestsObservation, nexts: Mapping[str, Next], behaviour: ClassBehaviour, turns: Turns, shares: Shares
 ) -> list[Ours]:
     """Those to be decided together now, in their order. Those that only join them take up to half of the places,
     however many they are: they would be there each time, and others never."""
     known = [
         (each, nexts[uid])
-        for uid, each in look.ours.items()
+        for uid, each in observed.ours.items()
         if isinstance(each.pods, Pods)
         and each.phase is RequestPhase.WAITING
         and each.service.behaviour is behaviour

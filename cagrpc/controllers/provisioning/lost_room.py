@@ -22,17 +22,17 @@ class LostRoom:
         self._since: dict[str, float] = {}
 
     def why(
-        self, look: RequestsObservation, nexts: Mapping[str, Next], bookings: Sequence[Booking], booked: Booked
+        self, observed: RequestsObservation, nexts: Mapping[str, Next], bookings: Sequence[Booking], booked: Booked
     ) -> dict[str, str]:
         """Return what is reported of requests whose room has been gone for too long, by UID."""
         short = {
             uid: count
             for uid, count in booked.short.items()
-            if look.ours[uid].phase is RequestPhase.PROVISIONED and nexts[uid].holds
+            if observed.ours[uid].phase is RequestPhase.PROVISIONED and nexts[uid].holds
         }
         if short:
-            taken = overfull(bookings, look.state)
-            short = {uid: count for uid, count in short.items() if uid in taken or lacks_nodes(look, uid)}
+            taken = overfull(bookings, observed.state)
+            short = {uid: count for uid, count in short.items() if uid in taken or lacks_nodes(observed, uid)}
         now = self._clock()
         self._since = {uid: self._since.get(uid, now) for uid in short}
         lost = {}

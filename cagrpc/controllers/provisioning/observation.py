@@ -71,7 +71,7 @@ class RequestsObservation:
     """By the key of the request that they name."""
 
 
-class Looking:
+class RequestReader:
     """Remembers what requests of ours asked for when they were decided: their PodTemplates may change, or go."""
 
     def __init__(self, store: RequestSource, settings: RequestSettings) -> None:
@@ -131,11 +131,11 @@ def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:
     return found
 
 
-def increment_of(look: RequestsObservation, uid: str, fleet: Increments) -> IncrementStatus | None:
+def increment_of(observed: RequestsObservation, uid: str, fleet: Increments) -> IncrementStatus | None:
     """The latest of a request. The snapshot leaves out what ended some time ago; the fleet may know it still."""
-    found = look.increments.get(uid)
-    told = look.ours[uid].request.details.get(conditions.INCREMENT)
-    if found is not None or not told or look.ours[uid].phase is not RequestPhase.COMING:
+    found = observed.increments.get(uid)
+    told = observed.ours[uid].request.details.get(conditions.INCREMENT)
+    if found is not None or not told or observed.ours[uid].phase is not RequestPhase.COMING:
         return found
     try:
         return fleet.increment(told)
@@ -143,9 +143,9 @@ def increment_of(look: RequestsObservation, uid: str, fleet: Increments) -> Incr
         return None
 
 
-def lacks_nodes(look: RequestsObservation, uid: str) -> bool:
+def lacks_nodes(observed: RequestsObservation, uid: str) -> bool:
     """Whether fewer nodes have its label than it tells of; also where its room is on no nodes of its own."""
-    return len(look.booked.get(uid, ())) < max(1, conditions.nodes_told(look.ours[uid].request))
+    return len(observed.booked.get(uid, ())) < max(1, conditions.nodes_told(observed.ours[uid].request))
 
 
 def booking_labels(node: Node) -> list[str]:
@@ -169,7 +169,7 @@ def consumers_by_request(state: ClusterState) -> dict[str, tuple[Consumer, ...]]
     return {key: tuple(consumers) for key, consumers in found.items()}
 
 
-def take_look(
+def observe_requests(
     now: float,
     requests: Iterable[ProvisioningRequest],
     ours: Callable[[Iterable[ProvisioningRequest]], dict[str, Ours]],

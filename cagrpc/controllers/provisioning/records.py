@@ -20,10 +20,10 @@ _TOLD_BY = (
 """The condition that says most comes first."""
 
 
-def record(look: RequestsObservation, each: Ours) -> dict[str, Any]:
+def record(observed: RequestsObservation, each: Ours) -> dict[str, Any]:
     """One request of ours, for JSON."""
     request, details, pods = each.request, each.request.details, each.pods
-    increment = look.increments.get(request.uid)
+    increment = observed.increments.get(request.uid)
     consumed = conditions.consumed_of(request)
     return {
         "namespace": request.namespace,
@@ -51,8 +51,8 @@ def record(look: RequestsObservation, each: Ours) -> dict[str, Any]:
         "gap": details.get("gap", ""),
         "node_groups": details.get("nodeGroups", ""),
         "node_selector": details.get("nodeSelector", ""),
-        "nodes": sorted(look.booked.get(request.uid, ())),
-        "consumers": len(look.consumers.get(request.key, ())),
+        "nodes": sorted(observed.booked.get(request.uid, ())),
+        "consumers": len(observed.consumers.get(request.key, ())),
         "conditions": {
             kind: {"status": found.status, "reason": found.reason, "message": found.message}
             for kind, found in sorted(request.conditions.items())

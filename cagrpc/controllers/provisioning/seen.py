@@ -23,7 +23,7 @@ _MOST_NAMESPACES = 20
 class Seen:
     """Requests as they were observed last, what comes next for each, and the room that is kept for them."""
 
-    look: RequestsObservation
+    observed: RequestsObservation
     nexts: Mapping[str, Next]
     bookings: tuple[Booking, ...]
     booked: Booked
@@ -32,7 +32,7 @@ class Seen:
         """Return the nodes on which room is kept, and for whom (namespace/name)."""
         keys = {booking.uid: booking.key for booking in self.bookings}
         on_nodes = {name: keys[uids[0]] for name, uids in self.booked.uids.items()}
-        own = {name: keys[uid] for uid in keys for name in self.look.booked.get(uid, ())}
+        own = {name: keys[uid] for uid in keys for name in self.observed.booked.get(uid, ())}
         return {**own, **on_nodes}
 
     def consumer_nodes(self, nominated: Callable[[Iterable[str]], Mapping[str, PendingPod]]) -> Mapping[str, str]:
@@ -40,11 +40,11 @@ class Seen:
         `nominated` gives pods as they are."""
         if not self.booked.places:
             return {}
-        look = self.look
+        observed = self.observed
         consumers = {
-            uid: look.consumers[ours.request.key]
-            for uid, ours in look.ours.items()
-            if uid in self.booked.places and ours.request.key in look.consumers
+            uid: observed.consumers[ours.request.key]
+            for uid, ours in observed.ours.items()
+            if uid in self.booked.places and ours.request.key in observed.consumers
         }
         uids = [each.pod.uid for pods in consumers.values() for each in pods if each.stage is ConsumerStage.PENDING]
         pending = nominated(uids) if uids else {}
@@ -54,8 +54,8 @@ class Seen:
     def records(self) -> list[dict[str, Any]]:
         """Return every request of ours, oldest first, as JSON."""
         return [
-            record(self.look, replace(each, phase=self.nexts[uid].phase))
-            for uid, each in self.look.ours.items()
+            record(self.observed, replace(each, phase=self.nexts[uid].phase))
+            for uid, each in self.observed.ours.items()
             if uid in self.nexts
         ]
 
@@ -65,16 +65,16 @@ class Seen:
 
     def over_share(self) -> Mapping[str, int]:
         """Return, by namespace, how many requests wait for others of it; of very many namespaces the first."""
-        waiting = (self.look.ours[uid] for uid, each in self.nexts.items() if each.over_share)
+        waiting = (self.observed.ours[uid] for uid, each in self.nexts.items() if each.over_share)
         return dict(Counter(each.request.namespace for each in waiting).most_common(_MOST_NAMESPACES))
 
 
-def bookings_of(look: RequestsObservation, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
+def bookings_of(observed: RequestsObservation, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
     """Return room that is kept, the oldest request's first. One whose nodes are still coming is among them: others
     see its labels, and plan, before it is looked at again."""
     found = []
     for uid, each in nexts.items():
-        ours = look.ours[uid]
+        ours = observed.ours[uid]
         if each.holds:
             anywhere = ours.service.behaviour is ClassBehaviour.CHECK
             found.append(Booking(uid, ours.request.key, each.holds, anywhere))

@@ -1,1 +1,1 @@
-"""Which nodes the autoscaler may scale down, told by annotations."""
+"""Which nodes the autoscaler may scale down, marked by annotations."""

@@ -85,7 +85,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """About all nodes of the fleet that may be told something, by name."""
+    """About all nodes of the fleet that may be annotated, by name."""
 
     stay: Mapping[str, str]
     """Why."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.planning import increments as planner_increments
-from cagrpc.controllers.planning.increments import NewNode, hand_out, increment, parts, still_wanted
+from cagrpc.controllers.planning.increments import NewNode, assign_pods, increment, parts, still_wanted
 from cagrpc.controllers.planning.problem import ClassKey, Question
 from solver.model import Certificate, PlacedOnNode, Plan, PlannedNodes, PodClass, Problem, Status, Unplaced
 from tests.support.problems import group, spec
@@ -42,7 +42,7 @@ def test_the_oldest_pods_go_to_standing_nodes_then_coming_then_new_ones_and_the_
         certificate=Certificate(Status.OPTIMAL, 0, 0, 0, (), 0),
         elapsed_seconds=0,
     )
-    handed = hand_out(plan, asked)
+    handed = assign_pods(plan, asked)
     numbers = {name: [pod.created_at_seconds for pod in pods] for name, pods in handed.existing.items()}
     assert numbers == {"standing": [0, 1], "coming": [2]}
     assert [[pod.created_at_seconds for pod in node.pods] for node in handed.new] == [[3, 4]]
