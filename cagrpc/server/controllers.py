@@ -70,7 +70,7 @@ def cluster_controllers(
         reservations=reservations,
         consumers=dict if requests is None else partial(requests.consumer_nodes, view.pending),
     )
-    known: Callable[[], bool] = (lambda: True) if requests is None else partial(getattr, requests, "looked")
+    known = requests.observed_once if requests is not None else _always
     built += [placement, ReleaseController(client, fleet, view, placement, places, requests_known=known)]
 
     slack = None
@@ -91,9 +91,9 @@ def cluster_controllers(
             now=now,
             reservations=reservations,
             turn=turn,
-            slack=no_slack if slack is None else partial(getattr, slack, "state"),
+            slack=no_slack if slack is None else slack.current,
             places=places,
-            lost=partial(getattr, placement, "news"),
+            lost=lambda: placement.news,
         )
         built += [planner, recorder]
 
@@ -111,7 +111,11 @@ def cluster_controllers(
     if settings.kueue is not None:
         recorder = events(settings.kueue.controller_name, "AnsweringAdmissionCheck")
         built += [AdmissionCheckController(client, settings.kueue, record=recorder.event), recorder]
-    return [*built, *backend.controllers(client, partial(getattr, fleet, "snapshot"))]
+    return [*built, *backend.controllers(client, lambda: fleet.snapshot)]
+
+
+def _always() -> bool:
+    return True
 
 
 def _wanted(places: Places, cluster: ClusterConnection, snapshot: FleetSnapshot, state: ClusterState) -> Wanted:

@@ -166,9 +166,8 @@ class ProvisioningController(Controller):
             return {}
         return book(seen.bookings, self._labels.seen(state)).reservations if seen.bookings else {}
 
-    @property
-    def looked(self) -> bool:
-        """Whether all requests have been looked at once, unless they cannot be: what nobody asks for any more was
+    def observed_once(self) -> bool:
+        """Whether all requests have been observed once, unless they cannot be: what nobody asks for any more was
         withdrawn then."""
         return self._seen is not None or self._store.problem is not None
 

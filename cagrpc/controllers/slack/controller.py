@@ -97,6 +97,10 @@ class SlackController(Controller):
         """As it was published last."""
         return self._state
 
+    def current(self) -> SlackState:
+        """Return the same, for whoever asks again and again."""
+        return self._state
+
     def reservations(self) -> Reservations:
         """Return room for placeholders on the nodes that they are on."""
         return self._state.reservations()

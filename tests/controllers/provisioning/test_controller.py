@@ -238,7 +238,7 @@ def test_what_nobody_asks_for_is_withdrawn_before_requests_are_called_looked_at(
     world.fleet.reconcile()
     world.sync()
     world.requests.step()
-    assert world.requests.looked
+    assert world.requests.observed_once()
     assert world.increments(Phase.ROLLING_BACK)
 
 

@@ -134,7 +134,7 @@ def test_what_is_booked_is_not_said_before_it_is_known(make: Make) -> None:
     state = world.cluster.state()
     with pytest.raises(errors.Unavailable):
         world.requests.reservations(state)
-    assert not world.requests.looked
+    assert not world.requests.observed_once()
     world.run(2)
     assert world.requests.reservations(state) == {}
-    assert world.requests.looked
+    assert world.requests.observed_once()
