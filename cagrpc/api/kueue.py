@@ -54,7 +54,7 @@ class WorkloadPods:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class PodSetAssignment:
     """The admitted part of a pod set."""
 
     flavors: tuple[str, ...]
@@ -78,7 +78,7 @@ class KueueWorkload:
     """By its annotations."""
     reserved_at: str = ""
     """Since when quota is reserved, as it is written; empty where none is."""
-    assignments: Mapping[str, Assignment] = field(default_factory=dict)
+    assignments: Mapping[str, PodSetAssignment] = field(default_factory=dict)
     """By pod set."""
     checks: tuple[Mapping[str, Any], ...] = ()
     """status.admissionChecks, as they are written."""
@@ -182,7 +182,7 @@ def workload(document: Mapping[str, Any]) -> KueueWorkload:
         },
         reserved_at=_since(status, "QuotaReserved"),
         assignments={
-            str(each.get("name") or "main"): Assignment(
+            str(each.get("name") or "main"): PodSetAssignment(
                 tuple(sorted(set(strings(each, "flavors", path, problems).values()))),
                 whole(each, "count", path, problems, 0, _LARGEST) if each.get("count") is not None else None,
             )

@@ -61,7 +61,7 @@ def inputs_of(options: Any) -> Inputs:
 
 def read_problem(inputs: Inputs) -> ReadProblem:
     """Return the problem. Raises InvalidConfiguration with every problem of every file."""
-    reader = _Reader()
+    reader = _InputReader()
     seconds = reader.attempt(lambda: parse_seconds(inputs.budget, "--budget"))
     now_seconds = time.time()  # noqa: TID251 - pods' ages
     found = reader.attempt(
@@ -84,7 +84,7 @@ def read_problem(inputs: Inputs) -> ReadProblem:
     return ReadProblem(problem, Budget(seconds), tuple(warnings))
 
 
-class _Reader:
+class _InputReader:
     """Collects what goes wrong."""
 
     def __init__(self) -> None:

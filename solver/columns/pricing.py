@@ -42,7 +42,7 @@ class PricingResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _PricedNode:
     """What of the problem concerns one kind; `multipliers` change with every question."""
 
     kind: int
@@ -62,11 +62,11 @@ class Pricer:
         """`multipliers` are another pricer's of the same kinds, for other numbers of pods; they are shared."""
         self._workers = workers
         self.multipliers: dict[int, Floats] = {} if multipliers is None else multipliers
-        self._nodes: list[_Node] = []
+        self._nodes: list[_PricedNode] = []
         for kind, most in zip(active.tolist(), most_per_node(reduced, active), strict=True):
             specs, free = np.flatnonzero(most), reduced.free[kind].copy()
             known = self.multipliers.setdefault(kind, np.zeros(free.size))
-            self._nodes.append(_Node(kind, specs, reduced.requests[specs], most[specs], free, known))
+            self._nodes.append(_PricedNode(kind, specs, reduced.requests[specs], most[specs], free, known))
 
     def offers(
         self,
@@ -94,7 +94,7 @@ class Pricer:
                 list(threads.map(work, range(self._workers)))
         return [answer for answer in answers if answer is not None]
 
-    def _offer(self, node: _Node, values: Floats, prices: Floats, share: float, effort: Effort) -> PricingResult:
+    def _offer(self, node: _PricedNode, values: Floats, prices: Floats, share: float, effort: Effort) -> PricingResult:
         if not node.specs.size:
             return PricingResult(node.kind, [], 0.0)
         price, rounds = float(prices[node.kind]), _ROUNDS
