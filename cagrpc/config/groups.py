@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
-from cagrpc.config.schema import document, karpenter
-from cagrpc.config.schema.kubernetes import amounts
+from cagrpc.config.schema import karpenter, provisioners
+from cagrpc.config.schema.fields import amounts
 from cagrpc.config.schema.recorded import read_recorded_groups
 from cagrpc.fleet.catalogue import (
     ARCH,
@@ -27,7 +27,7 @@ from cagrpc.fleet.catalogue import (
 from cagrpc.fleet.provisioners import Provisioner, expand, group_of, limit_of, shared_stock
 from solver.model import Limit, NodeGroup, Resources
 
-Entry = document.ProvisionerForm | karpenter.NodePool | karpenter.ProvisionerV1Alpha5
+Entry = provisioners.ProvisionerForm | karpenter.NodePool | karpenter.ProvisionerV1Alpha5
 """A provisioner as it was written."""
 
 
@@ -61,7 +61,7 @@ def expand_all(
     *,
     cluster_limits: Resources | None = None,
     gpu_label: str = "",
-    autoscaling: document.Autoscaling | None = None,
+    autoscaling: provisioners.Autoscaling | None = None,
 ) -> Expanded:
     """Every provisioner's node groups, in order; ids that stand twice go to `problems`. Groups with NVIDIA GPUs get
     `gpu_label` where they do not carry it."""
@@ -101,12 +101,12 @@ class _Own:
 
     def __init__(self, written: Written, catalogue: Catalogue) -> None:
         self._written, self._catalogue = written, catalogue
-        self.autoscaling: document.Autoscaling | None = None
-        self.autoscaling_of: dict[str, document.Autoscaling] = {}
+        self.autoscaling: provisioners.Autoscaling | None = None
+        self.autoscaling_of: dict[str, provisioners.Autoscaling] = {}
 
     def provisioner(self) -> Provisioner:
         entry = self._written.entry
-        if not isinstance(entry, document.ProvisionerForm):
+        if not isinstance(entry, provisioners.ProvisionerForm):
             return entry.provisioner()
         self.autoscaling = entry.autoscaling
         return Provisioner(
@@ -120,10 +120,10 @@ class _Own:
             node_groups=None if entry.node_groups is None else tuple(self._groups(entry.node_groups)),
         )
 
-    def _groups(self, entries: Sequence[document.NodeGroupEntry]) -> Iterable[NodeGroup]:
+    def _groups(self, entries: Sequence[provisioners.NodeGroupEntry]) -> Iterable[NodeGroup]:
         directory = self._written.directory
         for entry in entries:
-            if isinstance(entry, document.NodeGroupFile):
+            if isinstance(entry, provisioners.NodeGroupFile):
                 recorded = {each.group.id: each.group for each in read_recorded_groups(directory / entry.file)}
                 yield from (recorded[group_id] for group_id in entry.ids or recorded)
                 continue
@@ -131,7 +131,7 @@ class _Own:
                 self.autoscaling_of[entry.id] = entry.autoscaling
             yield self._group(entry)
 
-    def _group(self, form: document.NodeGroupForm) -> NodeGroup:
+    def _group(self, form: provisioners.NodeGroupForm) -> NodeGroup:
         if form.allocatable is None:
             offering = form.offering(self._catalogue)
             group = group_of(form.id, offering)
@@ -150,7 +150,7 @@ class _Own:
         )
 
 
-def _shaped(form: document.NodeGroupForm) -> NodeGroup:
+def _shaped(form: provisioners.NodeGroupForm) -> NodeGroup:
     """A group whose shape is given by hand."""
     labels = {
         ARCH: form.arch or "amd64",
@@ -177,7 +177,7 @@ def _with_gpu_label(group: NodeGroup, gpu_label: str) -> NodeGroup:
     return replace(group, labels={**group.labels, gpu_label: group.labels.get(GPU_NAME, "nvidia")})
 
 
-def _merged(*layers: document.Autoscaling | None) -> AutoscalingOptions:
+def _merged(*layers: provisioners.Autoscaling | None) -> AutoscalingOptions:
     """Field by field, later layers before earlier ones."""
     merged: dict[str, float | bool] = {}
     for layer in layers:

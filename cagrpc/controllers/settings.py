@@ -1,4 +1,4 @@
-"""What controllers can be told, as plain values. The configuration file's forms are in `config.cluster`."""
+"""Settings of controllers, as plain values. How they are written in a file is in `config.schema`."""
 
 from __future__ import annotations
 

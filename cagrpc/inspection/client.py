@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from cagrpc.config.load import parse_address
+from cagrpc.config.schema.listen import parse_address
 from cagrpc.errors import Unavailable
 
 HTTP_SECONDS = 5.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cagrpc.cluster.view.view import ClusterView
-from cagrpc.config.load import Settings
+from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.lease import LeaderElection

@@ -10,7 +10,7 @@ from functools import partial
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.cluster.node_info import nothing_reserved
 from cagrpc.cluster.state import ClusterState
-from cagrpc.config.load import Settings
+from cagrpc.config.settings import Settings
 from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
 from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.placement.controller import PlacementController

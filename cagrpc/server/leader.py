@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.cluster.released_pods import ReleasedPods
-from cagrpc.config.load import Settings
+from cagrpc.config.settings import Settings
 from cagrpc.controllers import fleet as fleet_controller
 from cagrpc.controllers.fleet import FleetController
 from cagrpc.controllers.settings import Drive

@@ -20,7 +20,9 @@ from pathlib import Path
 from rich.console import Console
 
 from cagrpc.config.durations import parse_seconds
-from cagrpc.config.load import Address, Settings, load_default_settings, load_settings, parse_address
+from cagrpc.config.load import load_default_settings, load_settings
+from cagrpc.config.schema.listen import Address, parse_address
+from cagrpc.config.settings import Settings
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.output import warn
 from cagrpc.replay.recorder import Recorder

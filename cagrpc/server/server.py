@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from cagrpc.config.load import Address, Settings
+from cagrpc.config.schema.listen import Address
+from cagrpc.config.settings import Settings
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.replay.recorder import Recorder

@@ -6,7 +6,8 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from cagrpc.config.load import Settings, TlsPaths
+from cagrpc.config.schema.tls import TlsPaths
+from cagrpc.config.settings import Settings
 from cagrpc.server import certificates
 from cagrpc.services.grpc.servers import ServerTls
 

@@ -8,15 +8,9 @@ import pytest
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.backends.simulated.plugin import SimulatedSettings
-from cagrpc.config.load import (
-    Address,
-    Settings,
-    load_default_settings,
-    load_provisioners,
-    load_settings,
-    parse_address,
-    parse_settings,
-)
+from cagrpc.config.load import load_default_settings, load_provisioners, load_settings, parse_settings
+from cagrpc.config.schema.listen import Address, parse_address
+from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings, RequestSettings
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue

@@ -19,7 +19,8 @@ import pytest
 
 from cagrpc.api.gen.externalgrpc_pb2 import NodeGroupIncreaseSizeRequest
 from cagrpc.backends.simulated.backend import SimulatedBackend
-from cagrpc.config.load import Address, load_settings
+from cagrpc.config.load import load_settings
+from cagrpc.config.schema.listen import Address
 from cagrpc.controllers.fleet import STEP_SECONDS
 from cagrpc.controllers.planning import PlanningController
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind

@@ -22,7 +22,9 @@ import pytest
 import yaml
 
 from cagrpc.api.gen import externalgrpc_pb2 as pb
-from cagrpc.config.load import Address, Settings, load_settings
+from cagrpc.config.load import load_settings
+from cagrpc.config.schema.listen import Address
+from cagrpc.config.settings import Settings
 from cagrpc.replay.recording import PROVIDER
 from cagrpc.server.server import Server
 

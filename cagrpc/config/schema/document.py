@@ -1,305 +1,32 @@
-"""The configuration file as it is written: every section, field, unit and default, checked by pydantic. The JSON schema
-is made from here. `load` turns it into the values that the parts of cagrpc are built from.
-
-Checks that need the catalogue or a file find them by the validation context, so that an unknown instance type is
-reported with its path beside every other error.
+"""The configuration file as it is written: its sections, each of them a module here, and the fields beside them. The
+JSON schema is made from here; `load` turns it into settings.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    Discriminator,
-    Field,
-    RootModel,
-    Tag,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic.json_schema import SkipJsonSchema
+from pydantic import Field, field_validator, model_validator
 
 from cagrpc.backends import registry
 from cagrpc.config.problems import shown
-from cagrpc.config.schema import karpenter
-from cagrpc.config.schema.cluster import Kubernetes, Kueue, Planner, ProvisioningRequests
-from cagrpc.config.schema.kubernetes import (
-    Allocatable,
-    LabelKey,
-    Labels,
-    LabelValue,
-    Limits,
-    ObjectName,
-    Requirements,
-    Taints,
-    Weight,
-    amounts,
-)
-from cagrpc.config.schema.recorded import read_recorded_groups, refuse_unknown
+from cagrpc.config.schema.fields import LabelKey, Limits
+from cagrpc.config.schema.kubernetes import Kubernetes
+from cagrpc.config.schema.kueue import Kueue
+from cagrpc.config.schema.listen import Listen
+from cagrpc.config.schema.planner import Planner
+from cagrpc.config.schema.provisioners import Autoscaling, ProvisionerEntry
+from cagrpc.config.schema.provisioning_requests import ProvisioningRequests
 from cagrpc.config.schema.slack import Slack
-from cagrpc.errors import InvalidConfiguration, did_you_mean
-from cagrpc.fleet.catalogue import DEFAULT_ZONE, Catalogue, Offering
-from cagrpc.fleet.provisioners import DEFAULT_MAX_SIZE
+from cagrpc.config.schema.tls import Tls
 from cagrpc.fleet.visibility import DEFAULT_SHOWN_GROUPS
 from cagrpc.forms import FilePath, Form
-from solver.model import CPU, MEMORY, PODS
-
-CATALOGUE = "catalogue"
-"""The key of the validation context under which the Catalogue is found; without it, instance types go unchecked."""
-
-DIRECTORY = "directory"
-"""The key under which the directory is found that file names are relative to; without it, files go unread."""
 
 LONGEST_INCREMENT_SECONDS = 900
 """CA's default node provision and start-up time: an increment that may take as long is taken for failed by CA first."""
 
 LONGEST_EXPANDER_SECONDS = 3.0
 """CA waits 5 s for the expander, decoding and the network included."""
-
-_PORTS = 65_536
-_LARGEST_SIZE = 2**31 - 1
-
-
-def _address(text: str) -> str:
-    host, _, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or re.search(r"[\s/\[\]]", bare) or (":" in bare and bare == host):
-        raise ValueError(f'found {shown(text)}, expected host:port, such as "127.0.0.1:8086" or "[::1]:8086"')
-    if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) >= _PORTS:
-        raise ValueError(f"found {shown(text)}, expected a port from 0 to {_PORTS - 1} after the last colon")
-    return text
-
-
-Address = Annotated[str, AfterValidator(_address)]
-Seconds = Annotated[float, Field(gt=0, le=365 * 86_400)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Size = Annotated[int, Field(ge=0, le=_LARGEST_SIZE)]
-
-
-class Listen(Form):
-    """Where each server listens, `host:port`; port 0 takes a free one."""
-
-    provider: Address = "127.0.0.1:8086"
-    """externalgrpc.CloudProvider, mutual TLS."""
-    expander: Address = "127.0.0.1:8087"
-    """grpcplugin.Expander, TLS without client certificates, as CA requires."""
-    http: Address = "127.0.0.1:8088"
-    """Health, metrics, decisions; plain HTTP."""
-
-
-class Tls(Form):
-    """One of: a directory as `cagrpc certs` makes it, three files, or `insecure: true`."""
-
-    directory: FilePath | None = None
-    """Holds server.crt, server.key and ca.crt. Default: `certs` in the state directory."""
-    certificate: FilePath | None = None
-    key: FilePath | None = None
-    client_ca: FilePath | None = None
-    """Who must have signed CA's client certificate."""
-    client_names: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
-    """Whose certificates the provider serves, by common name, DNS name or URI. Default: whoever client_ca has signed
-    one for."""
-    insecure: bool = False
-    """Plaintext, for tests: CA's expander client always wants TLS."""
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        own = {name: getattr(self, name) for name in ("certificate", "key", "client_ca")}
-        given = [name for name, value in own.items() if value is not None]
-        if sum((bool(self.directory), bool(given), self.insecure)) > 1:
-            raise ValueError("expected one of directory, certificate with key and client_ca, or insecure: true")
-        if given and len(given) < len(own):
-            absent = " and ".join(name for name in own if name not in given)
-            raise ValueError(f"found {' and '.join(given)} without {absent}")
-        if self.client_names and self.insecure:
-            raise ValueError("found client_names with insecure: true; without TLS clients have no names")
-        return self
-
-
-class Autoscaling(Form):
-    """What CA is to do with nodes instead of its own flags; a field left out leaves CA's default."""
-
-    scale_down_utilization_threshold: Fraction | None = None
-    scale_down_gpu_utilization_threshold: Fraction | None = None
-    scale_down_unneeded_seconds: Seconds | None = None
-    scale_down_unready_seconds: Seconds | None = None
-    max_node_provision_seconds: Seconds | None = None
-    zero_or_max_node_scaling: bool | None = None
-    ignore_daemon_sets_utilization: bool | None = None
-
-
-class NodeGroupForm(Form):
-    """An explicit node group: of an instance type of the catalogue, or of a shape given by hand (`allocatable`)."""
-
-    id: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[\x21-\x7e]+$")]
-    allocatable: Allocatable | None = None
-    """What pods may use of one node: cpu, memory, pods, and any other resource; `price_usd_per_hour` goes with it."""
-    arch: LabelValue | None = None
-    """Of a shape given by hand. Default: amd64."""
-    price_usd_per_hour: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
-    """Default: the catalogue's."""
-    instance_type: LabelValue | None = None
-    zone: LabelValue | None = None
-    capacity_type: LabelValue | None = None
-    min_size: Size = 0
-    max_size: Size = Field(DEFAULT_MAX_SIZE, validate_default=True)
-    labels: Labels = Field(default_factory=dict)
-    taints: Taints = Field(default_factory=list)
-    autoscaling: Autoscaling | None = None
-
-    @field_validator("allocatable")
-    @classmethod
-    def _whole_shape(cls, allocatable: dict[str, Any] | None) -> dict[str, Any] | None:
-        if allocatable is not None:
-            have = amounts(allocatable)
-            absent = [resource for resource in (CPU, MEMORY, PODS) if not have.get(resource)]
-            if absent:
-                raise ValueError(f"has no {' and no '.join(absent)}; a node needs cpu, memory and pods")
-        return allocatable
-
-    @field_validator("arch")
-    @classmethod
-    def _only_by_hand(cls, arch: str | None, info: ValidationInfo) -> str | None:
-        if arch is not None and info.data.get("allocatable", ...) is None:
-            raise ValueError("goes with allocatable; an instance type has its own")
-        return arch
-
-    @field_validator("instance_type")
-    @classmethod
-    def _known(cls, name: str | None, info: ValidationInfo) -> str | None:
-        catalogue = _catalogue(info)
-        if name is None or catalogue is None or info.data.get("allocatable", ...) is not None:
-            return name
-        if name not in catalogue.instance_types:
-            hint = did_you_mean(name, catalogue.instance_types)
-            raise ValueError(f"found {shown(name)}, which the catalogue does not have{hint}")
-        return name
-
-    @field_validator("max_size")
-    @classmethod
-    def _not_below_the_minimum(cls, size: int, info: ValidationInfo) -> int:
-        if size < info.data.get("min_size", 0):
-            raise ValueError(f"found {size}, expected min_size ({info.data['min_size']}) or more")
-        return size
-
-    @model_validator(mode="after")
-    def _of_a_type_or_by_hand(self, info: ValidationInfo) -> Self:
-        if self.allocatable is not None:
-            if self.price_usd_per_hour is None:
-                raise ValueError("price_usd_per_hour is missing; a shape given by hand needs its price")
-        elif self.instance_type is None:
-            raise ValueError("give instance_type, or allocatable with price_usd_per_hour")
-        elif (catalogue := _catalogue(info)) is not None:
-            self.offering(catalogue)
-        return self
-
-    def offering(self, catalogue: Catalogue) -> Offering:
-        """The one offering meant. Raises ValueError where there is none or more than one."""
-        all_of_type = catalogue.offerings_of(self.instance_type or "")
-        # A catalogue without zones says nothing about where: any zone may be named.
-        zoneless = all(offering.zone == DEFAULT_ZONE for offering in all_of_type)
-        fitting = [
-            offering
-            for offering in all_of_type
-            if (self.zone is None or zoneless or offering.zone == self.zone)
-            and (self.capacity_type is None or offering.capacity_type == self.capacity_type)
-        ]
-        if self.capacity_type is None and len(fitting) > 1:
-            fitting = [offering for offering in fitting if offering.capacity_type == "on-demand"] or fitting
-        if len(fitting) == 1:
-            (found,) = fitting
-            return Offering(found.instance_type, found.price_usd_per_hour, self.zone or found.zone,
-                            found.capacity_type, found.available)  # fmt: skip
-        places = ", ".join(f"{offering.zone}/{offering.capacity_type}" for offering in fitting or all_of_type)
-        if fitting:
-            raise ValueError(f"{self.instance_type} is offered in {places}; say which with zone and capacity_type")
-        raise ValueError(f"{self.instance_type} is offered only in {places}")
-
-
-class NodeGroupFile(Form):
-    """Node groups in a file: `{"groups": {id: {cpu_milli, memory_mib, pods, gpu, arch, price}}}`."""
-
-    ids: Annotated[list[str], Field(min_length=1)] | None = None
-    """Only these of the file's groups. Default: all."""
-    file: FilePath
-
-    @field_validator("file")
-    @classmethod
-    def _sound(cls, file: str, info: ValidationInfo) -> str:
-        directory = (info.context or {}).get(DIRECTORY)
-        if directory is not None:
-            try:
-                recorded = read_recorded_groups(directory / file)
-                refuse_unknown(directory / file, info.data.get("ids") or (), [each.group.id for each in recorded])
-            except InvalidConfiguration as error:
-                raise ValueError("; ".join(error.problems)) from error
-        return file
-
-
-def _tagged(value: Any, by_file: str, otherwise: str) -> str:
-    return by_file if isinstance(value, Mapping) and "file" in value else otherwise
-
-
-NodeGroupEntry = Annotated[
-    Annotated[NodeGroupFile, Tag("<file>")] | Annotated[NodeGroupForm, Tag("<group>")],
-    Discriminator(lambda value: _tagged(value, "<file>", "<group>")),
-]
-
-
-class ProvisionerForm(Form):
-    """A provisioner in cagrpc's own form. Without node_groups it expands over the catalogue."""
-
-    name: ObjectName
-    weight: Weight | None = None
-    """1-100, higher is preferred strictly; none is 0; equal weights are one tier."""
-    requirements: Requirements = Field(default_factory=list)
-    labels: Labels = Field(default_factory=dict)
-    taints: Taints = Field(default_factory=list)
-    startup_taints: Taints = Field(default_factory=list)
-    limits: Limits = Field(default_factory=dict)
-    """What its nodes may have together: nodes, cpu, memory, any resource, as Kubernetes quantities."""
-    node_groups: Annotated[list[NodeGroupEntry], Field(min_length=1)] | None = None
-    autoscaling: Autoscaling | None = None
-
-
-class ProvisionerFile(Form):
-    """Provisioners in a YAML file of their own: Karpenter documents, or ours; relative to this file."""
-
-    file: FilePath
-
-
-class UnknownDocument(RootModel[dict[str, Any]]):
-    """A Kubernetes object that is no provisioner."""
-
-    @model_validator(mode="after")
-    def _refused(self) -> Self:
-        found = f"apiVersion {shown(self.root.get('apiVersion'))}, kind {shown(self.root.get('kind'))}"
-        raise ValueError(f"found {found}; expected {karpenter.SUPPORTED}")
-
-
-def _provisioner_tag(value: Any) -> str:
-    if not isinstance(value, Mapping) or not ("apiVersion" in value or "kind" in value):
-        return _tagged(value, "<file>", "<own>")
-    match value.get("apiVersion"), value.get("kind"):
-        case ((karpenter.V1 | karpenter.V1BETA1), "NodePool"):
-            return "<nodepool>"
-        case karpenter.V1ALPHA5, "Provisioner":
-            return "<provisioner>"
-    return "<unknown>"
-
-
-ProvisionerEntry = Annotated[
-    Annotated[ProvisionerForm, Tag("<own>")]
-    | Annotated[ProvisionerFile, Tag("<file>")]
-    | Annotated[karpenter.NodePool, Tag("<nodepool>")]
-    | Annotated[karpenter.ProvisionerV1Alpha5, Tag("<provisioner>")]
-    | Annotated[SkipJsonSchema[UnknownDocument], Tag("<unknown>")],
-    Discriminator(_provisioner_tag),
-]
 
 
 class BackendForm(registry.backend_fields(), title="Backend"):  # type: ignore[misc,call-arg] # backends are known at run time
@@ -373,7 +100,3 @@ class Configuration(Form):
             if not address.endswith(":0") and (others := [n for n, a in listen.items() if a == address and n != name]):
                 raise ValueError(f"listen.{name} and listen.{others[0]} are both {shown(address)}; each needs its own")
         return self
-
-
-def _catalogue(info: ValidationInfo) -> Catalogue | None:
-    return (info.context or {}).get(CATALOGUE)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
-from cagrpc.config.schema.kubernetes import (
+from cagrpc.config.schema.fields import (
     Labels,
     Limits,
     ObjectName,

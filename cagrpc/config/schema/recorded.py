@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from cagrpc.config.problems import field_names, sentences
-from cagrpc.config.schema.kubernetes import LabelValue
+from cagrpc.config.schema.fields import LabelValue
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.fleet.catalogue import ARCH, DEFAULT_ZONE, INSTANCE_TYPE, NVIDIA_GPU, OS, ZONE

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from cagrpc.api.encoding.times import duration_seconds
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.config.problems import shown
-from cagrpc.config.schema.kubernetes import Allocatable, LabelKey, LabelValue, RequirementForm, amounts_asked
+from cagrpc.config.schema.fields import Allocatable, LabelKey, LabelValue, RequirementForm, amounts_asked
 from cagrpc.controllers.slack.model import MIRRORS, Carrier, SlackSettings, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.errors import did_you_mean

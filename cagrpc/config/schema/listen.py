@@ -1,0 +1,65 @@
+"""The section `listen`, and addresses as flags have them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+
+from cagrpc.config.problems import sentences, shown
+from cagrpc.errors import InvalidInput
+from cagrpc.forms import Form
+
+_PORTS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return the address of a text that is valid."""
+        host, _, port = text.rpartition(":")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _host_and_port(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or re.search(r"[\s/\[\]]", bare) or (":" in bare and bare == host):
+        raise ValueError(f'found {shown(text)}, expected host:port, such as "127.0.0.1:8086" or "[::1]:8086"')
+    if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) >= _PORTS:
+        raise ValueError(f"found {shown(text)}, expected a port from 0 to {_PORTS - 1} after the last colon")
+    return text
+
+
+_AddressField = Annotated[str, AfterValidator(_host_and_port)]
+_ADDRESS: TypeAdapter[str] = TypeAdapter(_AddressField)
+
+
+def parse_address(text: str) -> Address:
+    """Return the address of `host:port` or `[::1]:port`. Raises InvalidInput."""
+    try:
+        return Address.of(_ADDRESS.validate_python(text))
+    except ValidationError as error:
+        raise InvalidInput("; ".join(sentences(error, "address", ()))) from error
+
+
+class Listen(Form):
+    """Where each server listens, `host:port`; port 0 takes a free one."""
+
+    provider: _AddressField = "127.0.0.1:8086"
+    """externalgrpc.CloudProvider, mutual TLS."""
+    expander: _AddressField = "127.0.0.1:8087"
+    """grpcplugin.Expander, TLS without client certificates, as CA requires."""
+    http: _AddressField = "127.0.0.1:8088"
+    """Health, metrics, decisions; plain HTTP."""

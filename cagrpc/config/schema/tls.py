@@ -1,0 +1,65 @@
+"""The section `tls`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from cagrpc.forms import FilePath, Form
+
+
+@dataclass(frozen=True, slots=True)
+class TlsPaths:
+    """Where the provider's and the expander's certificate, its key, and the authority of CA's client certificate are.
+    Whether they are there is looked at when they are loaded: a server may be about to make them."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path
+    directory: Path | None = None
+    """Set where they are in a directory as `cagrpc certs` makes it."""
+    client_names: tuple[str, ...] = ()
+    """Of the certificates that the provider serves; empty for any of the authority's."""
+
+
+class Tls(Form):
+    """One of: a directory as `cagrpc certs` makes it, three files, or `insecure: true`."""
+
+    directory: FilePath | None = None
+    """Holds server.crt, server.key and ca.crt. Default: `certs` in the state directory."""
+    certificate: FilePath | None = None
+    key: FilePath | None = None
+    client_ca: FilePath | None = None
+    """Who must have signed CA's client certificate."""
+    client_names: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    """Whose certificates the provider serves, by common name, DNS name or URI. Default: whoever client_ca has signed
+    one for."""
+    insecure: bool = False
+    """Plaintext, for tests: CA's expander client always wants TLS."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        own = {name: getattr(self, name) for name in ("certificate", "key", "client_ca")}
+        given = [name for name, value in own.items() if value is not None]
+        if sum((bool(self.directory), bool(given), self.insecure)) > 1:
+            raise ValueError("expected one of directory, certificate with key and client_ca, or insecure: true")
+        if given and len(given) < len(own):
+            absent = " and ".join(name for name in own if name not in given)
+            raise ValueError(f"found {' and '.join(given)} without {absent}")
+        if self.client_names and self.insecure:
+            raise ValueError("found client_names with insecure: true; without TLS clients have no names")
+        return self
+
+    def settings(self, directory: Path, state: Path) -> TlsPaths | None:
+        """Return the files, by default those of the directory `state`; None with `insecure: true`."""
+        if self.insecure:
+            return None
+        names = tuple(self.client_names)
+        if self.certificate and self.key and self.client_ca:
+            own = (directory / self.certificate, directory / self.key, directory / self.client_ca)
+            return TlsPaths(*own, client_names=names)
+        kept = directory / self.directory if self.directory else state / "certs"
+        return TlsPaths(kept / "server.crt", kept / "server.key", kept / "ca.crt", kept, names)

@@ -1,0 +1,51 @@
+"""What a server is built from. `load` makes it of a configuration file; flags of `cagrpc serve` change it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cagrpc.api.autoscaler.options import AutoscalingOptions
+from cagrpc.backends.plugin import BackendSettings
+from cagrpc.config.schema.listen import Address
+from cagrpc.config.schema.tls import TlsPaths
+from cagrpc.controllers.settings import ClusterSettings, Drive, KueueSettings, PlannerSettings, RequestSettings
+from cagrpc.controllers.slack.model import SlackSettings
+from cagrpc.fleet.catalogue import Catalogue
+from cagrpc.fleet.visibility import ShownGroups
+from solver.model import Limit, NodeGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that a server is built from."""
+
+    provider: Address
+    expander: Address
+    http: Address
+    tls: TlsPaths | None
+    """None only where the configuration says `insecure: true`."""
+    state_directory: Path
+    backend: BackendSettings
+    catalogue: Catalogue
+    groups: tuple[NodeGroup, ...]
+    """Of all provisioners, in the order in which they are written."""
+    limits: tuple[Limit, ...]
+    shown: ShownGroups
+    options: Mapping[str, AutoscalingOptions]
+    """By node group id; only groups for which something is configured."""
+    gpu_label: str
+    increment_deadline_seconds: float
+    expander_budget_seconds: float
+    drive: Drive = Drive.ASSIST
+    cluster: ClusterSettings | None = None
+    """None without access to a cluster."""
+    planner: PlannerSettings = field(default_factory=PlannerSettings)
+    requests: RequestSettings | None = None
+    """None where ProvisioningRequests are not served."""
+    kueue: KueueSettings | None = None
+    """None where Kueue's AdmissionChecks are not answered."""
+    slack: SlackSettings | None = None
+    """None where no slack is held."""
+    warnings: tuple[str, ...] = ()
