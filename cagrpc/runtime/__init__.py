@@ -1,1 +1,2 @@
-"""What controllers and servers run on: loops, work queues, back-off, heartbeats, clocks. Knows no Kubernetes."""
+"""What controllers and servers run on: the contract and the runner, work queues, back-off, heartbeats, clocks. Knows no
+Kubernetes."""

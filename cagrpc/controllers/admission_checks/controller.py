@@ -223,19 +223,19 @@ class AdmissionCheckController(Controller):
     # ---- Workloads
 
     def _tend_workload(self, store: CheckStore, key: str) -> float | None:
-        look = store.look(key)
-        if look is None:
+        found = store.look(key)
+        if found is None:
             self._seen.pop(key, None)
             return None
-        workload = look.workload
+        workload = found.workload
         if self._seen.get(key) == workload.resource_version:
             return None  # we have written to it since, and shall see it as it is now
         writes = reconcile(
             workload,
-            self._configs(store, look),
-            look.requests,
-            look.templates,
-            look.flavors,
+            self._configs(store, found),
+            found.requests,
+            found.templates,
+            found.flavors,
             self._settings,
             self._now(),
         )
@@ -243,11 +243,11 @@ class AdmissionCheckController(Controller):
             self._seen[key] = workload.resource_version
         return writes.again_seconds
 
-    def _configs(self, store: CheckStore, look: ChecksObservation) -> Mapping[str, RequestConfig | str]:
+    def _configs(self, store: CheckStore, observed: ChecksObservation) -> Mapping[str, RequestConfig | str]:
         """Of the Workload's checks that are ours."""
-        names = {str(each.get("name")) for each in look.workload.checks}
-        found = (look.checks[name] for name in sorted(names) if name in look.checks)
-        return {check.name: config_of(check, look.configs) for check in found if self._claim(store, check).ours}
+        names = {str(each.get("name")) for each in observed.workload.checks}
+        found = (observed.checks[name] for name in sorted(names) if name in observed.checks)
+        return {check.name: config_of(check, observed.configs) for check in found if self._claim(store, check).ours}
 
 
 class _Counts(Collector):

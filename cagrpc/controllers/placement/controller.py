@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 STEP_SECONDS = 0.5
 """How often to step where no pod has changed."""
 LOOK_SECONDS = 1.0
-"""How often to look whether places are still as good as they were planned."""
+"""How often to check whether places are still as good as they were planned."""
 LEFT_SECONDS = 60.0
 """How long a place that its pod has left is offered to others of its class."""
 WORKERS = 16
@@ -146,7 +146,7 @@ class PlacementController(Controller):
 
     def begun(self, increments: AbstractSet[str]) -> bool:
         """Whether all pods that are to go to nodes of these ready increments, or of others, have been nominated once;
-        not before the increments were looked at. The scheduler tries all that wait when the first node is released, and
+        not before the increments were observed. The scheduler tries all that wait when the first node is released, and
         would give their room to others."""
         targets = self._targets
         if not increments <= targets.ready:

@@ -60,9 +60,9 @@ log = logging.getLogger(__name__)
 STEP_SECONDS = 0.25
 """How often to step."""
 LOOK_SECONDS = 1.0
-"""How often to look where nothing but time and pods can have changed,"""
+"""How often to observe where nothing but time and pods can have changed,"""
 IDLE_SECONDS = 10.0
-"""and where no request of ours is open. So often pods that consume requests are told what is amiss, too."""
+"""and where no request of ours is open. So often Events on pods that consume requests are written, too."""
 LOOK_SHARE = 0.02
 """Of a core, at most: where there are so many requests that looking takes long, it is done less often, but"""
 SELDOM_SECONDS = 5.0
@@ -158,7 +158,7 @@ class ProvisioningController(Controller):
 
     def reservations(self, state: ClusterState) -> Reservations:
         """Return the room that is kept for requests: for whoever plans. Raises Unavailable before all requests have
-        been looked at once, unless they cannot be."""
+        been observed once, unless they cannot be."""
         seen = self._seen
         if seen is None:
             if self._store.problem is None:

@@ -169,9 +169,9 @@ class SlackController(Controller):
     def _look(self) -> None:
         snapshot, state = self._fleet.snapshot, self._cluster.state()
         asked = targets(self._settings, state.slack, self._now())
-        told = (*over_share(self._settings, state.slack), *state.slack.warnings)
+        ignored = (*over_share(self._settings, state.slack), *state.slack.warnings)
         carried, reservations = self._carrier.placements(), self._reservations(state)
-        last, known = self._known, _Known(state, snapshot, asked, carried, reservations, told)
+        last, known = self._known, _Known(state, snapshot, asked, carried, reservations, ignored)
         if last is not None and known.same_as(last):
             return
         self._known = known
@@ -185,7 +185,7 @@ class SlackController(Controller):
         else:  # the scheduler has pushed them out
             lost = Counter(_counts(last.carried or {})) - Counter(_counts(carried))
         self._before = settled.held
-        warnings = (*(text for each in found for text in each.warnings), *told)
+        warnings = (*(text for each in found for text in each.warnings), *ignored)
         now = SlackState(
             at_seconds=self._state.at_seconds,
             wanted=found,
@@ -214,7 +214,7 @@ class SlackController(Controller):
 
 
 class _Known:
-    """All that a look depends on."""
+    """All that an observation depends on."""
 
     def __init__(
         self,
@@ -223,13 +223,13 @@ class _Known:
         asked: tuple[SlackTarget, ...],
         carried: Placement | None,
         reservations: Reservations,
-        told: tuple[str, ...],
+        warnings: tuple[str, ...],
     ) -> None:
         self.carried = carried
         self._nodes = state.nodes
         self._pods = state.slack.pods
         self._fleet = snapshot
-        self._rest = asked, carried, reservations, state.daemon_sets, told
+        self._rest = asked, carried, reservations, state.daemon_sets, warnings
 
     def same_as(self, before: _Known) -> bool:
         """The view gives the same node again where nothing of it has changed."""
