@@ -69,7 +69,7 @@ class Opened(NamedTuple):
     pods: Ints
 
 
-class _FilledNode(NamedTuple):
+class _Node(NamedTuple):
     """One node while it is filled."""
 
     rest: Ints
@@ -83,7 +83,7 @@ class _FilledNode(NamedTuple):
 
 
 @compiled
-def _units_beside(shapes: Shapes, kind: int, spec: int, node: _FilledNode, units: int) -> int:
+def _units_beside(shapes: Shapes, kind: int, spec: int, node: _Node, units: int) -> int:
     """Return how many of `units` exclusions allow beside what is on the node."""
     for link in range(shapes.first_link[spec], shapes.first_link[spec + 1]):
         e = shapes.exclusion[link]
@@ -110,9 +110,7 @@ def _suits(shapes: Shapes, kind: int, spec: int, rest: Ints) -> float:
 
 
 @compiled
-def _best_spec(
-    shapes: Shapes, kind: int, node: _FilledNode, stock: Ints, candidates: Ints, valued: bool
-) -> tuple[int, int]:
+def _best_spec(shapes: Shapes, kind: int, node: _Node, stock: Ints, candidates: Ints, valued: bool) -> tuple[int, int]:
     """Return the candidate that suits best (-1 for none; where `valued`, for what it is worth), and how many of them
     still fit: these are moved to the front."""
     best, best_score, fitting = -1, -1.0, 0
@@ -131,7 +129,7 @@ def _best_spec(
 
 
 @compiled
-def _place(shapes: Shapes, kind: int, spec: int, node: _FilledNode, stock: Ints) -> None:
+def _place(shapes: Shapes, kind: int, spec: int, node: _Node, stock: Ints) -> None:
     """Put a part of the units that fit, at least one, on the node."""
     units = min(stock[spec], shapes.caps[spec]) - node.placed[spec]
     for r in range(len(node.rest)):
@@ -152,7 +150,7 @@ def _fill(shapes: Shapes, kind: int, stock: Stock, specs: Ints, pods: Ints) -> i
     """Write one node's pattern to `specs` and `pods`, first of the units in `mine`, then of all that are left. Return
     its length."""
     count, exclusions = len(stock.left), shapes.spare.shape[1]
-    node = _FilledNode(
+    node = _Node(
         shapes.free[kind].copy(),
         np.zeros(count, np.int64),
         np.zeros(exclusions, np.bool_),
