@@ -35,4 +35,4 @@ def run(options: argparse.Namespace) -> int:
             print(f"cagrpc: {place}{problem}", file=sys.stderr)
         if not file.problems:
             say(f"{file.path}: {file.kind}, valid: {file.summary}")
-    return 0 if report.sound else 2
+    return 0 if report.valid else 2

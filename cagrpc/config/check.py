@@ -20,7 +20,7 @@ from solver.model import NodeGroup
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """One file. `problems` is empty where it is sound; `summary` then says what it amounts to."""
+    """One file. `problems` is empty where it is valid; `summary` then says what it amounts to."""
 
     path: Path
     kind: str
@@ -35,7 +35,7 @@ class CheckReport:
     files: tuple[CheckedFile, ...]
 
     @property
-    def sound(self) -> bool:
+    def valid(self) -> bool:
         return not any(file.problems for file in self.files)
 
 

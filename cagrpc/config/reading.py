@@ -31,7 +31,7 @@ class FileReader:
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     names: list[tuple[str, str, str]] = field(default_factory=list)
-    """(what it names, name, path) of every provisioner and explicit node group, sound or not."""
+    """(what it names, name, path) of every provisioner and explicit node group, valid or not."""
 
     def catalogue(self, written: Any, directory: Path) -> Catalogue | None:
         if not isinstance(written, str) or written in ("", "embedded"):

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from cagrpc.tables import table
 
-_TOLD = (
+_FIELDS = (
     ("cost_per_hour", "$/h"),
     ("lower_bound_per_hour", "at least ($/h)"),
     ("gap", "gap"),
@@ -20,7 +20,7 @@ _TOLD = (
     ("overtaken", "overtaken by younger ones"),
     ("consumers", "pods that consume it"),
 )
-"""What is told where there is something to tell, and how."""
+"""Members shown where they are not empty, with their headings."""
 
 
 def print_request(record: Mapping[str, Any], out: Console) -> None:
@@ -28,9 +28,9 @@ def print_request(record: Mapping[str, Any], out: Console) -> None:
     out.print(f"{record['namespace']}/{record['name']}: {record['phase']}", style="bold", soft_wrap=True)
     out.print(record["explanation"], soft_wrap=True)
     out.print(f"class: {record['class']} ({record['behaviour']}), created {record['created']}", soft_wrap=True)
-    for key, told in _TOLD:
+    for key, heading in _FIELDS:
         if record[key]:
-            out.print(f"{told}: {record[key]}", soft_wrap=True)
+            out.print(f"{heading}: {record[key]}", soft_wrap=True)
     increment = record["increment"]
     if increment:
         out.print(f"increment {increment['id']}: {increment['phase']}; {increment['message']}", soft_wrap=True)

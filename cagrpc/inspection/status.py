@@ -23,8 +23,10 @@ def print_status(
     out.print("ready" if status["ready"] else f"not ready: {status['why_not_ready']}", soft_wrap=True)
     for name, value in status.items():
         if name not in ("ready", "why_not_ready", "increments_in_flight") and value not in (None, "", {}):
-            told = ", ".join(f"{what}: {each}" for what, each in value.items()) if isinstance(value, Mapping) else value
-            out.print(f"{name.replace('_', ' ')}: {told}", soft_wrap=True)
+            shown = (
+                ", ".join(f"{what}: {each}" for what, each in value.items()) if isinstance(value, Mapping) else value
+            )
+            out.print(f"{name.replace('_', ' ')}: {shown}", soft_wrap=True)
     in_flight = [each for each in increments if each["phase"] not in _FINISHED]
     if in_flight:
         out.print(_increments(in_flight))

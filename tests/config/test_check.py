@@ -45,7 +45,7 @@ def test_the_schema_describes_every_section() -> None:
 def test_each_kind_of_file_is_recognised(path: Path, kind: str, summary: str) -> None:
     report = check_files([path])
     (checked,) = report.files
-    assert report.sound
+    assert report.valid
     assert checked.kind == kind
     assert summary in checked.summary
 
@@ -78,7 +78,7 @@ def test_files_are_checked_apart(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("a: [")
     (tmp_path / "pool.yaml").write_text("apiVersion: karpenter.sh/v1\nkind: NodePool")
     report = check_files([tmp_path / name for name in ("bad.yaml", "broken.yaml", "no.csv", "pool.yaml")] + [THREE])
-    assert not report.sound
+    assert not report.valid
     assert [(file.kind, len(file.problems)) for file in report.files] == [
         ("configuration", 2), ("unknown", 1), ("catalogue", 1), ("provisioners", 2), ("node groups", 0),
     ]  # fmt: skip

@@ -140,7 +140,7 @@ class SlackTargetForm(Form, title="SlackTarget"):
     schedules: list[SlackSchedule] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _can_be_meant(self) -> Self:
+    def _is_valid(self) -> Self:
         rates = [self.rate, *(each.rate for each in self.schedules if each.rate is not None)]
         if not (max(rates) or self.fixed or any(each.fixed for each in self.schedules)):
             raise ValueError("asks for nothing; expected a rate above 0, fixed sizes or schedules")
