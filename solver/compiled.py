@@ -13,7 +13,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def compiled(function: _F) -> _F:
     """Compile a function to run without the interpreter's lock, cached on disk where the user may write at all."""
     try:
-        return cast(_F, numba.njit(cache=True, nogil=True)(function))
+        dispatcher = numba.njit(cache=True, nogil=True)(function)
+        _drop_unreadable(dispatcher)
+        return cast(_F, dispatcher)
     except RuntimeError:  # neither the package's directory nor the user's cache can be written to
         return cast(_F, numba.njit(nogil=True)(function))
 
@@ -22,3 +24,12 @@ def inlined(function: _F) -> _F:
     """Compile a function into each one that calls it: for steps of innermost loops, where passing named tuples of
     arrays would cost more than the step."""
     return cast(_F, numba.njit(inline="always")(function))
+
+
+def _drop_unreadable(dispatcher: Any) -> None:
+    """Empty a cache of another version whose named tuples are gone: numba would raise instead of compiling anew."""
+    cache = dispatcher._cache  # noqa: SLF001 - numba has no other way to its index
+    try:
+        cache._cache_file._load_index()  # noqa: SLF001
+    except (AttributeError, ImportError):
+        cache.flush()

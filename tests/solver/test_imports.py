@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +35,19 @@ def test_what_is_public_is_there() -> None:
     shown = "import solver\nprint([name for name in solver.__all__ if getattr(solver, name, None) is None])"
     done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_cache_of_classes_that_are_gone_is_dropped(tmp_path: Path) -> None:
+    """numba would raise AttributeError at the first plan after an upgrade over an older cache."""
+    code = "from solver.integral.packing_kernel import open_best as f; c = f._cache._cache_file; "
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def run(rest: str) -> str:
+        command = [sys.executable, "-c", code + rest]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
+
+    run("c._save_index({})")
+    index = next(tmp_path.rglob("packing_kernel.open_best*.nbi"))
+    version = pickle.dumps(pickle.loads(index.read_bytes()))
+    index.write_bytes(version + b"csolver.integral.packing_kernel\nGone\n.")
+    assert run("print(c._load_index())") == "{}"
