@@ -41,10 +41,10 @@ from cagrpc.kube.informer.reflector import Reflector, Resource
 from solver import Budget, NodeGroup, Plan, PodSet, Problem, solve
 from solver.model.quantities import format_quantity
 from solver.planning.warm_up import warm_up
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.deployed import clear_journal
-from tests.controlplane.live import Live, group
-from tests.controlplane.plane import ControlPlane, Scoring
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.deployed import clear_journal
+from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.plane import ControlPlane, Scoring
 from tests.support.recordings import node_groups
 
 BEFORE = """

@@ -32,7 +32,7 @@ from cagrpc.fleet.backend import Order
 from cagrpc.fleet.model import FleetSnapshot, GroupState
 from cagrpc.kube.client.client import Client
 from solver.model import NodeGroup
-from tests.controlplane.plane import ControlPlane
+from tests.support.controlplane.plane import ControlPlane
 
 STEP_SECONDS = 1.0
 NAMESPACE = "bench-node-life"

@@ -29,11 +29,11 @@ from bench.provisioning_requests import MOST_PODS, SETS, small_requests, small_s
 from bench.table import machine, machine_line
 from solver.model import PodSpec
 from solver.model.quantities import format_quantity
-from tests.controlplane.cluster import Cluster, pod_spec
-from tests.controlplane.deployed import clear_journal, install_crds
-from tests.controlplane.live import Live
-from tests.controlplane.plane import ControlPlane
-from tests.controlplane.provisioning import PlaneRequests
+from tests.support.controlplane.cluster import Cluster, pod_spec
+from tests.support.controlplane.deployed import clear_journal, install_crds
+from tests.support.controlplane.live import Live
+from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.provisioning import PlaneRequests
 
 PATIENCE_SECONDS = 600.0
 _MAKERS = 8

@@ -14,7 +14,7 @@ from tests.support.examples import load_profile
 
 load_profile()  # before any module with properties is imported; --hypothesis-profile comes after it, and wins
 
-pytest_plugins = ["tests.support.serving", "tests.controlplane.plugin"]
+pytest_plugins = ["tests.support.serving", "tests.support.controlplane.plugin"]
 
 
 @pytest.fixture(autouse=True)

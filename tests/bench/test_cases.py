@@ -29,7 +29,7 @@ from bench.workloads import (
 from solver import Budget, Problem, solve
 from solver.model import HOSTNAME, Node
 from solver.model.validation import validate
-from tests.support.problems import GIB, TAINT, TOLERATION, group, node, pods, spec
+from tests.support.solver.problems import GIB, TAINT, TOLERATION, group, node, pods, spec
 
 SMALL = Budget(deterministic_seconds=0.1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cagrpc.cluster.drop_invalid import faults, solve_valid
 from solver.model import Budget, Node, PodSet, PodSpec, Problem
-from tests.support.problems import node, spec
+from tests.support.solver.problems import node, spec
 
 BUDGET = Budget(deterministic_seconds=0.5)
 INVALID = PodSet("ns/invalid", PodSpec((("cpu", -1),)), 2)

@@ -24,8 +24,8 @@ from solver import solve
 from solver.model import PODS, Budget, HostPort, Node, PodSet, PodSpec, Problem, RunningPods
 from solver.model.plan import PlacedOnNode
 from solver.verify.check import faults_of
-from tests.support.problem_strategies import PORTS, ZONES, pod_specs
-from tests.support.problems import TAINT, node, spec
+from tests.support.solver.problems import TAINT, node, spec
+from tests.support.solver.strategies import PORTS, ZONES, pod_specs
 
 A, B = PodOwner("a"), RequestOwner("a")  # two owners, though their names are one
 SPEC = spec(cpu=1000)

@@ -7,8 +7,8 @@ import pytest
 
 from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.client import Client, PatchKind
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.plane import User
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.plane import User
 
 
 def who(client: Client) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.controlplane.api import ApiRefusal
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.plane import Scoring, User
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.api import ApiRefusal
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.plane import Scoring, User
+from tests.support.controlplane.processes import wait_for
 
 
 def phase_and_node(cluster: Cluster) -> list[tuple[str, str | None]]:

@@ -24,14 +24,22 @@ from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.lease import LeaderElection
 from solver.model import PodSpec
 from solver.slack.model import Role, SlackDemand, SlackShape
-from tests.controlplane import slack
-from tests.controlplane.api import Api, ApiRefusal
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.deployed import DEPLOY, apply, clear_journal, documents, install_crds, remove, remove_crds
-from tests.controlplane.live import Live, group
-from tests.controlplane.plane import User
-from tests.controlplane.processes import wait_for
 from tests.kube.journal.test_journal import BEFORE, CHANGES, told
+from tests.support.controlplane import slack
+from tests.support.controlplane.api import Api, ApiRefusal
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.deployed import (
+    DEPLOY,
+    apply,
+    clear_journal,
+    documents,
+    install_crds,
+    remove,
+    remove_crds,
+)
+from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.plane import User
+from tests.support.controlplane.processes import wait_for
 
 OPTIONAL = ("rbac-simulated-nodes.yaml", "rbac-kueue.yaml", "slack.yaml")
 FENCES = ("policies.yaml", "flow-schemas.yaml", "network-policy.yaml")

@@ -8,7 +8,7 @@ from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.events import REPEAT_SECONDS, EventRecorder, Note, ObjectRef, pod_object
 from cagrpc.controllers.planning.reasons import ACTION, CONTROLLER, NOT_PLANNED
 from cagrpc.runtime.clock import epoch
-from tests.controlplane.cluster import Cluster
+from tests.support.controlplane.cluster import Cluster
 from tests.support.fleet import FakeClock
 
 

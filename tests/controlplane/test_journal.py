@@ -18,8 +18,6 @@ from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.lease import LeaderElection, LeaseTiming
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.deployed import clear_journal, install_crds, remove_crds
 from tests.fleet.test_journal import (  # noqa: F401 - collected here too, with the `opener` below
     test_a_closed_journal_is_unavailable_and_closing_may_be_repeated,
     test_a_new_journal_is_empty,
@@ -30,6 +28,8 @@ from tests.fleet.test_journal import (  # noqa: F401 - collected here too, with 
     test_order_of_creation_survives_updates_and_reopening,
 )
 from tests.kube.journal.test_journal import BEFORE, CHANGES, LATER, large, record, told
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.deployed import clear_journal, install_crds, remove_crds
 
 INCREMENTS = objects.INCREMENTS
 

@@ -16,11 +16,11 @@ from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import EpochClock, epoch
-from tests.controlplane import kueue as played
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.deployed import install_crds, remove_crds
-from tests.controlplane.kueue import CHECK, CLASS, OURS, PlayedKueue
-from tests.controlplane.plane import ControlPlane
+from tests.support.controlplane import kueue as played
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.deployed import install_crds, remove_crds
+from tests.support.controlplane.kueue import CHECK, CLASS, OURS, PlayedKueue
+from tests.support.controlplane.plane import ControlPlane
 from tests.support.fleet import FakeClock
 from tests.support.kills import Killed
 

@@ -9,10 +9,10 @@ from itertools import count
 
 import pytest
 
-from tests.controlplane.api import ApiRefusal
-from tests.controlplane.live import Live, group
-from tests.controlplane.plane import ControlPlane
-from tests.controlplane.processes import meanwhile
+from tests.support.controlplane.api import ApiRefusal
+from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.processes import meanwhile
 
 PODS = 8
 GROUP = group("only", "4", "8Gi", 0.2)

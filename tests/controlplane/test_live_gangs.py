@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.live import Live, group
+from tests.support.controlplane.live import Live, group
 
 A, B, C = (
     group("a", "4", "8Gi", 0.2),

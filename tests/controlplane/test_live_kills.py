@@ -4,9 +4,9 @@ server; every step is in tests/controllers/planning/test_killed.py and tests/fle
 
 from __future__ import annotations
 
-from tests.controlplane.deployed import clear_journal, install_crds
-from tests.controlplane.live import Live, group
 from tests.controlplane.test_live_gangs import EACH, A, B, bound, create_gang
+from tests.support.controlplane.deployed import clear_journal, install_crds
+from tests.support.controlplane.live import Live, group
 
 PODS = 8
 GROUP = group("only", "4", "8Gi", 0.2)

@@ -9,11 +9,11 @@ import pytest
 
 from cagrpc.api.kueue import PENDING, READY
 from cagrpc.cluster.markers import BOOKING_LABELS, booking_label
-from tests.controlplane import kueue as played
-from tests.controlplane.deployed import install_crds, remove_crds
-from tests.controlplane.kueue import PlayedKueue
-from tests.controlplane.live import FINISHED, GPU, Live, group
-from tests.controlplane.plane import ControlPlane
+from tests.support.controlplane import kueue as played
+from tests.support.controlplane.deployed import install_crds, remove_crds
+from tests.support.controlplane.kueue import PlayedKueue
+from tests.support.controlplane.live import FINISHED, GPU, Live, group
+from tests.support.controlplane.plane import ControlPlane
 
 PODS = {"workers": 4, "head": 1}
 REQUESTS = {"workers": {"cpu": "1", GPU: "1"}, "head": {"cpu": "3"}}

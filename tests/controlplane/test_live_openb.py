@@ -9,9 +9,9 @@ import json
 import pytest
 
 from solver.planning.warm_up import warm_up
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.live import GPU, Live
-from tests.controlplane.plane import Scoring
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.live import GPU, Live
+from tests.support.controlplane.plane import Scoring
 from tests.support.serving import RECORDINGS
 
 PODS = 1_000

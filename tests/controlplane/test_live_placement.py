@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.cluster import NODES
-from tests.controlplane.live import Live, group
-from tests.controlplane.processes import meanwhile
+from tests.support.controlplane.cluster import NODES
+from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.processes import meanwhile
 
 SLOW = {"*": {"boot_seconds": 4.0}}
 PODS = 24

@@ -6,8 +6,8 @@ from typing import Any
 
 from cagrpc.api.core.slack import MIRROR
 from cagrpc.api.gen import api_pb2, kubernetes_pb2
-from tests.controlplane.cluster import pod_spec
-from tests.controlplane.live import Live, group
+from tests.support.controlplane.cluster import pod_spec
+from tests.support.controlplane.live import Live, group
 
 _DIGITS = "9" * 5_000
 _MARK = {"annotations": {MIRROR: _DIGITS}}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cagrpc.kube.journal.objects import unpack
-from tests.controlplane.deployed import install_crds, remove_crds
-from tests.controlplane.live import Live, group
+from tests.support.controlplane.deployed import install_crds, remove_crds
+from tests.support.controlplane.live import Live, group
 
 SLACK = {
     "targets": [{"name": "web", "fixed": [{"name": "large", "count": 2, "requests": {"cpu": 3, "memory": "1Gi"}}]}]

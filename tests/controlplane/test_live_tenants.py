@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from tests.controlplane.autoscaler import Autoscaler
-from tests.controlplane.deployed import install_crds, remove_crds
-from tests.controlplane.live import Live, group
-from tests.controlplane.processes import meanwhile
-from tests.controlplane.provisioning import PlaneRequests
-from tests.controlplane.tenant import DEMONSTRATED, HostileBatch, Tenant, batches
+from tests.support.controlplane.autoscaler import Autoscaler
+from tests.support.controlplane.deployed import install_crds, remove_crds
+from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.processes import meanwhile
+from tests.support.controlplane.provisioning import PlaneRequests
+from tests.support.controlplane.tenant import DEMONSTRATED, HostileBatch, Tenant, batches
 
 BATCHES = int(os.environ.get("HOSTILE_BATCHES", "20"))
 """How much the tenant does; a batch takes about three seconds."""

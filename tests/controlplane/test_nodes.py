@@ -25,8 +25,8 @@ from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.runtime.runner import Runner
 from solver.model import NodeGroup
-from tests.controlplane.cluster import LEASES_OF_NODES, NODES, Cluster
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.cluster import LEASES_OF_NODES, NODES, Cluster
+from tests.support.controlplane.processes import wait_for
 
 _ALLOCATABLE = {"cpu": 2000, "memory": 4 * 2**30, "pods": 110}
 _SMALL = NodeGroup("small", _ALLOCATABLE, 0.1, max_size=100, instance_type="small", zone="a")

@@ -15,10 +15,10 @@ from cagrpc.cluster.markers import BOOKED, SCALE_DOWN_DISABLED, SCALE_DOWN_DISAB
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.taints import lift, taint_keys
 from solver.model import NodeGroup
-from tests.controlplane.api import Api, ApiRefusal
-from tests.controlplane.cluster import NODES, Cluster
-from tests.controlplane.deployed import apply, documents, remove
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.api import Api, ApiRefusal
+from tests.support.controlplane.cluster import NODES, Cluster
+from tests.support.controlplane.deployed import apply, documents, remove
+from tests.support.controlplane.processes import wait_for
 
 FILES = ("rbac.yaml", "rbac-simulated-nodes.yaml", "policies.yaml")
 REAL, MADE_UP = "real", "made-up"

@@ -15,11 +15,11 @@ from cagrpc.controllers.provisioning.store import RequestStore, Template
 from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import Conflict
 from cagrpc.kube.client.client import Client, PatchKind
-from tests.controlplane.api import Api, ApiRefusal
-from tests.controlplane.cluster import Cluster, pod_spec
-from tests.controlplane.deployed import CRDS, documents, remove_crds, wait_until_served
-from tests.controlplane.plane import ControlPlane
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.api import Api, ApiRefusal
+from tests.support.controlplane.cluster import Cluster, pod_spec
+from tests.support.controlplane.deployed import CRDS, documents, remove_crds, wait_until_served
+from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.processes import wait_for
 
 FILE = "provisioning-crds.yaml"
 API = "apis/autoscaling.x-k8s.io/v1"

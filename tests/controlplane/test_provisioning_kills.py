@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED, START_UP_TAINT
-from tests.controlplane.live import Live, group
-from tests.controlplane.provisioning import PlaneRequests
+from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.provisioning import PlaneRequests
 
 CPU, LATE = group("cpu", "4", "16Gi", 0.2), group("late", "2", "4Gi", 0.05)
 HEAD, SMALL = {"cpu": "3", "memory": "4Gi"}, {"cpu": "1500m", "memory": "1Gi"}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED
-from tests.controlplane.live import GPU, Live, group
-from tests.controlplane.provisioning import CHECK, CLASSES, PlaneRequests
+from tests.support.controlplane.live import GPU, Live, group
+from tests.support.controlplane.provisioning import CHECK, CLASSES, PlaneRequests
 
 CPU, BIG = group("cpu", "4", "16Gi", 0.2), group("big", "16", "64Gi", 0.8)
 TAINT = {"key": GPU, "effect": "NoSchedule"}

@@ -11,8 +11,8 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.reflector import Reflector, Resource
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.processes import wait_for
 
 TWO_PAGES = 600
 

@@ -18,9 +18,9 @@ from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceStat
 from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.runtime.clock import monotonic
 from solver.model import NodeGroup
-from tests.controlplane.cluster import NODES, Cluster
-from tests.controlplane.processes import wait_for
-from tests.support.scale_down import GIB, QUICK
+from tests.support.controllers.scale_down import GIB, QUICK
+from tests.support.controlplane.cluster import NODES, Cluster
+from tests.support.controlplane.processes import wait_for
 
 _WEIGHTS = {"high": 100, "middle": 50, "low": 10}
 _PODS = 5

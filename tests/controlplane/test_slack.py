@@ -15,10 +15,10 @@ import pytest
 from cagrpc.api.core.slack import EXCLUDE, MIRROR
 from solver.model import HOSTNAME
 from solver.model.quantities import amount
-from tests.controlplane import slack
-from tests.controlplane.live import Live, group
-from tests.controlplane.plane import ControlPlane
-from tests.controlplane.slack import SeenSlack
+from tests.support.controlplane import slack
+from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.slack import SeenSlack
 
 CARRIERS = ("virtual", "buffer", "pods")
 BIG, SMALL = {"boot_seconds": 3, "delete_seconds": 0.2}, ("4", "16Gi")

@@ -18,13 +18,13 @@ from cagrpc.errors import Unavailable
 from cagrpc.kube.client.client import Client
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.slack.model import Role, SlackDemand, SlackShape
-from tests.controlplane import slack
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.deployed import remove_crds
-from tests.controlplane.plane import ControlPlane
-from tests.controlplane.processes import wait_for
-from tests.controlplane.slack import SeenSlack
 from tests.support.clocks import any_clock
+from tests.support.controlplane import slack
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.deployed import remove_crds
+from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.processes import wait_for
+from tests.support.controlplane.slack import SeenSlack
 
 SMALL = {"cpu": "4", "memory": "16Gi"}
 WEB = (Requirement("app", Operator.IN, ("web",)),)

@@ -16,10 +16,10 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.deployed import clear_journal, install_crds
-from tests.controlplane.live import SIMULATED, group
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.deployed import clear_journal, install_crds
+from tests.support.controlplane.live import SIMULATED, group
+from tests.support.controlplane.processes import wait_for
 from tests.support.serving import Serving, configuration, serve
 
 PATIENCE_SECONDS = 120.0
@@ -147,7 +147,7 @@ def test_a_leader_is_killed_paused_and_stopped(pair: Pair) -> None:
 
 def test_a_leader_that_hangs_gives_the_lease_up_and_ends(pair: Pair) -> None:
     """In the middle of its own locks, so that it cannot even be closed."""
-    first = pair.start("tests.controlplane.hanging", "before commit creating")
+    first = pair.start("tests.support.controlplane.hanging", "before commit creating")
     wait_until_ready(first)
     second = pair.start()
     wait_for(lambda: "held by" in why_not_ready(second), "it stands by")

@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
-from tests.controlplane import deployed
-from tests.controlplane.api import Api
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.live import Live
-from tests.controlplane.slack import SeenSlack
+from tests.support.controlplane import deployed
+from tests.support.controlplane.api import Api
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.live import Live
+from tests.support.controlplane.slack import SeenSlack
 from tests.support.serving import cagrpc
 
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,10 @@ from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.provisioning.bookings import consumed
 from cagrpc.controllers.provisioning.store import RequestStore, Template
 from cagrpc.kube.client.client import Client
-from tests.controlplane.cluster import Cluster, pod_spec
-from tests.controlplane.processes import wait_for
 from tests.support.clocks import any_clock
-from tests.support.cluster_objects import comparable
+from tests.support.controllers.cluster_objects import comparable
+from tests.support.controlplane.cluster import Cluster, pod_spec
+from tests.support.controlplane.processes import wait_for
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane.binaries import REQUIRED_BY, program
-from tests.controlplane.processes import Process, wait_for
+from tests.support.controlplane.binaries import REQUIRED_BY, program
+from tests.support.controlplane.processes import Process, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STARTS_AND_WAITS = """
 import pathlib, sys, time
-from tests.controlplane.processes import Process
+from tests.support.controlplane.processes import Process
 print(Process(["/bin/sleep", "600"], pathlib.Path(sys.argv[1])).pid, flush=True)
 time.sleep(600)
 """

@@ -17,7 +17,7 @@ import pytest
 from cagrpc.api.gen import api_pb2
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, KueueSettings, RequestSettings
 from cagrpc.server.server import Server
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.processes import wait_for
 from tests.support.http_server import serving
 from tests.support.scripted_api import PROTOBUF, enveloped
 from tests.support.serving import ask, kubeconfig_of, settings_of

@@ -17,8 +17,8 @@ from solver.model import (
     TopologySpread,
     WhenUnsatisfiable,
 )
-from tests.support.problems import group, node, pods, previous, spec
-from tests.support.reference import best_objective
+from tests.support.solver.problems import group, node, pods, previous, spec
+from tests.support.solver.reference import best_objective
 
 ALL = PodSelector()
 ZONES = (group("a", 4000, 1.0, labels={"zone": "a"}), group("b", 4000, 2.0, labels={"zone": "b"}))

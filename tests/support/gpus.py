@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from solver.model import PodSpec, Taint, TaintEffect, Toleration
+from tests.support.controllers.planner import PlannerHarness
 from tests.support.fleet import group
-from tests.support.planner import PlannerHarness
 
 GPU = "nvidia.com/gpu"
 

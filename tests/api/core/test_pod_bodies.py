@@ -21,7 +21,7 @@ from solver.model import (
     Toleration,
     TopologySpread,
 )
-from tests.support.problem_strategies import constrained_specs, pod_specs
+from tests.support.solver.strategies import constrained_specs, pod_specs
 
 HOLDERS = "holders"
 OF_WEB = (Requirement("app", Operator.IN, ("web",)),)

@@ -38,9 +38,9 @@ from cagrpc.kube.informer.reflector import Resource
 from cagrpc.kube.journal import objects
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext
-from tests.support import kueue_objects
 from tests.support.clocks import any_clock
-from tests.support.cluster_objects import apart, node, pod, spread
+from tests.support.controllers import kueue_objects
+from tests.support.controllers.cluster_objects import apart, node, pod, spread
 from tests.support.fleet import FleetHarness, group
 
 _DEFAULT_SCHEDULER = frozenset({"default-scheduler"})

@@ -11,7 +11,7 @@ from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.state import Consumer, ConsumerStage, PodRef
 from solver.model import PODS, HostPort, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
-from tests.support.cluster_objects import Fed, apart, node, pod
+from tests.support.controllers.cluster_objects import Fed, apart, node, pod
 
 _BOTH = {CONSUME_KEYS[0]: "train", CLASS_KEYS[0]: "atomic-scale-up.kubernetes.io"}
 HOST = "kubernetes.io/hostname"

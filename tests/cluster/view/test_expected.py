@@ -15,7 +15,7 @@ from cagrpc.cluster.view import expected as view_expected
 from cagrpc.cluster.view.expected import MOST, MOST_OF_ONE, PATIENCE_SECONDS
 from cagrpc.cluster.view.model import DEPLOYMENTS, JOB_SETS
 from cagrpc.fleet.model import ExpectedPod
-from tests.support.cluster_objects import JOBS, PRIORITIES, REPLICA_SETS, STATEFUL_SETS, Fed, pod
+from tests.support.controllers.cluster_objects import JOBS, PRIORITIES, REPLICA_SETS, STATEFUL_SETS, Fed, pod
 from tests.support.examples import examples
 
 QUOTAS, NAMESPACES = "/api/v1/resourcequotas", "/api/v1/namespaces"

@@ -13,7 +13,17 @@ from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_U
 from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.model import NODES
 from solver.model import PODS, PodSpec, RunningPods, Taint, TaintEffect
-from tests.support.cluster_objects import DAEMON_SETS, POD_GROUPS, PRIORITIES, Fed, apart, comparable, node, pod, spread
+from tests.support.controllers.cluster_objects import (
+    DAEMON_SETS,
+    POD_GROUPS,
+    PRIORITIES,
+    Fed,
+    apart,
+    comparable,
+    node,
+    pod,
+    spread,
+)
 
 
 def test_pods_that_planning_cannot_tell_apart_wait_together_oldest_first() -> None:

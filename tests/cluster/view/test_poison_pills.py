@@ -25,7 +25,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from solver.model import PODS, Budget, NodeGroup, Problem
 from solver.planning.solve import solve
-from tests.support.cluster_objects import REPLICA_SETS, Fed, comparable, node, pod
+from tests.support.controllers.cluster_objects import REPLICA_SETS, Fed, comparable, node, pod
 
 _DIGITS = "9" * 5_000
 """More than Python's `int` reads."""

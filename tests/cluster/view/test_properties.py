@@ -11,7 +11,7 @@ from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.model import NODES
-from tests.support.cluster_objects import REPLICA_SETS, Fed, apart, comparable, node, pod, spread
+from tests.support.controllers.cluster_objects import REPLICA_SETS, Fed, apart, comparable, node, pod, spread
 from tests.support.examples import examples
 
 _PODS = "abcde"

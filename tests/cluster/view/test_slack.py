@@ -16,7 +16,7 @@ from cagrpc.cluster.state import SlackSeen
 from cagrpc.cluster.view.model import DEPLOYMENTS
 from cagrpc.cluster.view.model import PODS as PODS_PATH
 from solver.model import Operator, PodSelector, Requirement
-from tests.support.cluster_objects import JOBS, REPLICA_SETS, STATEFUL_SETS, Fed, apart, node, pod
+from tests.support.controllers.cluster_objects import JOBS, REPLICA_SETS, STATEFUL_SETS, Fed, apart, node, pod
 from tests.support.examples import examples
 
 NOBODY = Exclusion()

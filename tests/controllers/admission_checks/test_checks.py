@@ -19,7 +19,7 @@ from cagrpc.controllers.admission_checks.checks import (
 )
 from cagrpc.controllers.settings import KueueSettings
 from cagrpc.errors import InvalidInput
-from tests.support.kueue_objects import condition, config
+from tests.support.controllers.kueue_objects import condition, config
 
 OURS = KueueSettings().controller_name
 AS_KUEUE = KueueSettings(controller_name=KUEUES_NAME)

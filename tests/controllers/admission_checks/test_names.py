@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.controllers.admission_checks.model import Purpose, own_request, purpose_of, request_name, template_name
-from tests.support.kueue_objects import workload
+from tests.support.controllers.kueue_objects import workload
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 PART = st.text("abz09", min_size=1, max_size=40)

@@ -13,7 +13,7 @@ from cagrpc.api.encoding.times import timestamp
 from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
 from cagrpc.controllers.admission_checks.model import CheckWrites
 from cagrpc.controllers.settings import KueueSettings, RetryMode
-from tests.support.kueue_objects import (
+from tests.support.controllers.kueue_objects import (
     CHECK,
     CLASS,
     NOW,

@@ -13,8 +13,8 @@ from cagrpc.api import kueue as wire
 from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
 from cagrpc.controllers.admission_checks.reconcile import over
 from cagrpc.controllers.settings import KueueSettings, RetryMode
+from tests.support.controllers.kueue_objects import CHECK, KueueHarness, condition, config, retries
 from tests.support.examples import examples
-from tests.support.kueue_objects import CHECK, KueueHarness, condition, config, retries
 
 ANSWERS = {
     "accepted": ("Accepted",),

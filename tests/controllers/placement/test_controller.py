@@ -12,7 +12,7 @@ from cagrpc.controllers.placement.nominations import FORBIDDEN_SECONDS
 from cagrpc.controllers.placement.waiting import LONGEST_SECONDS, REST_SECONDS, SEEN_SECONDS
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from tests.support.api_server import ApiServer, Refusal, api_server
-from tests.support.placement import FREE, HELD, Scene
+from tests.support.controllers.placement import FREE, HELD, Scene
 
 POD = "/api/v1/namespaces/default/pods"
 

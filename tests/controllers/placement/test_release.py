@@ -11,7 +11,7 @@ from cagrpc.controllers.placement.release import APART_SECONDS, PATIENCE_SECONDS
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from tests.support.api_server import Refusal, api_server
-from tests.support.placement import FREE, HELD, OTHER_TAINT, Scene
+from tests.support.controllers.placement import FREE, HELD, OTHER_TAINT, Scene
 
 
 @pytest.fixture

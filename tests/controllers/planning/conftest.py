@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.controllers.planner import Make, PlannerHarness
 from tests.support.fleet import group
-from tests.support.planner import Make, PlannerHarness
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.planning.reasons import NOT_PLANNED, PLANNED
 from cagrpc.fleet.model import Phase
 from solver.model import Limit, PodSpec
+from tests.support.controllers.planner import BOOT_SECONDS, Make
 from tests.support.fleet import group
 from tests.support.gpus import add_gang, gpu_group
-from tests.support.planner import BOOT_SECONDS, Make
 
 SOON = BOOT_SECONDS / 2
 LONG = 300.0

@@ -11,8 +11,8 @@ import pytest
 from cagrpc.controllers.planning.reasons import PLANNED
 from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.model import ExpectedPod, Phase
+from tests.support.controllers.planner import BOOT_SECONDS, PlannerHarness
 from tests.support.fleet import group
-from tests.support.planner import BOOT_SECONDS, PlannerHarness
 
 WEB, BATCH = "Deployment/ns/web", "Job/ns/batch"
 SOON = BOOT_SECONDS / 2

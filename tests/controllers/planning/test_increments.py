@@ -14,7 +14,7 @@ from cagrpc.controllers.planning import increments as planner_increments
 from cagrpc.controllers.planning.increments import NewNode, assign_pods, increment, parts, still_wanted
 from cagrpc.controllers.planning.problem import ClassKey, Question
 from solver.model import Certificate, PlacedOnNode, Plan, PlannedNodes, PodClass, Problem, Status, Unplaced
-from tests.support.problems import group, spec
+from tests.support.solver.problems import group, spec
 
 
 def _pod(number: int) -> PodRef:

@@ -13,9 +13,9 @@ import pytest
 
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.fleet.journal import SqliteJournal
+from tests.support.controllers.planner import BOOT_SECONDS, PlannerHarness
 from tests.support.fleet import group
 from tests.support.kills import Killed, SteppedJournal, Steps
-from tests.support.planner import BOOT_SECONDS, PlannerHarness
 
 LONG = 3 * BOOT_SECONDS
 

@@ -9,9 +9,9 @@ import pytest
 from cagrpc import errors
 from cagrpc.controllers.planning.reasons import NOT_PLANNED
 from cagrpc.fleet.model import IncrementSpec
+from tests.support.controllers.planner import BOOT_SECONDS, Make
 from tests.support.fleet import MemoryJournal, group
 from tests.support.gpus import add_gang, gpu_group
-from tests.support.planner import BOOT_SECONDS, Make
 
 SOON = BOOT_SECONDS / 2
 LONG = 300.0

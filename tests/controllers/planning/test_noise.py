@@ -10,7 +10,7 @@ import pytest
 from cagrpc.controllers.planning.batching import WAIT_FOR_OTHERS, BatchingState, notice, planned, round_due
 from cagrpc.controllers.settings import PlannerSettings
 from tests.cluster.view.test_expected import QUOTAS, made, replica_set, template
-from tests.support.cluster_objects import REPLICA_SETS, Fed, pod
+from tests.support.controllers.cluster_objects import REPLICA_SETS, Fed, pod
 
 SETTINGS = PlannerSettings(idle_seconds=1.0, window_seconds=10.0)
 TICK_SECONDS = 0.25

@@ -11,8 +11,8 @@ from cagrpc.cluster.node_info import RequestOwner, Reservation, Reservations
 from cagrpc.cluster.state import ClusterState
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from solver.model import Node, PodSpec
+from tests.support.controllers.planner import BOOT_SECONDS, Make
 from tests.support.fleet import group
-from tests.support.planner import BOOT_SECONDS, Make
 
 SOON = BOOT_SECONDS / 2
 LONG = 300.0

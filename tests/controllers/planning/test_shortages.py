@@ -10,9 +10,9 @@ import pytest
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.model import Phase
+from tests.support.controllers.planner import BOOT_SECONDS, Make
 from tests.support.fleet import group
 from tests.support.gpus import add_gang, gpu_group, with_gpu
-from tests.support.planner import BOOT_SECONDS, Make
 
 GONE = Behaviour(stock=0)
 SOON = BOOT_SECONDS / 2

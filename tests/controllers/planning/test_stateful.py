@@ -14,9 +14,9 @@ from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.model import Phase, PodKey
 from solver.model import Limit, NodeGroup, PodSpec, Taint, TaintEffect, Toleration
+from tests.support.controllers.planner import BOOT_SECONDS, PlannerHarness
 from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
-from tests.support.planner import BOOT_SECONDS, PlannerHarness
 
 GPU = "nvidia.com/gpu"
 GPU_TAINT = Taint(GPU, TaintEffect.NO_SCHEDULE, "present")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.controllers.provisioning import Make, ProvisioningHarness
 from tests.support.fleet import group
-from tests.support.provisioning import Make, ProvisioningHarness
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from solver import (
     Taint,
 )
 from solver.model import TaintEffect, Toleration
-from tests.support.problems import TAINT, node, spec
+from tests.support.solver.problems import TAINT, node, spec
 
 HEAD, WORKER = spec(cpu=1000), spec(cpu=4000)
 

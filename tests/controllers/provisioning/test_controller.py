@@ -17,9 +17,9 @@ from cagrpc.controllers.settings import ClassBehaviour as Served
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.model import Phase
 from solver.model import Taint, TaintEffect
+from tests.support.controllers.planner import BOOT_SECONDS
+from tests.support.controllers.provisioning import Make
 from tests.support.fleet import group
-from tests.support.planner import BOOT_SECONDS
-from tests.support.provisioning import Make
 
 SOON = BOOT_SECONDS / 2
 LONG = 3 * BOOT_SECONDS

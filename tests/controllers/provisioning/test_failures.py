@@ -10,9 +10,9 @@ import pytest
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.settings import RequestSettings
 from solver.model import Limit
+from tests.support.controllers.planner import BOOT_SECONDS
+from tests.support.controllers.provisioning import Make
 from tests.support.fleet import group
-from tests.support.planner import BOOT_SECONDS
-from tests.support.provisioning import Make
 
 LONG = 3 * BOOT_SECONDS
 

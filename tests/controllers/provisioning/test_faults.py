@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cagrpc import errors
+from tests.support.controllers.planner import BOOT_SECONDS
+from tests.support.controllers.provisioning import Make
 from tests.support.fleet import MemoryJournal, group
-from tests.support.planner import BOOT_SECONDS
-from tests.support.provisioning import Make
 
 LONG = 3 * BOOT_SECONDS
 

@@ -13,9 +13,9 @@ from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.fleet.model import Phase
+from tests.support.controllers.planner import BOOT_SECONDS
+from tests.support.controllers.provisioning import NODES, ProvisioningHarness
 from tests.support.fleet import group
-from tests.support.planner import BOOT_SECONDS
-from tests.support.provisioning import NODES, ProvisioningHarness
 
 
 class Watched(ProvisioningHarness):

@@ -9,10 +9,10 @@ import pytest
 
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.fleet.model import Phase
+from tests.support.controllers.planner import BOOT_SECONDS
+from tests.support.controllers.provisioning import ProvisioningHarness
 from tests.support.fleet import group
 from tests.support.kills import Killed
-from tests.support.planner import BOOT_SECONDS
-from tests.support.provisioning import ProvisioningHarness
 
 Story = Callable[[ProvisioningHarness, Callable[[float], None]], None]
 MOST_CALLS = 12

@@ -9,9 +9,9 @@ import pytest
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.provisioning import fairness
 from cagrpc.controllers.settings import RequestSettings
+from tests.support.controllers.planner import BOOT_SECONDS
+from tests.support.controllers.provisioning import Make
 from tests.support.fleet import group
-from tests.support.planner import BOOT_SECONDS
-from tests.support.provisioning import Make
 
 LONG = 3 * BOOT_SECONDS
 

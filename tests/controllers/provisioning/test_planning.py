@@ -10,8 +10,8 @@ from cagrpc.api.core.nodes import ZONE
 from cagrpc.cluster.markers import booking_label
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE, Scenario, check, decide
 from solver import Limit, Node, PodSpec
-from tests.support.problems import GPU, TAINT, TOLERATION, group, node, spec
-from tests.support.provisioning_decisions import BUDGET, judge, opened, request
+from tests.support.controllers.provisioning_decisions import BUDGET, judge, opened, request
+from tests.support.solver.problems import GPU, TAINT, TOLERATION, group, node, spec
 
 GPUS = group("gpu-b", cpu=8000, price=3.0, extra={GPU: 1}, max_size=9, taints=(TAINT,))
 CPUS = group("cpu-a", cpu=4000, price=0.2, max_size=20)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from cagrpc.controllers.provisioning.decision.planning import Scenario, decide
 from cagrpc.controllers.provisioning.model import Candidate
 from solver import Limit, Node, NodeGroup
+from tests.support.controllers.provisioning_decisions import BUDGET, judge, request, served_by_trying
 from tests.support.examples import examples
-from tests.support.problems import TAINT, TOLERATION, spec
-from tests.support.provisioning_decisions import BUDGET, judge, request, served_by_trying
+from tests.support.solver.problems import TAINT, TOLERATION, spec
 
 
 @st.composite

@@ -20,11 +20,11 @@ from cagrpc.controllers.settings import ClassBehaviour as Served
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.model import IncrementStatus, Phase
 from solver.model import Limit
+from tests.support.controllers.planner import BOOT_SECONDS
+from tests.support.controllers.provisioning import ProvisioningHarness
 from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
 from tests.support.kills import Killed
-from tests.support.planner import BOOT_SECONDS
-from tests.support.provisioning import ProvisioningHarness
 
 GROUPS = ("small", "large")
 SHAPES = {"tiny": 500, "middle": 3000, "big": 9000}

@@ -20,9 +20,9 @@ from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
 from solver.model import Budget
 from tests.controllers.provisioning.test_fairness import asked
 from tests.support.clocks import any_clock
+from tests.support.controllers.planner import BOOT_SECONDS
+from tests.support.controllers.provisioning import IN_NAMESPACE, IN_OTHER, ProvisioningHarness
 from tests.support.fleet import group
-from tests.support.planner import BOOT_SECONDS
-from tests.support.provisioning import IN_NAMESPACE, IN_OTHER, ProvisioningHarness
 
 Make = Callable[..., ProvisioningHarness]
 LONG = 3 * BOOT_SECONDS

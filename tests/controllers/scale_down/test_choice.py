@@ -39,8 +39,8 @@ from solver.model import (
     TaintEffect,
 )
 from tests.support.clocks import any_clock
+from tests.support.controllers.scale_down import QUICK, Play, Played, spec, tier
 from tests.support.examples import examples
-from tests.support.scale_down import QUICK, Play, Played, spec, tier
 
 HIGH, MIDDLE, LOW = tier("high", 100, price=3.0), tier("middle", 50, price=2.0), tier("low", 10)
 TIERS = (HIGH, MIDDLE, LOW)

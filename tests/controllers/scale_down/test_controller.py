@@ -20,7 +20,7 @@ from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.kube.client.client import PatchKind
 from tests.support.clocks import any_clock
-from tests.support.scale_down import QUICK, Play, Played, spec, tier
+from tests.support.controllers.scale_down import QUICK, Play, Played, spec, tier
 
 HIGH, LOW = tier("high", 100), tier("low", 10)
 BIG = tier("big", 100, cpu=8000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cagrpc.cluster.node_info import ClusterCapacity, DisplacedOwner
 from cagrpc.controllers.scale_down.relocation import Relocation
 from solver.model import Budget, PodSet, PodSpec
-from tests.support.problems import node, spec
+from tests.support.solver.problems import node, spec
 
 BUDGET = Budget(deterministic_seconds=0.5)
 INVALID = PodSpec((("cpu", -1),))

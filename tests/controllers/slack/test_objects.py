@@ -23,7 +23,7 @@ from cagrpc.controllers.slack.carriers.objects import (
     template_body,
 )
 from solver.slack.model import SlackShape
-from tests.support.slack_carriers import NOW, OWNER, PLACE, CarrierObjects, shape
+from tests.support.controllers.slack_carriers import NOW, OWNER, PLACE, CarrierObjects, shape
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 

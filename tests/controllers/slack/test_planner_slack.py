@@ -19,8 +19,8 @@ from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import Phase
 from solver.model import HOSTNAME, Limit, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.slack.model import Base, Copies, Placement, Version
+from tests.support.controllers.planner import PlannerHarness
 from tests.support.fleet import group
-from tests.support.planner import PlannerHarness
 
 COMING = 60.0
 """Nodes are there after so long, and all is settled."""

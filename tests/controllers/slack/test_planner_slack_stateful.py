@@ -17,9 +17,9 @@ from cagrpc.fleet.model import Phase
 from solver.model import HOSTNAME, PODS, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.model.eligibility import why_not_eligible
 from solver.slack.model import Copies, Version
+from tests.support.controllers.planner import BOOT_SECONDS, PlannerHarness
 from tests.support.examples import examples
 from tests.support.fleet import MemoryJournal, group
-from tests.support.planner import BOOT_SECONDS, PlannerHarness
 
 ENOUGH = 60
 APART = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, ("db",)),)))

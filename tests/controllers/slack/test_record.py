@@ -16,8 +16,8 @@ from cagrpc.kube.journal.objects import unpack
 from solver.model import PodSpec
 from solver.slack.model import Copies, Role, SlackDemand, SlackShape
 from tests.support.api_server import ApiServer, api_server
+from tests.support.controllers.planner import PlannerHarness
 from tests.support.fleet import FakeClock, group
-from tests.support.planner import PlannerHarness
 
 SLACKS = "/apis/cagrpc.io/v1alpha1/namespaces/cagrpc/slacks"
 PATH = f"{SLACKS}/{NAME}"

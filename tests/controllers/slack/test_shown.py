@@ -7,7 +7,7 @@ from dataclasses import replace
 from cagrpc.controllers.slack.model import SlackState
 from cagrpc.controllers.slack.page import as_json
 from solver.slack.model import SlackDemand
-from tests.support.slack_carriers import shape
+from tests.support.controllers.slack_carriers import shape
 
 
 def test_targets_and_shapes_say_the_same() -> None:

@@ -19,7 +19,7 @@ from solver.reduction.dominance import dominators
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Floats, Reduced
 from tests.support.examples import examples
-from tests.support.problems import GPU, group, node, pods, spec
+from tests.support.solver.problems import GPU, group, node, pods, spec
 
 
 def best_value(reduced: Reduced, values: Floats) -> float:

@@ -11,8 +11,8 @@ from solver import Budget, Explanation, Limit, Problem, explain, solve
 from solver.explanation.choices import difference
 from solver.model import NodeGroupIncrease
 from tests.support.examples import examples
-from tests.support.problem_strategies import problems
-from tests.support.problems import TAINT, group, pods, spec
+from tests.support.solver.problems import TAINT, group, pods, spec
+from tests.support.solver.strategies import problems
 
 BUDGET = Budget(deterministic_seconds=10.0)
 

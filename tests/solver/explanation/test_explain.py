@@ -29,8 +29,8 @@ from solver.model import HOSTNAME, HostPort, PodAffinityTerm, PodSelector, Runni
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
 from tests.support.examples import examples
-from tests.support.problem_strategies import constrained_problems, problems
-from tests.support.problems import TAINT, group, node, pods, spec, wants
+from tests.support.solver.problems import TAINT, group, node, pods, spec, wants
+from tests.support.solver.strategies import constrained_problems, problems
 
 BUDGET = Budget(deterministic_seconds=10.0)
 MODEST = examples(40)

@@ -26,7 +26,7 @@ from solver.model.eligibility import (
     untolerated,
     why_not_eligible,
 )
-from tests.support.problems import TAINT, TOLERATION, wants
+from tests.support.solver.problems import TAINT, TOLERATION, wants
 
 LABELS = {"zone": "a", "cpus": "8", "empty": ""}
 

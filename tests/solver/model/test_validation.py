@@ -38,7 +38,7 @@ from solver.model import (
 )
 from solver.model.validation import validate
 from solver.planning.rank import rank
-from tests.support.problems import group, node, pods, previous, spec
+from tests.support.solver.problems import group, node, pods, previous, spec
 
 ALL = PodSelector()
 SPREAD = TopologySpread("zone", 1, ALL)

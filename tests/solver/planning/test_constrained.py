@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from solver import Budget, NodeGroup, Problem, Status, solve
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
 from tests.support.examples import examples
-from tests.support.problem_strategies import constrained_problems
-from tests.support.problems import group, pods, spec
-from tests.support.reference import as_micros, best_objective
+from tests.support.solver.problems import group, pods, spec
+from tests.support.solver.reference import as_micros, best_objective
+from tests.support.solver.strategies import constrained_problems
 
 BUDGET = Budget(deterministic_seconds=10.0)
 MODEST = examples(60, derandomize=True)

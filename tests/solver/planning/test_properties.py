@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from solver import Budget, NodeGroup, Problem, Status, solve
 from solver.verify.check import faults_of
 from tests.support.examples import examples
-from tests.support.problem_strategies import problems
-from tests.support.reference import as_micros, best_objective
+from tests.support.solver.reference import as_micros, best_objective
+from tests.support.solver.strategies import problems
 
 BUDGET = Budget(deterministic_seconds=10.0)
 T = TypeVar("T")

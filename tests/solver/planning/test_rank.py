@@ -8,7 +8,7 @@ from solver import Budget, Limit, NodeGroup, Problem, ProblemError
 from solver.columns.pool import RelaxedMaster
 from solver.model.capacity import limits_broken
 from solver.planning.rank import ScaleUpCandidate, Score, rank
-from tests.support.problems import group, pods, spec
+from tests.support.solver.problems import group, pods, spec
 
 BUDGET = Budget(deterministic_seconds=10.0)
 SMALL = pods("small", 8, spec(1000))

@@ -6,7 +6,7 @@ import pytest
 
 from solver import Budget, Limit, PodSet, Problem, Requirement, solve
 from solver.model import HostPort, Operator, PodAffinityTerm, PodSelector, PodSpec, RunningPods, TopologySpread
-from tests.support.problems import group, node, pods, spec
+from tests.support.solver.problems import group, node, pods, spec
 
 GHOSTS = PodSelector((Requirement("app", Operator.IN, ("ghost",)),))
 GHOST = (("app", "ghost"),)

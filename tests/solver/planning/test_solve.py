@@ -10,7 +10,7 @@ import pytest
 from solver import Budget, Limit, NodeGroup, Plan, PodSet, PodSpec, Problem, ProblemError, Status, solve
 from solver.model import Goal, Node
 from solver.model.eligibility import why_not_eligible
-from tests.support.problems import GPU, TAINT, TOLERATION, group, node, pods, previous, spec, wants
+from tests.support.solver.problems import GPU, TAINT, TOLERATION, group, node, pods, previous, spec, wants
 
 BUDGET = Budget(deterministic_seconds=10.0)
 

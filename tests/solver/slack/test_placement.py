@@ -25,7 +25,7 @@ from solver.model import Operator
 from solver.slack.amount import wanted
 from solver.slack.model import Placement, Role, Settled, SlackShape, SlackTarget
 from solver.slack.placement import settle
-from tests.support.problems import GIB, TAINT, TOLERATION, spec, wants
+from tests.support.solver.problems import GIB, TAINT, TOLERATION, spec, wants
 
 ZONE = "topology.kubernetes.io/zone"
 

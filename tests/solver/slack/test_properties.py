@@ -23,8 +23,8 @@ from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
 from solver.verify.pods import faults_between_pods
 from tests.support.examples import examples
-from tests.support.problem_strategies import constrained_specs
-from tests.support.problems import GPU, TAINT, TOLERATION
+from tests.support.solver.problems import GPU, TAINT, TOLERATION
+from tests.support.solver.strategies import constrained_specs
 
 MODEST = examples(60)
 ROUNDED = Fraction(102, 100)

@@ -10,7 +10,7 @@ import pytest
 from solver import Budget, Limit, NodeGroupIncrease, PlannedNodes, PlanRejectedError, Problem, Unplaced, solve
 from solver.model import PlacedOnNode, Plan
 from solver.verify.check import check, faults_of
-from tests.support.problems import TAINT, group, node, pods, spec
+from tests.support.solver.problems import TAINT, group, node, pods, spec
 
 PROBLEM = Problem(
     (pods("a", 6), pods("g1", 1, spec(2000), gang="job"), pods("g2", 1, spec(3000), gang="job")),

@@ -42,7 +42,7 @@ from solver.model import (
     WhenUnsatisfiable,
 )
 from solver.verify.check import faults_of
-from tests.support.problems import group, node, pods, spec, wants
+from tests.support.solver.problems import group, node, pods, spec, wants
 
 Placed = tuple[str, int, Mapping[int, int]]
 """Group or node, number of nodes, class -> pods per node."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from tests.controlplane.api import Api, ApiRefusal
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.api import Api, ApiRefusal
+from tests.support.controlplane.processes import wait_for
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REMOVED = (
     "ClusterRole",

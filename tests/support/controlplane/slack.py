@@ -8,8 +8,8 @@ from typing import Any
 from cagrpc.api import capacity_buffers
 from cagrpc.api.capacity_buffers import INJECTED
 from cagrpc.api.core.slack import PLACEHOLDER, PRIORITY_CLASS, SHAPE
-from tests.controlplane.api import Api
-from tests.controlplane.deployed import apply, documents, install_crds, remove_crds
+from tests.support.controlplane.api import Api
+from tests.support.controlplane.deployed import apply, documents, install_crds, remove_crds
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 BUFFER_CRDS, SLACK_CRDS = "buffer-crds.yaml", "slack-crds.yaml"

@@ -15,11 +15,11 @@ from cagrpc.api.core.slack import EXCLUDE, MIRROR, PLACEHOLDER, PRIORITY_CLASS, 
 from cagrpc.api.kueue import PARAMETER_ANNOTATIONS
 from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED, START_UP_TAINT
 from cagrpc.controllers.admission_checks.model import ATTEMPT
-from tests.controlplane.api import Api, ApiRefusal
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.plane import ControlPlane
-from tests.controlplane.provisioning import API as REQUESTS
-from tests.controlplane.provisioning import ATOMIC, CHECK
+from tests.support.controlplane.api import Api, ApiRefusal
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.provisioning import API as REQUESTS
+from tests.support.controlplane.provisioning import ATOMIC, CHECK
 
 RBAC = "apis/rbac.authorization.k8s.io/v1"
 MOST_PODS = 30

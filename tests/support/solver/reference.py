@@ -19,7 +19,7 @@ from solver import Problem
 from solver.model import PODS, HostPort, NodeGroup, PodSpec
 from solver.model.eligibility import ports_collide, why_not_eligible
 from solver.reduction.reduced import MICROS
-from tests.support.reference_terms import Slot, add_terms, keeps_on_node, preferences
+from tests.support.solver.reference_terms import Slot, add_terms, keeps_on_node, preferences
 
 _MOST = 2**50
 """Stages are solved together as long as their weights stay below."""

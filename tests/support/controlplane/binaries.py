@@ -16,7 +16,7 @@ import subprocess
 from pathlib import Path
 
 MODULE = Path(__file__).resolve().parent
-CACHE = MODULE.parents[1] / "build" / "controlplane"
+CACHE = MODULE.parents[2] / "build" / "controlplane"
 REQUIRED_BY = ("CI", "CAGRPC_REQUIRE_CONTROLPLANE")
 """Environment variables: where one is set, a machine that lacks something fails the tests, else they are left out."""
 

@@ -22,7 +22,7 @@ from solver.model import (
     TopologySpread,
     WhenUnsatisfiable,
 )
-from tests.support.problems import TAINT, TOLERATION, previous, wants
+from tests.support.solver.problems import TAINT, TOLERATION, previous, wants
 
 ZONES = ("a", "b")
 

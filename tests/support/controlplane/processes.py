@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.controlplane.binaries import program
+from tests.support.controlplane.binaries import program
 
 STOP_WITHIN_SECONDS = 20.0
 LOG_LINES_SHOWN = 15

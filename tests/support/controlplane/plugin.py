@@ -16,10 +16,10 @@ from threading import Thread
 import pytest
 
 from cagrpc.kube.client.client import Client
-from tests.controlplane.binaries import CannotBuild, build, lacking, required
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.live import Live
-from tests.controlplane.plane import ControlPlane
+from tests.support.controlplane.binaries import CannotBuild, build, lacking, required
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.live import Live
+from tests.support.controlplane.plane import ControlPlane
 
 LEFT_OUT = "no control plane here: "
 MARKER = "controlplane"

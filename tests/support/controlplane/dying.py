@@ -1,6 +1,6 @@
-"""`cagrpc` that dies by SIGKILL at a step of what it changes: `python -m tests.controlplane.dying STEP ARGUMENT...`.
+"""`cagrpc` that dies by SIGKILL at a step: `python -m tests.support.controlplane.dying STEP ARGUMENT...`.
 
-Steps are told on standard error, one a line, after `step: `: just before and just after each commit of the journal,
+Steps are reported on standard error, one a line, after `step: `: just before and just after each commit of the journal,
 each order and deletion of the backend, and each write of a pod's nomination, a Node (its release and its booking labels
 by name) or the status of a ProvisioningRequest. `STEP#3` is the third one of its name.
 """

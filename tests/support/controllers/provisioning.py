@@ -43,7 +43,7 @@ from cagrpc.kube.client.failures import failure, request_info, status_of
 from cagrpc.runtime.runner import Steps
 from solver.model import Budget, PodSpec
 from tests.support.api_server import ApiServer, Request
-from tests.support.planner import ClusterApi, PlannerHarness, PlayedCluster, SimPod, Unnoticed
+from tests.support.controllers.planner import ClusterApi, PlannerHarness, PlayedCluster, SimPod, Unnoticed
 
 NODES = "/api/v1/nodes"
 NAMESPACE = "ns"

@@ -18,7 +18,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import Encoding, page
 from cagrpc.replay.recording import EXPANDER
 from solver.model import PodSpec
-from tests.controlplane.live import Live
+from tests.support.controlplane.live import Live
 from tests.support.serving import ProviderClient
 
 _PODS, _NODES = "/api/v1/pods", "/api/v1/nodes"

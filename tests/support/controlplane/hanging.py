@@ -1,6 +1,6 @@
 """`cagrpc` of which a thread hangs for ever at a step of what it changes, with all the locks that it holds there:
-`python -m tests.controlplane.hanging STEP ARGUMENT...`, with the steps of `dying`. That the fleet does not go on is
-noticed after 3 s instead of minutes."""
+`python -m tests.support.controlplane.hanging STEP ARGUMENT...`, with the steps of `dying`. A hanging fleet is noticed
+after 3 s instead of minutes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from threading import Event
 
 from cagrpc.server import leader, process
-from tests.controlplane.dying import NamedSteps, run
+from tests.support.controlplane.dying import NamedSteps, run
 
 
 class Hanging(NamedSteps):

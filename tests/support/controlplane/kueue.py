@@ -13,10 +13,10 @@ import yaml
 from cagrpc.api import kueue as wire
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.api.provisioning.objects import API_VERSION as REQUESTS_API
-from tests.controlplane.cluster import Cluster, pod_spec
-from tests.controlplane.deployed import CRDS, apply, wait_until_served
-from tests.controlplane.plane import ControlPlane
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.cluster import Cluster, pod_spec
+from tests.support.controlplane.deployed import CRDS, apply, wait_until_served
+from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.processes import wait_for
 
 OURS = "cagrpc.io/provisioning-request"
 CHECK, CONFIG, FLAVOR = "capacity", "atomic", "plain"

@@ -17,9 +17,9 @@ import yaml
 
 from cagrpc.kube.client.client import Client
 from cagrpc.server.certificates import ensure_certificates
-from tests.controlplane.api import Api, ApiRefusal
-from tests.controlplane.binaries import build, program
-from tests.controlplane.processes import Process, free_port, wait_for
+from tests.support.controlplane.api import Api, ApiRefusal
+from tests.support.controlplane.binaries import build, program
+from tests.support.controlplane.processes import Process, free_port, wait_for
 
 CONTROLLERS = (
     "daemonset-controller",

@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from cagrpc.cluster.markers import START_UP_TAINT
-from tests.controlplane.cluster import Cluster
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.processes import wait_for
 from tests.support.serving import Serving, configuration, serve
 
 SIMULATED = "cagrpc.io/simulated"
@@ -76,7 +76,7 @@ class Live:
 
     def serve_until(self, step: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Start a process that dies at this step (`dying`), and wait until it has, which may be while it starts."""
-        command = [sys.executable, "-m", "tests.controlplane.dying", step, "serve", "--ephemeral-ports"]
+        command = [sys.executable, "-m", "tests.support.controlplane.dying", step, "serve", "--ephemeral-ports"]
         command += ["--state-dir", str(self.directory / "state"), "--config", str(self._configuration)]
         with (self.directory / "dying.log").open("w+") as log:
             try:

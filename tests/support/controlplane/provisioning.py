@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.controlplane.cluster import pod_spec
-from tests.controlplane.deployed import install_crds, remove_crds
-from tests.controlplane.live import Live
+from tests.support.controlplane.cluster import pod_spec
+from tests.support.controlplane.deployed import install_crds, remove_crds
+from tests.support.controlplane.live import Live
 
 API = "apis/autoscaling.x-k8s.io/v1"
 CLASSES = "/apis/cagrpc.io/v1alpha1/provisioningclasses"

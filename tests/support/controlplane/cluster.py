@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.controlplane.plane import ControlPlane
-from tests.controlplane.processes import wait_for
+from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.processes import wait_for
 
 NODES = "/api/v1/nodes"
 LEASES_OF_NODES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
