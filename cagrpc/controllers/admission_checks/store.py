@@ -28,9 +28,8 @@ from cagrpc.controllers.admission_checks.model import (
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding
+from cagrpc.kube.informer.informers import InformerStore
 from cagrpc.kube.informer.reflector import Resource
-from cagrpc.runtime.health import still_to_come
-from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 
 V = TypeVar("V")
 
@@ -175,7 +174,7 @@ class CheckObjects:
             self._workload_changed(key)
 
 
-class CheckStore(CheckObjects):
+class CheckStore(CheckObjects, InformerStore):
     """Thread-safe. It follows the cluster from `start` to `stop`."""
 
     def __init__(
@@ -189,24 +188,6 @@ class CheckStore(CheckObjects):
         super().__init__(version, workload_changed=workload_changed, check_changed=check_changed)
         self.version = version
         self.informers = tuple(each.informer(client) for each in self.followed)
-
-    def start(self) -> None:
-        for each in self.informers:
-            each.start()
-
-    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Waits at most so long. May be repeated."""
-        stop_all([each.stop for each in self.informers], wait_seconds)
-
-    @property
-    def synced(self) -> bool:
-        """Whether all has been listed once."""
-        return not still_to_come(self.informers)
-
-    @property
-    def problem(self) -> str | None:
-        """Why it is not known how things are now; None where all is well."""
-        return next((each.problem for each in self.informers if each.problem), None)
 
 
 class _Index(Generic[V]):

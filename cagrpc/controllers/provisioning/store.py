@@ -26,9 +26,8 @@ from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding
+from cagrpc.kube.informer.informers import InformerStore
 from cagrpc.kube.informer.reflector import Resource
-from cagrpc.runtime.health import still_to_come
-from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 from solver.model import PodSpec
 
 V = TypeVar("V")
@@ -120,7 +119,7 @@ class RequestObjects:
         self._read.clear()
 
 
-class RequestStore(RequestObjects):
+class RequestStore(RequestObjects, InformerStore):
     """Thread-safe. It follows the cluster from `start` to `stop`."""
 
     def __init__(self, client: Client) -> None:
@@ -130,24 +129,6 @@ class RequestStore(RequestObjects):
             each.informer(client, needed=each.resource.path != wire.CLASSES)
             for each in self.followed
         )
-
-    def start(self) -> None:
-        for each in self.informers:
-            each.start()
-
-    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Waits at most so long. May be repeated."""
-        stop_all([each.stop for each in self.informers], wait_seconds)
-
-    @property
-    def synced(self) -> bool:
-        """Whether all has been listed once, as far as it can be."""
-        return not still_to_come(self.informers)
-
-    @property
-    def problem(self) -> str | None:
-        """Why requests are not known as they are now; None where all is well."""
-        return next((each.problem for each in self.informers if each.needed and each.problem), None)
 
 
 def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
