@@ -1,1 +1,1 @@
-"""The admission check controller for Kueue (KEP-1136): a Workload runs once its ProvisioningRequests are served."""
+"""The admission check controller for Kueue (KEP-1136): a Workload starts once its ProvisioningRequests are served."""

@@ -1,8 +1,8 @@
-"""The objects that are made for a Workload, and what its pod sets get once they are served, in Kubernetes' JSON shape.
+"""JSON bodies of the objects that are created for a Workload, and the updates of its pod sets once they are served.
 
-A request is not owned by its Workload but by its first PodTemplate, which is. Kueue's own controller deletes every
-ProvisioningRequest with an owner of the Workload's name that it did not make, and it cannot be switched off. The
-garbage collector removes one with the other all the same.
+The owner of a request is its first PodTemplate, whose owner is the Workload. Kueue's own controller deletes every
+ProvisioningRequest with an owner of the Workload's name that it did not create, and it cannot be switched off. Garbage
+collection removes all of them with the Workload either way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cagrpc.controllers.provisioning.model import ProvisioningRequest
 
 
 def template_body(workload: KueueWorkload, purpose: Purpose, request: str, pods: PodSetPods) -> dict[str, Any]:
-    """A v1.PodTemplate."""
+    """Return a v1.PodTemplate."""
     owner = _owner(f"{GROUP}/{workload.version}", "Workload", workload.name, workload.uid)
     content = sha1(json.dumps(pods.template, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
     annotations = {**purpose.annotations(), REQUEST: request, CONTENT: content}
@@ -47,7 +47,7 @@ def request_body(
     parameters: Mapping[str, str],
     pods: Sequence[PodSetPods],
 ) -> dict[str, Any]:
-    """A ProvisioningRequest without its owner, which `owned_by` adds."""
+    """Return a ProvisioningRequest without its owner, which `owned_by` adds."""
     pod_sets = [
         {"podTemplateRef": {"name": template_name(name, each.pod_sets[0])}, "count": each.count} for each in pods
     ]
@@ -69,7 +69,7 @@ def request_body(
 
 
 def owned_by(request: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a request whose owner is this PodTemplate, as the API server has it."""
+    """Return the body of a request with this PodTemplate, as the API server returned it, for its owner."""
     metadata = template["metadata"]
     owner = _owner("v1", "PodTemplate", str(metadata["name"]), str(metadata["uid"]))
     return {**request, "metadata": {**request["metadata"], "ownerReferences": [owner]}}
@@ -78,9 +78,9 @@ def owned_by(request: Mapping[str, Any], template: Mapping[str, Any]) -> dict[st
 def pod_set_updates(
     pods: Sequence[PodSetPods], request: ProvisioningRequest, selectors: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, Any], ...]:
-    """One for each pod set of the request: the annotations by which its pods consume it, under both prefixes, and the
-    selectors of the configuration with their values from the request's details. A detail that is a selector itself
-    (`key=value`) is taken whole, and its own key counts. Details that are missing are left out."""
+    """Return one update for each pod set of the request: the annotations by which its pods consume it, under both
+    prefixes, and the selectors of the configuration with their values from the request's details. A detail that is a
+    selector itself (`key=value`) replaces key and value. Selectors without a detail are left out."""
     annotations = {**dict.fromkeys(CONSUME_KEYS, request.name), **dict.fromkeys(CLASS_KEYS, request.class_name)}
     chosen: dict[str, str] = {}
     for key, detail in selectors:

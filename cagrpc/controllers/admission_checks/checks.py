@@ -1,4 +1,4 @@
-"""AdmissionChecks: which of them are ours, and whether they can work. Pure."""
+"""AdmissionChecks: which of them are ours, and whether they are active. Pure; Workloads are `reconcile`'s."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cagrpc.controllers.settings import KueueSettings
 from cagrpc.kube.client.client import USER_AGENT
 
 FIRST_NAME = "ProvisioningRequestController"
-"""The controllerName of the KEP's first form, which is always ours: Kueue itself does not know it."""
+"""The controllerName of the KEP's first version, which is always ours: Kueue itself does not use it."""
 KUEUES_NAME = f"{GROUP}/provisioning-request"
-"""Kueue's own controller's; also its name as a field manager."""
+"""The controllerName of Kueue's own controller; also its name as a field manager."""
 
 GRACE_SECONDS = 30.0
-"""Kueue's own controller has set a check's condition after so long, if it runs."""
+"""Kueue's own controller, if it runs, has set a check's condition within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class Claim:
 
     ours: bool
     refusal: str = ""
-    """Why it is not, though the configuration would have it so."""
+    """Why it is not, though its controllerName is the configured one."""
     again_seconds: float | None = None
-    """It is not known yet; to be asked again then."""
+    """When to ask again, where it is not known yet."""
 
 
 def claim(check: Check, settings: KueueSettings, *, kueue_writes: bool, known_seconds: float) -> Claim:
-    """`kueue_writes`: Kueue's own controller has been seen to write to Workloads. `known_seconds`: for how long the
-    check has been seen. Kueue's controller sets `Active` on each check of its name as soon as it is there, so one
-    that nobody has set it on for a while has no other controller."""
+    """Return whether a check is ours. `kueue_writes`: Kueue's own controller has been observed to write to Workloads.
+    `known_seconds`: how long ago the check was first observed. Kueue's controller sets `Active` on each new check of
+    its name, so one that is still without it after the grace period has no other controller."""
     if check.controller not in (settings.controller_name, FIRST_NAME):
         return Claim(ours=False)
     if check.controller != KUEUES_NAME:
@@ -54,8 +54,8 @@ def claim(check: Check, settings: KueueSettings, *, kueue_writes: bool, known_se
 
 
 def config_of(check: Check, configs: Mapping[str, RequestConfig | str]) -> RequestConfig | str:
-    """The configuration that a check names, or why there is none, in a sentence. `configs` by name, or why one cannot
-    be read."""
+    """Return the configuration that a check refers to, or why there is none. `configs` by name, or why one is
+    invalid."""
     if check.parameters is None:
         return f"spec.parameters: missing; name a {CONFIG_KIND}"
     group, kind, name = check.parameters
@@ -69,7 +69,7 @@ def config_of(check: Check, configs: Mapping[str, RequestConfig | str]) -> Reque
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What the condition `Active` of a check of ours is to say."""
+    """The wanted condition `Active` of a check that is ours."""
 
     active: bool
     reason: str
@@ -77,6 +77,7 @@ class Activity:
 
 
 def activity(config: RequestConfig | str) -> Activity:
+    """Return the condition for a check with this configuration, or why it has none."""
     if isinstance(config, str):
         return Activity(active=False, reason="BadParametersRef", message=config)
     return Activity(
@@ -85,7 +86,7 @@ def activity(config: RequestConfig | str) -> Activity:
 
 
 def differs(check: Check, wanted: Activity) -> bool:
-    """Whether the condition is to be written."""
+    """Return whether the condition has to be written."""
     found = check.active
     return found is None or (found.status, found.reason, found.message) != (
         wanted.active,

@@ -1,8 +1,8 @@
-"""The admission check controller at work: follows the cluster, looks at one Workload or check after the other, and
-writes what `reconcile` and `checks` say. Nothing is kept but in the cluster, so any other process can go on with it.
+"""The admission check controller: watches the cluster, reconciles one Workload or check at a time, and writes what
+`reconcile` and `checks` decide. All state is in the cluster, so that another process can take over at any time.
 
-What was decided on an object that has changed since is not written: statuses carry its resource version, deletions its
-UID, and what is created has a name of its own, so that it is made once.
+A decision on an object that has changed since is not written: status patches carry the resource version, deletions the
+UID, and each created object has a unique name, so that it is created once.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.work_queue import WorkQueue
 
 STEP_SECONDS = 1.0
-"""How often to step."""
+"""The pace of steps."""
 
 _WORKERS = 3
-_LOOK_FOR_KUEUE_SECONDS = 60.0
-_NOT_FOUND_OUT_SECONDS = 2.0
-"""Until it has been answered once: the server is not ready before."""
-_LOOK_AT_ALL_SECONDS = 120.0
-_NOT_LISTED_SECONDS = 0.5
+_DISCOVERY_SECONDS = 60.0
+_FIRST_DISCOVERY_SECONDS = 2.0
+"""Until discovery has succeeded once: the server is not ready before."""
+_RESYNC_SECONDS = 120.0
+_NOT_SYNCED_SECONDS = 0.5
 _CONFLICT_SECONDS = 1.0
 _WORKLOAD, _CHECK = "workload", "check"
 
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class AdmissionCheckController(Controller):
-    """`step` is for one thread, and raises nothing; all else is for any."""
+    """Answers AdmissionChecks. `step` is called by one thread and raises nothing; all else is thread-safe."""
 
     name = "Kueue's admission checks"
     every_seconds = STEP_SECONDS
@@ -71,19 +71,19 @@ class AdmissionCheckController(Controller):
         self._lock = Lock()
         self._writer = CheckWriter(client, self._count, record, now)
         self._store: CheckStore | None = None
-        self._looked_for = False
-        """Whether it is known if there is Kueue."""
+        self._discovered = False
+        """Whether it is known if Kueue is installed."""
         self._problem: str | None = None
         self._reported = LogOnce()
         self._next_discovery: float = clock()
-        self._next_full_look: float = clock()
+        self._next_resync: float = clock()
         self._first_seen: dict[str, float] = {}
         self._refusals: dict[str, str] = {}
-        """By check."""
+        """By check, why it is not answered."""
         self._seen: dict[str, str] = {}
-        """By Workload, the resource version after which something newer has been written by us."""
+        """By Workload, the resource version that a write of ours has replaced."""
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(
-            "Kueue's admission checks", self._tend, workers=_WORKERS, clock=clock
+            "Kueue's admission checks", self._reconcile, workers=_WORKERS, clock=clock
         )
 
     def queues(self) -> Sequence[WorkQueue[Any]]:
@@ -91,25 +91,25 @@ class AdmissionCheckController(Controller):
         return (self.queue,)
 
     def informers(self) -> Sequence[Informer]:
-        """Return what it follows; nothing where there is no Kueue."""
+        """Return the informers; none where Kueue is not installed."""
         return self._store.informers if self._store is not None else ()
 
     def still_to_come(self) -> str:
-        """Return why what checks are answered from is not known yet; empty where it is, or there is no Kueue."""
-        if not self._looked_for:
-            return self._problem or "whether there is Kueue is still to be found out"
+        """Return what is not synced yet; empty once all is, or where Kueue is not installed."""
+        if not self._discovered:
+            return self._problem or "it is not known yet whether Kueue is installed"
         return super().still_to_come()
 
     @property
     def problem(self) -> str | None:
-        """Return why checks are not answered now."""
-        followed = self._store.problem if self._store is not None else None
-        return self._problem or followed or self.queue.problem
+        """Why checks are not answered now; None where they are."""
+        unsynced = self._store.problem if self._store is not None else None
+        return self._problem or unsynced or self.queue.problem
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What was done since the start, for metrics: requests made, replaced and deleted, checks by the state that
-        they were given, Workloads that were written by others first."""
+        """Writes since the start, for metrics: requests created, replaced and deleted, checks by their new state, and
+        conflicts."""
         with self._lock:
             return dict(self._counts)
 
@@ -118,25 +118,25 @@ class AdmissionCheckController(Controller):
         return (_Counts(self),)
 
     def status(self) -> Json:
-        """Return whether there is Kueue, and what was refused."""
+        """Return whether Kueue is installed, and which checks are refused."""
         store = self._store
         refused = {"refused": "; ".join(sorted(self._refusals.values()))} if self._refusals else {}
         return {
             "admission_checks": {
-                "kueue": self.problem or (f"serves {GROUP}/{store.version}" if store else "there is no Kueue"),
+                "kueue": self.problem or (f"serves {GROUP}/{store.version}" if store else "Kueue is not installed"),
                 "requests": len(store.requests()) if store is not None else 0,
                 **refused,
             }
         }
 
     def step(self) -> None:
-        """Find out which of Kueue's APIs there is, and queue everything again now and then."""
+        """Detect the version of Kueue's API that is served, and queue all checks and Workloads at each resync."""
         now = self._clock()
         if now >= self._next_discovery:
             self._discover()
-            self._next_discovery = now + (_LOOK_FOR_KUEUE_SECONDS if self._looked_for else _NOT_FOUND_OUT_SECONDS)
-        if self._store is not None and now >= self._next_full_look:
-            self._next_full_look = now + _LOOK_AT_ALL_SECONDS
+            self._next_discovery = now + (_DISCOVERY_SECONDS if self._discovered else _FIRST_DISCOVERY_SECONDS)
+        if self._store is not None and now >= self._next_resync:
+            self._next_resync = now + _RESYNC_SECONDS
             for check in self._store.all_checks():
                 self._check_changed(check.name)
             for key in self._store.workload_keys():
@@ -147,8 +147,8 @@ class AdmissionCheckController(Controller):
             served = self._client.get(f"/apis/{GROUP}").get("versions") or ()
             problem = None
         except NotFound:
-            self._looked_for = True
-            return  # what was followed is empty then, and may come back
+            self._discovered = True
+            return  # a store that there is has become empty, and Kueue may be installed again
         except CagrpcError as error:
             served, problem = (), str(error)
         if problem is None:
@@ -156,19 +156,19 @@ class AdmissionCheckController(Controller):
         elif self._reported.is_new(problem):
             _log.warning("cannot detect whether Kueue is installed: %s", problem)
         self._problem = problem
-        there = {str(each.get("version")) for each in served}
-        version = next((each for each in VERSIONS if each in there), None)
+        versions = {str(each.get("version")) for each in served}
+        version = next((each for each in VERSIONS if each in versions), None)
         if version is None or (self._store is not None and self._store.version == version):
-            self._looked_for = self._looked_for or problem is None
+            self._discovered = self._discovered or problem is None
             return
         if self._store is not None:
             self._store.stop(0.0)
-        _log.info("Kueue is there: %s/%s is followed", GROUP, version)
+        _log.info("Kueue is installed: watching %s/%s", GROUP, version)
         self._store = CheckStore(
             self._client, version, workload_changed=self._workload_changed, check_changed=self._check_changed
         )
         self._store.start()
-        self._looked_for = True
+        self._discovered = True
 
     def _workload_changed(self, key: str) -> None:
         self.queue.add((_WORKLOAD, key))
@@ -180,22 +180,22 @@ class AdmissionCheckController(Controller):
         with self._lock:
             self._counts[what] += 1
 
-    def _tend(self, key: tuple[str, str]) -> float | None:
+    def _reconcile(self, key: tuple[str, str]) -> float | None:
         store = self._store
         kind, which = key
         if store is None:
             return None
         if not store.synced:
-            return _NOT_LISTED_SECONDS  # what seems to be missing may only not have been listed
+            return _NOT_SYNCED_SECONDS  # what is missing may only not have been listed yet
         try:
-            return self._tend_check(store, which) if kind == _CHECK else self._tend_workload(store, which)
-        except Conflict:  # others were first, and what they have written is about to be seen
+            return self._reconcile_check(store, which) if kind == _CHECK else self._reconcile_workload(store, which)
+        except Conflict:  # another write came first, and its watch event is about to arrive
             self._count("conflicts")
             return _CONFLICT_SECONDS
 
     # ---- checks
 
-    def _tend_check(self, store: CheckStore, name: str) -> float | None:
+    def _reconcile_check(self, store: CheckStore, name: str) -> float | None:
         check = store.check(name)
         if check is None:
             self._refusals.pop(name, None)
@@ -222,14 +222,14 @@ class AdmissionCheckController(Controller):
 
     # ---- Workloads
 
-    def _tend_workload(self, store: CheckStore, key: str) -> float | None:
-        found = store.look(key)
+    def _reconcile_workload(self, store: CheckStore, key: str) -> float | None:
+        found = store.observe(key)
         if found is None:
             self._seen.pop(key, None)
             return None
         workload = found.workload
         if self._seen.get(key) == workload.resource_version:
-            return None  # we have written to it since, and shall see it as it is now
+            return None  # we have written to it since, and its watch event is about to arrive
         writes = reconcile(
             workload,
             self._configs(store, found),
@@ -244,7 +244,7 @@ class AdmissionCheckController(Controller):
         return writes.again_seconds
 
     def _configs(self, store: CheckStore, observed: ChecksObservation) -> Mapping[str, RequestConfig | str]:
-        """Of the Workload's checks that are ours."""
+        """Return those of the Workload's checks that are ours."""
         names = {str(each.get("name")) for each in observed.workload.checks}
         found = (observed.checks[name] for name in sorted(names) if name in observed.checks)
         return {check.name: config_of(check, observed.configs) for check in found if self._claim(store, check).ours}

@@ -1,5 +1,5 @@
-"""What a check says to people: why it waits, what its pods cost, what would serve them. The explanation and the
-counter-offer are the request's own; here they are put together."""
+"""Messages of checks: why one waits, and what its pods cost. Explanation and counter-offer are those of the request;
+here they are only put together."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from cagrpc.controllers.provisioning.model import Condition, ProvisioningRequest
 
 
 def asked(request: str, attempt: int, retries: Retries) -> str:
-    """Of a request that has not been answered."""
+    """Return the message for a request without an answer."""
     return f"ProvisioningRequest {request} (attempt {attempt} of {retries.limit + 1}) waits for an answer"
 
 
 def refused(why: str, attempt: int, retries: Retries) -> str:
+    """Return the message for a failed attempt."""
     return f"attempt {attempt} of {retries.limit + 1} failed: {why}"
 
 
 def explained(request: ProvisioningRequest, condition: Condition) -> str:
-    """What a condition says, with the cost, the proven bound and the nodes where the request tells them."""
+    """Return the message of a condition, with the cost, the proven bound and the node groups where they are known."""
     return "; ".join(filter(None, (condition.message or condition.reason, _cost(request), _nodes(request))))
 
 

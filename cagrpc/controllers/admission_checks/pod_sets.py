@@ -1,5 +1,5 @@
-"""Which pods of a Workload a request is for: the pod sets of interest with what their flavors add, merged where the
-configuration says so. Pure.
+"""The pods of a Workload that a request is for: pod sets that use managed resources, with what their ResourceFlavors
+add, merged by the configuration's policy. Pure.
 
 Source: Kueue's KEP-1136 (managedResources) and its API (podSetMergePolicy).
 """
@@ -17,7 +17,7 @@ from solver.model.quantities import parse_quantity
 
 _CONTAINERS = ("initContainers", "containers")
 _SCHEDULING = ("resources", "nodeSelector", "tolerations", "affinity", "resourceClaims")
-"""Fields of a pod's spec that say where it may run, beside its containers' requests."""
+"""Fields of a pod's spec that constrain where it may run, beside its containers' requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class PodSetPods:
     """Pods of one PodTemplate."""
 
     pod_sets: tuple[str, ...]
-    """Names; several where they were merged."""
+    """Their names; several where pod sets were merged."""
     template: Mapping[str, Any]
     """v1.PodTemplateSpec."""
     count: int
@@ -34,10 +34,11 @@ class PodSetPods:
 def requested_pods(
     workload: KueueWorkload, config: RequestConfig, flavors: Mapping[str, Flavor]
 ) -> tuple[PodSetPods, ...] | str:
-    """In the Workload's order; none where no pod set is of interest. A sentence where it cannot be said."""
+    """Return the pods in the Workload's order, none where no pod set uses a managed resource; or why they are not
+    known."""
     found: list[PodSetPods] = []
     for pods in workload.pod_sets:
-        if pods.count == 0 or not _of_interest(mapping(pods.template, "spec", "", []), config.managed_resources):
+        if pods.count == 0 or not _managed(mapping(pods.template, "spec", "", []), config.managed_resources):
             continue
         assignment = workload.assignments.get(pods.name)
         if assignment is None:
@@ -54,19 +55,19 @@ def requested_pods(
 
 def _merge(found: list[PodSetPods], pods: PodSetPods, policy: str) -> None:
     for index, other in enumerate(found):
-        if policy and _essence(other.template, policy) == _essence(pods.template, policy):
+        if policy and _merge_key(other.template, policy) == _merge_key(pods.template, policy):
             found[index] = replace(other, pod_sets=(*other.pod_sets, *pods.pod_sets), count=other.count + pods.count)
             return
     found.append(pods)
 
 
-def _of_interest(spec: Mapping[str, Any], managed: Collection[str]) -> bool:
-    """Whether a pod asks for one of these resources; any does where there are none."""
-    return not managed or any(resource in managed for asked in _resources(spec) for resource in asked)
+def _managed(spec: Mapping[str, Any], managed: Collection[str]) -> bool:
+    """Return whether a pod uses one of these resources; without any, every pod does."""
+    return not managed or any(resource in managed for amounts in _resources(spec) for resource in amounts)
 
 
 def _resources(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """All requests and limits, by resource."""
+    """Yield all requests and limits, by resource."""
     for holder in (spec, *(each for name in _CONTAINERS for each, _ in members(spec, name, "", []))):
         resources = mapping(holder, "resources", "", [])
         yield mapping(resources, "requests", "", [])
@@ -76,7 +77,8 @@ def _resources(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _flavored(
     pod_set: str, template: Mapping[str, Any], names: Collection[str], flavors: Mapping[str, Flavor]
 ) -> dict[str, Any] | str:
-    """The template with what its flavors add, and with the requests that the API server would give its pods."""
+    """Return the template with what its flavors add and the requests that the API server would default; or why there is
+    none."""
     metadata = mapping(template, "metadata", "", [])
     spec = deepcopy(dict(mapping(template, "spec", "", [])))
     selector = dict(mapping(spec, "nodeSelector", "", []))
@@ -84,7 +86,7 @@ def _flavored(
     for name in names:
         flavor = flavors.get(name)
         if flavor is None:
-            return f"pod set {pod_set} is admitted to ResourceFlavor {name}, which there is not"
+            return f"pod set {pod_set} is admitted to ResourceFlavor {name}, which does not exist"
         for key, value in flavor.node_labels.items():
             if selector.setdefault(key, value) != value:
                 return (
@@ -99,12 +101,12 @@ def _flavored(
         if resources.get("limits"):
             requests = {**resources["limits"], **(resources.get("requests") or {})}
             container["resources"] = {**resources, "requests": requests}
-    kept = {key: dict(metadata[key]) for key in ("labels", "annotations") if metadata.get(key)}
-    return {**({"metadata": kept} if kept else {}), "spec": spec}
+    head = {key: dict(metadata[key]) for key in ("labels", "annotations") if metadata.get(key)}
+    return {**({"metadata": head} if head else {}), "spec": spec}
 
 
-def _essence(template: Mapping[str, Any], policy: str) -> Any:
-    """What must be equal for two templates to be merged."""
+def _merge_key(template: Mapping[str, Any], policy: str) -> Any:
+    """Return what is equal for two templates that are merged."""
     if policy == IDENTICAL_TEMPLATES:
         return _plain(template)
     assert policy == SIMILAR_REQUIREMENTS, policy
@@ -118,7 +120,7 @@ def _essence(template: Mapping[str, Any], policy: str) -> Any:
 
 
 def _plain(value: Any, *, quantities: bool = False) -> Any:
-    """The same for values that mean the same: what is empty is not there, and 1000m is 1."""
+    """Return the canonical form of a value: without empty members, and with 1000m as 1."""
     if isinstance(value, Mapping):
         inner = {
             key: _plain(each, quantities=quantities or key in ("requests", "limits")) for key, each in value.items()

@@ -1,10 +1,10 @@
-"""What is to be written for one Workload, from all that is known of it: requests to make and to delete, and what its
-checks are to say. Pure: `loop` reads, writes, and asks again.
+"""The decision for one Workload: which requests to create and to delete, and the new states of its checks. Pure;
+reading and writing are in `controller` and `writer`.
 
-Source: Kueue's KEP-1136 in both of its forms, and for what they leave open Kueue's own controller. What differs: the
-requests of a Workload that has lost its quota go at once; so does one that was made for a quota of before; one that is
-Ready stays though its configuration changes, and so does an admitted Workload whose configuration is gone; the pod
-sets that were merged into one all get their updates.
+Source: Kueue's KEP-1136 in both of its versions, and where they leave something open Kueue's own controller. Different
+here: requests are deleted at once when the Workload has lost its quota, and when they were created for an earlier
+reservation; a check that is Ready stays so though its configuration changes, and so does that of an admitted Workload
+whose configuration is gone; every pod set that was merged into another gets its update.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cagrpc.controllers.settings import KueueSettings, RetryMode
 
 
 def over(workload: KueueWorkload) -> bool:
-    """Whether nothing is to be provisioned for it now: it has no quota, or is about to lose it."""
+    """Return whether nothing is to be provisioned for it now: it has no quota, or is about to lose it."""
     return not workload.reserved_at or workload.evicted or workload.finished or workload.deleting or not workload.active
 
 
@@ -46,10 +46,10 @@ def reconcile(
     settings: KueueSettings,
     now_seconds: float,
 ) -> CheckWrites:
-    """`configs` are those of the checks that are ours, by the check's name, or why there is none. `requests` and
-    `templates` are those of this Workload. Times since the epoch."""
+    """Return the writes for a Workload. `configs` has an entry for each check that is ours: its configuration, or why
+    there is none. `requests` and `templates` are those of this Workload. Times since the epoch."""
     decisions = [] if over(workload) else [
-        _Check(workload, written, configs[name], requests, flavors, settings, now_seconds).decided()
+        _Check(workload, written, configs[name], requests, flavors, settings, now_seconds).decide()
         for written in workload.checks
         if (name := str(written.get("name"))) in configs
     ]  # fmt: skip
@@ -80,20 +80,20 @@ def reconcile(
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """Of one check."""
+    """The decision on one check."""
 
     check: str
     update: CheckUpdate | None = None
-    """What it is to say; None leaves it as it is."""
+    """The new state; None leaves it unchanged."""
     kept: OwnRequest | None = None
-    """Its other requests go."""
+    """The request to keep; the others of this check are deleted."""
     creation: Creation | None = None
     again_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """One check of the Workload and what is known about it."""
+    """One check of the Workload, and what its decision depends on."""
 
     workload: KueueWorkload
     written: Mapping[str, Any]
@@ -113,30 +113,31 @@ class _Check:
 
     @property
     def first_attempt(self) -> int:
-        """Kueue counts how often the check was `Retry`; the requests of those times are gone."""
+        """The number of the next first attempt: Kueue counts how often the check was `Retry`, and the requests of those
+        attempts are deleted."""
         count = self.written.get("retryCount")
         return 1 + (count if isinstance(count, int) else 0)
 
-    def decided(self) -> _Decision:
+    def decide(self) -> _Decision:
         current = self._current()
         if isinstance(self.config, str):
             return self._inactive(self.config, current)
         if self.state in (RETRY, REJECTED) or (self.state == READY and current is None):
-            return _Decision(self.name, kept=current)  # for the first two Kueue takes the quota away next
+            return _Decision(self.name, kept=current)  # for the first two Kueue releases the quota next
         pods = requested_pods(self.workload, self.config, self.flavors)
         if isinstance(pods, str) or not pods:
             return self._without(pods if isinstance(pods, str) else "", current)
-        if current is None or (self.state != READY and not self._in_step(self.config, pods, current)):
+        if current is None or (self.state != READY and not self._matches(self.config, pods, current)):
             return self._asked(self.config, pods, self.first_attempt, replaces=current is not None)
         return self._answered(self.config, pods, current)
 
     def _inactive(self, why: str, current: OwnRequest | None) -> _Decision:
         if self.workload.admitted:
-            return _Decision(self.name, kept=current)  # what runs is not ended because a configuration is gone
+            return _Decision(self.name, kept=current)  # running pods are not stopped because a configuration is gone
         return _Decision(self.name, CheckUpdate(PENDING, f"the check is not active: {why}"))
 
     def _without(self, why: str, current: OwnRequest | None) -> _Decision:
-        """There are no pods to ask for; or which, cannot be said, and why."""
+        """Return the decision without pods to request; `why` they are not known, empty where there are none."""
         if self.state == READY:
             return _Decision(self.name, kept=current)
         if why:
@@ -144,7 +145,7 @@ class _Check:
         return _Decision(self.name, CheckUpdate(READY, "no pod set asks for what would have to be provisioned"))
 
     def _current(self) -> OwnRequest | None:
-        """The latest request for the quota that is reserved now."""
+        """Return the latest request for the current quota reservation."""
         found = [
             each
             for each in self.requests
@@ -153,8 +154,8 @@ class _Check:
         ]
         return max(found, key=lambda each: each.purpose.attempt, default=None)
 
-    def _in_step(self, config: RequestConfig, pods: Sequence[PodSetPods], own: OwnRequest) -> bool:
-        """Whether the request asks for what would be asked for now."""
+    def _matches(self, config: RequestConfig, pods: Sequence[PodSetPods], own: OwnRequest) -> bool:
+        """Return whether the request is the one that would be created now."""
         request = own.request
         wanted = [(template_name(request.name, each.pod_sets[0]), each.count) for each in pods]
         return (
@@ -166,7 +167,8 @@ class _Check:
     def _asked(
         self, config: RequestConfig, pods: Sequence[PodSetPods], attempt: int, *, replaces: bool = False
     ) -> _Decision:
-        """Requests of before go once this one is there; before it, where it needs their name."""
+        """Return the decision to create a request. Earlier ones are deleted after that; before it, where it needs their
+        name."""
         name = request_name(self.workload.name, self.name, attempt)
         purpose = Purpose(self.workload.uid, self.name, attempt, self.workload.reserved_at)
         creation = Creation(
@@ -182,14 +184,14 @@ class _Check:
         return _Decision(self.name, update, creation=creation)
 
     def _answered(self, config: RequestConfig, pods: Sequence[PodSetPods], own: OwnRequest) -> _Decision:
-        """By what the request says."""
+        """Return the decision that follows from the request's conditions."""
         request, workload = own.request, self.workload
         revoked = _true(request, ConditionType.CAPACITY_REVOKED)
         served = _true(request, ConditionType.PROVISIONED) or _true(request, ConditionType.CAPACITY_AVAILABLE)
         failed = _true(request, ConditionType.FAILED) or (None if served else _unavailable(request))
         expired = _true(request, ConditionType.BOOKING_EXPIRED)
         if revoked is not None:
-            # Its nodes are gone, and what of it still runs cannot be completed.
+            # Its nodes are gone, and the pods that still run cannot be completed to the whole.
             return _Decision(self.name, CheckUpdate(REJECTED, explained(request, revoked)), own)
         if workload.admitted:
             return _Decision(self.name, kept=own)
@@ -207,17 +209,17 @@ class _Check:
     ) -> _Decision:
         assert why is not None
         attempt, retries = own.purpose.attempt, config.retries
-        told = refused(explained(own.request, why), attempt, retries)
+        message = refused(explained(own.request, why), attempt, retries)
         if attempt > retries.limit:
-            return _Decision(self.name, CheckUpdate(REJECTED, told), own)
+            return _Decision(self.name, CheckUpdate(REJECTED, message), own)
         pause = retries.pause_seconds(attempt)
         if self.settings.retry_mode is RetryMode.RELEASE:
-            text = f"{told}; Kueue may admit it again in {pause} s"
+            text = f"{message}; Kueue may admit it again in {pause} s"
             return _Decision(self.name, CheckUpdate(RETRY, text, requeue_seconds=pause), own)
         due = why.since_seconds + pause
         if self.now_seconds >= due:
             return self._asked(config, pods, attempt + 1)
-        update = CheckUpdate(PENDING, f"{told}; asked for again at {timestamp(due)}")
+        update = CheckUpdate(PENDING, f"{message}; asked for again at {timestamp(due)}")
         return _Decision(self.name, update, own, again_seconds=due - self.now_seconds)
 
 
@@ -231,13 +233,13 @@ def _true(request: ProvisioningRequest, condition: ConditionType) -> Condition |
 
 
 def _unavailable(request: ProvisioningRequest) -> Condition | None:
-    """A check of capacity that found none."""
+    """Return the condition of a capacity check that found none."""
     found = request.conditions.get(ConditionType.CAPACITY_AVAILABLE)
     return found if found is not None and not found.status else None
 
 
 def _progress(own: OwnRequest, config: RequestConfig) -> str:
-    """Of a request that is neither served nor given up: what it says of itself, the estimate among it."""
+    """Return the message for a request that is neither served nor failed, with its estimate."""
     found = own.request.conditions.get(ConditionType.PROVISIONED) or _true(own.request, ConditionType.ACCEPTED)
     if found is None:
         return asked(own.request.name, own.purpose.attempt, config.retries)
@@ -249,7 +251,7 @@ def _written(workload: KueueWorkload, check: str) -> Mapping[str, Any]:
 
 
 def _fits(template: OwnTemplate, creations: Collection[Creation]) -> bool:
-    """Whether a template that was left behind is one that would be made now."""
+    """Return whether an existing template is one that would be created now."""
     return any(
         body["metadata"]["name"] == template.name and body["metadata"]["annotations"] == dict(template.annotations)
         for creation in creations

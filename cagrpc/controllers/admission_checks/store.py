@@ -1,5 +1,5 @@
-"""The objects that checks are answered from, as the API server has them now: Kueue's, and the requests and PodTemplates
-that were made for its Workloads. Nothing is decided here, and nothing written."""
+"""The informer store of the admission check controller: Kueue's objects, and the requests and PodTemplates that were
+created for its Workloads. Nothing is decided or written here."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ _OURS = {"labelSelector": f"{OWNED}=true"}
 
 @dataclass(frozen=True, slots=True)
 class ChecksObservation:
-    """What is known about one Workload."""
+    """One Workload, with all that its reconciliation depends on."""
 
     workload: KueueWorkload
     checks: Mapping[str, Check]
-    """All that there are, by name."""
+    """All of the cluster, by name."""
     configs: Mapping[str, RequestConfig | str]
-    """All that there are, by name; or why one cannot be read."""
+    """All of the cluster, by name; or why one is invalid."""
     flavors: Mapping[str, Flavor]
     requests: tuple[OwnRequest, ...]
-    """Of this Workload, as the templates."""
+    """Of this Workload, like the templates."""
     templates: tuple[OwnTemplate, ...]
 
 
 class CheckObjects:
-    """All of them, object by object; no I/O. Thread-safe."""
+    """The objects in memory, without I/O. Thread-safe."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class CheckObjects:
         workload_changed: Callable[[str], None] = lambda _: None,
         check_changed: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`version` is that of Kueue's API. Both are told the key or name of what is to be looked at again, under a
+        """`version` is that of Kueue's API. Both callbacks get the key or name of what is to be reconciled, under the
         lock: they may call nothing here."""
         self._lock = Lock()
         self._workload_changed = workload_changed
@@ -84,8 +84,8 @@ class CheckObjects:
             self._follow(POD_TEMPLATES, own_template, self._templates, _OURS),
         )
 
-    def look(self, key: str) -> ChecksObservation | None:
-        """None where there is no such Workload."""
+    def observe(self, key: str) -> ChecksObservation | None:
+        """Return a Workload with its context; None where there is no such Workload."""
         with self._lock:
             found = self._workloads.of.get(key)
             if found is None:
@@ -100,28 +100,32 @@ class CheckObjects:
             )
 
     def check(self, name: str) -> Check | None:
+        """Return the AdmissionCheck of that name."""
         with self._lock:
             return self._checks.of.get(name)
 
     def configs(self) -> Mapping[str, RequestConfig | str]:
+        """Return all configurations by name, or why one is invalid."""
         with self._lock:
             return dict(self._configs.of)
 
     def all_checks(self) -> tuple[Check, ...]:
+        """Return all AdmissionChecks, ours or not."""
         with self._lock:
             return tuple(self._checks.of.values())
 
     def workload_keys(self) -> tuple[str, ...]:
+        """Return the keys of all Workloads."""
         with self._lock:
             return tuple(self._workloads.of)
 
     def kueue_writes(self) -> bool:
-        """Whether Kueue's own controller has been seen to write to a Workload."""
+        """Return whether Kueue's own controller has been observed to write to a Workload."""
         with self._lock:
             return any(KUEUES_NAME in each.writers for each in self._workloads.of.values())
 
     def requests(self) -> tuple[OwnRequest, ...]:
-        """Of all Workloads."""
+        """Return the requests of all Workloads."""
         with self._lock:
             return tuple(self._requests.of.values())
 
@@ -175,7 +179,7 @@ class CheckObjects:
 
 
 class CheckStore(CheckObjects, InformerStore):
-    """Thread-safe. It follows the cluster from `start` to `stop`."""
+    """The same, kept up to date by informers from `start` to `stop`. Thread-safe."""
 
     def __init__(
         self,
@@ -191,7 +195,7 @@ class CheckStore(CheckObjects, InformerStore):
 
 
 class _Index(Generic[V]):
-    """Values by the Workload that they were made for."""
+    """Values by the UID of the Workload that they were created for."""
 
     def __init__(self, uid: Callable[[V], str]) -> None:
         self._uid = uid

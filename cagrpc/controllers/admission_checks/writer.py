@@ -1,4 +1,5 @@
-"""What `reconcile` says, written: in its order, each thing at most once, and told on the Workload."""
+"""Writing what `reconcile` has decided: in its order, each object at most once, with Events on the Workload. Nothing is
+decided here."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from cagrpc.runtime.clock import EpochClock
 
 
 class CheckClient(Protocol):
-    """What of `cagrpc.kube.client.Client` is needed."""
+    """The part of `cagrpc.kube.client.Client` that is used."""
 
     def get(self, path: str) -> dict[str, Any]: ...
 
@@ -28,7 +29,7 @@ class CheckClient(Protocol):
 
 
 class CheckWriter:
-    """Raises what the client raises: the rest is done another time, after another look."""
+    """Writes for Workloads and AdmissionChecks. Raises what the client raises; the caller reconciles again then."""
 
     def __init__(
         self,
@@ -37,14 +38,14 @@ class CheckWriter:
         record: Callable[[Note], None],
         clock: EpochClock,
     ) -> None:
-        """`count` is told what was done, `clock` gives seconds since the epoch."""
+        """`count` is called with the name of each write, `record` writes Events."""
         self._client = client
         self._count = count
         self._record = record
         self._clock = clock
 
     def write(self, workload: KueueWorkload, writes: CheckWrites) -> bool:
-        """Whether the Workload itself was written to, so that it is not any more as it was seen."""
+        """Write all of it; return whether the Workload itself has changed by that."""
         for removal in writes.in_the_way:
             self._remove(removal)
         updates = dict(writes.updates)
@@ -53,9 +54,9 @@ class CheckWriter:
             try:
                 self._make(workload, creation)
             except (InvalidInput, NotFound, FailedPrecondition) as error:
-                # It is told where people look, and tried again; the other checks go on.
+                # Reported on the check and tried again; the other checks are not held up.
                 refused = error
-                text = f"ProvisioningRequest {creation.name} cannot be made: {error}"
+                text = f"ProvisioningRequest {creation.name} cannot be created: {error}"
                 updates[creation.check] = CheckUpdate(PENDING, text)
                 self._record(Note(_about(workload), "FailedCreate", text, warning=True))
         written = self._answer(workload, updates)
@@ -66,7 +67,7 @@ class CheckWriter:
         return written
 
     def write_active(self, version: str, check: Check, wanted: Activity) -> None:
-        """Sets the condition `Active` of an AdmissionCheck."""
+        """Set the condition `Active` of an AdmissionCheck."""
         path = f"{collection(version, 'admissionchecks')}/{check.name}/status"
         self._client.patch(path, active_patch(check, wanted.active, wanted.reason, wanted.message, self._clock()))
         self._count("checks_active" if wanted.active else "checks_inactive")
@@ -80,7 +81,7 @@ class CheckWriter:
         try:
             answer = self._client.patch(path, checks_patch(workload, changed, self._clock()))
         except NotFound:
-            return False  # deleted just now, and all that it owned goes with it
+            return False  # deleted meanwhile, and garbage collection removes what it owned
         for name, update in changed.items():
             was = before[name].get("state")
             if was != update.state:
@@ -104,18 +105,18 @@ class CheckWriter:
             )
 
     def _ensure(self, path: str, body: Mapping[str, Any], kind: str) -> tuple[dict[str, Any], bool]:
-        """The object, and whether it was made now. One that is there already is ours where it says all that we would
-        have written about its purpose."""
+        """Return the object, and whether it was created now. An existing one is ours if it has all the annotations of
+        its purpose."""
         try:
             return self._client.create(path, body), True
         except Conflict:
             name = body["metadata"]["name"]
             found = self._client.get(f"{path}/{name}")
         metadata, wanted = found["metadata"], body["metadata"]["annotations"]
-        said = metadata.get("annotations") or {}
-        if all(said.get(key) == value for key, value in wanted.items()) and not metadata.get("deletionTimestamp"):
+        present = metadata.get("annotations") or {}
+        if all(present.get(key) == value for key, value in wanted.items()) and not metadata.get("deletionTimestamp"):
             return found, False
-        raise FailedPrecondition(f"there is another {kind} of that name, which has to go first")
+        raise FailedPrecondition(f"another {kind} of that name exists; delete it first")
 
     def _remove(self, removal: Removal) -> None:
         api = "api/v1" if removal.resource == "podtemplates" else f"apis/{API_VERSION}"

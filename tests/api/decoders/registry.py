@@ -111,7 +111,7 @@ def _kueue() -> Iterator[Decoder]:
 
     def look() -> None:
         for key in objects.workload_keys():
-            found = objects.look(key)
+            found = objects.observe(key)
             assert found is not None
             _reconcile(found)
         objects.kueue_writes()

@@ -250,7 +250,7 @@ def test_flavors_add_labels_and_tolerations_and_limits_are_requests() -> None:
 def test_a_flavor_that_is_not_there_or_contradicts_is_told() -> None:
     world = asked(flavors=[])
     assert world.state["state"] == PENDING
-    assert world.state["message"] == "pod set workers is admitted to ResourceFlavor plain, which there is not"
+    assert world.state["message"] == "pod set workers is admitted to ResourceFlavor plain, which does not exist"
     pods = pod_set("workers", 1, nodeSelector={"zone": "a"})
     world = asked(workload=workload(pods), flavors=[flavor(nodeLabels={"zone": "b"})])
     assert world.state["message"] == (
