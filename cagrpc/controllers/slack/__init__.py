@@ -1,2 +1,2 @@
-"""The resource slack in a cluster: what is held in reserve, where, and who carries it. The one way in is
-`SlackController`."""
+"""The resource slack in a cluster: capacity that is held in reserve by placeholders, on which nodes, and by which
+carrier. The entry point is `SlackController`."""

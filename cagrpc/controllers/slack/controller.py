@@ -1,7 +1,7 @@
-"""The slack's loop: looks at the cluster, works out what is wanted and where it is held, publishes that, has it
-carried, and writes it down. Where nothing has changed nothing is worked out again.
+"""The slack controller: observes the cluster, computes the wanted placeholders and their placement, publishes both, has
+them carried, and records them. Without a change nothing is computed again.
 
-Carriers differ in who makes room; there is one set of placeholders, and one placement of them.
+Carriers differ in how capacity is provided; there is one set of placeholders with one placement.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ _MOST_WARNINGS = 5
 
 
 class Book(Protocol):
-    """What is written down of the slack, so that a restart leaves placeholders where they are."""
+    """Where the slack is recorded, so that a restart leaves placeholders where they are."""
 
     def placements(self) -> Placement:
-        """As they were written last. Raises Unavailable."""
+        """Return the placement that was recorded last. Raises Unavailable."""
         ...
 
     def write(self, state: SlackState) -> None:
-        """Raises Unavailable or Conflict; it is called again then. Not everything has to be written at once."""
+        """Record the state, or some of it later. Raises Unavailable or Conflict; it is called again then."""
         ...
 
 
 class SlackController(Controller):
-    """`step` is for one thread; all else is for any."""
+    """Holds the slack. `step` is called by one thread; all else is thread-safe."""
 
     name = "the slack"
     every_seconds = STEP_SECONDS
-    back_off = BackOff(STEP_SECONDS, 1.0)  # what fails is the view that is not there yet
+    back_off = BackOff(STEP_SECONDS, 1.0)  # what fails is a view that is not synced yet
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class SlackController(Controller):
         reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
         carried_by: Callable[[], str] = str,
     ) -> None:
-        """`reservations` are those of ProvisioningRequests, `carried_by` names the carrier."""
+        """`reservations` are those of ProvisioningRequests, `carried_by` returns the name of the carrier."""
         self._carried_by = carried_by
         self._cluster, self._fleet = cluster, fleet
         self._settings = settings
@@ -84,8 +84,8 @@ class SlackController(Controller):
         self._reservations = reservations
         self._shapes = ShapesOfNodes()
         self._before: Placement | None = None
-        """None before it has been read."""
-        self._known: _Known | None = None
+        """The last placement; None before it has been read."""
+        self._observed: _Observation | None = None
         self._state = SlackState(0.0)
         self._problem = "starting"
         self._retry = Retry(BackOff(first_seconds=_FIRST_PAUSE_SECONDS), clock)
@@ -94,28 +94,28 @@ class SlackController(Controller):
 
     @property
     def state(self) -> SlackState:
-        """As it was published last."""
+        """The state that was published last."""
         return self._state
 
     def current(self) -> SlackState:
-        """Return the same, for whoever asks again and again."""
+        """Return `state`, for callers that need a function."""
         return self._state
 
     def reservations(self) -> Reservations:
-        """Return room for placeholders on the nodes that they are on."""
+        """Return the reservations of placeholders, by node."""
         return self._state.reservations()
 
     @property
     def problem(self) -> str:
-        """Why it is not carried as it should be; empty where it is."""
+        """Why the slack is not fully carried; empty where it is."""
         return self._problem
 
     def as_json(self) -> Json:
-        """Return what is held in reserve, in full."""
+        """Return the whole state, for `/slack`."""
         return as_json(self._state, self._carried_by(), self._problem)
 
     def status(self) -> Json:
-        """Return how much of each target is held, and why not all."""
+        """Return how much of each target is held, and why not all of it."""
         targets = {name: f"{each.held} of {each.wanted}" for name, each in self._state.by_target().items()}
         return {
             "slack": {
@@ -134,13 +134,13 @@ class SlackController(Controller):
         return (SlackMetrics(lambda: self._state),)
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Write nothing more. The cluster stays as it is."""
+        """Stop writing. The objects in the cluster stay."""
         self._stopping.set()
         super().stop(wait_seconds)
 
     def step(self) -> bool:
-        """Work out what is wanted and where it is held, and have it carried. Raises Unavailable while the cluster is
-        not known. Writing that fails (False) is logged here and has a back-off of its own: what is held is worked out
+        """Compute the wanted placeholders and their placement, and have them carried. Raises Unavailable before the
+        cluster is synced. A failed write (False) is logged here and has its own back-off, since the state is computed
         all the same."""
         if self._stopping.is_set():
             return True
@@ -148,7 +148,7 @@ class SlackController(Controller):
             self._before = self._carrier.placements()
             if self._before is None:
                 self._before = self._book.placements()
-        self._look()
+        self._observe()
         return not self._retry.due or self._write()
 
     def _write(self) -> bool:
@@ -166,23 +166,23 @@ class SlackController(Controller):
         self._reported.over()
         return True
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         snapshot, state = self._fleet.snapshot, self._cluster.state()
         asked = targets(self._settings, state.slack, self._now())
         ignored = (*over_share(self._settings, state.slack), *state.slack.warnings)
         carried, reservations = self._carrier.placements(), self._reservations(state)
-        last, known = self._known, _Known(state, snapshot, asked, carried, reservations, ignored)
-        if last is not None and known.same_as(last):
+        last, observed = self._observed, _Observation(state, snapshot, asked, carried, reservations, ignored)
+        if last is not None and observed.same_as(last):
             return
-        self._known = known
-        standing = _standing(state, snapshot)
-        found = self._wanted(asked, standing, snapshot, state)
+        self._observed = observed
+        available = _available(state, snapshot)
+        found = self._wanted(asked, available, snapshot, state)
         shapes = [shape for each in found for shape in each.shapes]
-        nodes = ClusterCapacity((each.node for each in standing), reservations).nodes
+        nodes = ClusterCapacity((each.node for each in available), reservations).nodes
         settled = _settled(shapes, nodes, (self._before or {}) if carried is None else carried)
         if carried is None or last is None:
             lost = _counts(settled.pushed_out)
-        else:  # the scheduler has pushed them out
+        else:  # the scheduler has preempted them
             lost = Counter(_counts(last.carried or {})) - Counter(_counts(carried))
         self._before = settled.held
         warnings = (*(text for each in found for text in each.warnings), *ignored)
@@ -192,7 +192,7 @@ class SlackController(Controller):
             placement=settled.held,
             pushed_out=_pushed_out(settled.left, lost, self._state.pushed_out),
             left_over=settled.left,
-            cost_usd_per_hour=costs(shapes, settled.held, standing, snapshot),
+            cost_usd_per_hour=costs(shapes, settled.held, available, snapshot),
             warnings=warnings,
         )
         if now != self._state:
@@ -201,20 +201,20 @@ class SlackController(Controller):
     def _wanted(
         self,
         asked: Sequence[SlackTarget],
-        standing: Sequence[ClusterNode],
+        available: Sequence[ClusterNode],
         snapshot: FleetSnapshot,
         state: ClusterState,
     ) -> tuple[SlackDemand, ...]:
         groups: list[NodeGroup] = [each.group for each in snapshot.groups.values() if each.group.max_size]
-        shapes = self._shapes.of((each.node for each in standing), groups, state, asked)
+        shapes = self._shapes.of((each.node for each in available), groups, state, asked)
         before: dict[str, list[SlackShape]] = {}
         for shape in self._state.shapes:
             before.setdefault(target_of(shape.name), []).append(shape)
         return tuple(wanted(each, shapes, state.slack.pods, before.get(each.name, ())) for each in asked)
 
 
-class _Known:
-    """All that an observation depends on."""
+class _Observation:
+    """All that the state is computed from."""
 
     def __init__(
         self,
@@ -231,8 +231,8 @@ class _Known:
         self._fleet = snapshot
         self._rest = asked, carried, reservations, state.daemon_sets, warnings
 
-    def same_as(self, before: _Known) -> bool:
-        """The view gives the same node again where nothing of it has changed."""
+    def same_as(self, before: _Observation) -> bool:
+        """Return whether nothing has changed. The view returns the same object for a node that has not."""
         return (
             self._fleet is before._fleet
             and self._pods is before._pods
@@ -242,14 +242,14 @@ class _Known:
         )
 
 
-def _standing(state: ClusterState, snapshot: FleetSnapshot) -> list[ClusterNode]:
-    """Nodes that are Ready and let go; not those on their way out."""
+def _available(state: ClusterState, snapshot: FleetSnapshot) -> list[ClusterNode]:
+    """Return the nodes that are Ready, released and not about to be deleted."""
     going = deleting_instances(snapshot)
     return [each for each in state.nodes if each.ready and not each.held and each.provider_id not in going]
 
 
 def _settled(shapes: Sequence[SlackShape], nodes: Sequence[Node], before: Placement) -> Settled:
-    """Placeholders stay where they are, unless more of them are held by moving some: that opens no node."""
+    """Return the placement that leaves placeholders where they are, unless moving some holds more of them."""
     stable = settle(shapes, nodes, before)
     if not stable.left or not stable.kept:
         return stable
@@ -260,10 +260,10 @@ def _settled(shapes: Sequence[SlackShape], nodes: Sequence[Node], before: Placem
 
 
 def _counts(placement: Placement) -> dict[str, int]:
-    return {name: sum(there.values()) for name, there in placement.items()}
+    return {name: sum(by_node.values()) for name, by_node in placement.items()}
 
 
 def _pushed_out(left: Mapping[str, int], lost: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """Of those left over, so many have had a place: lost now or before."""
+    """Return how many of those left over were on a node: until now or earlier."""
     found = {name: min(count, before.get(name, 0) + lost.get(name, 0)) for name, count in left.items()}
     return {name: count for name, count in found.items() if count}

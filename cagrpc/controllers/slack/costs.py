@@ -1,4 +1,4 @@
-"""What the slack costs: of each node that placeholders are on, the share that they take of its price. Pure."""
+"""The cost of the slack: for each node with placeholders, the share of its price that they account for. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from solver.slack.model import Placement, SlackShape
 def costs(
     shapes: Iterable[SlackShape], placement: Placement, nodes: Iterable[ClusterNode], fleet: FleetSnapshot
 ) -> Mapping[str, float]:
-    """US dollars an hour by target. The share is that of the resource of which its placeholders take the largest one.
-    Nodes that are not of the fleet have no known price, and count for nothing."""
+    """Return US dollars an hour by target. A target's share of a node is that of its dominant resource. Nodes outside
+    the fleet have no known price and cost nothing."""
     by_name = {each.node.name: each for each in nodes}
     requests = {shape.name: shape.spec.requests for shape in shapes}
     taken: dict[tuple[str, str], Counter[str]] = {}
-    for name, there in placement.items():
+    for name, by_node in placement.items():
         target = target_of(name)
-        for node, count in there.items():
+        for node, count in by_node.items():
             amounts = taken.setdefault((target, node), Counter())
             for resource, amount in requests[name]:
                 amounts[resource] += amount * count

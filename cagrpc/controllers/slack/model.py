@@ -1,5 +1,5 @@
-"""The vocabulary of the slack in a cluster: what can be told of it (settings), and what there is of it (state). Values
-only; the arithmetic is `solver.slack`'s, what is done with them `loop`'s and the carriers'."""
+"""The values of the slack in a cluster: its settings and its state. The arithmetic is in `solver.slack`; what acts on
+them is in `controller` and `carriers`."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from solver.model import PodSet
 from solver.slack.model import Base, Copies, Placement, SlackDemand, SlackShape, SlackTarget, Version
 
 MIRRORS = "mirrors"
-"""The target of mirrors that no configured one takes."""
+"""The target of mirrors that no configured target covers."""
 
 
 class Carrier(StrEnum):
-    """Who makes room for placeholders."""
+    """How capacity for placeholders is provided."""
 
     VIRTUAL = "virtual"
-    """The planner alone; nothing of them is in the cluster."""
+    """By the planner alone; there are no objects in the cluster."""
     BUFFER = "buffer"
-    """The cluster-autoscaler, by CapacityBuffers of a strategy of our own: pods that live only inside it."""
+    """By the cluster-autoscaler, from CapacityBuffers with our provisioning strategy: it only simulates the pods."""
     PODS = "pods"
-    """Pause pods that give way, for older cluster-autoscalers."""
+    """By pause pods of low priority, for older cluster-autoscalers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """While it is open, its rate takes the place of the target's, and its fixed sizes that of those of that name."""
+    """While it is open, its rate replaces the target's, and its fixed sizes replace those of the same name."""
 
     schedule: Schedule
     rate: float | None = None
@@ -40,7 +40,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class TargetSettings:
-    """One target, as it is configured."""
+    """One target as configured."""
 
     name: str
     rate: float = 0.0
@@ -49,13 +49,13 @@ class TargetSettings:
     base: Base = Base.REQUESTED
     granularity: int = 5
     node_selector: tuple[tuple[str, str], ...] = ()
-    """Of the provisioner's nodes; empty for all nodes."""
+    """Labels of the provisioner's nodes; empty for all nodes."""
     namespace: str = ""
     windows: tuple[Window, ...] = ()
 
     def at(self, now_seconds: float, mirrors: tuple[Copies, ...] = ()) -> SlackTarget:
-        """What it asks for at a time (since the epoch): of several open windows the highest rate, and the most of a
-        fixed size."""
+        """Return the target at a time (since the epoch): of several open windows the highest rate, and the largest
+        count of a fixed size."""
         open_now = [each for each in self.windows if each.schedule.open_at(now_seconds)]
         rates = [each.rate for each in open_now if each.rate is not None]
         fixed = {each.name: each for each in self.fixed}
@@ -78,62 +78,64 @@ class TargetSettings:
 
 @dataclass(frozen=True, slots=True)
 class SlackSettings:
+    """The slack as configured."""
+
     carrier: Carrier | None = None
-    """None: what the way of driving and the cluster offer (`virtual` where the planner drives, `buffer` where
-    CapacityBuffers are served, else `pods`)."""
+    """None for the default: `virtual` where the planner drives, `buffer` where the cluster serves CapacityBuffers, else
+    `pods`."""
     targets: tuple[TargetSettings, ...] = ()
     exclude: Exclusion = field(default_factory=Exclusion)
     mirrors_per_namespace: int = 200
     """Pods."""
     pause_image: str = "registry.k8s.io/pause:3.10"
-    """Of the carrier `pods`."""
+    """Image of the pause pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlackState:
-    """The slack at one time. Immutable; a new one is published where anything has changed."""
+    """The slack at one time. Immutable; each change is published as a new one."""
 
     at_seconds: float
-    """Since the epoch: when it became so."""
+    """Since the epoch: when it changed last."""
     wanted: tuple[SlackDemand, ...] = ()
-    """By target, in the order in which they are configured; that of workloads that no target takes last."""
+    """By target in configured order, then the mirrors that no target covers."""
     placement: Placement = field(default_factory=dict)
-    """Where placeholders are held."""
+    """Name of the shape -> node -> placeholders on it."""
     pushed_out: Mapping[str, int] = field(default_factory=dict)
-    """Name of the shape -> how many of those left over have had a place, until real pods took it."""
+    """Name of the shape -> how many of those left over were on a node until pods preempted them."""
     left_over: Mapping[str, int] = field(default_factory=dict)
-    """Name of the shape -> placeholders that have no room on nodes that stand."""
+    """Name of the shape -> placeholders that fit on no existing node."""
     cost_usd_per_hour: Mapping[str, float] = field(default_factory=dict)
-    """By target: the share of their nodes' price that its placeholders take."""
+    """By target: the share of their nodes' price for what its placeholders occupy."""
     warnings: tuple[str, ...] = ()
-    """For people: what cannot be held, and why."""
+    """What cannot be held and why, one sentence each."""
 
     @property
     def shapes(self) -> tuple[SlackShape, ...]:
-        """Of all targets, hardest to place first within each."""
+        """The shapes of all targets, hardest to place first within each."""
         return tuple(shape for wanted in self.wanted for shape in wanted.shapes)
 
     def pod_sets(self) -> tuple[PodSet, ...]:
-        """All that is wanted, as the planner takes placeholders."""
+        """Return all wanted placeholders as pod sets for the planner."""
         return tuple(shape.pod_set(shape.count) for shape in self.shapes if shape.count)
 
     def left_over_sets(self) -> tuple[PodSet, ...]:
-        """The same of those left over."""
+        """Return the placeholders left over as pod sets for the planner."""
         counts = ((shape, self.left_over.get(shape.name, 0)) for shape in self.shapes)
         return tuple(shape.pod_set(count) for shape, count in counts if count)
 
     def reservations(self) -> Reservations:
-        """Return room for placeholders on the nodes that they are on."""
+        """Return the reservations of placeholders, by node."""
         specs = {shape.name: shape.spec for shape in self.shapes}
         found: dict[str, list[Reservation]] = {}
-        for shape, there in self.placement.items():
-            for node, count in there.items():
+        for shape, by_node in self.placement.items():
+            for node, count in by_node.items():
                 found.setdefault(node, []).append(Reservation(PlaceholderOwner(shape), specs[shape], count))
         return found
 
     def by_target(self) -> Mapping[str, Counts]:
-        """For people, by name of the target."""
-        held = {name: sum(there.values()) for name, there in self.placement.items()}
+        """Return the counts by name of the target."""
+        held = {name: sum(by_node.values()) for name, by_node in self.placement.items()}
         found: dict[str, Counter[str]] = {}
         for shape in self.shapes:
             counts = found.setdefault(target_of(shape.name), Counter())
@@ -148,7 +150,7 @@ class SlackState:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Placeholders of one target, in numbers."""
+    """How many placeholders of one target there are in each state."""
 
     wanted: int = 0
     held: int = 0
@@ -159,11 +161,12 @@ class Counts:
 
 
 def no_slack() -> SlackState:
+    """Return the state without any slack."""
     return _NONE
 
 
 def target_of(shape: str) -> str:
-    """The name of the target that a shape (`SlackShape.name`) is of."""
+    """Return the name of the target that a shape (`SlackShape.name`) belongs to."""
     return shape.partition("/")[0]
 
 

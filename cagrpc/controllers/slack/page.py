@@ -1,4 +1,5 @@
-"""The slack as JSON, for `/slack` and `cagrpc slack`, and as metrics."""
+"""The state of the slack as JSON, for `/slack` and `cagrpc slack`, and as metrics. The object in the cluster is
+`record`'s."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from solver.model.quantities import format_quantity
 
 
 def as_json(state: SlackState, carrier: str, problem: str = "") -> Mapping[str, Any]:
-    """`carrier` is the name of who carries now, empty before that is known; `problem` why it cannot."""
+    """Return the state as JSON. `carrier` is the name of the current one, empty before it is known; `problem` is why it
+    does not carry everything."""
     return {
         "carrier": carrier,
         "problem": problem,

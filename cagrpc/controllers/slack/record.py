@@ -1,5 +1,5 @@
-"""The slack object (Slack, cagrpc.io/v1alpha1): what people see of the slack in the cluster, who owns all that carries
-it, and where placeholders were when another process begins. One object, written by the one that leads."""
+"""The Slack object (cagrpc.io/v1alpha1): the status of the slack in the cluster, the owner of all that its carriers
+create, and the placement that the next process starts from. One object, written by the leader."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ log = logging.getLogger(__name__)
 
 NAME = "cagrpc"
 WRITE_SECONDS = 5.0
-"""It is written at most so often: placeholders may move each second."""
-LOOK_SECONDS = 30.0
-"""Where there is nothing to write it is looked so often whether the object is still there."""
+"""The shortest time between two writes, since placeholders may move every second."""
+CHECK_SECONDS = 30.0
+"""How often the object is checked to exist while there is nothing to write."""
 _API = "cagrpc.io/v1alpha1"
 _MOST_WARNINGS = 20
 
 
 class RecordClient(Protocol):
-    """What of `cagrpc.kube.client.Client` is needed."""
+    """The part of `cagrpc.kube.client.Client` that is used."""
 
     def get(self, path: str) -> dict[str, Any]: ...
 
@@ -36,7 +36,8 @@ class RecordClient(Protocol):
 
 
 class SlackObject:
-    """For one thread. Raises Unavailable where the cluster is out of reach, or does not know the kind."""
+    """Reads and writes the object. For one thread. Raises Unavailable where the cluster is not reachable or does not
+    serve the kind."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class SlackObject:
         carrier: Callable[[], str] = str,
         clock: MonotonicClock = monotonic,
     ) -> None:
-        """`carrier` is the name of who carries, empty before that is known; `clock` gives seconds that only grow."""
+        """`carrier` returns the name of the current one, empty before it is known."""
         self._client = client
         self._collection = f"/apis/{_API}/namespaces/{namespace}/slacks"
         self._path = f"{self._collection}/{NAME}"
@@ -55,49 +56,51 @@ class SlackObject:
         self._clock = clock
         self._uid = ""
         self._written: tuple[SlackState, str] | None = None
-        self._write_at = self._look_at = float("-inf")
+        self._write_at = self._check_at = float("-inf")
 
     def owner(self) -> Mapping[str, Any]:
-        """metav1.OwnerReference of the object, which is made where there is none."""
+        """Return the metav1.OwnerReference of the object, which is created if it does not exist."""
         if not self._uid:
-            self._there()
+            self._ensure()
         return {"apiVersion": _API, "kind": "Slack", "name": NAME, "uid": self._uid}
 
     def placements(self) -> Placement:
-        """As they were written last; nothing where none were, or where they cannot be read."""
-        text = self._there().get("status", {}).get("placements", "")
+        """Return the placement that was written last; empty where there is none, or an invalid one."""
+        text = self._ensure().get("status", {}).get("placements", "")
         try:
             return _placement(unpack(text)) if text else {}
         except (ValueError, TypeError, AttributeError) as error:
-            log.warning("where placeholders were cannot be read from %s, they begin anew: %s", self._path, error)
+            log.warning("status.placements of %s is invalid, placeholders are placed again: %s", self._path, error)
             return {}
 
     def write(self, state: SlackState) -> None:
-        now, told = self._clock(), (state, self._carrier())
-        if told == self._written:
-            if now >= self._look_at:
-                self._there()  # somebody may have deleted it
-        elif now >= self._write_at or self._written is None or told[1] != self._written[1]:
-            self._tell(*told)
+        """Write the state if it has changed and the last write is long enough ago. Raises Conflict where the object was
+        deleted; it is created again then."""
+        now, current = self._clock(), (state, self._carrier())
+        if current == self._written:
+            if now >= self._check_at:
+                self._ensure()  # somebody may have deleted it
+        elif now >= self._write_at or self._written is None or current[1] != self._written[1]:
+            self._write_status(*current)
 
-    def _tell(self, state: SlackState, carrier: str) -> None:
+    def _write_status(self, state: SlackState, carrier: str) -> None:
         self._write_at = self._clock() + WRITE_SECONDS
         try:
             self._client.patch(f"{self._path}/status", {"status": status(state, carrier)})
         except NotFound:
-            self._there()
-            raise Conflict(f"{self._path} was not there; it is made anew") from None
+            self._ensure()
+            raise Conflict(f"{self._path} did not exist; it is created again") from None
         self._written = state, carrier
 
-    def _there(self) -> dict[str, Any]:
-        found = self._found()
+    def _ensure(self) -> dict[str, Any]:
+        found = self._get_or_create()
         uid = str(found["metadata"]["uid"])
         if uid != self._uid:
-            self._uid, self._written = uid, None  # another one: nothing is written there
-        self._look_at = self._clock() + LOOK_SECONDS
+            self._uid, self._written = uid, None  # another one, without a status
+        self._check_at = self._clock() + CHECK_SECONDS
         return found
 
-    def _found(self) -> dict[str, Any]:
+    def _get_or_create(self) -> dict[str, Any]:
         try:
             return self._client.get(self._path)
         except NotFound:
@@ -106,13 +109,13 @@ class SlackObject:
             return self._client.create(self._collection, body)
         except NotFound as error:
             raise Unavailable(
-                f"the custom resource slacks.cagrpc.io, or namespace {self._namespace}, is not there:"
+                f"the custom resource slacks.cagrpc.io, or namespace {self._namespace}, does not exist:"
                 " kubectl apply -f deploy/slack-crds.yaml"
             ) from error
 
 
 def status(state: SlackState, carrier: str) -> dict[str, Any]:
-    """Always the same keys, so that it can be sent as a merge patch."""
+    """Return the object's status; always with the same keys, so that it can be sent as a merge patch."""
     by_target = state.by_target()
     return {
         "carrier": carrier,
@@ -138,8 +141,8 @@ def status(state: SlackState, carrier: str) -> dict[str, Any]:
 
 
 def _placement(found: Any) -> Placement:
-    """Raises ValueError, TypeError or AttributeError for anything that was not written here."""
+    """Return a decoded placement. Raises ValueError, TypeError or AttributeError where it is invalid."""
     return {
-        str(shape): {str(node): int(count) for node, count in there.items() if int(count) > 0}
-        for shape, there in found.items()
+        str(shape): {str(node): int(count) for node, count in by_node.items() if int(count) > 0}
+        for shape, by_node in found.items()
     }

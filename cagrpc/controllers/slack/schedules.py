@@ -1,7 +1,8 @@
-"""When a window is open: cron expressions of five fields, in a time zone. Pure; what holds in a window is the target's.
+"""Cron expressions of five fields in a time zone, and the windows that they open. Pure; what applies in a window is in
+`model`.
 
-A start that falls into the hour that the clocks leave out comes an hour later; one in the hour that comes twice counts
-the first time.
+A start in the hour that is skipped when clocks go forward is an hour later; one in the hour that is repeated is the
+first of the two.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _FIELDS: tuple[tuple[str, int, int, Mapping[str, int]], ...] = (
     ("day of the week", 0, 7, {name: number for number, name in enumerate(_WEEKDAYS)}),
 )
 _YEARS = 8
-"""Within so many years every date has come that ever comes, 29 February too."""
+"""Every date there is occurs within so many years, 29 February included."""
 
 
 @dataclass(frozen=True)
 class Cron:
-    """Times of a day, and the days on which they are. Made by `parse_cron`."""
+    """The times of a day and the days of an expression. Made by `parse_cron`."""
 
     text: str
     minutes: frozenset[int]
@@ -38,13 +39,15 @@ class Cron:
     weekdays: frozenset[int]
     """0 is Sunday."""
     either_day: bool
-    """Both kinds of days are bounded: one of them is enough, as cron has it."""
+    """Both kinds of days are restricted: matching one of them is enough, as in cron."""
 
     @cached_property
     def times(self) -> tuple[time, ...]:
+        """The times of a day, ascending."""
         return tuple(time(hour, minute) for hour in sorted(self.hours) for minute in sorted(self.minutes))
 
     def on(self, day: date) -> bool:
+        """Return whether a day matches."""
         if day.month not in self.months:
             return False
         in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
@@ -52,8 +55,8 @@ class Cron:
 
 
 def parse_cron(text: str) -> Cron:
-    """Minute, hour, day of the month, month, day of the week: `*`, values, names of months and days, ranges, steps,
-    lists. Raises ValueError, naming the field."""
+    """Return the expression of minute, hour, day of the month, month and day of the week: `*`, values, names of months
+    and days, ranges, steps, lists. Raises ValueError, which names the field."""
     parts = text.split()
     if len(parts) != len(_FIELDS):
         raise ValueError(
@@ -107,19 +110,19 @@ def _value(text: str, names: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Windows that begin when the expression says, in local time, and last so long."""
+    """Windows that open by an expression in local time and have a fixed duration."""
 
     cron: Cron
     zone: ZoneInfo
     duration_seconds: float
 
     def open_at(self, now_seconds: float) -> bool:
-        """`now_seconds` since the epoch."""
+        """Return whether a window is open at a time (since the epoch)."""
         latest = next((start for start in self._starts_before(now_seconds) if start <= now_seconds), None)
         return latest is not None and now_seconds < latest + self.duration_seconds
 
     def _starts_before(self, now_seconds: float) -> Iterator[float]:
-        """From about now backwards, as far as a window may reach."""
+        """Yield starts from about now backwards, as far as an open window may have started."""
         today = datetime.fromtimestamp(now_seconds, self.zone).date()
         oldest = datetime.fromtimestamp(now_seconds - self.duration_seconds, self.zone).date() - timedelta(1)
         day = today
@@ -130,7 +133,7 @@ class Schedule:
             day -= timedelta(1)
 
     def _times_on(self, day: date, now_seconds: float) -> tuple[time, ...]:
-        """Those that may have been: with clocks set back, of the next hours too."""
+        """Return the times that may have passed: with clocks set back, some of the next hours too."""
         times = self.cron.times
         later = datetime.fromtimestamp(now_seconds + 3 * 3600, self.zone)
         return times if later.date() > day else times[: bisect_right(times, later.time())]

@@ -121,7 +121,7 @@ def test_somebody_deletes_it(server: WholeObjectClient) -> None:
     del server.store.objects[PATH]
     clock.advance(10.0)
     other = replace(STATE, warnings=())
-    with pytest.raises(Conflict, match="it is made anew"):
+    with pytest.raises(Conflict, match="it is created again"):
         book.write(other)
     book.write(other)
     assert server.status()["warnings"] == []

@@ -1,1 +1,1 @@
-"""What carries placeholders in a cluster: nothing, CapacityBuffers, or pause pods."""
+"""Carriers of placeholders: the planner alone, CapacityBuffers, or pause pods."""

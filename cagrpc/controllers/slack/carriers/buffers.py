@@ -1,8 +1,8 @@
-"""The carrier `buffer`: a CapacityBuffer for each shape, of a strategy of our own whose status is written here, so that
-an unmodified CA holds its pods in mind, opens nodes for them and keeps these. CA alone says where they are.
+"""The carrier `buffer`: a CapacityBuffer for each shape, with our own provisioning strategy and a status that is
+written here, so that an unmodified CA simulates its pods, adds nodes for them and keeps these. Pure, but for `served`.
 
-Source: CA's processors/capacitybuffer. It injects where the status names a PodTemplate in the generation that it has
-now. So a PodTemplate is made first, then the status names it, and only then the one before it goes.
+Source: CA's processors/capacitybuffer. It injects pods where the status refers to a PodTemplate at its current
+generation. So a PodTemplate is created first, then the status refers to it, and only then the previous one is deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def next_writes(
     place: Place,
     now_seconds: float,
 ) -> CarrierUpdate:
-    """From the objects of ours that are there, by name, towards these shapes."""
+    """Return the next writes that lead from the existing objects, by name, to these shapes."""
     writes: list[Write] = []
     in_use = {capacity_buffers.status(each).template for each in buffers.values()}
     for shape in shapes:
@@ -62,8 +62,8 @@ def next_writes(
 
 
 def served(get: Callable[[str], Mapping[str, object]]) -> bool:
-    """Whether the cluster knows CapacityBuffers of the version that CA 1.36 has. Raises Unavailable where it cannot be
-    asked; `get` is the client's."""
+    """Return whether the cluster serves CapacityBuffers in the version of CA 1.36. `get` is the client's. Raises
+    Unavailable where the cluster is not reachable."""
     try:
         found = get(f"/apis/{capacity_buffers.API_VERSION}")
     except NotFound:

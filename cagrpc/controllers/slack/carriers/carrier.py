@@ -1,5 +1,5 @@
-"""What carries placeholders: the protocol; the carrier `virtual`, which writes nothing since the planner alone knows of
-them; and changing from one carrier to another. Those that write into the cluster are in `written`."""
+"""The protocol of carriers; the carrier `virtual`, which writes nothing since only the planner knows of placeholders;
+and switching between carriers. Those that write to the cluster are in `store`."""
 
 from __future__ import annotations
 
@@ -12,43 +12,45 @@ from solver.slack.model import Placement
 
 
 class Carrying(Protocol):
-    """One way to carry placeholders. For one thread."""
+    """A carrier of placeholders. For one thread."""
 
     def carry(self, state: SlackState) -> bool:
-        """Write what differs from what is there. Returns whether all of it is carried now; it is called again where
-        not, and where it raises Unavailable or Conflict."""
+        """Write what differs from the state, and return whether all of it is carried now. It is called again where not,
+        and where it raises Unavailable or Conflict."""
         ...
 
     def placements(self) -> Placement | None:
-        """Where its placeholders are, where that is for others to say; None where the slack's own placement holds."""
+        """Return the placement where another component decides it; None where the slack's own placement applies."""
         ...
 
     def withdraw(self) -> None:
-        """Take back all that this carrier has written, if anything: called once another one carries. Raises
-        Unavailable or Conflict; it is called again then."""
+        """Delete all that this carrier has written: called once another one carries. Raises Unavailable or Conflict; it
+        is called again then."""
         ...
 
 
 class Virtual:
+    """The carrier `virtual`."""
+
     def carry(self, state: SlackState) -> bool:
-        """Nothing is written."""
+        """Do nothing: the planner knows of placeholders."""
         del state
         return True
 
     def placements(self) -> None:
-        """The slack's own holds."""
+        """Return None: the slack's own placement applies."""
 
     def withdraw(self) -> None:
-        """Nothing was written."""
+        """Do nothing: nothing was written."""
 
 
 CHOOSE_SECONDS = 60.0
-"""How often is looked which carrier it is to be."""
+"""How often the carrier is chosen again."""
 
 
 def choose(configured: Carrier | None, *, planned: bool, serves_buffers: Callable[[], bool]) -> Carrier:
-    """The carrier that is configured; without one, what there is: `planned` says that the planner opens nodes, and
-    `serves_buffers`, which may raise Unavailable, whether the cluster knows CapacityBuffers."""
+    """Return the configured carrier, or else the default: `planned` is whether the planner adds nodes, and
+    `serves_buffers`, which may raise Unavailable, whether the cluster serves CapacityBuffers."""
     if configured is not None:
         return configured
     if planned:
@@ -57,8 +59,8 @@ def choose(configured: Carrier | None, *, planned: bool, serves_buffers: Callabl
 
 
 class Switching:
-    """Carries by one of several, and by another when that is chosen. The one before is withdrawn once the new one
-    carries all, so that no slack is lost; so is what another process has left behind."""
+    """Delegates to the chosen carrier. The others are withdrawn once it carries everything, so that no slack is lost;
+    this includes objects of an earlier process."""
 
     def __init__(
         self,
@@ -67,16 +69,17 @@ class Switching:
         *,
         timer: MonotonicClock = monotonic,
     ) -> None:
-        """`choose` may raise Unavailable. `timer` gives seconds that only grow."""
+        """`choose` may raise Unavailable."""
         self._carriers = carriers
         self._choose = choose
         self._timer = timer
         self._choose_at: float = timer()
         self._alone = False
         self.carrier: Carrier | None = None
-        """Who carries; None before it is known."""
+        """The chosen one; None before it is known."""
 
     def carry(self, state: SlackState) -> bool:
+        """Carry with the chosen carrier, then withdraw the others."""
         carrier = self._chosen()
         if not self._carriers[carrier].carry(state):
             return False
@@ -88,9 +91,11 @@ class Switching:
         return True
 
     def placements(self) -> Placement | None:
+        """Return the placement of the chosen carrier; None before it is known."""
         return None if self.carrier is None else self._carriers[self.carrier].placements()
 
     def withdraw(self) -> None:
+        """Withdraw all carriers."""
         for each in self._carriers.values():
             each.withdraw()
 

@@ -1,8 +1,8 @@
-"""The objects that carry placeholders in a cluster, as bodies and names: one CapacityBuffer with its PodTemplate, or
-one ReplicaSet of pause pods, for each shape. Pure; what is written when is `buffers`' and `pause`'s.
+"""Names and bodies of the objects that carry placeholders: for each shape one CapacityBuffer with its PodTemplate, or
+one ReplicaSet of pause pods. Pure; the order of writes is in `buffers` and `pause`.
 
-The name of an object says which shape it is of. That of a PodTemplate or ReplicaSet also says what it holds: it is
-never changed but replaced, so that CA never sees half of a change.
+An object's name identifies its shape. That of a PodTemplate or ReplicaSet also contains a hash of its content: it is
+replaced, never changed, so that CA never observes a partial change.
 """
 
 from __future__ import annotations
@@ -21,69 +21,76 @@ from cagrpc.api.core.slack import PLACEHOLDER, PRIORITY, PRIORITY_CLASS, SHAPE
 from solver.slack.model import SlackShape
 
 STRATEGY = "slack.cagrpc.io/placeholders"
-"""In the `spec` of our CapacityBuffers: nobody else answers for these."""
+"""The provisioningStrategy of our CapacityBuffers, which no other controller handles."""
 SELECTOR = f"{PLACEHOLDER}=true"
-"""Finds all objects of ours, and their pods."""
+"""Selects all objects of carriers, and their pods."""
 
 _SET = "slack.cagrpc.io/set"
 """Label of pause pods: the name of their ReplicaSet."""
 _LONGEST_SLUG = 36
 _GRACE_SECONDS = 1
-"""The least but for 0, which is deletion by force: a node would be promised to others before it is free, and a
-scheduler that preempts for several pods at once may miss that a victim has gone (seen with 1.36: one of them waits)."""
+"""The least above 0, which would force deletion: room would be given away before it is free, and a scheduler that
+preempts for several pods at once may miss that a victim is gone (observed with 1.36: one of the pods waits)."""
 _PAUSE_USER = 65535
 
 Object = Mapping[str, Any]
 
 
 class Verb(Enum):
+    """The kind of a write."""
+
     CREATE = "create"
     PATCH = "patch"
     DELETE = "delete"
 
 
 class Write(NamedTuple):
-    """One request. `path` is that of a collection for something new, else of the object."""
+    """One request to the API server. `path` is that of the collection to create, and else that of the object."""
 
     verb: Verb
     path: str
     body: Mapping[str, Any] = {}
     uid: str = ""
-    """Of what is deleted."""
+    """UID of the object to delete."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarrierUpdate:
-    """What is to be written now. Where there is something, or it `waits` for others, there is more to do after it."""
+    """The writes to make now. Where there are any, or it `waits` for other components, more may follow."""
 
     writes: tuple[Write, ...] = ()
     waits: bool = False
 
     @property
     def done(self) -> bool:
+        """Whether nothing is left to do."""
         return not (self.writes or self.waits)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where objects are made, and for whom."""
+    """Where objects are created, and their owner."""
 
     namespace: str
     image: str
-    """Of pause pods."""
+    """Image of the pause pods."""
     owner: Mapping[str, Any]
-    """metav1.OwnerReference of the slack object: what carries the slack goes with it."""
+    """metav1.OwnerReference of the Slack object, with which all of them are garbage-collected."""
 
     def templates(self, name: str = "") -> str:
+        """Return the path of a PodTemplate, or of all."""
         return _path(f"/api/v1/namespaces/{self.namespace}/podtemplates", name)
 
     def replica_sets(self, name: str = "") -> str:
+        """Return the path of a ReplicaSet, or of all."""
         return _path(f"/apis/apps/v1/namespaces/{self.namespace}/replicasets", name)
 
     def buffers(self, name: str = "", subresource: str = "") -> str:
+        """Return the path of a CapacityBuffer, or of all."""
         return capacity_buffers.path(self.namespace, name, subresource)
 
     def head(self, api_version: str, kind: str, name: str, shape: str) -> dict[str, Any]:
+        """Return type and metadata of an object for a shape."""
         metadata = {
             "name": name,
             "namespace": self.namespace,
@@ -95,13 +102,13 @@ class Place:
 
 
 def object_name(shape: str) -> str:
-    """A name for what carries a shape: told by its own name, and never the same as another's."""
+    """Return a unique name for the object of a shape, recognisable by the shape's own."""
     slug = re.sub(r"[^a-z0-9]+", "-", shape.lower())[:_LONGEST_SLUG].strip("-")
     return f"slack-{slug}-{_digest(shape)}"
 
 
 def template_body(shape: SlackShape, place: Place) -> dict[str, Any]:
-    """A v1.PodTemplate of what CA injects. Its priority makes CA find room for real pods first."""
+    """Return a v1.PodTemplate of the pods that CA injects, at a priority at which it schedules all other pods first."""
     template = _template(shape, place, {"priority": PRIORITY})
     return {
         **place.head("v1", "PodTemplate", f"{object_name(shape.name)}-{_digest(template)}", shape.name),
@@ -110,17 +117,18 @@ def template_body(shape: SlackShape, place: Place) -> dict[str, Any]:
 
 
 def buffer_body(shape: SlackShape, template: str, place: Place) -> dict[str, Any]:
-    """A CapacityBuffer without the status, by which alone CA goes."""
+    """Return a CapacityBuffer without its status, which is all that CA reads."""
     head = place.head(capacity_buffers.API_VERSION, capacity_buffers.KIND, object_name(shape.name), shape.name)
     return {**head, "spec": buffer_spec(shape, template)}
 
 
 def buffer_spec(shape: SlackShape, template: str) -> dict[str, Any]:
+    """Return the spec of a CapacityBuffer."""
     return {"provisioningStrategy": STRATEGY, "podTemplateRef": {"name": template}, "replicas": shape.count}
 
 
 def replica_set_body(shape: SlackShape, place: Place) -> dict[str, Any]:
-    """An apps/v1 ReplicaSet of pause pods. They go within a second when they are told to."""
+    """Return an apps/v1 ReplicaSet of pause pods, which terminate within a second."""
     template = _template(shape, place, {"priorityClassName": PRIORITY_CLASS})
     name = f"{object_name(shape.name)}-{_digest(template)}"
     template["metadata"]["labels"][_SET] = name
@@ -130,7 +138,7 @@ def replica_set_body(shape: SlackShape, place: Place) -> dict[str, Any]:
 
 
 def shape_of(found: Object) -> str:
-    """The name of the shape that an object of ours carries; empty where it does not say."""
+    """Return the name of the shape that an object carries; empty where the annotation is missing."""
     return str((found["metadata"].get("annotations") or {}).get(SHAPE, ""))
 
 

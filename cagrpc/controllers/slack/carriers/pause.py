@@ -1,8 +1,8 @@
-"""The carrier `pods`: a ReplicaSet of pause pods for each shape, at a priority that makes the scheduler take their room
-for whoever comes, and CA (any version of it) open nodes for them and keep these. The scheduler says where they are.
+"""The carrier `pods`: a ReplicaSet of pause pods for each shape, at a priority at which the scheduler preempts them for
+any other pod, and CA (any version) adds nodes for them and keeps these. The scheduler decides where they are. Pure.
 
-A ReplicaSet whose pods have to be others is emptied before its successor is made. The other way round CA would open
-nodes for both.
+A ReplicaSet whose template has changed is scaled to zero before its successor is created; otherwise CA would add nodes
+for both.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from cagrpc.controllers.slack.carriers.objects import (
 from solver.slack.model import SlackShape
 
 
-def next_writes(shapes: Sequence[SlackShape], there: Mapping[str, Object], place: Place) -> CarrierUpdate:
-    """From the ReplicaSets of ours that are there, by name, towards these shapes."""
+def next_writes(shapes: Sequence[SlackShape], existing: Mapping[str, Object], place: Place) -> CarrierUpdate:
+    """Return the next writes that lead from the existing ReplicaSets, by name, to these shapes."""
     writes: list[Write] = []
     waits = False
     bodies = {shape.name: replica_set_body(shape, place) for shape in shapes}
     wanted = {body["metadata"]["name"]: body for body in bodies.values()}
-    unready: set[str] = set()
-    for name, found in there.items():
+    draining: set[str] = set()
+    for name, found in existing.items():
         if name in wanted:
             continue
         shape = shape_of(found)
         if shape in bodies and _pods(found):
-            unready.add(shape)
+            draining.add(shape)
             waits = True
             if found["spec"].get("replicas"):
                 writes.append(Write(Verb.PATCH, place.replica_sets(name), {"spec": {"replicas": 0}}))
@@ -41,8 +41,8 @@ def next_writes(shapes: Sequence[SlackShape], there: Mapping[str, Object], place
             writes.append(Write(Verb.DELETE, place.replica_sets(name), uid=str(found["metadata"]["uid"])))
     for shape, body in bodies.items():
         name = body["metadata"]["name"]
-        known = there.get(name)
-        if known is None and shape not in unready:
+        known = existing.get(name)
+        if known is None and shape not in draining:
             writes.append(Write(Verb.CREATE, place.replica_sets(), body))
         elif known is not None and known["spec"].get("replicas") != body["spec"]["replicas"]:
             patch = {"spec": {"replicas": body["spec"]["replicas"]}}
@@ -51,8 +51,8 @@ def next_writes(shapes: Sequence[SlackShape], there: Mapping[str, Object], place
 
 
 def _pods(found: Object) -> bool:
-    """Whether it has pods, or may make some yet."""
+    """Return whether it has pods, or may still create some."""
     status = found.get("status") or {}
-    seen = int(status.get("observedGeneration") or 0) >= int(found["metadata"].get("generation") or 0)
-    there = status.get("replicas") or status.get("terminatingReplicas")
-    return bool(found["spec"].get("replicas") or there or not seen)
+    observed = int(status.get("observedGeneration") or 0) >= int(found["metadata"].get("generation") or 0)
+    pods = status.get("replicas") or status.get("terminatingReplicas")
+    return bool(found["spec"].get("replicas") or pods or not observed)

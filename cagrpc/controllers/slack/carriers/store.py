@@ -1,5 +1,5 @@
-"""Carriers that write into the cluster: they look at the objects of theirs that are there, write what is lacking, and
-look again until there is nothing more to write. Nothing is kept but in the cluster, so any other process can go on.
+"""Carriers that write to the cluster: they list their objects, write the difference, and repeat until there is none.
+All state is in the cluster, so that another process can take over. What to write is decided in `buffers` and `pause`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from solver.slack.model import Placement, SlackShape
 
 LOOK_SECONDS = 10.0
-"""How often is looked whether all is still as it was written, where nothing new is wanted."""
+"""How often the objects are compared while nothing new is wanted."""
 _ROUNDS = 4
-"""Of looking and writing, in one go."""
+"""Of listing and writing, in one call."""
 _PRIORITY_CLASS = f"/apis/scheduling.k8s.io/v1/priorityclasses/{PRIORITY_CLASS}"
 
 
 class CarrierClient(Protocol):
-    """What of `cagrpc.kube.client.Client` is needed."""
+    """The part of `cagrpc.kube.client.Client` that is used."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]: ...
 
@@ -36,30 +36,30 @@ class CarrierClient(Protocol):
 
 
 class _WrittenObjects(ABC):
-    """What the carriers have in common. For one thread."""
+    """The loop of listing and writing. For one thread."""
 
     def __init__(self, client: CarrierClient, place: Callable[[], Place], timer: MonotonicClock = monotonic) -> None:
-        """`place` may raise Unavailable; `timer` gives seconds that only grow."""
+        """`place` may raise Unavailable."""
         self._client = client
         self._place = place
         self._timer = timer
         self._carried: tuple[SlackShape, ...] | None = None
-        self._look_at = 0.0
+        self._compare_at = 0.0
 
     def carry(self, state: SlackState) -> bool:
-        """Write what differs from what is there. Returns whether all of it is carried now. Raises what the client
+        """Write what differs from the state, and return whether all of it is carried now. Raises what the client
         raises."""
         shapes = tuple(shape for shape in state.shapes if shape.count)
-        if shapes == self._carried and self._timer() < self._look_at:
+        if shapes == self._carried and self._timer() < self._compare_at:
             return True
         self._carried = None
         if not self._settle(shapes):
             return False
-        self._carried, self._look_at = shapes, self._timer() + LOOK_SECONDS
+        self._carried, self._compare_at = shapes, self._timer() + LOOK_SECONDS
         return True
 
     def withdraw(self) -> None:
-        """Take back all that this carrier has written, if anything. Raises what the client raises."""
+        """Delete all that this carrier has written. Raises what the client raises."""
         self._carried = None
         self._settle(())
 
@@ -78,8 +78,8 @@ class _WrittenObjects(ABC):
     @abstractmethod
     def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate: ...
 
-    def _there(self, path: str) -> dict[str, Object] | None:
-        """Ours, by name; None where the cluster does not know this kind."""
+    def _list(self, path: str) -> dict[str, Object] | None:
+        """Return our objects by name; None where the cluster does not serve the kind."""
         try:
             found = self._client.get(path, {"labelSelector": SELECTOR})["items"]
         except NotFound:
@@ -107,22 +107,21 @@ class Buffers(_WrittenObjects):
         timer: MonotonicClock = monotonic,
         now: EpochClock = epoch,
     ) -> None:
-        """`now` gives seconds since the epoch."""
         super().__init__(client, place, timer)
         self._now = now
 
     def placements(self) -> None:
-        """CA knows, and does not say: the slack's own holds."""
+        """Return None: CA does not report where its pods are, so the slack's own placement applies."""
 
     def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate:
-        there = self._there(place.buffers())
-        if there is None and shapes:
+        existing = self._list(place.buffers())
+        if existing is None and shapes:
             raise Unavailable(
                 "the cluster has no CapacityBuffers (autoscaling.x-k8s.io/v1beta1): install their definition"
                 " (deploy/buffer-crds.yaml), or set slack.carrier to pods"
             )
-        templates = self._there(place.templates()) or {}
-        return buffers.next_writes(shapes, templates, there or {}, place, self._now())
+        templates = self._list(place.templates()) or {}
+        return buffers.next_writes(shapes, templates, existing or {}, place, self._now())
 
 
 class PausePods(_WrittenObjects):
@@ -136,25 +135,25 @@ class PausePods(_WrittenObjects):
         *,
         timer: MonotonicClock = monotonic,
     ) -> None:
-        """`seen` says where pause pods are."""
+        """`seen` returns where pause pods are."""
         super().__init__(client, place, timer)
         self._seen = seen
-        self._may_be_made = False
+        self._has_priority_class = False
 
     def placements(self) -> Placement:
-        """As the scheduler has put them."""
+        """Return the placement by the scheduler."""
         return self._seen()
 
     def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate:
-        if shapes and not self._may_be_made:
-            self._look_for_priority_class()
-        return pause.next_writes(shapes, self._there(place.replica_sets()) or {}, place)
+        if shapes and not self._has_priority_class:
+            self._require_priority_class()
+        return pause.next_writes(shapes, self._list(place.replica_sets()) or {}, place)
 
-    def _look_for_priority_class(self) -> None:
+    def _require_priority_class(self) -> None:
         try:
             self._client.get(_PRIORITY_CLASS)
         except NotFound:
             raise Unavailable(
-                f"there is no PriorityClass {PRIORITY_CLASS}, by which pause pods give way; deploy/slack.yaml has it"
+                f"there is no PriorityClass {PRIORITY_CLASS}, which pause pods need: kubectl apply -f deploy/slack.yaml"
             ) from None
-        self._may_be_made = True
+        self._has_priority_class = True
