@@ -1,10 +1,9 @@
-"""Events on objects (events.k8s.io/v1): what is done for them, or why it is not. A queue that another thread writes
-from, so that nobody is held up: what there is no time for is left out, and losing Events is no error. What they say is
-their controllers' business.
+"""Recording Events (events.k8s.io/v1) for controllers: a bounded queue with a writing thread, so that `event` never
+blocks. Events are best effort: those beyond the queue or the rate are dropped. Their reasons and texts are the
+controllers'.
 
-The same note on the same object is written at most once in five minutes, and then as one more in the series of the
-first.
-At most so many Events a second are written as `Rate` says, however many there are.
+The same note on the same object is written at most once in five minutes, and then as an increment of the series of the
+first one.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ log = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.5
 REPEAT_SECONDS = 300.0
-_REMEMBERED = 20_000
+_CACHED_NOTES = 20_000
 _LONGEST_NOTE = 1024  # bytes; upstream's validation
-_OF_NO_NAMESPACE = "default"  # where Events of cluster-scoped objects are, as upstream has it
+_CLUSTER_SCOPED_NAMESPACE = "default"  # of Events on cluster-scoped objects, as upstream
 
 
 class EventWriter(Protocol):
-    """What of `cagrpc.kube.client.Client` is needed."""
+    """The part of `cagrpc.kube.client.Client` that is used."""
 
     def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -43,7 +42,7 @@ class EventWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """An object as the API server knows it; `namespace` is empty where its kind has none."""
+    """A reference to an object; `namespace` is empty where its kind is cluster-scoped."""
 
     api_version: str
     kind: str
@@ -53,12 +52,13 @@ class ObjectRef:
 
 
 def pod_object(pod: PodRef) -> ObjectRef:
+    """Return the reference to a pod."""
     return ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An Event to be written on an object."""
+    """An Event to be written about an object."""
 
     about: ObjectRef
     reason: str
@@ -69,7 +69,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A token bucket."""
+    """The token bucket that limits Events a second."""
 
     per_second: float = 10.0
     burst: int = 100
@@ -77,7 +77,7 @@ class Rate:
 
 @dataclass(slots=True)
 class _Written:
-    """A note that was written: the Event's name, how often it was observed, when last."""
+    """A note that was written: the Event's name, its count in the series, and when it was last written."""
 
     name: str
     count: int
@@ -85,7 +85,7 @@ class _Written:
 
 
 class EventRecorder(Controller):
-    """Thread-safe. `event` never waits; `step` writes, in a thread of its own."""
+    """Queues Events with `event`, which never blocks, and writes them in `step`. Thread-safe."""
 
     every_seconds = STEP_SECONDS
 
@@ -101,8 +101,8 @@ class EventRecorder(Controller):
         rate: Rate | None = None,
         most_queued: int = 10_000,
     ) -> None:
-        """`controller` (like `cagrpc.io/planner`) and `instance` name who reports, `action` what it was at;
-        `still_so` is asked of a warning just before it is written."""
+        """`controller` (like `cagrpc.io/planner`), `instance` and `action` are the Events' fields. A warning for which
+        `still_so` is false just before it is written is dropped."""
         self.name = f"writing Events of {controller}"
         self._writer = writer
         self._clock = clock
@@ -118,7 +118,8 @@ class EventRecorder(Controller):
         self._reported = LogOnce()
 
     def event(self, note: Note) -> None:
-        """Queue a note if the queue is not full; a newer one of the same reason on the same object takes its place."""
+        """Queue a note, or drop it where the queue is full. A newer note of the same reason on the same object replaces
+        an older one."""
         with self._lock:
             key = (note.about.uid, note.reason)
             known = self._written.get((note.about.uid, note.text))
@@ -133,8 +134,8 @@ class EventRecorder(Controller):
         self.write_due()
 
     def write_due(self) -> int:
-        """The same; return how many Events that were. What cannot be written is lost, and no error; the same problem is
-        logged once."""
+        """Write what the rate allows now, and return how many Events that were. What cannot be written is lost; the
+        same problem is logged once."""
         written = 0
         while (note := self._next()) is not None:
             try:
@@ -151,7 +152,7 @@ class EventRecorder(Controller):
         return written
 
     def _next(self) -> Note | None:
-        """The next note that still holds, for which a token is taken."""
+        """Return the next note that still applies, and take a token for it."""
         now = self._clock()
         gained = max(0.0, now - self._filled_at) * self._rate.per_second
         self._tokens = min(self._rate.burst, self._tokens + gained)
@@ -169,29 +170,29 @@ class EventRecorder(Controller):
     def _write(self, note: Note) -> None:
         now = self._clock()
         key = (note.about.uid, note.text)
-        path = f"/apis/events.k8s.io/v1/namespaces/{note.about.namespace or _OF_NO_NAMESPACE}/events"
+        path = f"/apis/events.k8s.io/v1/namespaces/{note.about.namespace or _CLUSTER_SCOPED_NAMESPACE}/events"
         with self._lock:
             known = self._written.get(key)
         if known is not None:
             series = {"count": known.count + 1, "lastObservedTime": _micro_time(now)}
             try:
                 self._writer.patch(f"{path}/{known.name}", {"series": series})
-                self._remember(key, _Written(known.name, known.count + 1, now))
-            except errors.NotFound:  # Events live for an hour
+                self._cache(key, _Written(known.name, known.count + 1, now))
+            except errors.NotFound:  # the API server keeps Events for an hour
                 known = None
         if known is None:
             body = self._event(note, now)
             self._writer.create(path, body)
-            self._remember(key, _Written(body["metadata"]["name"], 1, now))
+            self._cache(key, _Written(body["metadata"]["name"], 1, now))
 
     def _event(self, note: Note, now: float) -> dict[str, Any]:
         about = note.about
-        # As long as a name may be, with what makes it unique; a part of a name must not end in punctuation.
+        # Truncated to what a name may have with a unique suffix; a part of a name must not end in punctuation.
         name = f"{about.name[:230].rstrip('-.')}.{secrets.token_hex(8)}"
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": about.namespace or _OF_NO_NAMESPACE},
+            "metadata": {"name": name, "namespace": about.namespace or _CLUSTER_SCOPED_NAMESPACE},
             "eventTime": _micro_time(now),
             "type": "Warning" if note.warning else "Normal",
             "reason": note.reason,
@@ -208,11 +209,11 @@ class EventRecorder(Controller):
             "reportingInstance": self._instance,
         }
 
-    def _remember(self, key: tuple[str, str], written: _Written) -> None:
+    def _cache(self, key: tuple[str, str], written: _Written) -> None:
         with self._lock:
             self._written[key] = written
             self._written.move_to_end(key)
-            while len(self._written) > _REMEMBERED:
+            while len(self._written) > _CACHED_NOTES:
                 self._written.popitem(last=False)
 
 

@@ -1,5 +1,5 @@
-"""The fleet as a controller: its steps, its increments as a page, its sizes as metrics. What a step does is
-`cagrpc.fleet`'s."""
+"""The controller of the fleet: its steps, the page of increments, metrics of sizes. What a step does is in
+`cagrpc.fleet`."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ STEP_SECONDS = 1.0
 
 
 class FleetController(Controller):
-    """Advances increments, and shows them."""
+    """Reconciles increments with the backend, and shows them."""
 
     name = NAME
     every_seconds = STEP_SECONDS
-    back_off = BackOff(STEP_SECONDS, STEP_SECONDS)  # deadlines of increments do not wait
+    back_off = BackOff(STEP_SECONDS, STEP_SECONDS)  # deadlines of increments pass meanwhile
 
     def __init__(
         self, fleet: Fleet, heartbeat: Heartbeat, backend_pages: Mapping[str, JsonPage] = MappingProxyType({})
     ) -> None:
-        """`heartbeat` is beaten by the fleet, at each call of the backend; `backend_pages` come with the backend."""
+        """`heartbeat` is beaten by the fleet at each call of the backend; `backend_pages` are the backend's."""
         self._fleet = fleet
         self._backend_pages = backend_pages
         self.heartbeat = heartbeat
 
     def step(self) -> None:
-        """Compare the journal with the backend, and do what is due."""
+        """Reconcile the journal with the backend."""
         self._fleet.reconcile()
 
     def status(self) -> Json:

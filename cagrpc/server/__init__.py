@@ -1,1 +1,1 @@
-"""The composition root: from settings to a running server."""
+"""The composition root: builds a running server from settings."""

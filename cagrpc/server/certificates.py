@@ -1,5 +1,5 @@
-"""Development certificates, and reading any certificate with errors for people: what `cagrpc certs` makes and what
-`serve` and `replay` load. No sockets, no flags. Meant for a laptop and a test cluster; production brings its own.
+"""Making development certificates (`cagrpc certs`), and loading any certificates with checks (`serve`, `replay`). No
+sockets, no flags. Development certificates are for a laptop and test clusters; production brings its own.
 
 A directory holds `ca.crt`, `server.crt` (provider and expander) and `client.crt` (the cluster-autoscaler), each with
 its `.key` beside it, readable by the owner only.
@@ -29,7 +29,7 @@ AUTHORITY_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=365)
 RENEW_BEFORE_EXPIRY = timedelta(days=7)
 CLOCK_SKEW = timedelta(hours=1)
-"""Certificates begin this much in the past, for peers whose clocks are behind."""
+"""Certificates are valid from this long ago, for peers whose clocks are behind."""
 
 AUTHORITY = "ca"
 SERVER = "server"
@@ -38,7 +38,7 @@ CLIENT = "client"
 
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
-    """The bytes (PEM) of a certificate, its key and the authority that the other side must be signed by."""
+    """A certificate, its key, and the authority that has to have signed the peer's, as PEM."""
 
     certificate: bytes
     key: bytes
@@ -54,16 +54,16 @@ class _Pair:
 def ensure_certificates(
     directory: Path, hosts: Sequence[str] = (), *, keep_hosts: bool = False, now: datetime | None = None
 ) -> tuple[str, ...]:
-    """Make what is missing, about to expire or made for other `hosts`; returns the names of the pairs that were made.
+    """Make certificates that are missing, about to expire or for other `hosts`; return the names of the pairs made.
 
-    `localhost`, 127.0.0.1 and ::1 are always among the server's names; with `keep_hosts` so are those that it has
-    already. Raises InvalidInput where the directory holds something that is not ours to replace.
+    `localhost`, 127.0.0.1 and ::1 are always among the server's names; with `keep_hosts` so are those of its current
+    certificate. Raises InvalidInput where the directory has files that were not made here.
     """
     moment = now or datetime.now(UTC)
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        kept = _server_hosts(directory) if keep_hosts else ()
-        return _ensure(directory, tuple(dict.fromkeys(_normal(h) for h in (*ALWAYS_HOSTS, *kept, *hosts))), moment)
+        current = _server_hosts(directory) if keep_hosts else ()
+        return _ensure(directory, tuple(dict.fromkeys(_normal(h) for h in (*ALWAYS_HOSTS, *current, *hosts))), moment)
     except OSError as error:
         raise InvalidInput(f"{error.filename or directory}: {error.strerror}; give a writable directory") from error
 
@@ -85,14 +85,14 @@ def _ensure(directory: Path, hosts: tuple[str, ...], now: datetime) -> tuple[str
 
 
 def _existing(directory: Path, name: str) -> _Pair | None:
-    """The pair as it stands, None where there is none or it was half written."""
+    """Return the existing pair; None where there is none, or only one of two files was replaced."""
     certificate_path, key_path = directory / f"{name}.crt", directory / f"{name}.key"
     if not certificate_path.exists():
         return None
     certificate = parse_certificate(certificate_path, certificate_path.read_bytes())
     if not key_path.exists():
         raise InvalidInput(
-            f"{certificate_path} has no {key_path.name} beside it: bring it back, or remove the certificate"
+            f"{certificate_path} has no {key_path.name} beside it: restore the key, or remove the certificate"
         )
     key = parse_key(key_path, key_path.read_bytes())
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -170,7 +170,7 @@ def _issue(
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    _write(directory / f"{name}.key", private, 0o600)  # first: a certificate without its key would be refused
+    _write(directory / f"{name}.key", private, 0o600)  # first: a certificate without its key is an error
     _write(directory / f"{name}.crt", pair.certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     return pair
 
@@ -190,7 +190,7 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Whole or not at all, and never readable by others on the way."""
+    """Write a file atomically, with its mode from the start."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -200,9 +200,9 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def load(certificate_path: Path, key_path: Path, authority_path: Path, *, now: datetime | None = None) -> TlsMaterial:
-    """Read and check the files that one side of a connection needs: readable, PEM, the key fits, not expired.
+    """Return the files of one side of a connection, checked: readable, PEM, a matching key, not expired.
 
-    Raises InvalidInput naming the file.
+    Raises InvalidInput, which names the file.
     """
     certificate_pem, key_pem, authority_pem = (_read(path) for path in (certificate_path, key_path, authority_path))
     certificate = parse_certificate(certificate_path, certificate_pem)
@@ -229,7 +229,7 @@ def _read(path: Path) -> bytes:
 
 
 def parse_certificate(path: Path, content: bytes) -> x509.Certificate:
-    """The first certificate of a PEM file; InvalidInput names the file."""
+    """Return the first certificate of a PEM file. Raises InvalidInput, which names the file."""
     try:
         return x509.load_pem_x509_certificate(content)
     except ValueError as error:
@@ -237,7 +237,7 @@ def parse_certificate(path: Path, content: bytes) -> x509.Certificate:
 
 
 def parse_key(path: Path, content: bytes) -> PrivateKeyTypes:
-    """The unencrypted private key of a PEM file; InvalidInput names the file."""
+    """Return the unencrypted private key of a PEM file. Raises InvalidInput, which names the file."""
     try:
         return serialization.load_pem_private_key(content, password=None)
     except (ValueError, TypeError) as error:

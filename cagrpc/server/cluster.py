@@ -1,4 +1,4 @@
-"""The cluster's side of a process, in a standby too: the client, the view, the candidacy for the Lease."""
+"""What connects a process to its cluster, leader or standby: the client, the view, leader election."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _CONNECTIONS = 64
 
 
 class ClusterConnection:
-    """How the cluster is reached. It asks nothing of the API server yet."""
+    """Client, view and election of one cluster. Building it makes no request."""
 
     def __init__(self, access: ClusterSettings, settings: Settings) -> None:
-        """Raises InvalidInput for a kubeconfig that cannot be read."""
+        """Raises InvalidInput for an invalid kubeconfig."""
         self.settings = access
         self.client = Client.connect(access.kubeconfig, access.context, pool_size=_CONNECTIONS)
         self.view = ClusterView(

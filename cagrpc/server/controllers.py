@@ -1,4 +1,4 @@
-"""The controllers of the leader that work on a cluster: what each is built from. What each does is its own module's."""
+"""Wiring of the leader's controllers that work on a cluster. What each does is in `cagrpc.controllers`."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from cagrpc.server.slack import slack_controller
 def cluster_controllers(
     settings: Settings, cluster: ClusterConnection, fleet: Fleet, backend: OpenBackend, now: EpochClock
 ) -> list[Controller]:
-    """Return them in the order in which they are started and stopped. `now` is the fleet's clock."""
+    """Return the controllers in the order in which they are started and stopped. `now` is the fleet's clock."""
     view, client = cluster.view, cluster.client
     events = partial(_events, cluster, now)
-    turn = threading.Lock()  # held by whoever plans: the same room is never given away twice
+    turn = threading.Lock()  # held while planning, so that the same room is never assigned twice
     places = Places()
     built: list[Controller] = []
 

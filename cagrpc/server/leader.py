@@ -1,5 +1,5 @@
-"""What exists only in the one writer: the fleet over its journal and backend, the two services over the fleet, and the
-controllers. Where it listens and how it becomes the writer is `server`'s and `standby`'s.
+"""What exists only in the leader: the fleet with its journal and backend, the two services, and the controllers.
+Sockets are in `server`, leader election is in `standby`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from cagrpc.services.grpc import expander, provider
 from solver.planning.rank import rank
 
 FLEET_PATIENCE_SECONDS = 600.0
-"""For one call of the backend, which need not have a timeout, or one write to the journal."""
+"""For one call of the backend, which may have no timeout, or one write to the journal."""
 
 
 class Leader:
-    """The parts that change the world. Built, it answers calls; it moves on by itself once its controllers run."""
+    """The parts that change the fleet and the cluster. It answers calls once built; its controllers are run by the
+    server."""
 
     def __init__(
         self, settings: Settings, journal: Journal, decisions: DecisionLog, cluster: ClusterConnection | None = None
     ) -> None:
-        """Takes the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable."""
+        """Take the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable."""
         with ExitStack() as undo:
             undo.callback(journal.close)
             backend = settings.backend.open(settings.state_directory)
             undo.callback(backend.close)
-            now = SteadyClock()  # one for all who compare with the fleet's times
+            now = SteadyClock()  # shared by all that compare with the fleet's times
             heartbeat = Heartbeat(fleet_controller.NAME, FLEET_PATIENCE_SECONDS)
             self.fleet = Fleet(
                 settings.groups,
@@ -78,18 +79,18 @@ class Leader:
 
     @property
     def problem(self) -> str:
-        """Return why it cannot do its work; empty where it can."""
+        """Why it cannot do its work; empty where it can."""
         return self.fleet.problem or ""
 
     def close(self) -> None:
-        """Close everything, once its controllers were stopped. The fleet stays as it is; what is left undone is found
-        in the journal at the next start."""
+        """Close everything, once its controllers are stopped. The fleet stays; unfinished increments are resumed from
+        the journal at the next start."""
         self.fleet.close()
         self._undo.close()
 
 
 def _timing(budget_seconds: float) -> expander.Timing:
-    """Return the configured time for an answer, shared out: most of the rest is the planner's."""
+    """Return the shares of the configured time for an answer."""
     return expander.Timing(
         answer_seconds=budget_seconds, decode_seconds=0.4 * budget_seconds, rank_seconds=0.6 * budget_seconds
     )

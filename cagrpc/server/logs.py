@@ -1,5 +1,5 @@
-"""Logs to stderr: one JSON object a line for machines, short lines where a person watches. What is logged is decided
-where it happens.
+"""The format of logs on stderr: one JSON object a line, or short lines on a terminal. Messages are those of the modules
+that log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def set_up(level: str, stream: TextIO | None = None) -> None:
-    """For the whole process; lines at `level` and above."""
+    """Configure logging of the whole process, at `level` and above."""
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
     handler.setFormatter(_Lines() if target.isatty() else _Json())
@@ -37,7 +37,7 @@ class _Json(logging.Formatter):
 
 
 class _Lines(logging.Formatter):
-    """For people: a decision is its choice and reason."""
+    """Short lines for a terminal: a decision is its choice and reason."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
@@ -50,7 +50,7 @@ class _Lines(logging.Formatter):
 
 
 def _structured(record: logging.LogRecord) -> dict[str, Any] | None:
-    """The fields of a message that is a JSON object, as decisions are."""
+    """Return the fields of a message that is a JSON object, as decisions are."""
     message = record.getMessage()
     if not message.startswith("{"):
         return None

@@ -1,5 +1,5 @@
-"""The process of `cagrpc serve`: flags to settings, the words for a newcomer, signals, and the replay that `make run`
-shows. The parts are put together in `server`.
+"""The process of `cagrpc serve`: settings from flags, what is printed at the start, signals, exit codes, and the replay
+of `make run`. The parts are wired in `server`.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
 SETTLE_SECONDS = 30.0
 END_SECONDS = 30.0
-"""A process that must end has ended after so long, in whatever its threads hang; it tells in what."""
+"""A process that must end exits after so long even if threads hang, with a traceback of them all."""
 ENDPOINTS = "endpoints.json"
 CLOUD_CONFIG = "cloud-config.yaml"
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Serve until SIGTERM (exit 0) or SIGINT (130); with --once until the replay is done."""
+    """Serve until SIGTERM (exit 0) or SIGINT (130); with --once until the replay is done. Return the exit code."""
     if options.once and not options.replay:
         raise InvalidInput("serve: --once stops after the replay; give --replay as well")
     logs.set_up(options.log_level)
@@ -60,11 +60,11 @@ def serve(options: argparse.Namespace) -> int:
     with _signals(stopping, signals):
         try:
             server = Server(settings, recorder, stopping.set)
-        except CagrpcError as error:  # also a port or a state directory that another process holds
+        except CagrpcError as error:  # also a port or a state directory in use by another process
             print("\n".join(f"cagrpc: {line}" for line in str(error).splitlines()), file=sys.stderr)
             return EXIT_WRONG_INPUT
         try:
-            with _no_thread_dies_unseen(server.fail):
+            with _fail_on_uncaught(server.fail):
                 server.start()
                 announce(settings, server.endpoints, console())
                 code = _replay(options.replay, calls, settings, server.endpoints, stopping) if calls else 0
@@ -72,7 +72,7 @@ def serve(options: argparse.Namespace) -> int:
                     print("serving; stop with Ctrl-C", flush=True)
                     stopping.wait()
         finally:
-            if server.failure:  # what hangs may also be what keeps it from ending
+            if server.failure:  # what hangs may also block `stop`
                 faulthandler.dump_traceback_later(END_SECONDS, exit=True)
             server.stop()
             if recorder is not None:
@@ -87,7 +87,7 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def settings_from(options: argparse.Namespace) -> Settings:
-    """The configuration, with what the flags override."""
+    """Return the configuration with the overrides of flags. Raises InvalidInput."""
     settings = load_settings(options.config) if options.config else load_default_settings(Path())
     if options.state_dir:
         tls = in_state_directory(settings.tls, settings.state_directory, options.state_dir)
@@ -116,7 +116,7 @@ def _address(text: str | None, otherwise: Address) -> Address:
 
 
 def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
-    """Where it serves and how to point a cluster-autoscaler at it; writes cloud-config.yaml and endpoints.json."""
+    """Print the endpoints and the cluster-autoscaler's flags; write cloud-config.yaml and endpoints.json."""
     state = settings.state_directory.resolve()
     cloud_config = _cloud_config(settings, endpoints)
     (state / CLOUD_CONFIG).write_text(cloud_config)
@@ -137,7 +137,7 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
     out.print("\n".join(f"  {line}" for line in cloud_config.splitlines()), soft_wrap=True)
     out.print()
     sys.stdout.flush()
-    # Last: whoever waits for it finds everything else done.
+    # Last: once it exists, everything else is done.
     (state / ENDPOINTS).write_text(json.dumps({**asdict(endpoints), "pid": os.getpid()}) + "\n")
 
 
@@ -150,7 +150,7 @@ def _cloud_config(settings: Settings, endpoints: Endpoints) -> str:
 
 
 def _client_file(settings: Settings, name: str) -> str:
-    """Where the cluster-autoscaler finds a file; only a directory of `cagrpc certs` has its side as well."""
+    """Return the path of a client's file; only a directory of `cagrpc certs` has them."""
     if settings.tls is None or settings.tls.directory is None:
         return f"PATH/TO/{name}"
     return str((settings.tls.directory / name).resolve())
@@ -179,8 +179,8 @@ def _replay(
 
 
 @contextmanager
-def _no_thread_dies_unseen(fail: Callable[[str], None]) -> Iterator[None]:
-    """A thread that ends by what nobody caught ends the process: nobody does its work any more."""
+def _fail_on_uncaught(fail: Callable[[str], None]) -> Iterator[None]:
+    """Call `fail` when a thread ends by an uncaught exception, since nothing else does its work."""
 
     def died(seen: threading.ExceptHookArgs) -> None:
         name = seen.thread.name if seen.thread is not None else "unknown"
@@ -196,7 +196,7 @@ def _no_thread_dies_unseen(fail: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _signals(stopping: threading.Event, received: list[int]) -> Iterator[None]:
-    """SIGTERM and SIGINT ask for a graceful stop; a second one ends at once, as if nobody listened."""
+    """Stop gracefully at SIGTERM and SIGINT; a second one has its default effect."""
 
     def stop(number: int, _: object) -> None:
         received.append(number)

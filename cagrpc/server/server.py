@@ -1,5 +1,5 @@
-"""The composition root: from settings to running servers. The one place that knows every part; what each does is its
-own business. Flags, signals and printing are `serve`'s.
+"""The composition root: builds all parts from settings, starts and stops them. What each does is its own module's;
+flags, signals and printing are in `process`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _EMPTY_PAGES: Mapping[str, JsonPage] = {
     "/slack": JsonPage(dict),
     "/increments": JsonPage(lambda: JsonList(())),
 }
-"""Pages that are there without whoever fills them, too: in a standby, and where a controller is not configured."""
+"""Pages that exist without their controller too: in a standby, and where it is not configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the servers are reached, `host:port`."""
+    """The addresses of the servers, `host:port`."""
 
     provider: str
     expander: str
@@ -56,16 +56,16 @@ class Endpoints:
 
 
 class Server:
-    """Everything that `cagrpc serve` runs. Built, it listens; it serves from `start` to `stop`. With a journal in a
-    cluster it begins as a standby, and `failure` says why it must end where it has lost the Lease."""
+    """Everything that `cagrpc serve` runs. It listens once built, and serves from `start` to `stop`. With a journal in
+    a cluster it starts as a standby. `failure` is why the process must end; empty where it need not."""
 
     def __init__(
         self, settings: Settings, recorder: Recorder | None = None, on_failure: Callable[[], None] = lambda: None
     ) -> None:
-        """`on_failure` is called, once, when `failure` is set. Raises InvalidInput or Unavailable where a part
-        cannot be had; then nothing is left open."""
+        """`on_failure` is called once, when `failure` is set. Raises InvalidInput or Unavailable where a part cannot be
+        built; then nothing is left open."""
         self.failure = ""
-        self._all_known = False
+        self._synced = False
         self._failing = threading.Lock()
         self._settings = settings
         self._on_failure = on_failure
@@ -92,7 +92,7 @@ class Server:
                 namespace = self._cluster.settings.namespace
                 self._standby = Standby(self, self._cluster.client, self._cluster.election, namespace)
             else:
-                # Before all else: whoever holds the journal is the one server of its state directory.
+                # Before all else: the process that holds the journal is the only server of its state directory.
                 self._become_leader(SqliteJournal(settings.state_directory / "journal.sqlite"))
             undo.callback(self._stop_leading)
             self._rpc_servers = self._listen(tls, recorder, undo)
@@ -121,12 +121,12 @@ class Server:
         self._http.start()
 
     def lead(self, journal: Journal) -> None:
-        """Become the one writer of a cluster. Raises InvalidInput and Unavailable."""
+        """Become the leader in a cluster. Raises InvalidInput and Unavailable."""
         self._become_leader(journal)
         self._runner.start()
 
     def fail(self, problem: str) -> None:
-        """Note why the process must end; the first time, unless it is ending already."""
+        """Set `failure` to why the process must end; ignored where it is set, or where the process is ending."""
         with self._failing:
             if self.failure or self._stopping.is_set():
                 return
@@ -134,11 +134,11 @@ class Server:
         self._on_failure()
 
     def stuck(self) -> str:
-        """Return what does not go on; empty where all does."""
+        """Return what makes no progress; empty where all does."""
         return self._runner.stuck or (self._standby.taking_over.problem if self._standby is not None else "")
 
     def stop(self) -> None:
-        """Running calls finish, then everything is closed. The fleet stays as it is."""
+        """Finish running calls, then close everything. The fleet stays as it is."""
         self._stopping.set()
         if self._standby is not None:
             self._standby.stop()
@@ -179,18 +179,18 @@ class Server:
         self._gates[expander.SERVICE].open(leader.expander.methods())
 
     def _stop_leading(self) -> None:
-        """The steps under way finish if they can in the time, a plan under way is thrown away."""
+        """Stop the controllers and close the leader. Steps under way may finish; a plan under way is dropped."""
         self._runner.stop(STOP_SECONDS)
         if self._leader is not None:
             self._leader.close()
 
     def _still_to_come(self) -> str:
-        """Return why the leader does not know the cluster yet. Once all has been listed it stays known, as it was last:
-        a watch that is lost, or a kind that comes later, does not take the servers away from the autoscaler."""
-        if self._all_known or self._cluster is None:
+        """Return what the leader has not synced yet. Once all is synced it stays so: a lost watch, or a kind that is
+        installed later, does not make the servers unready for the autoscaler."""
+        if self._synced or self._cluster is None:
             return ""
         why = self._runner.still_to_come()
-        self._all_known = not why
+        self._synced = not why
         return why
 
     def _status(self) -> Json:
@@ -202,13 +202,13 @@ class Server:
         if self._leader is not None:
             return self.failure or self._still_to_come() or self._leader.problem
         election = self._cluster.election if self._cluster is not None else None
-        return (election.problem if election is not None else "") or "starting"  # it leads, and reads the journal yet
+        return (election.problem if election is not None else "") or "starting"  # it leads, and still reads the journal
 
 
 def _warm_up() -> None:
     try:
         warm_up()
-    except Exception:  # those who need it try again
+    except Exception:  # it is compiled when it is needed
         log.exception("compiling failed unexpectedly")
 
 

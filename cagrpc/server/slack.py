@@ -1,4 +1,4 @@
-"""The slack's loop with its carriers and its object, put together. What each does is its own module's."""
+"""Wiring of the slack controller with its carriers and its object. What each does is in `cagrpc.controllers.slack`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def slack_controller(
     *,
     planned: bool,
 ) -> SlackController:
-    """All that they write is in `namespace`. `reservations` are those of
-    ProvisioningRequests; `planned` says that the planner opens nodes."""
+    """Return the slack controller, which writes in `namespace`. `reservations` are those of ProvisioningRequests;
+    `planned` is whether the planner adds nodes."""
     book = SlackObject(client, namespace, carrier=lambda: switching.carrier or "")
 
     def place() -> Place:

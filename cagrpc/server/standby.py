@@ -1,4 +1,5 @@
-"""A candidate's life: a standby, then the one writer, until it is stopped or has lost the Lease or the journal."""
+"""Leader election of a server: a standby until it acquires the Lease, then the leader until it is stopped or loses the
+Lease or the journal. What leads is in `leader`."""
 
 from __future__ import annotations
 
@@ -23,20 +24,20 @@ class LeaderCandidate(Protocol):
     """The server that stands for election."""
 
     def lead(self, journal: Journal) -> None:
-        """Become the one writer, with this journal."""
+        """Become the leader, with this journal."""
         ...
 
     def fail(self, problem: str) -> None:
-        """End the process: it leads no more, or cannot."""
+        """End the process: it no longer leads, or cannot."""
         ...
 
     def stuck(self) -> str:
-        """Return what does not go on, taking over included; empty where all does."""
+        """Return what makes no progress, taking over included; empty where all does."""
         ...
 
 
 class Standby:
-    """Leads once the Lease is its own. Leadership that is lost does not come back: the process ends."""
+    """Leads once it has acquired the Lease. Lost leadership is never regained: the process ends."""
 
     def __init__(self, candidate: LeaderCandidate, client: Client, election: LeaderElection, namespace: str) -> None:
         """`client` and `namespace` are those of the journal."""
@@ -46,7 +47,7 @@ class Standby:
         self._election = election
         self._namespace = namespace
         self._stopping, self._stopped = threading.Event(), threading.Event()
-        # Daemons: an API server that does not answer must not keep the process from ending.
+        # Daemons: an API server that does not respond must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
         self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
 
@@ -56,15 +57,15 @@ class Standby:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it stands for election, leads, or still has the Lease to give back."""
+        """Whether it stands for election, leads, or has yet to release the Lease."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stand no longer, or lead no longer; the Lease is still renewed."""
+        """Stop standing for election, or leading; the Lease is renewed until `give_up`."""
         self._stopping.set()
 
     def give_up(self, wait_seconds: float) -> None:
-        """Give the Lease back, once all that leads was stopped. Waits at most so long."""
+        """Release the Lease, once all that the leader runs is stopped. Waits at most so long."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(wait_seconds)
@@ -85,12 +86,12 @@ class Standby:
             candidate.fail(election.problem or journal.closed_because)
         except CagrpcError as error:
             candidate.fail(str(error))
-        except Exception as error:  # or it would hold the Lease for ever, and nobody lead
+        except Exception as error:  # or it would hold the Lease for ever without leading
             log.exception("leading failed unexpectedly")
             candidate.fail(f"leading failed unexpectedly: {error!r:.200}")
         if self._renewing.is_alive():
-            self._renewing.join()  # gives the Lease back once all is closed
+            self._renewing.join()  # releases the Lease once all is closed
 
     def _renew(self) -> None:
         self._election.keep(self._stopped, self._candidate.stuck)
-        self._candidate.fail(self._election.problem)  # also where the leader hangs, and does not see that it is lost
+        self._candidate.fail(self._election.problem)  # also where the leader hangs and does not notice the loss

@@ -1,4 +1,5 @@
-"""The server's TLS files: which of them are ours to make, and where they are."""
+"""The server's TLS files: where they are, and whether development certificates are made. Making and checking them is in
+`certificates`."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 def load_tls(settings: Settings) -> ServerTls | None:
-    """The server's certificates, checked; development certificates are made in the state directory where the
-    configuration names no others. Raises InvalidInput naming the file."""
+    """Return the server's certificates, checked; make development certificates in the state directory where the
+    configuration names no others. Raises InvalidInput, which names the file."""
     files = settings.tls
     if files is None:
         return None
@@ -32,23 +33,24 @@ def load_tls(settings: Settings) -> ServerTls | None:
 
 
 def makes_certificates(settings: Settings) -> bool:
-    """Whether the certificates are ours to make: only those in the state directory are."""
+    """Return whether development certificates are made: only in the state directory."""
     return settings.tls is not None and settings.tls.directory == development_directory(settings)
 
 
 def development_directory(settings: Settings) -> Path:
+    """Return the directory of development certificates."""
     return settings.state_directory / "certs"
 
 
 def in_state_directory(settings_tls: TlsPaths | None, before: Path, after: Path) -> TlsPaths | None:
-    """The TLS files when the state directory moves: development certificates move with it."""
+    """Return the TLS files for another state directory: development certificates move with it."""
     if settings_tls is None or settings_tls.directory != before / "certs":
         return settings_tls
-    kept = after / "certs"
+    moved = after / "certs"
     return replace(
         settings_tls,
-        certificate=kept / "server.crt",
-        key=kept / "server.key",
-        client_ca=kept / "ca.crt",
-        directory=kept,
+        certificate=moved / "server.crt",
+        key=moved / "server.key",
+        client_ca=moved / "ca.crt",
+        directory=moved,
     )

@@ -1,5 +1,5 @@
-"""What the expander decided and why: kept for people (`/decisions`, `cagrpc explain --last`), logged as one line of
-JSON each, and held until the increase that follows from it arrives."""
+"""The log of the expander's decisions with their reasons: for `/decisions` and `cagrpc explain --last`, as one line of
+JSON each in the log, and for the increase that follows from a choice. Ranking is the solver's."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ log = logging.getLogger("cagrpc.decisions")
 
 KEPT_DECISIONS = 256
 KEPT_OPTIONS = 20_000
-"""Of all decisions that are kept together; the latest is kept with all of its own."""
+"""Of all retained decisions together; the latest is always retained whole."""
 CHOICE_SECONDS = 60.0
-"""CA asks for the increase right after the choice; what comes later has another reason."""
+"""How long a choice waits for its increase: CA makes that call right after it, a later one has another reason."""
 MOST_PODS = 30_000
-"""Of a choice: as many as an increment of the largest size can be journalled for. More are not recorded as served."""
+"""Of a choice: as many as the journal can hold for the largest increment. More are not recorded as served."""
 LONGEST_KEY = 63 + 1 + 253
 """Of a pod, in characters: a UID, or Kubernetes' own limits for a namespace and a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpanderChoice:
-    """The option taken last: the pods that its increase is for, and why it was taken."""
+    """The option chosen last: the pods that its increase is for, and why it was chosen."""
 
     pods: frozenset[str]
     reason: str
@@ -41,22 +41,22 @@ class ExpanderChoice:
 
 @dataclass(frozen=True, slots=True)
 class ConsideredOption:
-    """One option of CA's, as it was weighed."""
+    """One of CA's options, with its score."""
 
     node_group: str
     node_count: int
-    """CA's estimate; it scales by this, whatever is answered."""
+    """CA's estimate; it scales up by this, whatever the answer is."""
     pods: int
     examples: tuple[str, ...] = ()
-    """Some of the pods, `namespace/name`."""
+    """Some of the pods as `namespace/name`."""
     score: tuple[float, ...] = ()
-    """Compared one by one, the first difference decides, smaller is better; empty where the option was left out."""
+    """Compared lexicographically, smaller is better; empty where the option was left out."""
     cost_usd_per_hour: float | None = None
     """Of the option's nodes."""
     reason: str = ""
-    """What the ranking says of it."""
+    """The ranking's explanation."""
     left_out: str = ""
-    """Why it could not be chosen; empty where it could."""
+    """Why it could not be chosen; empty where it could be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +66,21 @@ class Decision:
     at_seconds: float
     """Since the epoch."""
     options: tuple[ConsideredOption, ...]
-    """In CA's order; of very many, the first."""
+    """In CA's order; the first ones where there are very many."""
     chosen: str
     """Node group id; empty for a veto."""
     reason: str
     ranked_by: str
-    """`objective`, `counts` (no time for, or a failure of, the objective) or `nothing` (a veto)."""
+    """`objective`, `counts` (the objective took too long, or failed) or `nothing` (a veto)."""
     elapsed_seconds: float
 
     def as_json(self) -> dict[str, Any]:
+        """Return the decision as `/decisions` shows it."""
         return asdict(self)
 
 
 class DecisionLog:
-    """The latest decisions, and the choice that waits for its increase. Thread-safe."""
+    """The latest decisions, and the pending choice, which waits for its increase. Thread-safe."""
 
     def __init__(
         self,
@@ -88,9 +89,8 @@ class DecisionLog:
         observe: Callable[[Decision], None] = lambda _: None,
         pending: Callable[[Iterable[str]], Iterable[str]] | None = None,
     ) -> None:
-        """`observe` is given every decision. `pending` says which of these
-        pods wait in the cluster: anybody may have named any pods, so a choice counts for those only. Without it the
-        word of whoever asked is taken."""
+        """`observe` is called with every decision. `pending` returns which of some pods are pending in the cluster: a
+        caller may name any pods, so a choice counts for those only. Without it the caller is trusted."""
         self._clock = clock
         self._observe = observe
         self._counter = Counter(
@@ -107,9 +107,9 @@ class DecisionLog:
         self._lock = Lock()
 
     def record(self, decision: Decision, pods: frozenset[str] = frozenset(), *, usual: bool = False) -> None:
-        """Keep and log a decision. `pods` are the keys of those that the chosen option serves. CA executes one option
-        a loop, so a new decision replaces a choice that nobody has taken up. A `usual` one, which is the same every
-        time, is no news for the log."""
+        """Retain and log a decision. `pods` are the keys of those that the chosen option serves. CA executes one option
+        a loop, so a new decision replaces a choice that was not taken. A `usual` one, which is the same every time, is
+        logged at debug level."""
         counted = islice((pod for pod in pods if len(pod) <= LONGEST_KEY), MOST_PODS)
         choice = ExpanderChoice(frozenset(counted), decision.reason)
         with self._lock:
@@ -125,8 +125,8 @@ class DecisionLog:
             log.log(level, "%s", json.dumps({"decision": decision.as_json()}, separators=(",", ":")))
 
     def take_choice(self, node_group: str) -> ExpanderChoice | None:
-        """The latest choice, if it was this node group, not taken before and made just now; with those of its pods
-        that wait."""
+        """Return the latest choice, once, if it is this node group and still in time; with those of its pods that are
+        pending."""
         with self._lock:
             if self._waiting is None or self._waiting[0] != node_group:
                 return None
@@ -141,10 +141,10 @@ class DecisionLog:
         return {"/decisions": JsonPage(lambda: JsonList(self.latest(), Decision.as_json))}
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return the counter of decisions, for a registry."""
+        """Return `cagrpc_decisions_total`."""
         return (self._counter,)
 
     def latest(self) -> tuple[Decision, ...]:
-        """Oldest first."""
+        """Return the retained decisions, oldest first."""
         with self._lock:
             return tuple(self._ring)

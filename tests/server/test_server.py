@@ -28,7 +28,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.lease import LeaderElection, LeaseTiming
 from cagrpc.server.certificates import load
 from cagrpc.server.leader import Leader
-from cagrpc.server.process import _no_thread_dies_unseen
+from cagrpc.server.process import _fail_on_uncaught
 from cagrpc.server.server import Server
 from cagrpc.server.standby import Standby
 from cagrpc.server.tls import in_state_directory
@@ -248,7 +248,7 @@ def test_what_went_wrong_first_is_why_it_ends_and_once(tmp_path: Path) -> None:
 def test_a_thread_that_dies_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
     told: list[str] = []
     before = threading.excepthook
-    with _no_thread_dies_unseen(told.append):
+    with _fail_on_uncaught(told.append):
         for error in (ZeroDivisionError("ours"), SystemExit(3)):
             thread = threading.Thread(target=_raise, args=(error,), name="reflector-pods")
             thread.start()

@@ -1,7 +1,7 @@
-"""JSON pages of bounded size: lists by pages, from the newest on, and objects whose lists are cut.
+"""JSON pages of bounded size: lists with `limit` and `continue`, newest items first, and objects with truncated lists.
 
-Each item is serialised by itself, by the C encoder (`indent` would do without it): no other thread waits for long, and
-no more is made than is sent.
+Each item is encoded by itself, by the C encoder (`indent` would disable it): no other thread waits for long, and no
+more is encoded than is sent. Sockets and paths are `server`'s.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from cagrpc.errors import InvalidInput
 T = TypeVar("T")
 
 LARGEST_PAGE_BYTES = 4 * 1024 * 1024
-"""What a page has less than, but for its one item where that is larger."""
+"""A page is smaller than this, unless its only item is larger."""
 
 _LONGEST_NUMBER = 9  # digits
 
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Which part of a list is asked for: at most `limit` items, before the newest `after`."""
+    """The requested part of a list: at most `limit` items, before the newest `after`."""
 
     limit: int | None = None
     after: int = 0
 
 
 def list_options(query: str) -> ListOptions:
-    """Return `limit=` and `continue=` of a URL's query. Raises InvalidInput."""
+    """Return the options in a URL's query, `limit=` and `continue=`. Raises InvalidInput."""
     try:
         given = parse_qs(query, max_num_fields=20)
     except ValueError as error:
-        raise InvalidInput(f"the query cannot be read: {error}") from error
+        raise InvalidInput(f"the query is invalid: {error}") from error
     return ListOptions(_number(given, "limit", 1), _number(given, "continue", 0) or 0)
 
 
@@ -49,8 +49,8 @@ def _number(given: Mapping[str, Sequence[str]], name: str, least: int) -> int | 
 
 
 def list_page(items: Sequence[T], as_json: Callable[[T], Any], options: ListOptions) -> tuple[bytes, str]:
-    """Return the newest items (they are at the end) as a JSON array, oldest first; and the query of the page
-    with those before them, empty where there are none."""
+    """Return the newest items, which are the last ones, as a JSON array, oldest first; and the query of the page with
+    those before them, empty where there are none."""
     lines: list[bytes] = []
     size, left = 0, max(0, len(items) - options.after)
     for item in reversed(items[:left]):
@@ -69,8 +69,8 @@ def list_page(items: Sequence[T], as_json: Callable[[T], Any], options: ListOpti
 
 
 def object_page(value: Mapping[str, Any]) -> bytes:
-    """Return a JSON object. Of lists that are too long for a page the end is left out; `left_out` has the number of
-    items by list."""
+    """Return a JSON object. Lists too long for a page are truncated; `left_out` has the number of missing items by
+    list."""
     members: list[bytes] = []
     left_out: dict[str, int] = {}
     size = 0

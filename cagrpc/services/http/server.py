@@ -1,5 +1,5 @@
-"""The plain HTTP side: liveness, readiness and metrics for probes and scrapers, and JSON pages for people. What a page
-shows is its owner's business."""
+"""The plain HTTP server: liveness, readiness, metrics, and JSON pages. The content of a page is the business of the
+controller that registers it; its size is bounded in `pages`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 _LARGEST_BODY_BYTES = 1024 * 1024
 _LARGEST_HEADERS_BYTES = 32 * 1024
-_SILENCE_SECONDS = 10.0
-_LONGEST_SECONDS = 30.0  # of a connection, whatever its client says
+_IDLE_SECONDS = 10.0
+_LONGEST_SECONDS = 30.0  # of a connection, whatever its client does
 _MOST_CONNECTIONS = 64
-_PAGES_AT_ONCE = 2  # beside the probes: whoever asks for many large ones takes little of the time of all other threads
+_PAGES_AT_ONCE = 2  # probes not counted: many requests for large pages leave the other threads most of the time
 _PAGES_WAITING = 8
 _TURN_SECONDS = 5.0
 _TEXT = "text/plain; charset=utf-8"
@@ -38,56 +38,58 @@ _JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
+    """The response to one request."""
+
     status: HTTPStatus
     content_type: str
     body: bytes
     next_query: str = ""
-    """Of the page that this one goes on with; empty where it is the last one."""
+    """The query of the next page; empty on the last one."""
 
 
 class _Turns:
-    """Few pages are made at once, and few wait for that, each on a thread."""
+    """Limits how many pages are rendered at once, and how many threads wait for that."""
 
     def __init__(self) -> None:
-        self._making = BoundedSemaphore(_PAGES_AT_ONCE)
-        self._here = BoundedSemaphore(_PAGES_AT_ONCE + _PAGES_WAITING)
+        self._rendering = BoundedSemaphore(_PAGES_AT_ONCE)
+        self._admitted = BoundedSemaphore(_PAGES_AT_ONCE + _PAGES_WAITING)
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Raises Unavailable where it would take long to come."""
-        why = f"{_PAGES_AT_ONCE} pages are being made, which is the most; try again"
-        if not self._here.acquire(blocking=False):
+        """Hold one of the turns. Raises Unavailable where there is none within a short wait."""
+        why = f"the limit of {_PAGES_AT_ONCE} pages at once is reached; try again"
+        if not self._admitted.acquire(blocking=False):
             raise Unavailable(why)
         try:
-            if not self._making.acquire(timeout=_TURN_SECONDS):
+            if not self._rendering.acquire(timeout=_TURN_SECONDS):
                 raise Unavailable(why)
             try:
                 yield
             finally:
-                self._making.release()
+                self._rendering.release()
         finally:
-            self._here.release()
+            self._admitted.release()
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Every page, apart from the socket. Pages may raise InvalidInput and Unavailable."""
+    """All pages, without a socket. Pages may raise InvalidInput and Unavailable."""
 
     metrics: Metrics
     pages: Callable[[], Mapping[str, JsonPage]] = dict
-    """By path, from whoever has them; asked at each request, since those of a leader come once it leads."""
+    """Registered pages by path; called at each request, since a leader's are added once it leads."""
     why_not_ready: Callable[[], str] = str
-    """Empty where the server is ready."""
+    """Returns why the server is not ready; empty where it is."""
     stuck: Callable[[], str] = str
-    """What does not go on and cannot by itself; empty where all does."""
+    """Returns what makes no progress; empty where all does."""
     status: Callable[[], Json] = dict
-    """What else `/status` shows, for people."""
+    """Returns further members of `/status`."""
     readiness_lines: Callable[[], Iterable[str]] = tuple
-    """A line for each resource that is followed, for `/readyz?verbose`."""
+    """Returns a line for each watched resource, for `/readyz?verbose`."""
     _turns: _Turns = field(default_factory=_Turns, init=False)
 
     def get(self, path: str, query: str = "") -> HttpAnswer:
-        """Return the page at `path`."""
+        """Return the page at `path`. Raises InvalidInput and Unavailable."""
         options, verbose = list_options(query), "verbose" in parse_qs(query, keep_blank_values=True)
         if path == "/healthz":
             return _ok_unless(self.stuck())
@@ -103,7 +105,7 @@ class Site:
             return _page(pages[path].get(), options)
 
     def put(self, path: str, body: bytes) -> HttpAnswer:
-        """Change what the page at `path` shows."""
+        """Change what the page at `path` shows, and return the result. Raises InvalidInput and Unavailable."""
         page = self.pages().get(path)
         if page is None or page.put is None:
             return _text(HTTPStatus.METHOD_NOT_ALLOWED, f"{path[:100]} cannot be written")
@@ -127,7 +129,7 @@ class Site:
 
 
 def _target(text: str) -> tuple[str, str]:
-    """Path and query of a request's target, which may be a whole URL. Raises InvalidInput for one that is malformed."""
+    """Return path and query of a request's target, which may be a URL. Raises InvalidInput where it is malformed."""
     try:
         parts = urlsplit(text)
     except ValueError as error:
@@ -154,7 +156,7 @@ class HttpServer:
     """A `Site` on a socket, a thread for each of a bounded number of connections."""
 
     def __init__(self, host: str, port: int, site: Site) -> None:
-        """`port` 0 is any free one. Raises Unavailable where it cannot listen."""
+        """Listen; `port` 0 is any free one. Raises Unavailable where the address cannot be bound."""
         try:
             self._server = _Listener((host, port), _handler(site))
         except OSError as error:
@@ -163,9 +165,11 @@ class HttpServer:
         self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="http")
 
     def start(self) -> None:
+        """Accept connections from now on."""
         self._thread.start()
 
     def stop(self) -> None:
+        """Accept no more connections, and close the socket."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -173,7 +177,7 @@ class HttpServer:
 
 
 class _Listener(ThreadingHTTPServer):
-    """One connection too many ends the oldest one: so a probe is answered however many are kept open."""
+    """Closes the oldest connection when there is one too many, so that probes are answered however many stay open."""
 
     daemon_threads = True
     block_on_close = False
@@ -197,27 +201,27 @@ class _Listener(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Between requests, often."""
+        """Close connections that are open for too long. Called often, between requests."""
         late = time.monotonic() - _LONGEST_SECONDS
         with self._lock:
             for request in [request for request, since in self._since.items() if since < late]:
                 self._end(request)
 
     def _end(self, request: socket.socket) -> None:
-        """Its thread, which waits for its client, finds it closed."""
+        """Shut a connection down, so that the thread that reads from it ends."""
         del self._since[request]
         try:
             request.shutdown(socket.SHUT_RDWR)
         except OSError:
-            log.debug("the client was gone already")
+            log.debug("the client has closed the connection already")
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         del request
-        log.debug("%s went away before its answer was sent", client_address, exc_info=True)  # noqa: LOG014 - called in one
+        log.debug("%s closed the connection before its response was sent", client_address, exc_info=True)  # noqa: LOG014 - called in one
 
 
 class _Headers:
-    """What the lines of all headers are read from: together they are no longer than a client has reason to send."""
+    """Reads header lines up to a bound on their total length."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -232,13 +236,15 @@ class _Headers:
 
 
 class _Bounded(BaseHTTPRequestHandler):
-    timeout = _SILENCE_SECONDS  # a client that says nothing does not hold a thread for ever
+    """A handler with a timeout and bounded headers."""
+
+    timeout = _IDLE_SECONDS  # a client that sends nothing does not occupy a thread for ever
     server_version = "cagrpc"
     sys_version = ""
 
     def parse_request(self) -> bool:
         whole = self.rfile
-        self.rfile = _Headers(whole)  # type: ignore[assignment] # all that is asked of it there
+        self.rfile = _Headers(whole)  # type: ignore[assignment] # readline is all that is used of it there
         try:
             return super().parse_request()
         finally:
@@ -276,7 +282,9 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
                 answer = _text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
             except Exception:
                 log.exception("%s %s failed unexpectedly", self.command, self.path)
-                answer = _text(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected; the server's log has the traceback")
+                answer = _text(
+                    HTTPStatus.INTERNAL_SERVER_ERROR, "failed unexpectedly; the server's log has the traceback"
+                )
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))

@@ -74,7 +74,7 @@ def test_of_a_long_list_the_beginning_is_shown() -> None:
         ("continue=-1", "continue is '-1'; it must be a whole number of 0 or more"),
         ("continue=" + "9" * 5000, "continue is '9999"),
         ("limit=²", "limit is '²'"),
-        ("&".join("x=1" for _ in range(30)), "the query cannot be read"),
+        ("&".join("x=1" for _ in range(30)), "the query is invalid"),
     ],
 )
 def test_a_query_that_cannot_be_meant_is_refused(query: str, why: str) -> None:

@@ -317,7 +317,7 @@ def test_few_pages_are_made_at_once_and_probes_do_not_wait_for_them(web: _Web, m
     with ThreadPoolExecutor(2) as pool:
         made = [pool.submit(web.ask, "/metrics") for _ in range(2)]
         assert all(entered.acquire(timeout=5) for _ in range(2))
-        assert web.ask("/decisions")[::2] == (503, "2 pages are being made, which is the most; try again\n")
+        assert web.ask("/decisions")[::2] == (503, "the limit of 2 pages at once is reached; try again\n")
         assert web.ask("/healthz")[0] == 200
         assert web.ask("/readyz")[0] == 200
         leave.set()
