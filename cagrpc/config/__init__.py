@@ -1,1 +1,1 @@
-"""The configuration file: read, checked, and turned into settings."""
+"""The configuration file: its schema, reading and validation, and the settings made of it."""

@@ -1,5 +1,5 @@
-"""`cagrpc config check` and `cagrpc config schema`: files read as a server would read them, with everything wrong with
-them and a line on what they amount to; and the JSON schema of the configuration. Printing is the command line's."""
+"""The reports of `cagrpc config check` and `cagrpc config schema`: files read as a server reads them, with all problems
+and a summary; and the JSON schema of the configuration. Printing is the command line's."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from solver.model import NodeGroup
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """One file. `problems` is empty where it is valid; `summary` then says what it amounts to."""
+    """The report on one file. `problems` is empty where it is valid; then there is a `summary`."""
 
     path: Path
     kind: str
-    """configuration, provisioners, catalogue, node groups; unknown where it cannot be read."""
+    """configuration, provisioners, catalogue or node groups; unknown where the file is not readable."""
     summary: str = ""
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -32,22 +32,25 @@ class CheckedFile:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
+    """The report on all files."""
+
     files: tuple[CheckedFile, ...]
 
     @property
     def valid(self) -> bool:
+        """Whether no file has problems."""
         return not any(file.problems for file in self.files)
 
 
 def check_files(paths: Sequence[Path]) -> CheckReport:
-    """Each file by its kind: CSV is a catalogue; Karpenter documents, ours with a `name`, and lists are provisioners;
-    JSON with `groups` are a recording's node groups; anything else is a configuration. Never raises for what is in a
-    file."""
+    """Check each file as its kind: CSV is a catalogue; Karpenter documents, ours with a `name`, and lists are
+    provisioners; JSON with `groups` is a recording's node groups; anything else is a configuration. Never raises for
+    the content of a file."""
     return CheckReport(tuple(_checked(path) for path in paths))
 
 
 def configuration_schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of a configuration file."""
+    """Return the JSON schema (draft 2020-12) of a configuration file."""
     schema = Configuration.model_json_schema(by_alias=True)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -56,7 +59,7 @@ def configuration_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as it is published in docs/reference/config.schema.json."""
+    """Return the text of docs/reference/config.schema.json."""
     return json.dumps(configuration_schema(), indent=2) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Durations as flags have them."""
+"""Durations in flags."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From written provisioners to node groups, limits and autoscaling options, for a server and for offline planning.
+"""Expanding configured provisioners to node groups, limits and autoscaling options, for a server and offline planning.
 
-What a provisioner expands to is the fleet's rule (`cagrpc.fleet.provisioners`); added here is what only the
-configuration knows: explicit node groups, files of them, options, the GPU label, ids that stand twice.
+How one provisioner expands is in `cagrpc.fleet.provisioners`; here is what depends on the configuration: explicit node
+groups, files of them, options, the GPU label, duplicate ids.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from cagrpc.fleet.provisioners import Provisioner, expand, group_of, limit_of, s
 from solver.model import Limit, NodeGroup, Resources
 
 Entry = provisioners.ProvisionerForm | karpenter.NodePool | karpenter.ProvisionerV1Alpha5
-"""A provisioner as it was written."""
+"""A validated provisioner, in any of its forms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An entry, the path that problems begin with, and the directory that its file names are relative to."""
+    """An entry with the path that its problems begin with and the directory that its file names are relative to."""
 
     place: str
     entry: Entry
@@ -42,15 +42,15 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """What provisioners amount to."""
+    """The result of expanding provisioners."""
 
     provisioners: tuple[Provisioner, ...] = ()
     groups: tuple[NodeGroup, ...] = ()
     limits: tuple[Limit, ...] = ()
     explicit: frozenset[str] = frozenset()
-    """Ids of the groups that were written out."""
+    """Ids of explicit node groups."""
     options: Mapping[str, AutoscalingOptions] = field(default_factory=dict)
-    """By node group id; only groups for which something is configured."""
+    """By node group id; only groups with configured options."""
     warnings: tuple[str, ...] = ()
 
 
@@ -63,8 +63,8 @@ def expand_all(
     gpu_label: str = "",
     autoscaling: provisioners.Autoscaling | None = None,
 ) -> Expanded:
-    """Every provisioner's node groups, in order; ids that stand twice go to `problems`. Groups with NVIDIA GPUs get
-    `gpu_label` where they do not carry it."""
+    """Return the node groups of all provisioners, in order, and what goes with them; add duplicate ids to `problems`.
+    Groups with NVIDIA GPUs get `gpu_label` unless they have it."""
     provisioners: list[Provisioner] = []
     groups: list[NodeGroup] = []
     limits: list[Limit] = []
@@ -73,7 +73,7 @@ def expand_all(
     warnings: list[str] = []
     places: dict[str, str] = {}
     for item in written:
-        own = _Own(item, catalogue)
+        own = _Conversion(item, catalogue)
         provisioner = own.provisioner()
         expanded, found = expand(provisioner, catalogue, cluster_limits)
         warnings.extend(found)
@@ -96,8 +96,8 @@ def expand_all(
     )  # fmt: skip
 
 
-class _Own:
-    """One entry on its way to a provisioner."""
+class _Conversion:
+    """The conversion of one entry to a provisioner, with the options that it contains."""
 
     def __init__(self, written: Written, catalogue: Catalogue) -> None:
         self._written, self._catalogue = written, catalogue
@@ -135,10 +135,10 @@ class _Own:
         if form.allocatable is None:
             offering = form.offering(self._catalogue)
             group = group_of(form.id, offering)
-            # What is available bounds the group, whatever size is written.
+            # What is available limits the group, whatever size is configured.
             max_size = form.max_size if offering.available is None else min(form.max_size, offering.available)
         else:
-            group, max_size = _shaped(form), form.max_size
+            group, max_size = _with_shape(form), form.max_size
         price = form.price_usd_per_hour
         return replace(
             group,
@@ -150,8 +150,8 @@ class _Own:
         )
 
 
-def _shaped(form: provisioners.NodeGroupForm) -> NodeGroup:
-    """A group whose shape is given by hand."""
+def _with_shape(form: provisioners.NodeGroupForm) -> NodeGroup:
+    """Return a group with a configured shape."""
     labels = {
         ARCH: form.arch or "amd64",
         OS: "linux",
@@ -171,14 +171,15 @@ def _shaped(form: provisioners.NodeGroupForm) -> NodeGroup:
 
 
 def _with_gpu_label(group: NodeGroup, gpu_label: str) -> NodeGroup:
-    """CA holds a node with the GPU label for not ready until it has NVIDIA GPUs: right for these, never for others."""
+    """Return the group with the GPU label if it has NVIDIA GPUs: CA takes a node with the label but without GPUs for
+    unready."""
     if not gpu_label or not group.allocatable.get(NVIDIA_GPU) or gpu_label in group.labels:
         return group
     return replace(group, labels={**group.labels, gpu_label: group.labels.get(GPU_NAME, "nvidia")})
 
 
 def _merged(*layers: provisioners.Autoscaling | None) -> AutoscalingOptions:
-    """Field by field, later layers before earlier ones."""
+    """Return the options merged by field; later layers override earlier ones."""
     merged: dict[str, float | bool] = {}
     for layer in layers:
         if layer is not None:

@@ -1,7 +1,6 @@
-"""From configuration files to the values that cagrpc is built from: `Settings` for a server, provisioners for planning.
+"""Loading configuration files: `Settings` for a server, expanded provisioners for offline planning.
 
-A file is read whole, and every problem of it and of the files that it names is raised at once. What may stand in it is
-in `schema`.
+All problems of a file and of the files that it names are raised at once. The valid fields are in `schema`.
 """
 
 from __future__ import annotations
@@ -34,22 +33,24 @@ _CONFIGURATION: TypeAdapter[document.Configuration] = TypeAdapter(document.Confi
 
 
 def load_settings(path: Path) -> Settings:
-    """Reads one configuration file. Raises InvalidConfiguration with every problem of it and of the files it names."""
+    """Return the settings of a configuration file. Raises InvalidConfiguration with all problems of it and of the files
+    that it names."""
     return parse_settings(read_text(path), str(path), path.parent)
 
 
 def load_default_settings(directory: Path) -> Settings:
-    """The embedded configuration; its paths are relative to `directory`."""
+    """Return the settings of the embedded configuration, with paths relative to `directory`."""
     return parse_settings(default_text(), "default.yaml", directory)
 
 
 def default_text() -> str:
-    """The embedded configuration as it is written."""
+    """Return the text of the embedded configuration."""
     return (files("cagrpc") / "data" / "default.yaml").read_text(encoding="utf-8")
 
 
 def parse_settings(text: str, name: str, directory: Path) -> Settings:
-    """Like `load_settings`, of text; `name` is what syntax errors call it."""
+    """Return the settings of a configuration text. `name` stands for the file in syntax errors. Raises
+    InvalidConfiguration, as `load_settings`."""
     documents = parse_documents(text, name)
     if len(documents) != 1:
         raise InvalidConfiguration([f"{name}: has {len(documents)} documents, expected one"])
@@ -66,10 +67,10 @@ def parse_settings(text: str, name: str, directory: Path) -> Settings:
 
 
 def load_provisioners(paths: Sequence[Path], catalogue: Catalogue) -> Expanded:
-    """Node groups and limits of provisioners in files of their own: Karpenter documents, or ours, one or many in each.
-    A file named twice is read once.
+    """Return the expanded provisioners of files: Karpenter documents, or ours, one or many in each. A file that is
+    named twice is read once.
 
-    Raises InvalidConfiguration with every problem of every file, names that stand twice included.
+    Raises InvalidConfiguration with all problems of all files, duplicate names included.
     """
     reader = FileReader()
     entries = [entry for path in dict.fromkeys(paths) for entry in reader.file_of_provisioners(path, catalogue)]

@@ -1,4 +1,5 @@
-"""What is wrong with a configuration, in words for people: pydantic's errors to sentences that begin with a path.
+"""Error messages of the configuration: pydantic's errors as sentences that begin with a path. What is valid is in
+`schema`.
 
 `provisioners[2].requirements[0].operator: found "in", expected one of "In", "NotIn", ...`
 """
@@ -32,7 +33,7 @@ _EXPECTED = {
     "string_too_short": "text that is not empty",
 }
 _BOUNDS = {
-    # kind: (where pydantic gives the bound, words around it)
+    # kind: (the key of the bound in pydantic's context, the message)
     "greater_than_equal": ("ge", "{:g} or more"),
     "less_than_equal": ("le", "{:g} or less"),
     "greater_than": ("gt", "more than {:g}"),
@@ -42,8 +43,8 @@ _BOUNDS = {
 
 
 def sentences(error: ValidationError, place: str, vocabulary: Iterable[str]) -> list[str]:
-    """One sentence for each error. `place` is the path of what was validated ("" for a whole file); `vocabulary`, the
-    fields there are, is for suggestions."""
+    """Return one sentence for each error. `place` is the path of the validated value, "" for a whole file; `vocabulary`
+    is the known fields, for suggestions."""
     return [
         f"{path(place, problem['loc'])}: {_sentence(problem, tuple(vocabulary))}"
         for problem in error.errors(include_url=False)
@@ -51,7 +52,7 @@ def sentences(error: ValidationError, place: str, vocabulary: Iterable[str]) -> 
 
 
 def path(place: str, location: Sequence[int | str]) -> str:
-    """`a.b[2]["k/e.y"]`; pydantic's own marks (`<tag>` of a union, `[key]`) are left out."""
+    """Return a location as `a.b[2]["k/e.y"]`, without pydantic's own parts (`<tag>` of a union, `[key]`)."""
     text = place
     for part in location:
         if isinstance(part, int):
@@ -66,7 +67,7 @@ def path(place: str, location: Sequence[int | str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it would stand in the file, cut to a readable length."""
+    """Return a value as it is written in a file, truncated to a readable length."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
@@ -75,7 +76,7 @@ def shown(value: Any) -> str:
 
 
 def field_names(*models: type[BaseModel]) -> frozenset[str]:
-    """Every field of the models as it is written in a file."""
+    """Return the fields of the models as they are named in a file."""
     return frozenset(info.alias or name for model in models for name, info in model.model_fields.items())
 
 
@@ -85,7 +86,7 @@ def _sentence(problem: Any, vocabulary: Sequence[str]) -> str:
 
 
 def _of_kind(kind: str, problem: Any, vocabulary: Sequence[str]) -> str:
-    """Sentences of other forms than found and expected."""
+    """Return the message for a kind that is not of the form found and expected; empty for the others."""
     if kind == "missing":
         return "is missing"
     if kind == "extra_forbidden":
@@ -99,7 +100,7 @@ def _of_kind(kind: str, problem: Any, vocabulary: Sequence[str]) -> str:
 
 
 def _expected(kind: str, context: Mapping[str, Any], problem: Mapping[str, Any]) -> str:
-    """What would be right, for people."""
+    """Return what would be valid."""
     if kind in ("enum", "literal_error"):
         return f"one of {str(context['expected']).replace(chr(39), chr(34)).replace(' or ', ', ')}"
     if kind in _BOUNDS:

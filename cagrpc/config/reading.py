@@ -1,5 +1,5 @@
-"""Files of provisioners and catalogues, read and validated; every problem of every file is collected. What they
-amount to is `groups`'."""
+"""Reading and validating files of provisioners and catalogues, and collecting the problems of all of them. Expanding
+what they contain is in `groups`."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ _ENTRY: TypeAdapter[provisioners.ProvisionerEntry] = TypeAdapter(provisioners.Pr
 
 @dataclass(slots=True)
 class FileReader:
-    """Reads files and collects what is wrong with them."""
+    """Reads files and collects their problems and warnings."""
 
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     names: list[tuple[str, str, str]] = field(default_factory=list)
-    """(what it names, name, path) of every provisioner and explicit node group, valid or not."""
+    """(kind, name, path) of every provisioner and explicit node group, valid or not."""
 
     def catalogue(self, written: Any, directory: Path) -> Catalogue | None:
+        """Return the configured catalogue, by default the embedded one; None where it has problems."""
         if not isinstance(written, str) or written in ("", "embedded"):
-            return embedded_catalogue()  # anything else than text is reported with the other fields
+            return embedded_catalogue()  # a value that is not text is reported with the other fields
         try:
             return read_catalogue(directory / written)
         except InvalidConfiguration as error:
@@ -43,6 +44,7 @@ class FileReader:
             return None
 
     def validated(self, form: TypeAdapter[_T], raw: Any, place: str, context: Mapping[str, Any]) -> _T | None:
+        """Return the validated value; None where it has problems."""
         try:
             return form.validate_python(raw, context=dict(context))
         except ValidationError as error:
@@ -50,8 +52,8 @@ class FileReader:
             return None
 
     def opened(self, written: Iterable[Any], place: str, directory: Path, catalogue: Catalogue | None) -> list[Written]:
-        """The entries of a configuration with their paths, files opened; problems of the entries themselves are known
-        already."""
+        """Return the entries of a configuration, with those of the files that they name. Problems of entries in the
+        configuration itself are not collected again."""
         entries: list[Written] = []
         for index, raw in enumerate(written):
             path = f"{place}[{index}]"
@@ -70,14 +72,14 @@ class FileReader:
         return entries
 
     def file_of_provisioners(self, path: Path, catalogue: Catalogue | None, named_by: str = "") -> list[Written]:
-        """The file's entries. `named_by` begins what is said of a file that cannot be read: where its name stands."""
+        """Return the entries of a file. `named_by` is a prefix for errors of reading it: where it is named."""
         try:
             documents = parse_documents(read_text(path), str(path))
         except InvalidConfiguration as error:
             self.problems.extend(f"{named_by}{problem}" for problem in error.problems)
             return []
         entries: list[Written] = []
-        for place, raw in _unlisted(documents, str(path)):
+        for place, raw in _flattened(documents, str(path)):
             if isinstance(raw, Mapping) and raw.get("kind") in karpenter.UNREAD_KINDS:
                 self.warnings.append(
                     f"{place}: {raw['kind']} is not read; cagrpc takes instance types from its catalogue"
@@ -97,6 +99,7 @@ class FileReader:
         return entries
 
     def note_names(self, place: str, raw: Any) -> None:
+        """Collect the names in an entry, for `refuse_repeated_names`."""
         if not isinstance(raw, Mapping):
             return
         metadata = raw.get("metadata")
@@ -109,6 +112,7 @@ class FileReader:
                 self.names.append(("node group id", group["id"], f"{place}.node_groups[{index}]"))
 
     def refuse_repeated_names(self) -> None:
+        """Add a problem for each duplicate name."""
         first: dict[tuple[str, str], str] = {}
         for what, name, place in self.names:
             before = first.setdefault((what, name), place)
@@ -116,12 +120,13 @@ class FileReader:
                 self.problems.append(f"{place}: the {what} {shown(name)} is taken by {before}; each needs its own")
 
     def warn(self, place: str, entry: Entry) -> None:
+        """Collect the warnings of an entry."""
         if not isinstance(entry, provisioners.ProvisionerForm):
             self.warnings.extend(f"{place}.{warning}" for warning in entry.warnings())
 
 
-def _unlisted(documents: Iterable[Any], place: str) -> list[tuple[str, Any]]:
-    """Documents with their paths; lists (`kind: List`, or a plain list of ours) are opened."""
+def _flattened(documents: Iterable[Any], place: str) -> list[tuple[str, Any]]:
+    """Return documents with their paths, those in lists (`kind: List`, or a plain list) one by one."""
     found: list[tuple[str, Any]] = []
     for index, read in enumerate(documents):
         here = f"{place}[{index}]"
@@ -136,7 +141,7 @@ def _unlisted(documents: Iterable[Any], place: str) -> list[tuple[str, Any]]:
 
 @cache
 def _vocabulary() -> frozenset[str]:
-    """Every field of every section: what may have been meant by one that there is not."""
+    """Return the fields of all sections, for suggestions."""
     return field_names(*_forms(Form))
 
 

@@ -1,4 +1,5 @@
-"""What a server is built from. `load` makes it of a configuration file; flags of `cagrpc serve` change it."""
+"""The settings of a server, as a value. `load` makes them of a configuration file; flags of `cagrpc serve`
+override some."""
 
 from __future__ import annotations
 
@@ -25,16 +26,16 @@ class Settings:
     expander: Address
     http: Address
     tls: TlsPaths | None
-    """None only where the configuration says `insecure: true`."""
+    """None only with `insecure: true`."""
     state_directory: Path
     backend: BackendSettings
     catalogue: Catalogue
     groups: tuple[NodeGroup, ...]
-    """Of all provisioners, in the order in which they are written."""
+    """Of all provisioners, in configured order."""
     limits: tuple[Limit, ...]
     shown: ShownGroups
     options: Mapping[str, AutoscalingOptions]
-    """By node group id; only groups for which something is configured."""
+    """By node group id; only groups with configured options."""
     gpu_label: str
     increment_deadline_seconds: float
     expander_budget_seconds: float

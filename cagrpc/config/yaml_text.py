@@ -1,7 +1,7 @@
-"""Configuration text (YAML, and JSON as a part of it) to plain values, with errors that give line and column.
+"""Parsing YAML, and JSON as a part of it, to plain values, with errors that give line and column.
 
-Stricter than YAML where YAML would hide a mistake: a key that stands twice is an error, and so are values that contain
-themselves or that aliases would multiply beyond any configuration. What values mean is said in `model` and `karpenter`.
+Stricter than YAML: duplicate keys are errors, and so are values that contain themselves or that aliases expand beyond
+any configuration. Validation of the values is in `schema`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import yaml
 from cagrpc.errors import InvalidConfiguration
 
 MOST_VALUES = 200_000
-"""More than any configuration holds. Aliases count each time they are used."""
+"""More than any configuration has. Aliases count each time they are used."""
 
 
 def read_text(path: Path) -> str:
-    """Raises InvalidConfiguration where the file cannot be read."""
+    """Return the text of a file. Raises InvalidConfiguration where it is not readable."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -31,7 +31,8 @@ def read_text(path: Path) -> str:
 
 
 def parse_documents(text: str, name: str) -> list[Any]:
-    """Every document of the text that is not empty. Raises InvalidConfiguration; `name` is what errors call it."""
+    """Return the documents of a text that are not empty. `name` stands for the file in errors. Raises
+    InvalidConfiguration."""
     try:
         return [value for value in _documents(text, name) if value is not None]
     except yaml.MarkedYAMLError as error:
@@ -50,7 +51,7 @@ def parse_documents(text: str, name: str) -> list[Any]:
 
 
 def _documents(text: str, name: str) -> Iterator[Any]:
-    # The loader in C has no guard against deep nesting; a configuration is small.
+    # Not the loader in C, which has no guard against deep nesting; a configuration is small.
     loader = yaml.SafeLoader(text)
     try:
         while loader.check_node():
@@ -66,7 +67,7 @@ def _documents(text: str, name: str) -> Iterator[Any]:
 
 
 def _size(node: yaml.Node, sizes: dict[int, int], name: str, problems: list[str]) -> int:
-    """How many values the node stands for, aliases written out; notes repeated keys and cycles."""
+    """Return how many values the node has with its aliases expanded; add duplicate keys and cycles to `problems`."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) in sizes:

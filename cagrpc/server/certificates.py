@@ -85,7 +85,7 @@ def _ensure(directory: Path, hosts: tuple[str, ...], now: datetime) -> tuple[str
 
 
 def _existing(directory: Path, name: str) -> _Pair | None:
-    """Return the existing pair; None where there is none, or only one of two files was replaced."""
+    """Return the existing pair; None where there is none, or the key does not match."""
     certificate_path, key_path = directory / f"{name}.crt", directory / f"{name}.key"
     if not certificate_path.exists():
         return None

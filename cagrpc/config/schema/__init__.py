@@ -1,1 +1,1 @@
-"""The configuration file as it is written, section by section."""
+"""The schema of the configuration file, a module for each section."""

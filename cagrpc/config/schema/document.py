@@ -1,5 +1,5 @@
-"""The configuration file as it is written: its sections, each of them a module here, and the fields beside them. The
-JSON schema is made from here; `load` turns it into settings.
+"""The root of the configuration file: its sections, each in a module here, and the fields beside them. The JSON schema
+is generated from it; `load` makes settings of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cagrpc.fleet.visibility import DEFAULT_SHOWN_GROUPS
 from cagrpc.forms import FilePath, Form
 
 LONGEST_INCREMENT_SECONDS = 900
-"""CA's default node provision and start-up time: an increment that may take as long is taken for failed by CA first."""
+"""CA's default time for provisioning and starting a node, after which CA takes the node for failed."""
 
 LONGEST_EXPANDER_SECONDS = 3.0
 """CA waits 5 s for the expander, decoding and the network included."""

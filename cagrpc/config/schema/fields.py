@@ -1,5 +1,5 @@
-"""The pieces of Kubernetes that both forms of a provisioner (ours and Karpenter's) are made of: labels, requirements,
-taints, quantities; checked, and turned into the planner's values. Paths and sentences are `problems`' business."""
+"""Fields of Kubernetes' types that sections share: labels, requirements, taints, quantities; with their validation and
+conversion to the planner's values. Error messages are formatted in `problems`."""
 
 from __future__ import annotations
 
@@ -90,17 +90,17 @@ NonNegativeQuantity = Annotated[
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
-    """In the resources' units, rounded down: what is offered or allowed."""
+    """Return amounts in the resources' units, rounded down: for what is offered or allowed."""
     return {resource: amount(resource, value, round_up=False) for resource, value in (quantities or {}).items()}
 
 
 def amounts_asked(quantities: Mapping[str, Any]) -> dict[str, int]:
-    """The same, rounded up: what is asked for."""
+    """Return amounts in the resources' units, rounded up: for what is requested."""
     return {resource: amount(resource, value, round_up=True) for resource, value in quantities.items()}
 
 
 def _countable(quantities: dict[str, Any]) -> dict[str, Any]:
-    amounts(quantities)  # cpu is counted in thousandths, so its largest quantity is smaller
+    amounts(quantities)  # raises where one is too large in its unit: cpu is counted in thousandths
     return quantities
 
 
@@ -135,6 +135,7 @@ class RequirementForm(Form):
         return self
 
     def requirement(self) -> Requirement:
+        """Return the planner's value."""
         return Requirement(self.key, self.operator, tuple(self.values))
 
 
@@ -144,6 +145,7 @@ class TaintForm(Form):
     effect: Annotated[TaintEffect, Field(strict=False)]
 
     def taint(self) -> Taint:
+        """Return the planner's value."""
         return Taint(self.key, self.effect, self.value or "")
 
 

@@ -1,8 +1,8 @@
 """Karpenter documents as provisioners: karpenter.sh/v1 (and v1beta1) NodePool, karpenter.sh/v1alpha5 Provisioner.
 
-Weight, requirements, labels, taints and limits are read. Fields that say how Karpenter itself runs (disruption and
-expiry, node classes, kubelet settings) are passed over in silence; any other field is an error, since a misspelt
-requirement would open every instance type. Weights after the provisioner-priority design: 1 to 100, none is 0.
+Weight, requirements, labels, taints and limits are read. Fields for Karpenter itself (disruption and expiry, node
+classes, kubelet settings) are ignored; any other field is an error, since a misspelt requirement would allow every
+instance type. Weights as in the provisioner-priority design: 1 to 100, none is 0.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cagrpc.forms import Form
 V1, V1BETA1, V1ALPHA5 = "karpenter.sh/v1", "karpenter.sh/v1beta1", "karpenter.sh/v1alpha5"
 SUPPORTED = f'"{V1}" or "{V1BETA1}" with kind "NodePool", or "{V1ALPHA5}" with kind "Provisioner"'
 UNREAD_KINDS = ("EC2NodeClass", "AWSNodeTemplate", "NodeClass", "NodeOverlay", "NodeClaim", "Machine")
-"""Kinds that stand beside provisioners in Karpenter's own files and say nothing here."""
+"""Kinds beside provisioners in Karpenter's own files, which are ignored with a warning."""
 
 Ignored = Annotated[Any, Field(exclude=True)]
 """A field that only Karpenter reads."""
@@ -110,9 +110,11 @@ class NodePool(Document):
 
     @property
     def name(self) -> str:
+        """metadata.name."""
         return self.metadata.name
 
     def provisioner(self) -> Provisioner:
+        """Return the fleet's value."""
         template = self.spec.template
         return Provisioner(
             name=self.metadata.name,
@@ -126,7 +128,7 @@ class NodePool(Document):
         )
 
     def warnings(self) -> Sequence[str]:
-        """Each begins with its path in the document."""
+        """Return warnings, each beginning with its path in the document."""
         return [
             f"spec.template.spec.requirements[{i}].minValues: is ignored; each increment is planned by cost alone"
             for i, form in enumerate(self.spec.template.spec.requirements)
@@ -165,9 +167,11 @@ class ProvisionerV1Alpha5(Document):
 
     @property
     def name(self) -> str:
+        """metadata.name."""
         return self.metadata.name
 
     def provisioner(self) -> Provisioner:
+        """Return the fleet's value."""
         spec = self.spec
         return Provisioner(
             name=self.metadata.name,
@@ -181,4 +185,5 @@ class ProvisionerV1Alpha5(Document):
         )
 
     def warnings(self) -> Sequence[str]:
+        """Return none: every field is either read or Karpenter's own."""
         return ()

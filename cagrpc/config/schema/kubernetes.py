@@ -44,6 +44,7 @@ class Kubernetes(registry.kubernetes_fields(), ClusterAccessForm):  # type: igno
     """Pods with the same value of this label (or Volcano's annotation) are useful only together."""
 
     def settings(self, directory: Path) -> ClusterSettings:
+        """Return the settings; `kubeconfig` is relative to `directory`."""
         return ClusterSettings(
             kubeconfig=None if self.kubeconfig is None else directory / self.kubeconfig,
             context=self.context,

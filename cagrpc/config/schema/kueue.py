@@ -1,4 +1,4 @@
-"""The section `kueue`."""
+"""The section `kueue`: the admission check controller."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ class Kueue(Form):
     """Between two attempts a Workload loses its quota (`release`: the check is Retry) or keeps it (`keep`: Pending)."""
 
     def settings(self) -> KueueSettings | None:
-        """Return None where AdmissionChecks are not answered."""
+        """Return the settings; None where AdmissionChecks are not answered."""
         return KueueSettings(self.controller_name, RetryMode(self.retry_mode)) if self.enabled else None

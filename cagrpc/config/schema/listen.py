@@ -1,4 +1,4 @@
-"""The section `listen`, and addresses as flags have them."""
+"""The section `listen`, and addresses in flags."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Address:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the address of a text that is valid."""
+        """Return the address in a validated text."""
         host, _, port = text.rpartition(":")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
 
@@ -47,7 +47,7 @@ _ADDRESS: TypeAdapter[str] = TypeAdapter(_AddressField)
 
 
 def parse_address(text: str) -> Address:
-    """Return the address of `host:port` or `[::1]:port`. Raises InvalidInput."""
+    """Return the address in `host:port` or `[::1]:port`. Raises InvalidInput."""
     try:
         return Address.of(_ADDRESS.validate_python(text))
     except ValidationError as error:

@@ -49,4 +49,5 @@ class Planner(Form):
         return self
 
     def settings(self) -> PlannerSettings:
+        """Return the settings of the planner."""
         return PlannerSettings(**self.model_dump())

@@ -1,8 +1,8 @@
-"""The section `provisioners` in cagrpc's own form, with node groups that are written out, and `autoscaling` of any of
-them. Karpenter's forms are `karpenter`'s.
+"""The section `provisioners` in cagrpc's own form, with explicit node groups and `autoscaling` options. Karpenter's
+forms are in `karpenter`.
 
-Checks that need the catalogue or a file find them by the validation context, so that an unknown instance type is
-reported with its path beside every other error.
+The catalogue and the directory of files are in the validation context, so that an unknown instance type is reported
+with its path beside all other errors.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from cagrpc.forms import FilePath, Form
 from solver.model import CPU, MEMORY, PODS
 
 CATALOGUE = "catalogue"
-"""The key of the validation context under which the Catalogue is found; without it, instance types go unchecked."""
+"""The key of the Catalogue in the validation context; without it, instance types are not checked."""
 
 DIRECTORY = "directory"
-"""The key under which the directory is found that file names are relative to; without it, files go unread."""
+"""The key of the directory that file names are relative to; without it, files are not read."""
 
 _LARGEST_SIZE = 2**31 - 1
 
@@ -130,9 +130,9 @@ class NodeGroupForm(Form):
         return self
 
     def offering(self, catalogue: Catalogue) -> Offering:
-        """The one offering meant. Raises ValueError where there is none or more than one."""
+        """Return the offering of the group. Raises ValueError where none or more than one matches."""
         all_of_type = catalogue.offerings_of(self.instance_type or "")
-        # A catalogue without zones says nothing about where: any zone may be named.
+        # A catalogue without zones allows any zone.
         zoneless = all(offering.zone == DEFAULT_ZONE for offering in all_of_type)
         fitting = [
             offering
@@ -161,7 +161,7 @@ class NodeGroupFile(Form):
 
     @field_validator("file")
     @classmethod
-    def _sound(cls, file: str, info: ValidationInfo) -> str:
+    def _valid_file(cls, file: str, info: ValidationInfo) -> str:
         directory = (info.context or {}).get(DIRECTORY)
         if directory is not None:
             try:

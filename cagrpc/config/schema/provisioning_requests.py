@@ -38,7 +38,7 @@ class ProvisioningRequests(Form):
     per_namespace: PerNamespace = Field(default_factory=PerNamespace)
 
     def settings(self) -> RequestSettings | None:
-        """Return None where they are not served."""
+        """Return the settings; None where requests are not served."""
         if not self.enabled:
             return None
         return RequestSettings(

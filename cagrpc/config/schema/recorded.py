@@ -1,8 +1,7 @@
-"""The node groups that a recorded provider served (`*.groups.json` beside a recording), as the planner's values.
+"""Files of a recorded provider's node groups (`*.groups.json` beside a recording), as the planner's values.
 
-`{"groups": {id: {"cpu_milli", "memory_mib", "pods", "gpu", "arch", "price"}}}`; a group may also say how it misbehaved
-in the recording (`stockout`, `fail_instances`, `atomic_fail`, `startup`). Weights were not recorded: they are the
-reader's to give.
+`{"groups": {id: {"cpu_milli", "memory_mib", "pods", "gpu", "arch", "price"}}}`; a group may also have its faults in the
+recording (`stockout`, `fail_instances`, `atomic_fail`, `startup`). Weights were not recorded: the caller gives them.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class _File(Form):
 
 @dataclass(frozen=True, slots=True)
 class RecordedGroup:
-    """A node group and how it behaved in the recording."""
+    """A node group and its faults in the recording."""
 
     group: NodeGroup
     stockout: bool = False
@@ -57,15 +56,15 @@ class RecordedGroup:
     fail_instances: bool = False
     """Instances failed while being created."""
     atomic_fail: bool = False
-    """Some instances came, then all were taken back."""
+    """Some instances were created, then all were deleted."""
     startup: bool = False
-    """Nodes carried the start-up taint for a while."""
+    """Nodes had the start-up taint for a while."""
 
 
 def read_recorded_groups(path: Path, weights: Mapping[str, int] | None = None) -> tuple[RecordedGroup, ...]:
-    """In the file's order. `weights`: node group id -> weight of its provisioner, 0 where it is not named.
+    """Return the groups in the file's order. `weights`: node group id -> weight of its provisioner, 0 by default.
 
-    Raises InvalidConfiguration with every error of the file, or where `weights` names a group it does not have.
+    Raises InvalidConfiguration with all problems of the file, or where `weights` has a group that the file has not.
     """
     documents = parse_documents(read_text(path), str(path))
     if len(documents) != 1:
@@ -82,14 +81,14 @@ def read_recorded_groups(path: Path, weights: Mapping[str, int] | None = None) -
 
 
 def refuse_unknown(path: Path, wanted: Iterable[str], known: Collection[str]) -> None:
-    """Raises InvalidConfiguration with a problem for each wanted id that the file does not have."""
+    """Raise InvalidConfiguration with a problem for each wanted id that the file does not have."""
     problems = [f'{path}: has no group "{name}"{did_you_mean(name, known)}' for name in wanted if name not in known]
     if problems:
         raise InvalidConfiguration(problems)
 
 
 def with_weight(group: NodeGroup, weight: int) -> NodeGroup:
-    """The group under a provisioner of its own for that weight."""
+    """Return the group as one of the provisioner of that weight."""
     return replace(group, weight=weight, provisioner=f"weight-{weight}")
 
 
@@ -99,7 +98,7 @@ def _recorded(name: str, form: _Group, weight: int) -> RecordedGroup:
         id=name,
         allocatable={CPU: form.cpu_milli, MEMORY: form.memory_mib * _MIB, PODS: form.pods, **gpu},
         price_usd_per_hour=form.price,
-        # What the recorded templates were labelled with.
+        # The labels of the recorded templates.
         labels={
             INSTANCE_TYPE: name,
             ARCH: form.arch,

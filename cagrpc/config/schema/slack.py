@@ -1,4 +1,4 @@
-"""The section `slack` of the configuration file: as it is written, and as the controllers take it."""
+"""The section `slack`, and its conversion to the controllers' settings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TolerationForm(Form):
     """Default: all."""
 
     @model_validator(mode="after")
-    def _means_something(self) -> Self:
+    def _is_valid(self) -> Self:
         if self.operator == "Exists" and self.value:
             raise ValueError(f"value: found {shown(self.value)}, expected none with operator Exists")
         if self.key is None and self.operator != "Exists":
@@ -69,6 +69,7 @@ class TolerationForm(Form):
         return self
 
     def toleration(self) -> Toleration:
+        """Return the planner's value."""
         return Toleration(self.key or "", self.operator, self.value, self.effect or "")
 
 
@@ -82,6 +83,7 @@ class Fixed(Form):
     tolerations: list[TolerationForm] = Field(default_factory=list)
 
     def copies(self) -> Copies:
+        """Return the solver's value."""
         tolerations = tuple(each.toleration() for each in self.tolerations)
         asked = {name: amount for name, amount in amounts_asked(self.requests).items() if amount}
         return Copies(self.name, PodSpec(tuple(sorted(asked.items())), tolerations=tolerations), self.count)
@@ -115,6 +117,7 @@ class SlackSchedule(Form):
         return self
 
     def window(self) -> Window:
+        """Return the controller's value."""
         schedule = Schedule(parse_cron(self.cron), ZoneInfo(self.time_zone), duration_seconds(self.duration) or 0.0)
         return Window(schedule, self.rate, tuple(each.copies() for each in self.fixed))
 
@@ -175,6 +178,7 @@ class LabelSelector(Form):
         return self
 
     def selector(self) -> PodSelector:
+        """Return the planner's value."""
         equal = (Requirement(key, Operator.IN, (value,)) for key, value in sorted(self.match_labels.items()))
         return PodSelector((*equal, *(each.requirement() for each in self.match_expressions)))
 
@@ -187,6 +191,7 @@ class SlackExclude(Form):
     selector: LabelSelector | None = None
 
     def exclusion(self) -> Exclusion:
+        """Return the view's value."""
         return Exclusion(frozenset(self.namespaces), None if self.selector is None else self.selector.selector())
 
 
@@ -214,14 +219,14 @@ class Slack(Form):
 
 
 def refuse_repeated(what: str, names: Iterable[str]) -> None:
-    """Raises ValueError where a name stands twice."""
+    """Raise ValueError where a name is a duplicate."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise ValueError(f"{what}: the name {shown(repeated[0])} stands twice; each needs its own")
 
 
 def settings(written: Slack, groups: Sequence[NodeGroup], problems: list[str]) -> SlackSettings:
-    """As the controllers take it. A provisioner that is not there is added to `problems`."""
+    """Return the controllers' settings; add unknown provisioners to `problems`."""
     return SlackSettings(
         carrier=None if written.carrier is None else Carrier(written.carrier),
         targets=tuple(_target(n, each, groups, problems) for n, each in enumerate(written.targets)),

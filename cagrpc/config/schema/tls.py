@@ -1,4 +1,4 @@
-"""The section `tls`."""
+"""The section `tls`: where certificates are. Loading them is in `cagrpc.server.tls`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cagrpc.forms import FilePath, Form
 
 @dataclass(frozen=True, slots=True)
 class TlsPaths:
-    """Where the provider's and the expander's certificate, its key, and the authority of CA's client certificate are.
-    Whether they are there is looked at when they are loaded: a server may be about to make them."""
+    """The files of the servers' certificate, its key, and the authority of CA's client certificate. They may not exist
+    yet: a server may be about to make them."""
 
     certificate: Path
     key: Path
     client_ca: Path
     directory: Path | None = None
-    """Set where they are in a directory as `cagrpc certs` makes it."""
+    """Set where they are in a directory of `cagrpc certs`."""
     client_names: tuple[str, ...] = ()
-    """Of the certificates that the provider serves; empty for any of the authority's."""
+    """Names of the client certificates that the provider accepts; empty for any of the authority's."""
 
 
 class Tls(Form):
@@ -54,12 +54,12 @@ class Tls(Form):
         return self
 
     def settings(self, directory: Path, state: Path) -> TlsPaths | None:
-        """Return the files, by default those of the directory `state`; None with `insecure: true`."""
+        """Return the files, by default those in `certs` of the state directory; None with `insecure: true`."""
         if self.insecure:
             return None
         names = tuple(self.client_names)
         if self.certificate and self.key and self.client_ca:
             own = (directory / self.certificate, directory / self.key, directory / self.client_ca)
             return TlsPaths(*own, client_names=names)
-        kept = directory / self.directory if self.directory else state / "certs"
-        return TlsPaths(kept / "server.crt", kept / "server.key", kept / "ca.crt", kept, names)
+        made = directory / self.directory if self.directory else state / "certs"
+        return TlsPaths(made / "server.crt", made / "server.key", made / "ca.crt", made, names)
