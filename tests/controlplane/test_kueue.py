@@ -354,8 +354,8 @@ def test_a_kill_between_any_two_writes(kueue: PlayedKueue, run: Run, cluster: Cl
         kueue.wait("all is listed", lambda checks=checks: checks._store is not None and checks._store.synced)
         try:
             for _ in range(3):
-                checks._tend(("check", CHECK))
-                checks._tend(("workload", f"{cluster.namespace}/job"))
+                checks._reconcile(("check", CHECK))
+                checks._reconcile(("workload", f"{cluster.namespace}/job"))
         except Killed:
             died += 1
             continue
@@ -400,7 +400,7 @@ def test_a_request_of_that_name_that_is_not_ours_is_left_alone_and_told(kueue: P
     kueue.configure()
     kueue.submit()
     kueue.reserve()
-    kueue.wait("it is told", lambda: "there is another ProvisioningRequest of that name" in kueue.message())
+    kueue.wait("it is told", lambda: "another ProvisioningRequest of that name exists" in kueue.message())
     assert kueue.admin.get(kueue.request_path(ONE))["spec"]["provisioningClassName"] == "theirs"
     kueue.admin.delete(kueue.request_path(ONE))
     kueue.wait(
