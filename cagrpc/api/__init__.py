@@ -1,1 +1,2 @@
-"""Objects of others to the planner's values and back: the autoscaler's messages, Kubernetes objects, files."""
+"""Conversion between external formats (cluster-autoscaler messages, Kubernetes objects, files) and the planner's
+values."""

@@ -1,8 +1,8 @@
-"""CapacityBuffers in Kubernetes' JSON shape: what CA injects pods for, and what it says of them.
+"""CapacityBuffers in Kubernetes' JSON shape: the status that CA reads, and the condition that CA writes.
 
-Source: CA's API autoscaling.x-k8s.io/v1beta1, and its processors/capacitybuffer. It injects by the status alone, and
-only with the strategy `INJECTED` there, the condition `READY`, and the generation that the PodTemplate has now. A
-strategy in `spec` that CA does not know keeps its own controller from writing that status.
+Source: CA's API autoscaling.x-k8s.io/v1beta1 and its processors/capacitybuffer. CA injects pods by the status alone,
+and only with the strategy `INJECTED`, the condition `READY`, and the current generation of the PodTemplate. A strategy
+in `spec` that CA does not know keeps CA's own controller from writing that status.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ RESOURCE = "capacitybuffers"
 INJECTED = "buffer.x-k8s.io/active-capacity"
 """The strategy in `status` of buffers whose pods CA injects."""
 READY, PROVISIONING = "ReadyForProvisioning", "Provisioning"
-"""Conditions: the first is written by who answers for the buffer, the second by CA, once it injects."""
+"""Conditions: the first is written by the buffer's controller, the second by CA once it injects."""
 
 _SET, _MESSAGE = "AttributesSetSuccessfully", "ready"
 
 
 @dataclass(frozen=True, slots=True)
 class BufferStatus:
-    """The fields that CA reads."""
+    """The status fields that CA reads."""
 
     template: str
     """Name of a PodTemplate of the buffer's namespace."""
@@ -40,13 +40,13 @@ class BufferStatus:
 
 
 def path(namespace: str, name: str = "", subresource: str = "") -> str:
-    """Of all buffers of a namespace, of one, or of its `status`."""
+    """Return the path of a namespace's buffers, of one buffer, or of its subresource `status`."""
     parts = (f"/apis/{API_VERSION}/namespaces/{namespace}/{RESOURCE}", name, subresource)
     return "/".join(part for part in parts if part)
 
 
 def status(document: Mapping[str, Any]) -> BufferStatus:
-    """The status of a buffer."""
+    """Read the status of a buffer."""
     found = mapping(document, "status", "", [])
     return BufferStatus(
         str(mapping(found, "podTemplateRef", "", []).get("name") or ""),
@@ -58,14 +58,14 @@ def status(document: Mapping[str, Any]) -> BufferStatus:
 
 
 def injected(document: Mapping[str, Any]) -> bool:
-    """Whether CA reports that it injects its pods."""
+    """Return whether CA reports that it injects the buffer's pods."""
     found = conditions(mapping(document, "status", "", []))
     return any(each.type == PROVISIONING and each.status for each in found)
 
 
 def status_patch(document: Mapping[str, Any], wanted: BufferStatus, now_seconds: float) -> dict[str, Any]:
-    """A merge patch of the subresource `status` of a buffer as it was read, refused (a conflict) where it has changed
-    since. Conditions of others stay."""
+    """Return a merge patch of the subresource `status`, which the server refuses (a conflict) if the buffer has changed
+    since it was read. Conditions of other writers are unchanged."""
     found = mapping(document, "status", "", [])
     before = next((each for each in conditions(found) if each.type == READY), None)
     others = [dict(each) for each, _ in members(found, "conditions", "status", []) if each.get("type") != READY]

@@ -1,7 +1,7 @@
-"""Kueue's objects (kueue.x-k8s.io, v1beta1 and v1beta2) in Kubernetes' JSON shape: what an admission check controller
-reads of them, as plain values, and the bodies that it writes. What they mean is `controllers.admission_checks`'s.
+"""Kueue's objects (kueue.x-k8s.io, v1beta1 and v1beta2) in Kubernetes' JSON shape: the fields that an admission check
+controller reads, as plain values, and the patches that it writes. The controller is in `controllers.admission_checks`.
 
-Source: Kueue's apis/kueue/v1beta2 and v1beta1, which have the same fields as far as they are read here.
+Source: Kueue's apis/kueue/v1beta2 and v1beta1, which agree in the fields that are read here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 GROUP = "kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1")
-"""That can be read, the best first."""
+"""Supported versions, in order of preference."""
 CONFIG_KIND = "ProvisioningRequestConfig"
 PARAMETER_ANNOTATIONS = f"provreq.{GROUP}/"
 """Annotations of a Workload with this prefix are parameters of its requests."""
@@ -28,7 +28,7 @@ PARAMETER_ANNOTATIONS = f"provreq.{GROUP}/"
 PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
 """States of a check on a Workload."""
 ACTIVE = "Active"
-"""The condition of an AdmissionCheck whose controller is there and can work."""
+"""The condition of an AdmissionCheck that states whether its controller runs and is configured."""
 
 IDENTICAL_TEMPLATES = "IdenticalPodTemplates"
 SIMILAR_REQUIREMENTS = "IdenticalWorkloadSchedulingRequirements"
@@ -39,7 +39,7 @@ _LONGEST_REASON = 1024
 
 
 def collection(version: str, resource: str) -> str:
-    """Of all namespaces."""
+    """Return the path of a resource in all namespaces."""
     return f"/apis/{GROUP}/{version}/{resource}"
 
 
@@ -49,7 +49,7 @@ class WorkloadPods:
 
     name: str
     template: Mapping[str, Any]
-    """v1.PodTemplateSpec, as it is written."""
+    """v1.PodTemplateSpec, in JSON shape."""
     count: int
 
 
@@ -58,14 +58,14 @@ class PodSetAssignment:
     """The admitted part of a pod set."""
 
     flavors: tuple[str, ...]
-    """Names of ResourceFlavors, sorted, each once."""
+    """Names of ResourceFlavors, sorted, without duplicates."""
     count: int | None = None
     """None for all of its pods; fewer with partial admission."""
 
 
 @dataclass(frozen=True, slots=True)
 class KueueWorkload:
-    """A Workload, as it was seen last."""
+    """A Workload, as last observed."""
 
     version: str
     """Of the API by which it was read."""
@@ -75,13 +75,13 @@ class KueueWorkload:
     resource_version: str
     pod_sets: tuple[WorkloadPods, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """By its annotations."""
+    """From its annotations."""
     reserved_at: str = ""
-    """Since when quota is reserved, as it is written; empty where none is."""
+    """The last transition time of `QuotaReserved`, as written; empty where no quota is reserved."""
     assignments: Mapping[str, PodSetAssignment] = field(default_factory=dict)
     """By pod set."""
     checks: tuple[Mapping[str, Any], ...] = ()
-    """status.admissionChecks, as they are written."""
+    """status.admissionChecks, in JSON shape."""
     active: bool = True
     admitted: bool = False
     evicted: bool = False
@@ -104,7 +104,7 @@ class Check:
     resource_version: str
     controller: str
     parameters: tuple[str, str, str] | None = None
-    """API group, kind and name of its configuration; None where it names none."""
+    """API group, kind and name of its configuration; None where it has none."""
     conditions: tuple[ConditionParts, ...] = ()
     generation: int = 1
     raw_conditions: tuple[Mapping[str, Any], ...] = ()
@@ -118,14 +118,14 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a request is tried again, and after how long: doubled from base to longest."""
+    """How often a request is retried, with exponential back-off from base to longest."""
 
     limit: int = 3
     base_seconds: int = 60
     longest_seconds: int = 1800
 
     def pause_seconds(self, attempt: int) -> int:
-        """After this attempt, counted from 1, has failed."""
+        """Return the back-off after this failed attempt, counted from 1."""
         return min(self.longest_seconds, self.base_seconds << max(0, min(attempt - 1, 31)))
 
 
@@ -140,14 +140,14 @@ class RequestConfig:
     """Empty for all."""
     retries: Retries = Retries()
     selectors: tuple[tuple[str, str], ...] = ()
-    """podSetUpdates.nodeSelector: the label's key, and the detail of the request that has its value."""
+    """podSetUpdates.nodeSelector: the label's key, and the key of the request's detail with the value."""
     merge_policy: str = ""
-    """One of the two above, or empty."""
+    """`IDENTICAL_TEMPLATES`, `SIMILAR_REQUIREMENTS` or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A ResourceFlavor: what the pods that are admitted to it are given."""
+    """A ResourceFlavor: the node labels and tolerations of the pods that are admitted to it."""
 
     name: str
     node_labels: Mapping[str, str] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Flavor:
 
 
 def workload(document: Mapping[str, Any]) -> KueueWorkload:
-    """Raises InvalidInput for an invalid field, with its path."""
+    """Read a Workload. Raises InvalidInput with every invalid field and its path."""
     problems: Problems = []
     metadata = mapping(document, "metadata", "", problems)
     spec = mapping(document, "spec", "", problems)
@@ -196,17 +196,17 @@ def workload(document: Mapping[str, Any]) -> KueueWorkload:
         deleting=bool(metadata.get("deletionTimestamp")),
         writers=_writers(metadata),
     )
-    return _sound(found, problems)
+    return _validated(found, problems)
 
 
 def check(document: Mapping[str, Any]) -> Check:
-    """Read an AdmissionCheck. Raises InvalidInput for an invalid field, with its path."""
+    """Read an AdmissionCheck. Raises InvalidInput with every invalid field and its path."""
     problems: Problems = []
     metadata = mapping(document, "metadata", "", problems)
     spec = mapping(document, "spec", "", problems)
     status = mapping(document, "status", "", problems)
     named = mapping(spec, "parameters", "spec", problems)
-    # The KEP writes group and version, the API server lets the group pass alone.
+    # The KEP has group and version; the API server accepts the group alone.
     parts = (str(named.get("apiGroup") or "").partition("/")[0], *(str(named.get(k) or "") for k in ("kind", "name")))
     found = Check(
         **_identity(metadata),
@@ -217,11 +217,11 @@ def check(document: Mapping[str, Any]) -> Check:
         raw_conditions=tuple(each for each, _ in members(status, "conditions", "status", problems)),
         status_writers=_writers(metadata, "status"),
     )
-    return _sound(found, problems)
+    return _validated(found, problems)
 
 
 def request_config(document: Mapping[str, Any]) -> RequestConfig:
-    """Raises InvalidInput for an invalid field, with its path."""
+    """Read a ProvisioningRequestConfig. Raises InvalidInput with every invalid field and its path."""
     problems: Problems = []
     spec = mapping(document, "spec", "", problems)
     retries, path = mapping(spec, "retryStrategy", "spec", problems), "spec.retryStrategy"
@@ -246,11 +246,11 @@ def request_config(document: Mapping[str, Any]) -> RequestConfig:
     )
     if not found.class_name:
         problems.append("spec.provisioningClassName: missing; write the name of a provisioning class")
-    return _sound(found, problems)
+    return _validated(found, problems)
 
 
 def flavor(document: Mapping[str, Any]) -> Flavor:
-    """Raises InvalidInput for an invalid field, with its path."""
+    """Read a ResourceFlavor. Raises InvalidInput with every invalid field and its path."""
     problems: Problems = []
     spec = mapping(document, "spec", "", problems)
     found = Flavor(
@@ -258,21 +258,21 @@ def flavor(document: Mapping[str, Any]) -> Flavor:
         strings(spec, "nodeLabels", "spec", problems),
         tuple(each for each, _ in members(spec, "tolerations", "spec", problems)),
     )
-    return _sound(found, problems)
+    return _validated(found, problems)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckUpdate:
-    """The desired state of a check on a Workload, comparable with its present one."""
+    """The desired state of a check on a Workload, comparable with its observed state."""
 
     state: str
     message: str
     pod_set_updates: tuple[Mapping[str, Any], ...] = ()
     requeue_seconds: int | None = None
-    """With `Retry`: how long Kueue waits at least before it admits the Workload again."""
+    """With `Retry`: the least time before Kueue admits the Workload again."""
 
     def differs(self, written: Mapping[str, Any]) -> bool:
-        """Return the present state of a check."""
+        """Return whether the observed entry of the check has to be written."""
         same = (
             written.get("state") == self.state
             and written.get("message", "") == cut(self.message, _LONGEST_MESSAGE)
@@ -282,7 +282,7 @@ class CheckUpdate:
         return not same
 
     def merged(self, written: Mapping[str, Any], now: str) -> dict[str, Any]:
-        """The entry to write: fields that are not ours stay as they are written."""
+        """Return the entry to write; fields that cagrpc does not own are unchanged."""
         ours = {"podSetUpdates": list(self.pod_set_updates), "requeueAfterSeconds": self.requeue_seconds}
         return {
             **{key: value for key, value in written.items() if key not in ours},
@@ -294,8 +294,8 @@ class CheckUpdate:
 
 
 def checks_patch(workload: KueueWorkload, updates: Mapping[str, CheckUpdate], now_seconds: float) -> dict[str, Any]:
-    """A merge patch of a Workload's status: its list of checks, in which these say something else. The server refuses
-    it (a conflict) where the Workload has changed since it was seen."""
+    """Return a merge patch of a Workload's status with these checks updated. The server refuses it (a conflict) if the
+    Workload has changed since it was observed."""
     now = timestamp(now_seconds)
     entries = [
         updates[str(each.get("name"))].merged(each, now) if str(each.get("name")) in updates else dict(each)
@@ -308,7 +308,7 @@ def checks_patch(workload: KueueWorkload, updates: Mapping[str, CheckUpdate], no
 
 
 def active_patch(of: Check, active: bool, reason: str, message: str, now_seconds: float) -> dict[str, Any]:
-    """A merge patch of an AdmissionCheck's status, which sets `Active` and leaves other conditions."""
+    """Return a merge patch of an AdmissionCheck's status that sets `Active` and leaves other conditions unchanged."""
     before = of.active
     since = before.since_seconds if before is not None and before.status == active else now_seconds
     condition = {
@@ -332,7 +332,7 @@ def _identity(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _since(status: Mapping[str, Any], type_: str) -> str:
-    """The last change of a condition that is true, as it is written; empty where it is not true."""
+    """Return the last transition time of a true condition, as written; empty where it is not true."""
     for each, _ in members(status, "conditions", "status", []):
         if each.get("type") == type_ and each.get("status") == "True":
             return str(each.get("lastTransitionTime") or "unknown")
@@ -348,7 +348,7 @@ def _writers(metadata: Mapping[str, Any], subresource: str | None = None) -> fro
     )
 
 
-def _sound(found: T, problems: Problems) -> T:
+def _validated(found: T, problems: Problems) -> T:
     if problems:
         raise InvalidInput("; ".join(problems))
     return found

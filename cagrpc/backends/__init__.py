@@ -1,1 +1,1 @@
-"""What makes machines; one folder for each."""
+"""Backends, which create and delete instances; one folder each."""

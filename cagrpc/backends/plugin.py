@@ -1,8 +1,8 @@
-"""What a backend is to the rest of cagrpc: the fields that it adds to the configuration file, how it is opened, and
-what it brings along beside the fleet's `Backend` protocol. Which backends there are is `registry`'s.
+"""The contract between a backend and the rest of cagrpc: its fields in the configuration file, how it is opened, and
+what it provides beside the fleet's `Backend` protocol. The backends are listed in `registry`.
 
-Opening is in two steps, so that a configuration is checked without loading a cloud's client: `BackendPlugin.configure`
-turns what is written into settings, a plain value; `BackendSettings.open` is called by the one writer.
+Opening takes two steps, so that a configuration is checked without loading a cloud's client: `BackendPlugin.configure`
+converts the configuration to settings, a plain value; the leader calls `BackendSettings.open`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.forms import Form
 from solver.model import NodeGroup
 
-if TYPE_CHECKING:  # a configuration is checked without them
+if TYPE_CHECKING:  # not needed to check a configuration
     from cagrpc.kube.client.client import Client
     from cagrpc.runtime.controller import Controller, JsonPage
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What can be ordered."""
+    """The node groups and instance types that can be ordered."""
 
     groups: tuple[NodeGroup, ...]
     catalogue: Catalogue
@@ -45,45 +45,44 @@ def _no_controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Se
 
 @dataclass(frozen=True, slots=True)
 class OpenBackend:
-    """A backend in use."""
+    """A backend in use, with its pages and controllers."""
 
     backend: Backend
     close: Callable[[], None]
     pages: Mapping[str, JsonPage] = field(default_factory=dict)
     """HTTP pages by path."""
     controllers: Callable[[Client, Callable[[], FleetSnapshot]], Sequence[Controller]] = _no_controllers
-    """What acts for the backend's instances in the cluster that the client reaches, in the one writer."""
+    """Return the controllers that the leader runs for the backend's instances in the client's cluster."""
 
 
 class BackendSettings(Protocol):
-    """A backend as it is configured."""
+    """The validated settings of a backend."""
 
     def open(self, state_directory: Path) -> OpenBackend:
-        """Return the backend, ready for calls; files of its own are in `state_directory` by default. Raises
-        InvalidInput or Unavailable, with nothing left open."""
+        """Open the backend. Its own files are in `state_directory` by default. Raises InvalidInput or Unavailable, with
+        nothing left open."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What `BackendPlugin.configure` makes of a configuration file."""
+    """The result of `BackendPlugin.configure`."""
 
     settings: BackendSettings
     warnings: Sequence[tuple[Sequence[str], str]] = ()
-    """Each the path of a field, from the top of the file, and a sentence on it."""
+    """Each with the path of a field, from the top of the file, and a message."""
 
 
 class BackendPlugin(Protocol):
-    """A kind of backend. Its module is imported to read any configuration file, so it imports little."""
+    """A kind of backend. Its module is imported to read any configuration file, so it must import little."""
 
     name: str
     backend_fields: type[Form]
-    """What it adds to the section `backend`. A configuration that has one of these fields chooses this backend."""
+    """Its fields in the section `backend`. A configuration that sets one of them selects this backend."""
     kubernetes_fields: type[Form] | None
-    """What it adds to the section `kubernetes`."""
+    """Its fields in the section `kubernetes`."""
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
-        """Return the settings of two sections that have been validated, each with the fields declared above (and those
-        of other backends). Names of files are relative to `directory`. Raises InvalidConfiguration with every
-        problem."""
+        """Return the settings of two validated sections, each with the fields declared above (and those of other
+        backends). File names are relative to `directory`. Raises InvalidConfiguration with every problem."""
         ...

@@ -1,4 +1,4 @@
-"""Every kind of backend there is. Adding one is its folder and an entry here; nothing else names it."""
+"""The list of all backends. To add one, add its folder and an entry here; no other module names it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cagrpc.backends.simulated.plugin import SimulatedPlugin
 from cagrpc.forms import Form
 
 BACKENDS: tuple[BackendPlugin, ...] = (SimulatedPlugin(),)
-"""The first one is what a configuration without a word on backends has."""
+"""The first is the default."""
 
 
 def chosen(backend: Form, plugins: Sequence[BackendPlugin] = BACKENDS) -> BackendPlugin:
-    """Return the plug-in of which the section `backend` has fields. Raises ValueError where it has those of several."""
+    """Return the plug-in whose fields the section `backend` sets. Raises ValueError for fields of several."""
     given = [each for each in plugins if each.backend_fields.model_fields.keys() & backend.model_fields_set]
     if len(given) > 1:
         raise ValueError(f"found fields of {' and '.join(each.name for each in given)}, expected those of one backend")
@@ -23,7 +23,7 @@ def chosen(backend: Form, plugins: Sequence[BackendPlugin] = BACKENDS) -> Backen
 
 
 def backend_fields(plugins: Sequence[BackendPlugin] = BACKENDS) -> type[Form]:
-    """Return the base of the section `backend`: the fields of all backends, of which one is chosen."""
+    """Return the base class of the section `backend` with the fields of all backends."""
 
     def of_one(section: Form) -> Form:
         chosen(section, plugins)
@@ -37,6 +37,6 @@ def backend_fields(plugins: Sequence[BackendPlugin] = BACKENDS) -> type[Form]:
 
 
 def kubernetes_fields(plugins: Sequence[BackendPlugin] = BACKENDS) -> type[Form]:
-    """Return the base of the section `kubernetes`: what backends add to it."""
+    """Return the base class of the section `kubernetes` with the fields of all backends."""
     bases = tuple(each.kubernetes_fields for each in plugins if each.kubernetes_fields is not None)
     return create_model("KubernetesFields", __base__=bases or (Form,))

@@ -1,6 +1,5 @@
-"""Admission: whether a request is allowed, and what it changes in the journal. Pure: a request is checked whole before
-any part of it is done, and all of its problems are reported at once.
-"""
+"""Admission: whether a request is allowed, and what it changes in the journal. Pure: a request is checked as a whole
+before any part of it takes effect, and all of its problems are reported at once."""
 
 from __future__ import annotations
 
@@ -17,21 +16,21 @@ from solver.model import Limit, NodeGroup
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """The state that a request is checked against."""
+    """The state against which a request is checked."""
 
     contents: Contents
     view: View
     groups: Mapping[str, NodeGroup]
     limits: Sequence[Limit]
     autoscaler_may_grow: bool = True
-    """Whether CA may ask for more than a group's minimum size."""
+    """Whether CA may grow a group beyond its minimum size."""
 
 
 def admit_increment(
     state: FleetState, increment: IncrementSpec, *, increment_id: str, now: float, deadline_seconds: float
 ) -> IncrementRecord:
-    """Return the increment's record. Raises `NotFound`, `InvalidInput`, `FailedPrecondition` (CA may not grow it),
-    `OutOfRange` or `LimitExceeded`, the first of these that applies, with all problems in its message."""
+    """Return the increment's record. Raises `NotFound`, `InvalidInput`, `FailedPrecondition` (CA may not grow the
+    group), `OutOfRange` or `LimitExceeded`, the first of these that applies, with all problems in its message."""
     found: list[tuple[type[errors.CagrpcError], str]] = []
     if not increment.deltas:
         found.append((errors.InvalidInput, "an increment needs at least one node group and delta"))
@@ -79,7 +78,7 @@ def admit_all(
     now: float,
     deadline_seconds: float,
 ) -> list[IncrementRecord | errors.CagrpcError]:
-    """Admit each increment beside those admitted before it; return its record, or the error that refuses it."""
+    """Admit each increment in turn, counting those admitted before; return its record, or the error that refuses it."""
     targets = Counter(state.view.targets)
     state = replace(state, view=replace(state.view, targets=targets))
     found: list[IncrementRecord | errors.CagrpcError] = []
@@ -103,7 +102,7 @@ _BY_WEIGHT = (
     errors.OutOfRange,
     errors.LimitExceeded,
 )
-"""Of several errors the first of these is raised."""
+"""Of several errors, the first of these is raised."""
 
 
 def _not_for_the_autoscaler(state: FleetState, increment: IncrementSpec) -> list[str]:
@@ -111,7 +110,7 @@ def _not_for_the_autoscaler(state: FleetState, increment: IncrementSpec) -> list
         return []
     return [
         f"node group {group_id}: drive: plan: the planner decides on scale-ups; target size {target} plus delta {delta}"
-        f" is above the minimum of {state.groups[group_id].min_size}, up to which it may be asked for"
+        f" is above the minimum of {state.groups[group_id].min_size}, up to which CA may grow it"
         for group_id, delta in increment.deltas.items()
         if (target := state.view.targets.get(group_id, 0)) + delta > state.groups[group_id].min_size
     ]
@@ -132,10 +131,10 @@ def _over_limits(state: FleetState, increment: IncrementSpec) -> list[str]:
 
 
 def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str], now: float) -> Changes:
-    """Return what deleting these instances of the group changes; empty where all are being deleted or gone already.
+    """Return the changes of deleting these instances of the group; empty where all are being deleted or gone already.
 
-    Raises `NotFound` for an unknown group or instance, `InvalidInput` for an instance of another group (all wrong ids
-    are named), and `FailedPrecondition` where fewer healthy nodes than the minimum would be left.
+    Raises `NotFound` for an unknown group or instance, `InvalidInput` for an instance of another group (with all
+    invalid ids), and `FailedPrecondition` where fewer healthy nodes than the minimum would remain.
     """
     group = _known_group(state, group_id)
     listed = {instance.id: instance for instance in state.view.instances.get(group_id, ())}
@@ -165,7 +164,7 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
 
 
 def _owner(state: FleetState, instance_id: str) -> str | None:
-    """Return the group of an instance that is listed, or was: deleted, failed or vanished."""
+    """Return the group of an instance that is or was listed: also a deleted, failed or vanished one."""
     listed = state.view.group_of_instance.get(instance_id)
     if listed is not None:
         return listed
@@ -176,8 +175,8 @@ def _owner(state: FleetState, instance_id: str) -> str | None:
 
 
 def _deletion_changes(contents: Contents, wanted: Sequence[Instance], now: float) -> Changes:
-    """Release members of increments in flight, so that these go on with the others, and failed members, whose machines
-    the rollback deletes. Existing instances are recorded as deleted."""
+    """Release members of increments in flight, which continue with the others, and failed members, whose instances the
+    rollback deletes. Existing instances are recorded as deleted."""
     released: dict[str, dict[str, MemberState]] = {}
     deletions: list[DeletionRecord] = []
     for instance in wanted:
@@ -191,11 +190,12 @@ def _deletion_changes(contents: Contents, wanted: Sequence[Instance], now: float
 
 
 def admit_decrease(state: FleetState, group_id: str, delta: int) -> Changes:
-    """Return what lowering the target by up to `-delta` releases: failed instances that are still listed, oldest first.
+    """Return the changes of lowering the target by up to `-delta`: the oldest failed instances that are still listed
+    are released.
 
-    CA calls it for an increase that it believes timed out, and asks for all of it even if some nodes came. Existing
-    nodes are never released for it, nor is an increment in flight: it succeeds or fails whole, by a deadline that is
-    shorter than CA's own. Raises `NotFound`, and `InvalidInput` for a delta that is not negative.
+    CA calls it for an increase that it considers timed out, for the whole delta even if some nodes came. Existing nodes
+    are never released for it, nor increments in flight: those succeed or fail as a whole, by a deadline that is shorter
+    than CA's. Raises `NotFound`, and `InvalidInput` for a delta that is not negative.
     """
     _known_group(state, group_id)
     if delta >= 0:

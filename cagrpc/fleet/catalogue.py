@@ -1,8 +1,8 @@
-"""The catalogue: which instance types exist, what they hold, where and at what price they are offered; read from CSV.
+"""The catalogue of instance types and their offerings by zone, capacity type and price, read from CSV.
 
-Types and offerings are plain values in the planner's units; what a provisioner makes of them is `provisioners`'
-business. Columns are those of the embedded catalogue (`cagrpc/data/catalog/`), and optionally `zone`,
-`capacity_type` and `available`. Labels are the well-known ones of Kubernetes and of Karpenter's AWS provider.
+Types and offerings are plain values in the planner's units; provisioners are expanded over them in `provisioners`.
+Columns are those of the embedded catalogue (`cagrpc/data/catalog/`), and optionally `zone`, `capacity_type` and
+`available`. Labels are the well-known ones of Kubernetes and of Karpenter's AWS provider.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ WELL_KNOWN_LABELS = frozenset(
     {ARCH, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE}
     | {_AWS + name for name in ("category", "family", "generation", "size", "cpu", "memory", "gpu-name", "gpu-count")},
 )
-"""Labels that only instance types and offerings define; no provisioner can make them up."""
+"""Labels that only instance types and offerings define; a provisioner cannot add them."""
 
 NVIDIA_GPU = "nvidia.com/gpu"
 DEFAULT_ZONE = "zone-a"
-"""Where the catalogue names no zone."""
+"""Where the catalogue has no zone."""
 DEFAULT_CAPACITY_TYPE = "on-demand"
 
 _MIB = 2**20
@@ -54,7 +54,7 @@ _ACCELERATORS = (
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """One shape of machine. `capacity` is what limits count, `allocatable` what pods may use."""
+    """An instance type. Limits count `capacity`; pods may use `allocatable`."""
 
     name: str
     arch: str
@@ -67,8 +67,8 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """An instance type in one zone under one capacity type, at a price. `available` bounds how many can be had;
-    None where nothing is known to."""
+    """An instance type in one zone under one capacity type, at a price. `available` bounds how many can be ordered;
+    None for no known bound."""
 
     instance_type: InstanceType
     price_usd_per_hour: float
@@ -78,7 +78,7 @@ class Offering:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Everything a node of this offering is labelled with before a provisioner adds its own."""
+        """The labels of its nodes before a provisioner adds its own."""
         return {**self.instance_type.labels, ZONE: self.zone, CAPACITY_TYPE: self.capacity_type}
 
 
@@ -94,19 +94,19 @@ class Catalogue:
 
 
 def gpu_resource(gpu_name: str) -> str:
-    """The extended resource under which a GPU of this name is requested; NVIDIA's unless the name says otherwise."""
+    """Return the extended resource of a GPU by its name; NVIDIA's by default."""
     return next((resource for prefix, resource in _ACCELERATORS if gpu_name.startswith(prefix)), NVIDIA_GPU)
 
 
 @cache
 def embedded_catalogue() -> Catalogue:
-    """The catalogue that comes with cagrpc: on-demand EC2 instance types of us-east-1."""
+    """Return the catalogue embedded in cagrpc: on-demand EC2 instance types of us-east-1."""
     name = "aws-us-east-1.csv"
     return parse_catalogue((files("cagrpc") / "data" / "catalog" / name).read_text(encoding="utf-8"), name)
 
 
 def read_catalogue(path: Path) -> Catalogue:
-    """Raises InvalidConfiguration with every error of the file."""
+    """Read a CSV file. Raises InvalidConfiguration with every error."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -119,7 +119,7 @@ def read_catalogue(path: Path) -> Catalogue:
 
 
 def parse_catalogue(text: str, name: str) -> Catalogue:
-    """Reads CSV text; `name` is what errors call it. Raises InvalidConfiguration with every error, each as
+    """Parse CSV text; `name` stands for the file in errors. Raises InvalidConfiguration with every error, each as
     `name:line: column: what was found, what would be right`."""
     problems: list[str] = []
     offerings: list[Offering] = []
@@ -133,7 +133,7 @@ def parse_catalogue(text: str, name: str) -> Catalogue:
         instance_type = offering.instance_type
         first = types.setdefault(instance_type.name, instance_type)
         if first != instance_type:
-            row.problem("instance_type", f'"{instance_type.name}" stands above with another shape; only zone, '
+            row.problem("instance_type", f'"{instance_type.name}" has different values above; only zone, '
                         "capacity_type, available and usd_per_hour may differ between rows of one type")  # fmt: skip
             continue
         place = (instance_type.name, offering.zone, offering.capacity_type)
@@ -157,7 +157,7 @@ _OPTIONAL = ("zone", "capacity_type", "available")
 
 
 def _rows(text: str, name: str, problems: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows under a sound header, with their line numbers; what is wrong goes to `problems`."""
+    """Yield the rows under a valid header with their line numbers; errors are added to `problems`."""
     reader = csv.reader(StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     try:
         header = [column.strip() for column in next(reader, [])]
@@ -181,12 +181,12 @@ def _rows(text: str, name: str, problems: list[str]) -> Iterator[tuple[int, dict
 def _header_faults(header: list[str]) -> Iterator[str]:
     for column in dict.fromkeys(header):
         if column and header.count(column) > 1:
-            yield f"{column}: the column stands twice"
+            yield f"{column}: the column occurs twice"
     absent = [column for column in (*_REQUIRED, *_OPTIONAL) if column not in header]
     for column in header:
         if column in (*_REQUIRED, *_OPTIONAL):
             continue
-        # Other columns are the file's own business, but one that is nearly ours is a slip.
+        # Unknown columns are allowed, but one that resembles a known column is a typo.
         if near := difflib.get_close_matches(column, absent, n=1, cutoff=0.8):
             yield f'{column}: unknown column; did you mean "{near[0]}"?'
     for column in absent:
@@ -200,7 +200,7 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 class _Row:
-    """One row being read: cells to values, every fault noted."""
+    """Converts the cells of one row to values and collects its errors."""
 
     def __init__(self, place: str, cells: Mapping[str, str], problems: list[str]) -> None:
         self._place, self._cells, self._problems = place, cells, problems
@@ -211,7 +211,7 @@ class _Row:
         self._faultless = False
 
     def offering(self) -> Offering | None:
-        """None where anything in the row is wrong."""
+        """Return the offering; None where any cell is invalid."""
         name = self._word("instance_type")
         arch = self._word("arch")
         if arch and arch not in _ARCHITECTURES:
@@ -235,7 +235,7 @@ class _Row:
             f"{_AWS}cpu": str(vcpu),
             f"{_AWS}memory": str(memory_mib),
             GPU_NAME: gpu_name,
-            # Parts of a GPU are listed as none, and that would be a false count: better no label.
+            # The catalogue lists fractions of a GPU as 0, a wrong count: omit the label.
             f"{_AWS}gpu-count": str(gpus) if gpus else "",
         }
         price = self._price()
@@ -269,10 +269,10 @@ class _Row:
         return found
 
     def _whole(self, column: str, least: int, most: int, most_is: str = "") -> int:
-        """The cell as an integer; `most`, with a problem noted, where it is none in range (so that a bad bound makes
-        no second problem)."""
+        """Return the cell as an integer. Where it is invalid, add a problem and return `most`, so that an invalid bound
+        causes no second problem."""
         found = self._cells[column]
-        # int() reads "1_000" and other scripts' digits; a catalogue should not hold them.
+        # int() also reads "1_000" and other scripts' digits.
         if not _WHOLE.fullmatch(found):
             self.problem(column, f'found "{found[:80]}", expected a whole number from {least} to {most}')
         elif not least <= int(found) <= most:

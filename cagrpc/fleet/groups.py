@@ -1,6 +1,5 @@
-"""The node groups that a fleet serves: the configured ones, validated, and retired ones (no longer configured) for as
-long as they have instances. Pure; retired groups are known from the journal.
-"""
+"""The node groups of a fleet: the configured ones, validated, and retired ones (no longer configured) for as long as
+they have instances. Pure; retired groups are known from the journal."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from cagrpc.fleet.records import Changes, GroupRecord
 from solver.model import Limit, NodeGroup
 
 NODE_PROVISION_SECONDS = 900.0
-"""CA's default node provision and start-up times: an increment that may last as long would be judged by CA first."""
+"""CA's default node provision and start-up times, after which CA itself would give up on an increment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class Served:
     configured: Mapping[str, NodeGroup]
     groups: Mapping[str, NodeGroup]
     limits: Sequence[Limit]
-    """Including the retired groups that they bounded when these were configured."""
+    """Including the retired groups that they bounded when those were configured."""
 
     @property
     def retired(self) -> AbstractSet[str]:

@@ -1,9 +1,9 @@
-"""Provisioners, and what they expand to: node groups in the planner's values, with warnings for people.
+"""Provisioners, and their expansion to node groups in the planner's values, with warnings.
 
-A provisioner with explicit node groups has exactly those. One without expands over the catalogue: every offering
-(type x zone x capacity type) whose labels meet its requirements becomes a node group (node auto-provisioning). Where
-provisioners come from (our configuration, Karpenter documents) is `cagrpc.config`'s business; what their weights do is
-the planner's. Semantics of requirements and labels follow Karpenter's NodePool (karpenter.sh/v1).
+A provisioner with explicit node groups has exactly those. Any other is expanded over the catalogue: every offering
+(type x zone x capacity type) whose labels meet its requirements becomes a node group (node auto-provisioning).
+Provisioners are read (from cagrpc's configuration or Karpenter documents) in `cagrpc.config`; their weights are the
+planner's. Semantics of requirements and labels follow Karpenter's NodePool (karpenter.sh/v1).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from solver.model import NODES, Labels, Limit, NodeGroup, Operator, Requirement,
 from solver.model.eligibility import matches_requirement
 
 NODEPOOL_LABEL = "karpenter.sh/nodepool"
-"""Names a node's provisioner, as karpenter.sh/v1 does; also where the provisioner is written in our own form."""
+"""The label with a node's provisioner, as in karpenter.sh/v1; also for provisioners in cagrpc's own format."""
 PROVISIONER_NAME_LABEL = "karpenter.sh/provisioner-name"
 """The same in karpenter.sh/v1alpha5."""
 
 DEFAULT_MAX_SIZE = 1000
-"""Nodes of one group, where nothing says less."""
+"""The default maximum of nodes of one group."""
 
 _SYNONYMS = {
-    # Names that Karpenter takes for today's (its v1 labels.go, NormalizedLabels).
+    # Old names that Karpenter normalises (its v1 labels.go, NormalizedLabels).
     "beta.kubernetes.io/arch": "kubernetes.io/arch",
     "beta.kubernetes.io/os": "kubernetes.io/os",
     "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
@@ -44,19 +44,19 @@ class Provisioner:
     """1-100; 0 where it has none."""
     requirements: tuple[Requirement, ...] = ()
     labels: Labels = field(default_factory=dict)
-    """Of every node; one that instance types define (a zone, say) is a requirement too."""
+    """Of every node; a label that instance types define (such as a zone) is a requirement as well."""
     taints: tuple[Taint, ...] = ()
     startup_taints: tuple[Taint, ...] = ()
-    """Taints that nodes begin with and lose: pods need not tolerate them, so no template carries them."""
+    """Taints that nodes register with and lose: pods need not tolerate them, so no template has them."""
     limits: Resources = field(default_factory=dict)
-    """What its nodes may have together, `nodes` among them, in the resources' units."""
+    """The total of its nodes, `nodes` included, in the resources' units."""
     node_groups: tuple[NodeGroup, ...] | None = None
-    """Explicit ones, as `group_of` makes them or by hand; None expands over the catalogue."""
+    """Explicit node groups; None expands over the catalogue."""
     name_label: str = NODEPOOL_LABEL
 
 
 def group_of(group_id: str, offering: Offering) -> NodeGroup:
-    """A node group of one offering, not yet of a provisioner."""
+    """Return a node group of one offering, without a provisioner."""
     return NodeGroup(
         id=group_id,
         allocatable=dict(offering.instance_type.allocatable),
@@ -75,11 +75,12 @@ def expand(
     catalogue: Catalogue,
     cluster_limits: Resources | None = None,
 ) -> tuple[tuple[NodeGroup, ...], tuple[str, ...]]:
-    """The provisioner's node groups, in a stable order, and warnings, each beginning with the provisioner's name.
+    """Return the provisioner's node groups, in a stable order, and warnings, each beginning with the provisioner's
+    name.
 
-    Ids of expanded groups are `<provisioner>/<instance type>/<zone>/<capacity type>`, whatever else the catalogue
-    holds, so that they stay the same when it grows. `max_size` is cut to what the provisioner's and the cluster's
-    limits have room for (never below `min_size`); a group may end up with 0.
+    Ids of expanded groups are `<provisioner>/<instance type>/<zone>/<capacity type>`, so that they stay the same when
+    the catalogue grows. `max_size` is reduced to what the provisioner's and the cluster's limits allow (never below
+    `min_size`), perhaps to 0.
     """
     warnings: list[str] = []
     conditions = _conditions(provisioner)
@@ -108,7 +109,7 @@ def expand(
 
 
 def limit_of(provisioner: Provisioner, groups: Sequence[NodeGroup]) -> Limit | None:
-    """The provisioner's limits over its groups, or None where it has none."""
+    """Return the provisioner's limits over its groups, or None where it has none."""
     if not provisioner.limits:
         return None
     ids = frozenset(group.id for group in groups)
@@ -116,8 +117,8 @@ def limit_of(provisioner: Provisioner, groups: Sequence[NodeGroup]) -> Limit | N
 
 
 def shared_stock(catalogue: Catalogue, groups: Sequence[NodeGroup]) -> tuple[Limit, ...]:
-    """A limit per offering of which only so many can be had and which several groups draw on: their own maximum sizes
-    would each allow all of it."""
+    """Return a limit for each offering of bounded availability that several groups share, because the maximum size of
+    each group would allow all of it."""
     drawn: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for group in groups:
         drawn[group.instance_type, group.zone, group.capacity_type].add(group.id)
@@ -143,7 +144,7 @@ class _Condition:
 
 
 def _conditions(provisioner: Provisioner) -> list[_Condition]:
-    """Labels first, as requirements for one value each (so Karpenter reads them), then the requirements."""
+    """Return the labels, as requirements for one value each (as Karpenter reads them), then the requirements."""
     placed = [
         (f'labels["{key}"]', Requirement(key, Operator.IN, (value,))) for key, value in provisioner.labels.items()
     ]
@@ -156,9 +157,12 @@ def _custom_labels(
     conditions: Iterable[_Condition],
     warnings: list[str],
 ) -> dict[str, str] | None:
-    """The node labels that requirements on keys unknown to instance types make: In with one value gives that value;
-    of several values that all conditions on the key allow, the first (a node has one, and a provisioner for each
-    value says more). None where the conditions on a key cannot all be met."""
+    """Return the node labels that follow from requirements on keys that instance types do not define; None where the
+    requirements on a key cannot all be met.
+
+    `In` with one value sets that value; of several values that meet all requirements on the key, the first is set (a
+    node has one; a provisioner for each value is more precise).
+    """
     by_key: dict[str, list[_Condition]] = {}
     for condition in conditions:
         if condition.requirement.key not in WELL_KNOWN_LABELS:
@@ -184,7 +188,7 @@ def _custom_labels(
             warnings.append(f"{source}: no instance type has this label, so nodes get the first value, {met[0]}; "
                             "write a provisioner for each value to have them all")  # fmt: skip
         elif key.startswith("karpenter.k8s.aws/") and key not in provisioner.labels:
-            warnings.append(f"{source}: the catalogue does not know {key}; nodes get it as a label, unchecked")
+            warnings.append(f"{source}: the catalogue does not know {key}; nodes get it as a label without validation")
     return labels
 
 
@@ -193,7 +197,7 @@ def _matching(
     conditions: Iterable[_Condition],
     warnings: list[str],
 ) -> list[Offering]:
-    """The offerings that meet every condition on a well-known key, and a warning where that leaves none."""
+    """Return the offerings that meet every condition on a well-known key; add a warning where none does."""
     left = [(offering, offering.labels) for offering in offerings]
     everything = left
     for condition in conditions:
@@ -225,7 +229,7 @@ def _why_none(condition: _Condition, left: Sequence[Labels], everything: Sequenc
 
 
 def _nearest(values: Iterable[str], known: Iterable[str]) -> str:
-    """The known values most like the ones asked for, for people."""
+    """Return a phrase with the known values that most resemble the requested ones."""
     pool = sorted(filter(None, known), key=_naturally)
     if not pool:
         return "none has this label"
@@ -250,7 +254,7 @@ def _warn_of_contradictions(
             if not matches_requirement(condition.requirement, own):
                 found = f"{key}={own[key]}" if key in own else f"no label {key}"
                 warnings.append(
-                    f'node group "{group.id}" has {found}, against {condition}; it stays, as it is explicit'
+                    f'node group "{group.id}" has {found}, which violates {condition}; it is kept, as it is explicit'
                 )
 
 
@@ -260,7 +264,8 @@ def _finished(
     labels: Labels,
     limits: Iterable[Resources],
 ) -> NodeGroup:
-    """The group under its provisioner: weight, labels, taints, and no larger than limits have room for."""
+    """Return the group with its provisioner's weight, labels and taints, and its maximum reduced to what limits
+    allow."""
     return replace(
         group,
         labels={**labels, **group.labels, provisioner.name_label: provisioner.name},
@@ -272,7 +277,7 @@ def _finished(
 
 
 def _room(group: NodeGroup, maxima: Resources) -> int:
-    """How many nodes of the group alone the limits allow."""
+    """Return how many nodes of the group alone the limits allow."""
     counted = group.counted_capacity
     return min(
         (most // counted[resource] for resource, most in maxima.items() if counted.get(resource)),
@@ -287,5 +292,5 @@ def _listed(values: Iterable[str], most: int = 5) -> str:
 
 
 def _naturally(text: str) -> list[tuple[int, str]]:
-    """Sorts m5.2xlarge before m5.12xlarge."""
+    """Return a sort key with m5.2xlarge before m5.12xlarge."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]

@@ -1,8 +1,6 @@
-"""What the journal remembers, as plain values: increments with their members, deletions, node groups, and changes.
-
-No storage (that is `journal`) and no decisions (those are in `lifecycle` and `admission`): here are only the records,
-the set of them that is in force, and their JSON form, which every journal shares.
-"""
+"""The content of the journal as plain values: increments with their members, deletions, node groups, and changes.
+Storage is in `journal`, decisions are in `lifecycle` and `admission`; here are the records, the set of them in force,
+and their JSON form, which every journal shares."""
 
 from __future__ import annotations
 
@@ -29,21 +27,23 @@ R = TypeVar("R")
 
 
 class MemberState(StrEnum):
-    """What became of one node of an increment."""
+    """The state of one node of an increment."""
 
     PLANNED = "planned"
-    """Not yet ordered, or ordered with the answer unknown: it may be ordered (again), by the same token."""
+    """Not ordered yet, or ordered without a response: to be ordered (again) with the same token."""
     ORDERED = "ordered"
-    """The backend has taken the order."""
+    """The backend has accepted the order."""
     FAILED = "failed-listed"
-    """Failed with its increment, its machine is gone or going, and still listed and counted, so that CA can see it."""
+    """Failed with its increment; its instance is gone or being deleted, and it is still listed and counted so that CA
+    sees it."""
     RELEASED = "released"
-    """No longer part of the increment: deleted by CA, or given up with an increment that failed."""
+    """No longer part of the increment: deleted by CA, or abandoned with a failed increment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One node of an increment. `token` names its order for ever; `instance_id` is known once the backend listed it."""
+    """One node of an increment. `token` identifies its order permanently; `instance_id` is known once the backend has
+    listed it."""
 
     token: str
     node_group: str
@@ -68,19 +68,19 @@ class IncrementRecord:
     deadline_at_seconds: float
     message: str = ""
     error: InstanceError | None = None
-    """What its failed members show."""
+    """The error that its failed members show."""
     failed_at_seconds: float | None = None
     finished_at_seconds: float | None = None
     short_groups: tuple[str, ...] = ()
-    """Of one that failed: the node groups that could not be had."""
+    """Where it failed: the node groups that were out of capacity."""
 
     @property
     def failing(self) -> bool:
-        """Whether its machines have to go."""
+        """Whether its instances are to be deleted."""
         return self.phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
 
     def with_members(self, states: Mapping[str, MemberState]) -> IncrementRecord:
-        """The same increment with the members of these tokens in new states."""
+        """Return the record with the members of these tokens in new states."""
         members = tuple(replace(m, state=states[m.token]) if m.token in states else m for m in self.members)
         return replace(self, members=members)
 
@@ -90,7 +90,7 @@ class IncrementRecord:
         return tuple(member for member in self.members if member.state is not MemberState.RELEASED)
 
     def planned(self) -> Mapping[str, Placement]:
-        """What each member is planned for, by token: a group's k-th placement is its k-th member's."""
+        """Return the placement of each member, by token: a group's k-th placement is its k-th member's."""
         placements: dict[str, list[Placement]] = {}
         for placement in reversed(self.increment.placements):
             placements.setdefault(placement.node_group, []).append(placement)
@@ -100,7 +100,7 @@ class IncrementRecord:
         }
 
     def status(self, message: str | None = None, nodes: tuple[IncrementNode, ...] = ()) -> IncrementStatus:
-        """What people and readers of the snapshot see of it."""
+        """Return its status for the snapshot."""
         return IncrementStatus(
             id=self.id,
             increment=self.increment,
@@ -116,7 +116,7 @@ class IncrementRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeletionRecord:
-    """An instance that has to go, or has gone: `done_at_seconds` is set once the backend no longer lists it."""
+    """An instance to be deleted; `done_at_seconds` is set once the backend no longer lists it."""
 
     instance_id: str
     node_group: str
@@ -126,7 +126,7 @@ class DeletionRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A node group as it was last configured, so that it can be served on when it is configured no longer."""
+    """A node group as last configured, so that it can be served after it leaves the configuration."""
 
     group: NodeGroup
     limits: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one transaction writes: records replace those of the same id, forgotten ids are removed."""
+    """The changes of one transaction: records replace those of the same id, forgotten ids are removed."""
 
     increments: tuple[IncrementRecord, ...] = ()
     deletions: tuple[DeletionRecord, ...] = ()
@@ -150,7 +150,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class MemberRef:
-    """Where a member stands: its increment, itself, and its place in the order of creation."""
+    """A member with its increment and its position in the order of creation."""
 
     record: IncrementRecord
     member: Member
@@ -158,8 +158,8 @@ class MemberRef:
 
 
 class Contents:
-    """All records in force, increments in order of creation. Never changed: `after` makes the next one, at the price of
-    what changes, since a day's records may have many thousands of members."""
+    """All records in force, increments in order of creation. Immutable: `after` returns the next one, at a cost
+    proportional to the changed increments, because a day's records may have many thousands of members."""
 
     __slots__ = ("_next_number", "by_instance", "by_token", "deletions", "groups", "increments")
 
@@ -182,7 +182,7 @@ class Contents:
         self._take(Changes(tuple(increments), tuple(deletions), tuple(groups)))
 
     def after(self, changes: Changes) -> Contents:
-        """These records with the changes made; new increments come last."""
+        """Return these records with the changes applied; new increments come last."""
         result = Contents()
         result.increments, result.deletions, result.groups = self.increments, self.deletions, self.groups
         result.by_token, result.by_instance = self.by_token, self.by_instance
@@ -191,7 +191,7 @@ class Contents:
         return result
 
     def _take(self, changes: Changes) -> None:
-        """For one that nobody has seen yet."""
+        """Apply changes to an object that is not shared yet."""
         before = self.increments
         self.increments = _changed(before, {r.id: r for r in changes.increments}, changes.forgotten_increments)
         self.deletions = _changed(
@@ -227,12 +227,12 @@ def _changed(before: Mapping[str, R], new: Mapping[str, R], forgotten: Iterable[
 
 
 _REQUEST, _EXPECTED = "provisioningrequest/", "expected/"
-"""Before the UID of a ProvisioningRequest, and before the workload and number of an expected pod, where stored
-increments name their pods."""
+"""Prefixes of pods in stored increments: of the UID of a ProvisioningRequest, and of the workload and number of an
+expected pod."""
 
 
 def _stored_keys(of: IncrementSpec | Placement) -> list[str]:
-    """Return whom it is for, in one list; `_pods_and_requests` is the inverse."""
+    """Return the pods and requests in one list; `_pods_and_requests` is the inverse."""
     pods = [_EXPECTED + str(pod) if isinstance(pod, ExpectedPod) else pod for pod in of.pods]
     return pods + [_REQUEST + uid for uid in of.requests]
 
@@ -255,7 +255,7 @@ def _pod(key: str) -> PodKey:
 
 
 def increment_to_json(record: IncrementRecord) -> str:
-    """One increment as a JSON object; `increment_from_json` is its inverse."""
+    """Return an increment as a JSON object; `increment_from_json` is the inverse."""
     value = asdict(record)
     increment = value["increment"]
     increment["pods"] = sorted(_stored_keys(record.increment))
@@ -267,8 +267,8 @@ def increment_to_json(record: IncrementRecord) -> str:
 
 
 def increment_from_json(text: str) -> IncrementRecord:
-    """What an earlier release did not write yet is as by default. Raises ValueError, KeyError or TypeError for anything
-    that `increment_to_json` did not write."""
+    """Parse an increment. Fields that an earlier release did not write have their defaults. Raises ValueError, KeyError
+    or TypeError for anything that `increment_to_json` did not write."""
     value: dict[str, Any] = json.loads(text)
     increment, error = value.pop("increment"), value.pop("error")
     pods, requests = _pods_and_requests(increment["pods"])
@@ -296,22 +296,22 @@ def increment_from_json(text: str) -> IncrementRecord:
 
 
 def deletion_to_json(record: DeletionRecord) -> str:
-    """One deletion as a JSON object; `deletion_from_json` is its inverse."""
+    """Return a deletion as a JSON object; `deletion_from_json` is the inverse."""
     return json.dumps(asdict(record), separators=(",", ":"))
 
 
 def deletion_from_json(text: str) -> DeletionRecord:
-    """Raises ValueError or TypeError for anything that `deletion_to_json` did not write."""
+    """Parse a deletion. Raises ValueError or TypeError for anything that `deletion_to_json` did not write."""
     return DeletionRecord(**json.loads(text))
 
 
 def group_to_json(record: GroupRecord) -> str:
-    """One node group as a JSON object; `group_from_json` is its inverse."""
+    """Return a node group as a JSON object; `group_from_json` is the inverse."""
     return json.dumps(asdict(record), separators=(",", ":"))
 
 
 def group_from_json(text: str) -> GroupRecord:
-    """Raises ValueError, KeyError or TypeError for anything that `group_to_json` did not write."""
+    """Parse a node group. Raises ValueError, KeyError or TypeError for anything that `group_to_json` did not write."""
     value: dict[str, Any] = json.loads(text)
     taints = tuple(Taint(t["key"], TaintEffect(t["effect"]), t["value"]) for t in value["group"].pop("taints"))
     return GroupRecord(NodeGroup(**value["group"], taints=taints), tuple(value["limits"]))

@@ -1,7 +1,8 @@
-"""Opening a SQLite file that must be ours: write-ahead log, full synchronisation, a mark and a version in its header.
+"""Opens SQLite files that belong to cagrpc: write-ahead log, full synchronisation, an application id and a version in
+the header.
 
-Shared by the journal and by backends that keep a file. What the tables mean is theirs; here are only the file and the
-errors that people see when it is damaged, foreign, locked or cannot be written.
+Shared by the journal and by backends that store a file. Tables are theirs; here are the file and the errors for one
+that is damaged, foreign, locked or not writable.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ _PRIMARY_CODE = 0xFF  # an extended result code carries the primary one in its l
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file is. `mark` is SQLite's application id, `version` its user version."""
+    """A kind of file. `mark` is SQLite's application id, `version` its user version."""
 
     what: str
-    """For people: "journal"."""
+    """For messages, such as "journal"."""
     mark: int
     version: int
     schema: str
-    """Statements that make an empty file one of this kind, run at every opening: each says IF NOT EXISTS, so a table
-    that is new comes to older files without another version."""
+    """Statements that initialise a file, run at every opening with IF NOT EXISTS, so that older files get new tables
+    without a new version."""
     reads_from: int = 1
-    """The oldest version that is read; such a file gets the present version when it is opened."""
+    """The oldest version that is read; opening such a file sets the present version."""
     exclusive: bool = False
-    """Whether the file belongs to one process at a time."""
+    """Whether only one process may open the file at a time."""
 
 
 def open_file(path: Path, kind: FileKind, *, busy_seconds: float = 2.0) -> sqlite3.Connection:
-    """Opens or creates the file, and proves that it can be written.
+    """Open or create the file, and verify that it can be written.
 
-    Raises `InvalidConfiguration` where it is damaged, something else, of a newer version or cannot be written, and
-    `Unavailable` where another process holds it. The connection may be used by any thread, one at a time; transactions
-    are begun by hand.
+    Raises `InvalidConfiguration` where it is damaged, foreign, of a newer version or not writable, and `Unavailable`
+    where another process has it locked. The connection may be used by any thread, one at a time; transactions are begun
+    explicitly.
     """
     with explained(path, kind.what, opening=True):
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
@@ -67,7 +68,7 @@ def open_file(path: Path, kind: FileKind, *, busy_seconds: float = 2.0) -> sqlit
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of the block, or nothing of it."""
+    """Run the block in a transaction: commit it, or roll back on an error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -80,8 +81,8 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def explained(path: Path, what: str, *, opening: bool = False) -> Iterator[None]:
-    """SQLite's errors in our words. While opening, what only a person can put right is `InvalidConfiguration`;
-    later everything is `Unavailable`, since the file was right before."""
+    """Convert SQLite's errors. While opening, those that need a person are `InvalidConfiguration`; later all are
+    `Unavailable`, since the file was valid before."""
     try:
         yield
     except sqlite3.Error as error:
@@ -99,12 +100,13 @@ def explained(path: Path, what: str, *, opening: bool = False) -> Iterator[None]
 
 
 def _writable(path: Path) -> bool:
-    """SQLite reports a write-ahead log that it may not create as an I/O error like any other."""
+    """Return whether the file can be written. SQLite reports a write-ahead log that it may not create as a generic I/O
+    error."""
     return os.access(path.parent, os.W_OK | os.X_OK) and (not path.exists() or os.access(path, os.W_OK))
 
 
 def _damaged(place: str, found: str) -> str:
-    return f"{place}: damaged or not a SQLite file ({found}); restore it, or move it away to start anew"
+    return f"{place}: damaged or not a SQLite file ({found}); restore it, or move it away to start with a new one"
 
 
 def _check_header(connection: sqlite3.Connection, path: Path, kind: FileKind) -> None:

@@ -1,8 +1,8 @@
-"""Which node groups CA is told of. Each one costs it time in every loop, so of the hundreds that a provisioner may
-expand to only some are shown; the fleet serves all of them, and the planner plans with all of them.
+"""The selection of node groups that are shown to CA. Each costs CA time in every loop, so of the hundreds that a
+provisioner may expand to only some are shown; the fleet serves all of them, and the planner plans with all of them.
 
-Nothing here changes a group. The choice depends on the groups and their targets alone, and only in its last places on
-the targets, so that CA does not see groups come and go.
+Nothing here changes a group. The selection depends on the groups and, only in its last places, on their targets, so
+that it is stable for CA.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _Ranked = tuple[tuple[str, ...], int]
 
 @dataclass(slots=True)
 class ShownGroups:
-    """A rule that the fleet calls whenever groups or targets may have changed.
+    """The rule that the fleet applies whenever groups or targets may have changed.
 
     Shown are, in the groups' own order: every group of `always` (the explicitly configured ones) and every one with a
     target above 0; at least one group for each tier, zone and GPU kind; then, up to `count` in all, the groups that
-    lower the cost of a spread of demands most. A group that another one dominates (eligible for the same pods, at
-    least as large, at most as dear) is shown only where one of the first two rules says so, and so is one whose
-    maximum is 0. `count` is exceeded only by the first three rules together.
+    lower the cost of a range of demands most. A group that another one dominates (eligible for the same pods, at least
+    as large, at most as expensive) is shown only by one of the first two rules, and so is one whose maximum is 0.
+    `count` is exceeded only by the first three rules together.
     """
 
     count: int = DEFAULT_SHOWN_GROUPS
@@ -41,18 +41,18 @@ class ShownGroups:
     _ranked: _Ranked = field(default=((), 0), init=False, repr=False)
 
     def __call__(self, groups: Sequence[NodeGroup], targets: Mapping[str, int]) -> tuple[str, ...]:
-        """Ids of the groups to show; `targets` by id, absent ones 0."""
+        """Return the ids of the groups to show; `targets` by id, absent ones 0."""
         ranked, needed = self._ranking(groups)
-        kept = {group.id for group in groups if group.id in self.always or targets.get(group.id, 0) > 0}
-        kept.update(ranked[:needed])
+        shown = {group.id for group in groups if group.id in self.always or targets.get(group.id, 0) > 0}
+        shown.update(ranked[:needed])
         for group_id in ranked[needed:]:
-            if len(kept) >= self.count:
+            if len(shown) >= self.count:
                 break
-            kept.add(group_id)
-        return tuple(group.id for group in groups if group.id in kept)
+            shown.add(group_id)
+        return tuple(group.id for group in groups if group.id in shown)
 
     def _ranking(self, groups: Sequence[NodeGroup]) -> _Ranked:
-        """The ranking does not read targets, so it is made once for each list of groups."""
+        """Return the ranking, cached for a list of groups, because it does not depend on targets."""
         same = len(groups) == len(self._groups) and all(a is b for a, b in zip(groups, self._groups, strict=True))
         if not same:
             self._groups, self._ranked = tuple(groups), _rank(groups, self.count)
@@ -60,14 +60,14 @@ class ShownGroups:
 
 
 def _rank(groups: Sequence[NodeGroup], count: int) -> _Ranked:
-    """Ids, best first, and how many of the first must be shown whatever the count: one for each kind."""
+    """Return ids, best first, and how many of the first are shown whatever the count: one for each kind."""
     front = _non_dominated([group for group in groups if group.max_size > 0])
     if not front:
         return (), 0
     costs = np.array([_log_costs(group) for group in front])
     pools = _numbered(_eligibility(group) for group in front)
     kinds = _numbered(_kind(group) for group in front)
-    # What each demand costs so far in each eligibility class.
+    # The lowest cost of each demand so far in each eligibility class.
     best = np.full((max(pools) + 1, costs.shape[1]), _LOG_NOT_SERVED)
     pool_of = np.array(pools)
     # A catalogue has many kinds of GPU; together they weigh as much as one class without.
@@ -87,7 +87,7 @@ def _rank(groups: Sequence[NodeGroup], count: int) -> _Ranked:
 
 
 def _kind(group: NodeGroup) -> _Kind:
-    """Tier, zone and GPU kind."""
+    """Return the group's tier, zone and GPU kind."""
     return group.weight, group.zone, _gpu_kind(group)
 
 
@@ -101,8 +101,8 @@ _OF_THE_TYPE = WELL_KNOWN_LABELS - {"kubernetes.io/arch", "kubernetes.io/os"}
 
 
 def _eligibility(group: NodeGroup) -> _Eligibility:
-    """What decides which pods may run there and what limits count it, save for labels that name its type or size:
-    pods that ask for one type by name are few, and showing every type would be no choice."""
+    """Return what decides which pods may run there and which limits count it, without the labels of its type or size:
+    few pods select one type by name, and showing every type would be no selection."""
     others = tuple(sorted((key, value) for key, value in group.labels.items() if key not in _OF_THE_TYPE))
     return (
         group.provisioner,
@@ -116,12 +116,12 @@ def _eligibility(group: NodeGroup) -> _Eligibility:
 
 
 def _non_dominated(groups: Sequence[NodeGroup]) -> list[NodeGroup]:
-    """Of groups with equal eligibility, those than which none is at least as large in every resource and as cheap; of
-    two alike the first."""
+    """Return, of groups with equal eligibility, those for which no other is at least as large in every resource and as
+    cheap; of equal ones the first."""
     by_eligibility: dict[_Eligibility, list[tuple[int, NodeGroup]]] = {}
     for position, group in enumerate(groups):
         by_eligibility.setdefault(_eligibility(group), []).append((position, group))
-    kept: list[tuple[int, NodeGroup]] = []
+    found: list[tuple[int, NodeGroup]] = []
     for members in by_eligibility.values():
         resources = sorted({resource for _, group in members for resource in group.allocatable})
         sizes = np.array([[group.allocatable.get(resource, 0) for resource in resources] for _, group in members])
@@ -134,8 +134,8 @@ def _non_dominated(groups: Sequence[NodeGroup]) -> list[NodeGroup]:
         for i in order:
             if not alive or not bool((sizes[alive] >= sizes[i]).all(axis=1).any()):
                 alive.append(i)
-        kept.extend(members[i] for i in alive)
-    return [group for _, group in sorted(kept, key=lambda member: member[0])]
+        found.extend(members[i] for i in alive)
+    return [group for _, group in sorted(found, key=lambda member: member[0])]
 
 
 _MIB = 2**20
@@ -143,16 +143,17 @@ _CORES = (0.25, 1, 4, 16, 48, 128)
 _MIB_PER_CORE = (1024, 3072, 6144, 14_336)
 _DEVICES = (1, 4, 8)
 _PODS_AT_ONCE = (1, 8, 64)
-"""Demands to judge groups by: pods of a quarter core to most of a large node, with memory as compute-, general-,
-memory-optimised and high-memory types have it, one at a time and many; with devices, pods that want them."""
+"""Demands by which groups are ranked: pods of a quarter core to most of a large node, with memory as on
+compute-optimised, general, memory-optimised and high-memory types, in various numbers; on groups with devices, pods
+that request them."""
 
 _LOG_NOT_SERVED = 12.0
-"""More than any pod costs: to serve a demand at all outweighs to serve it cheaply."""
+"""Above the cost of any pod: serving a demand outweighs serving it cheaply."""
 
 
 def _log_costs(group: NodeGroup) -> list[float]:
-    """For each demand the logarithm of dollars per hour and pod, so that a tenth less counts the same for small pods
-    as for large ones. Groups with devices and groups without are judged by demands of equal number."""
+    """Return for each demand the logarithm of dollars per hour and pod, so that a relative saving counts the same for
+    small and large pods. Groups with and without devices have the same number of demands."""
     allocatable = group.allocatable
     devices = sum(amount for resource, amount in allocatable.items() if "/" in resource)
     costs: list[float] = []

@@ -1,1 +1,1 @@
-"""What a running server's HTTP pages hold, read and laid out for people."""
+"""Reads a running server's HTTP pages and prints them as tables."""

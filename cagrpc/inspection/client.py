@@ -15,12 +15,12 @@ _NEXT = re.compile(r'<(/[^>]*)>; rel="next"')
 
 
 def get_json(address: str, path: str) -> Any:
-    """A page of a server's HTTP side. Raises Unavailable where it does not answer."""
+    """Return a page as JSON. Raises Unavailable where the server does not respond."""
     return _page(address, path)[0]
 
 
 def get_list(address: str, path: str) -> list[Any]:
-    """A list, oldest first, of as many pages as it has. Raises Unavailable where the server does not answer."""
+    """Return a list, oldest first, from all of its pages. Raises Unavailable where the server does not respond."""
     found: list[Any] = []
     following = path
     while following:
@@ -30,7 +30,7 @@ def get_list(address: str, path: str) -> list[Any]:
 
 
 def _page(address: str, path: str) -> tuple[Any, str]:
-    """A page, and where the next one is; empty where there is none."""
+    """Return a page and the path of the next one; empty where there is none."""
     where = parse_address(address)
     connection = http.client.HTTPConnection(where.host, where.port, timeout=HTTP_SECONDS)
     try:

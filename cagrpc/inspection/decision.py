@@ -1,4 +1,4 @@
-"""A decision of the expander, for people: one of `/decisions`."""
+"""Prints a decision of the expander, from `/decisions`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cagrpc.tables import table
 
 
 def print_decision(decision: dict[str, Any], out: Console) -> None:
-    """Print every option with what was chosen or left out, and why."""
+    """Print every option with whether it was chosen or left out, and why."""
     at = datetime.fromtimestamp(decision["at_seconds"], UTC)
     columns = ("nodes", "pods", "$/h")
     result = table(f"Asked at {at:%Y-%m-%d %H:%M:%S} UTC", "", "node group", *columns, "why", right=columns)

@@ -1,4 +1,5 @@
-"""A ProvisioningRequest, for people: where it is and why, what it got at what cost, and every condition."""
+"""Prints a ProvisioningRequest, from `/provisioningrequests`: its phase and the reason, its cost, and every
+condition."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ _FIELDS = (
     ("node_selector", "its nodes"),
     ("attempts", "failed tries"),
     ("retry_at", "tried again at"),
-    ("overtaken", "overtaken by younger ones"),
+    ("overtaken", "bypassed by younger ones"),
     ("consumers", "pods that consume it"),
 )
-"""Members shown where they are not empty, with their headings."""
+"""Fields shown where they are not empty, with their headings."""
 
 
 def print_request(record: Mapping[str, Any], out: Console) -> None:
-    """One of `/provisioningrequests`."""
+    """Print a request of `/provisioningrequests`."""
     out.print(f"{record['namespace']}/{record['name']}: {record['phase']}", style="bold", soft_wrap=True)
     out.print(record["explanation"], soft_wrap=True)
     out.print(f"class: {record['class']} ({record['behaviour']}), created {record['created']}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""A server's `/slack`, for people."""
+"""Prints a server's `/slack`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBERS = ("wanted", "held", "pushed out", "left over")
 
 
 def print_slack(slack: Mapping[str, Any], out: Console) -> None:
-    """For people: by target, then by placeholder, then what cannot be held."""
+    """Print it by target, then by placeholder, then the warnings."""
     if not slack:
         out.print("no slack is held: there is no `slack` in the configuration, or this server does not lead")
         return

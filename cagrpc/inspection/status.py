@@ -1,4 +1,4 @@
-"""A server's `/status`, `/increments` and `/plans`, for people."""
+"""Prints a server's `/status`, `/increments` and `/plans`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEFT_OUT = 10
 def print_status(
     status: Mapping[str, Any], increments: Sequence[Mapping[str, Any]], plans: Sequence[Mapping[str, Any]], out: Console
 ) -> None:
-    """For people: what matters now comes first."""
+    """Print the status, increments in flight, and the last planning rounds."""
     out.print("ready" if status["ready"] else f"not ready: {status['why_not_ready']}", soft_wrap=True)
     for name, value in status.items():
         if name not in ("ready", "why_not_ready", "increments_in_flight") and value not in (None, "", {}):

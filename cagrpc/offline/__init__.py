@@ -1,1 +1,1 @@
-"""Planning from files, without a server: what is read, planned and reported. For the command line and for programs."""
+"""Planning from files, without a server, for the command line and for programs: input, plan and reports."""

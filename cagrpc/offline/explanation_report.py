@@ -1,6 +1,5 @@
-"""The explanation of a plan: where pods go, why the rest is not served and what would serve it, and why
-these node groups. The JSON is an interface, written out here field by field; tables say the same.
-"""
+"""The explanation of a plan as JSON and as tables: where pods go, why others are not served and what would serve them,
+and why these node groups. The JSON is an interface and written out field by field."""
 
 from __future__ import annotations
 
@@ -29,7 +28,8 @@ _OTHERS = "pods of the same or a higher priority take the room"
 
 
 def as_json(planned: Planned, explanation: Explanation) -> dict[str, Any]:
-    """Costs are US dollars per hour; amounts are millicores, bytes or pieces; differences are the other plan's more."""
+    """Return the explanation as JSON. Costs are US dollars per hour; amounts are millicores, bytes or pieces;
+    differences are the other plan's more."""
     return {
         "classes": placements(planned),
         "unserved": [
@@ -103,7 +103,7 @@ def _change_json(change: ConstraintChange) -> dict[str, Any]:
 
 
 def _class_of(change: ConstraintChange) -> int | None:
-    """The class of the claim that is changed; other pods are known by their example, the subject."""
+    """Return the class of the claim that changes; other pods are identified by their example, the subject."""
     return change.pods.index if change.pods is not None and change.pods.index >= 0 else None
 
 
@@ -119,7 +119,7 @@ def _difference_json(difference: Difference) -> dict[str, Any]:
 
 
 def placements(planned: Planned) -> list[dict[str, Any]]:
-    """Class by class: where its pods are, and why the others have no place."""
+    """Return for each class where its pods are, and why others are unplaced."""
     plan = planned.plan
     unplaced = {each.pod_class: each for each in plan.unplaced}
     classes = []
@@ -145,7 +145,7 @@ def placements(planned: Planned) -> list[dict[str, Any]]:
 
 
 def print_explanation(planned: Planned, explanation: Explanation, out: Console) -> None:
-    """Tables: where pods go, why not, why these groups."""
+    """Print tables: where pods go, why others are unplaced, and why these groups."""
     out.print(_placements(planned))
     if explanation.unserved:
         out.print(_unserved(explanation))
@@ -226,12 +226,12 @@ def _choice_lines(why: WhyGroup) -> Iterator[str]:
 
 
 def _alternative_words(other: Alternative) -> str:
-    said = "limits allow none" if other.forced is None else f"with one of them {difference_words(other.forced)}"
-    return f"{other.node_group} (weight {other.weight}, ${other.price_usd_per_hour:.4f}/h each): {said}"
+    words = "limits allow none" if other.forced is None else f"with one of them {difference_words(other.forced)}"
+    return f"{other.node_group} (weight {other.weight}, ${other.price_usd_per_hour:.4f}/h each): {words}"
 
 
 def difference_words(difference: Difference) -> str:
-    """What decides between two plans, and what else differs."""
+    """Describe what decides between two plans, and their other differences."""
     if difference.unserved or difference.placeholders:
         pods = difference.unserved or difference.placeholders
         what = "pods" if difference.unserved else "placeholders"

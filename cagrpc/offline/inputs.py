@@ -1,5 +1,5 @@
 """Files to a problem: pods, nodes, provisioners, the catalogue and an earlier plan, with every error of every file at
-once. Planning is `planning`'s."""
+once. The problem is solved in `planning`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is planned, and for how long."""
+    """The files to plan from, and the budget."""
 
     pods: tuple[Path, ...]
     """Kubernetes manifests, or CSV."""
     provisioners: tuple[Path, ...]
     nodes: tuple[Path, ...] = ()
-    """Manifests of nodes that exist, and of the pods bound to them."""
+    """Manifests of existing nodes, and of the pods bound to them."""
     catalogue: Path | None = None
     """None for the embedded one."""
     previous: Path | None = None
@@ -60,7 +60,7 @@ def inputs_of(options: Any) -> Inputs:
 
 
 def read_problem(inputs: Inputs) -> ReadProblem:
-    """Return the problem. Raises InvalidConfiguration with every problem of every file."""
+    """Read all files. Raises InvalidConfiguration with every problem of every file."""
     reader = _InputReader()
     seconds = reader.attempt(lambda: parse_seconds(inputs.budget, "--budget"))
     now_seconds = time.time()  # noqa: TID251 - pods' ages
@@ -71,21 +71,21 @@ def read_problem(inputs: Inputs) -> ReadProblem:
     pod_sets = found.pod_sets if found else ()
     earlier = inputs.previous
     previous = reader.attempt(lambda: read_previous(earlier, pod_sets)) if earlier else None
-    # without its catalogue nothing true can be said of a provisioner's instance types
+    # provisioners cannot be validated without a catalogue
     expanded = reader.attempt(lambda: load_provisioners(inputs.provisioners, catalogue)) if catalogue else None
     if reader.problems or found is None or expanded is None or seconds is None:
         raise InvalidConfiguration(reader.problems)
     warnings = [*found.warnings, *expanded.warnings]
     if expanded.limits and found.nodes:
         warnings.append(
-            "the limits of provisioners bound new nodes alone here: whose the nodes of --nodes are is not known"
+            "the limits of provisioners count only new nodes here: the provisioners of the nodes in --nodes are unknown"
         )
     problem = Problem(found.pod_sets, expanded.groups, found.nodes, expanded.limits, found.daemon_sets, previous)
     return ReadProblem(problem, Budget(seconds), tuple(warnings))
 
 
 class _InputReader:
-    """Collects what goes wrong."""
+    """Collects the problems of several files."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []

@@ -1,4 +1,4 @@
-"""A plan as JSON, which is an interface and written out here field by field, and as tables for people."""
+"""A plan as JSON, which is an interface and written out field by field, and as tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from solver.model.quantities import format_quantity
 
 
 def as_json(planned: Planned) -> dict[str, Any]:
-    """The plan in the words of its interface. Costs are US dollars per hour, `gap` is a fraction."""
+    """Return the plan as JSON. Costs are US dollars per hour, `gap` is a fraction."""
     plan, certificate = planned.plan, planned.plan.certificate
     return {
         "status": certificate.status.value,
@@ -56,7 +56,7 @@ def _relaxed_json(relaxed: Relaxed) -> dict[str, Any]:
 
 
 def requests_of(pod_class: PodClass) -> dict[str, str]:
-    """Kubernetes quantities."""
+    """Return the class's requests as Kubernetes quantities."""
     return {resource: format_quantity(resource, amount) for resource, amount in pod_class.spec.requests}
 
 
@@ -65,7 +65,7 @@ def _by_class(pods: Mapping[int, int]) -> dict[str, int]:
 
 
 def print_plan(planned: Planned, out: Console) -> None:
-    """Tables: what to open, at what cost, and what has no place."""
+    """Print tables: new nodes, their cost, and unplaced pods."""
     plan, certificate = planned.plan, planned.plan.certificate
     wanted = sum(each.count for each in plan.pod_classes)
     unplaced = sum(each.count for each in plan.unplaced)
@@ -87,7 +87,7 @@ def print_plan(planned: Planned, out: Console) -> None:
 
 
 def sentence_of_cost(planned: Planned) -> str:
-    """The certificate in words."""
+    """Describe the certificate in a sentence."""
     plan, certificate = planned.plan, planned.plan.certificate
     proof = f"no plan that serves as much costs less than ${certificate.lower_bound_usd_per_hour:.4f}/h"
     words = (
@@ -138,10 +138,10 @@ def _relaxed(planned: Planned) -> Any:
 
 
 def _of_classes(planned: Planned, title: str, last: str, rows: Iterable[tuple[int, int, Sequence[str]]]) -> Any:
-    """A table with a row for so many pods of a class and what is to be said of them."""
+    """Return a table with a row for each class: its number of pods and the messages about them."""
     classes = {each.index: each for each in planned.plan.pod_classes}
     result = table(title, "pods", "like", "requests", last, right=("pods",))
-    for index, count, said in rows:
+    for index, count, messages in rows:
         requests = ", ".join(f"{name} {quantity}" for name, quantity in requests_of(classes[index]).items())
-        result.add_row(str(count), classes[index].example, requests, "\n".join(said))
+        result.add_row(str(count), classes[index].example, requests, "\n".join(messages))
     return result

@@ -1,5 +1,5 @@
-"""A problem to a plan and its explanation, with the planner's errors as those of the command line and a spinner where
-somebody watches."""
+"""A problem to a plan and its explanation, with the planner's errors as those of the command line and a spinner on a
+terminal."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from solver import Budget, Explanation, NodeGroup, Plan, PlanRejectedError, Prob
 T = TypeVar("T")
 
 TIMES_THE_BUDGET = 5.0
-"""How long explaining may take, at most, compared with planning: it plans many variations."""
+"""The budget of an explanation in multiples of the planning budget: it plans many variations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, what was planned and for how long, and the node groups that it speaks of by id."""
+    """A plan, its problem and budget, and its node groups by id."""
 
     plan: Plan
     problem: Problem
@@ -38,13 +38,13 @@ def plan(problem: Problem, budget: Budget) -> Planned:
 
 
 def explain_plan(planned: Planned) -> Explanation:
-    """Return why the plan is as it is, in up to `TIMES_THE_BUDGET` its budget."""
+    """Return the explanation of the plan, within `TIMES_THE_BUDGET` its budget."""
     budget = Budget(planned.budget.seconds * TIMES_THE_BUDGET)
     return _watched("explaining the plan", lambda: explain(planned.problem, planned.plan, budget))
 
 
 def _watched(task: str, work: Callable[[], T]) -> T:
-    """Work with a spinner and the time on stderr where that is a terminal."""
+    """Return the result of `work`, with a spinner and the elapsed time on stderr where that is a terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
         progress.add_task(task, total=None)

@@ -1,8 +1,8 @@
-"""`--previous FILE`: the JSON that `cagrpc plan --output json` printed, read back as a plan to start from.
+"""`--previous FILE`: reads the JSON that `cagrpc plan --output json` printed as a plan to start from.
 
-The JSON tells a class of pods by example and requests, no more. So a class is taken for the pods of this run that have
-the same example and the same requests, or else for the only ones with these requests; of any other class just the
-requests are known. What the JSON does not have is taken for empty.
+The JSON identifies a class of pods only by example and requests. A class is matched to the pods of this run with the
+same example and requests, or else to the only ones with these requests; of any other class only the requests are known.
+Missing fields are taken as empty.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from solver.model import (
 
 _MOST = 10**9
 _PARTS = ("increments", "nodes", "existing", "unplaced", "pod_classes")
-# A plan before is where planning starts, whatever it cost; nothing is proven of it any more.
+# A previous plan is only a starting point: its certificate no longer holds.
 _NO_CERTIFICATE = Certificate(Status.FEASIBLE, 0.0, 0.0, 0.0, (), 0.0)
 
 _Requests = tuple[tuple[str, int], ...]
 
 
 def read_previous(path: Path, pod_sets: Sequence[PodSet]) -> Plan:
-    """The plan in the file, its classes those of `pod_sets` as far as they can be recognised. Raises
+    """Return the plan in the file, with its classes matched to `pod_sets` as far as possible. Raises
     InvalidConfiguration with every problem, each with file and path."""
     unreadable: Problems = []
     text = read_text(path, unreadable)
@@ -89,7 +89,7 @@ def _plan(document: Mapping[str, Any], pod_sets: Sequence[PodSet], problems: Pro
 
 
 class _Classes:
-    """The classes of a plan's JSON, recognised among the pods of this run."""
+    """The classes of a plan's JSON, matched to the pods of this run."""
 
     def __init__(self, document: Mapping[str, Any], pod_sets: Sequence[PodSet], problems: Problems) -> None:
         by_example = {(pod_set.name, pod_set.spec.requests): pod_set for pod_set in pod_sets}
@@ -119,14 +119,14 @@ class _Classes:
         self._ids = {each.index for each in found}
 
     def pods(self, holder: Mapping[str, Any], path: str, problems: Problems) -> dict[int, int]:
-        """`holder["pods"]`: class -> pods."""
+        """Return `holder["pods"]`: pods by class."""
         by_class, at = mapping(holder, "pods", path, problems), f"{path}.pods"
         return {
             self.known(_index(key), at, problems): _count(by_class, key, at, problems) for key in map(str, by_class)
         }
 
     def known(self, index: Any, path: str, problems: Problems) -> int:
-        """The id of a class, which has to be one of the plan's."""
+        """Return the id of a class; it must be one of the plan's."""
         if isinstance(index, int) and index in self._ids:
             return index
         problems.append(f"{path}: there is no class {index!r:.40} in pod_classes")

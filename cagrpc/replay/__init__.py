@@ -1,1 +1,1 @@
-"""Recorded conversations with a cluster-autoscaler: recorded, sent again, compared."""
+"""Conversations with a cluster-autoscaler: recording, replay and comparison."""

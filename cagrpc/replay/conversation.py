@@ -1,7 +1,7 @@
-"""Sends a recorded conversation again, in order and as fast as it goes, and compares what comes back. Pure of sockets
-and clocks (both are given), and of printing: `replay` opens the channels, `replay_report` prints.
+"""Replays a recorded conversation in order, as fast as possible, and compares the responses. Sockets and clocks are
+injected: channels are opened in `sockets`, results printed in `report`.
 
-After each NodeGroupIncreaseSize it waits until the group has settled, since the recorded autoscaler waited as well.
+After each NodeGroupIncreaseSize it waits until the group has settled, because the recorded autoscaler waited as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: a gRPC status by name, the bytes of an OK answer, the words of any other."""
+    """A response: a gRPC status by name, the bytes where it is OK, else the message."""
 
     code: str
     response: bytes = b""
@@ -31,7 +31,7 @@ class Answer:
 
 
 class Send(Protocol):
-    """Carries one request to the server it belongs to."""
+    """Sends one request to the server of its service."""
 
     def __call__(self, full_method: str, request: bytes) -> Answer: ...
 
@@ -45,8 +45,8 @@ class OptionAsked:
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """One BestOptions: what was asked, what the recorded expander chose, what ours chose and why. An empty choice is
-    a veto; after an error it is empty as well."""
+    """One BestOptions: the options, the recorded choice, cagrpc's choice and its reason. An empty choice is a veto, or
+    follows an error."""
 
     options: tuple[OptionAsked, ...]
     recorded_choice: str
@@ -57,7 +57,7 @@ class RecordedDecision:
 
 @dataclass(frozen=True, slots=True)
 class Increase:
-    """One NodeGroupIncreaseSize and what became of it."""
+    """One NodeGroupIncreaseSize and its outcome."""
 
     node_group: str
     delta: int
@@ -69,7 +69,7 @@ class Increase:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """NodeGroupDeleteNodes calls for one group that followed each other."""
+    """Consecutive NodeGroupDeleteNodes calls for one group."""
 
     node_group: str
     instances: int
@@ -87,7 +87,7 @@ class MethodTotals:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A request that was not answered as it should be; `line` is the recording's."""
+    """A request with an unexpected response; `line` is the recording's."""
 
     line: int
     method: str
@@ -98,18 +98,18 @@ class Disagreement:
 
 @dataclass(slots=True)
 class Replay:
-    """Everything that is known after a replay."""
+    """The result of a replay."""
 
     recording: str
     events: list[RecordedDecision | Increase | Deletion] = field(default_factory=list)
     methods: dict[str, MethodTotals] = field(default_factory=dict)
     exceptions: Counter[str] = field(default_factory=Counter)
-    """Reason of an allowed exception -> requests."""
+    """Requests by the reason of an allowed exception."""
     disagreements: list[Disagreement] = field(default_factory=list)
     left_by_recording: dict[str, int] = field(default_factory=dict)
-    """Node group -> instances when the last request was answered; they are then deleted."""
+    """Instances by node group after the last request; they are then deleted."""
     instances_left: dict[str, int] = field(default_factory=dict)
-    """Node group -> instances that were still there at the very end."""
+    """Instances by node group after that deletion."""
     elapsed_seconds: float = 0.0
 
     @property
@@ -122,7 +122,7 @@ class Replay:
 
 
 class Conversation:
-    """One replay. `progress` hears how many requests were sent."""
+    """One replay. `progress` is called with the number of requests sent."""
 
     def __init__(
         self,
@@ -143,15 +143,15 @@ class Conversation:
         self._progress = progress
         self._identities = Identities(calls)
         self._replay = Replay(name)
-        self._world = ReplayedFleet(self._identities)
+        self._fleet = ReplayedFleet(self._identities)
 
     def run(self) -> Replay:
-        """Everything, once."""
+        """Replay all calls, then delete the instances that are left."""
         began = self._clock()
         groups = self._node_groups()
         for node_group in groups:
-            self._world.initial_targets[node_group] = self._target_size(node_group)
-            self._world.initial_instances |= {instance.id for instance in self._listed(node_group)}
+            self._fleet.initial_targets[node_group] = self._target_size(node_group)
+            self._fleet.initial_instances |= {instance.id for instance in self._listed(node_group)}
         for sent, call in enumerate(self._calls, start=1):
             self._one(call)
             self._progress(sent)
@@ -162,17 +162,17 @@ class Conversation:
         return self._replay
 
     def _left(self, groups: Iterable[str]) -> dict[str, int]:
-        """Node group -> instances of ours in it, once it has settled."""
+        """Return the replay's instances by node group, once these have settled."""
         for node_group in groups:
             self._settle(node_group)
         left = {node_group: len(self._made(node_group)) for node_group in groups}
         return {node_group: count for node_group, count in left.items() if count}
 
     def _made(self, node_group: str) -> list[pb.Instance]:
-        return [each for each in self._listed(node_group) if each.id not in self._world.initial_instances]
+        return [each for each in self._listed(node_group) if each.id not in self._fleet.initial_instances]
 
     def _clean_up(self, groups: Iterable[str]) -> None:
-        """A recording may end with nodes in use; ours are not."""
+        """Delete the replay's instances: a recording may end with nodes in use."""
         for node_group in groups:
             nodes = [pb.ExternalGrpcNode(providerID=each.id, name=each.id) for each in self._made(node_group)]
             request = pb.NodeGroupDeleteNodesRequest(id=node_group, nodes=nodes)
@@ -183,7 +183,7 @@ class Conversation:
         began = self._clock()
         answer = self._send(call.full_method, request)
         elapsed_seconds = self._clock() - began
-        verdict = judge(call, answer.code, answer.response, self._world)
+        verdict = judge(call, answer.code, answer.response, self._fleet)
         totals = self._replay.methods.setdefault(call.method, MethodTotals())
         totals.requests += 1
         if verdict.problem:
@@ -230,7 +230,7 @@ class Conversation:
     def _deleted(self, call: Call, rewritten: bytes, answer: Answer) -> None:
         request = parse(pb.NodeGroupDeleteNodesRequest, rewritten)
         if answer.code == "OK":
-            self._world.deletion_asked |= {node.providerID for node in request.nodes}
+            self._fleet.deletion_asked |= {node.providerID for node in request.nodes}
         deletion = Deletion(request.id, len(request.nodes), call.code, answer.code)
         last = self._replay.events[-1] if self._replay.events else None
         if isinstance(last, Deletion) and replace(last, instances=deletion.instances) == deletion:
@@ -239,7 +239,8 @@ class Conversation:
         self._replay.events.append(deletion)
 
     def _settle(self, node_group: str) -> tuple[str, float]:
-        """Wait until the group's instances are all there, running or failed, and none is on its way out."""
+        """Wait until all of the group's instances are running or failed and none is being deleted; return the outcome
+        and the seconds waited."""
         began = self._clock()
         while True:
             listed, target = self._listed(node_group), self._target_size(node_group)
@@ -248,7 +249,7 @@ class Conversation:
             if settled or waited >= self._settle_seconds:
                 break
             self._sleep(POLL_SECONDS)
-        self._identities.saw(node_group, [i.id for i in listed], before=frozenset(self._world.initial_instances))
+        self._identities.saw(node_group, [i.id for i in listed], before=frozenset(self._fleet.initial_instances))
         states = Counter(_state(instance) for instance in listed)
         outcome = ", ".join(f"{count} {state}" for state, count in states.items()) or "no instances"
         if not settled:
@@ -279,7 +280,7 @@ def _state(instance: pb.Instance) -> str:
 
 
 def _changing(instance: pb.Instance) -> bool:
-    """On its way up without a failure, or on its way out."""
+    """Return whether the instance is being created without a failure, or being deleted."""
     states: Mapping[int, bool] = {
         pb.InstanceStatus.instanceCreating: not instance.status.errorInfo.errorCode,
         pb.InstanceStatus.instanceDeleting: True,

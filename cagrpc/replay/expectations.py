@@ -1,6 +1,5 @@
-"""What an answer to a recorded request has to be: the recorded status (the few exceptions are listed here, each with
-its reason) and something an autoscaler can live with. No sockets.
-"""
+"""Expected responses to recorded requests: the recorded status, with a few exceptions listed here and their reasons,
+and content that an autoscaler accepts. No sockets."""
 
 from __future__ import annotations
 
@@ -18,31 +17,31 @@ ALLOWED_EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
     ("NodeGroupGetOptions", "UNIMPLEMENTED", "OK"): "the group has autoscaling options of its own",
     ("NodeGroupTemplateNodeInfo", "UNIMPLEMENTED", "OK"): "a template is always a whole node",
 }
-"""(method, recorded code, our code) -> why that is right."""
+"""(method, recorded code, actual code) -> why that is right."""
 
 
 @dataclass(slots=True)
 class ReplayedFleet:
-    """What the judge has to know besides the call."""
+    """The state of the replayed fleet against which responses are judged."""
 
     identities: Identities
     initial_targets: dict[str, int] = field(default_factory=dict)
-    """Node group -> its target before the replay; recorded targets count on top of it."""
+    """Targets before the replay, by node group; recorded targets are added to them."""
     initial_instances: set[str] = field(default_factory=set)
     deletion_asked: set[str] = field(default_factory=set)
-    """Our instances whose deletion was answered with OK: they may stay listed until they are gone."""
+    """Instances whose deletion was answered with OK: they may stay listed until they are gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayVerdict:
-    """At most one of both is set."""
+    """A problem, an allowed exception, or neither."""
 
     problem: str = ""
     exception: str = ""
 
 
-def judge(call: Call, code: str, response: bytes, world: ReplayedFleet) -> ReplayVerdict:
-    """Our answer against the recorded one."""
+def judge(call: Call, code: str, response: bytes, fleet: ReplayedFleet) -> ReplayVerdict:
+    """Compare a response with the recorded one."""
     exception = ""
     if code != call.code:
         exception = ALLOWED_EXCEPTIONS.get((call.method, call.code, code), "")
@@ -52,7 +51,7 @@ def judge(call: Call, code: str, response: bytes, world: ReplayedFleet) -> Repla
         return ReplayVerdict(exception=exception)
     check = _CHECKS.get(call.method)
     try:
-        problem = check(call, response, world) if check else ""
+        problem = check(call, response, fleet) if check else ""
     except InvalidInput as error:
         problem = str(error)
     return ReplayVerdict(problem=problem, exception="" if problem else exception)
@@ -68,23 +67,23 @@ def _node_groups(call: Call, response: bytes, _: ReplayedFleet) -> str:
     return f"groups without an id or with min above max: {wrong}" if wrong else ""
 
 
-def _node_group_for_node(call: Call, response: bytes, world: ReplayedFleet) -> str:
+def _node_group_for_node(call: Call, response: bytes, fleet: ReplayedFleet) -> str:
     node = parse(pb.NodeGroupForNodeRequest, call.request).node
     recorded = parse(pb.NodeGroupForNodeResponse, call.response).nodeGroup.id
     answered = parse(pb.NodeGroupForNodeResponse, response).nodeGroup.id
     if answered == recorded:
         return ""
-    if not recorded and world.identities.ours(node.providerID) in world.deletion_asked:
-        return ""  # ours takes a moment to go, the recorded one went at once
-    if not answered and not world.identities.knows(node.providerID):
-        return ""  # fewer instances were made here
+    if not recorded and fleet.identities.ours(node.providerID) in fleet.deletion_asked:
+        return ""  # a deletion takes time here; the recorded one was immediate
+    if not answered and not fleet.identities.knows(node.providerID):
+        return ""  # fewer instances were created here
     return f"{node.providerID or node.name} is in group {answered!r}, recorded was {recorded!r}"
 
 
-def _target_size(call: Call, response: bytes, world: ReplayedFleet) -> str:
+def _target_size(call: Call, response: bytes, fleet: ReplayedFleet) -> str:
     node_group = parse(pb.NodeGroupTargetSizeRequest, call.request).id
     recorded = parse(pb.NodeGroupTargetSizeResponse, call.response).targetSize
-    expected = recorded + world.initial_targets.get(node_group, 0)
+    expected = recorded + fleet.initial_targets.get(node_group, 0)
     answered = parse(pb.NodeGroupTargetSizeResponse, response).targetSize
     return "" if answered == expected else f"the target of {node_group} is {answered}, expected {expected}"
 
@@ -93,7 +92,7 @@ def _nodes(_: Call, response: bytes, __: ReplayedFleet) -> str:
     instances = parse(pb.NodeGroupNodesResponse, response).instances
     ids = [instance.id for instance in instances]
     if len(set(ids)) != len(ids) or not all(ids):
-        return "an instance id is empty or there twice"
+        return "an instance id is empty or duplicate"
     unknown = [each.id for each in instances if each.status.instanceState == pb.InstanceStatus.unspecified]
     return f"instances without a state: {unknown}" if unknown else ""
 
@@ -121,14 +120,14 @@ def _options(call: Call, response: bytes, _: ReplayedFleet) -> str:
     options = parse(pb.NodeGroupAutoscalingOptionsResponse, response).nodeGroupAutoscalingOptions
     answered = {each.name for each, _ in options.ListFields()}
     zeroed = [each.name for each, _ in defaults.ListFields() if each.name not in answered]
-    return f"options that CA would take for zero: {', '.join(zeroed)}" if zeroed else ""
+    return f"options that CA would read as zero: {', '.join(zeroed)}" if zeroed else ""
 
 
 def _best_options(call: Call, response: bytes, _: ReplayedFleet) -> str:
     asked = {option.nodeGroupId for option in parse(expander_pb2.BestOptionsRequest, call.request).options}
     answered = [option.nodeGroupId for option in parse(expander_pb2.BestOptionsResponse, response).options]
     if len(answered) > 1:
-        return f"{len(answered)} options were answered; CA is to be left no choice"
+        return f"{len(answered)} options were answered; expected at most one"
     return "" if set(answered) <= asked else f"{answered} is none of the options"
 
 

@@ -1,7 +1,6 @@
-"""Which of our instances stands for which recorded one. A recorded conversation names instances that another provider
-made (`example://m7i-large-0014`); ours have other ids. The n-th recorded instance of a node group, by the number in its
-id, is our n-th of that group, in order of creation.
-"""
+"""Maps recorded instance ids to those of the replay. A recording names instances of another provider
+(`example://m7i-large-0014`). The n-th recorded instance of a node group, by the number in its id, is the n-th of that
+group here, in order of creation."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 class Identities:
-    """Recorded ids to ours. Ids that never existed here stay as they are."""
+    """Recorded ids to ids of the replay. Ids without a counterpart stay as they are."""
 
     def __init__(self, calls: Iterable[Call]) -> None:
         recorded: defaultdict[str, set[str]] = defaultdict(set)
@@ -28,21 +27,22 @@ class Identities:
         self._to_ours: dict[str, str] = {}
 
     def saw(self, node_group: str, instance_ids: Sequence[str], *, before: frozenset[str] = frozenset()) -> None:
-        """Our listing of a group, in order of creation; instances that stood `before` the replay stand for none."""
+        """Add a listing of a group, in order of creation; instances that existed `before` the replay are no
+        counterparts."""
         ours = self._ours[node_group]
         ours.extend(each for each in instance_ids if each not in ours and each not in before)
         self._to_ours.update(zip(self._recorded.get(node_group, ()), ours, strict=False))
 
     def ours(self, recorded_id: str) -> str:
-        """Our id for a recorded one, or the recorded one where it never existed here."""
+        """Return the counterpart of a recorded id, or the recorded id where there is none."""
         return self._to_ours.get(recorded_id, recorded_id)
 
     def knows(self, recorded_id: str) -> bool:
-        """Whether one of our instances stands for it."""
+        """Return whether a recorded id has a counterpart."""
         return recorded_id in self._to_ours
 
     def rewrite(self, method: str, request: bytes) -> bytes:
-        """The request with our ids, names and host names; other bytes as they are."""
+        """Return the request with ids, names and host names of the replay; other bytes are unchanged."""
         if method == "NodeGroupDeleteNodes":
             deletion = parse(pb.NodeGroupDeleteNodesRequest, request)
             for node in deletion.nodes:
@@ -63,14 +63,14 @@ class Identities:
             return
         recorded, ours = node.providerID, self.ours(node.providerID)
         node.providerID = ours
-        # CA's made-up nodes are named like the provider id, real ones like its last part
+        # nodes that CA makes up are named like the provider id, real ones like its last part
         node.name = ours if node.name == recorded else ours.rsplit("/", 1)[-1]
         if _HOSTNAME in node.labels:
             node.labels[_HOSTNAME] = node.name
 
 
 def _recorded_instances(calls: Iterable[Call]) -> Iterator[tuple[str, str]]:
-    """(node group, instance id) of every instance that the recording is sure of."""
+    """Yield (node group, instance id) for every instance whose group the recording shows."""
     for call in calls:
         if call.method == "NodeGroupNodes":
             node_group = parse(pb.NodeGroupNodesRequest, call.request).id

@@ -1,6 +1,5 @@
-"""`cagrpc serve --record FILE`: every call of a cluster-autoscaler with its answer, in the format that `cagrpc replay`
-reads (`recording`). Of pods and nodes there is only what planning reads.
-"""
+"""`cagrpc serve --record FILE`: records every call of a cluster-autoscaler with its response, in the format that
+`cagrpc replay` reads (`recording`). Pods and nodes are reduced to what planning reads."""
 
 from __future__ import annotations
 
@@ -23,21 +22,21 @@ from cagrpc.services.grpc.status import CallContext, Method, status_of
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Of the file. What comes then is not recorded."""
+"""Of the file; recording stops there."""
 
 
 class Recorder:
-    """A recording that is being made. Thread-safe; whole only once it is closed."""
+    """A recording in progress. Thread-safe; the file is complete only once closed."""
 
     def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Raises InvalidInput where there is a file already, or none can be."""
+        """Create the file. Raises InvalidInput where it exists or cannot be created."""
         if not path.name.endswith(SUFFIX):
             raise InvalidInput(f"--record: found {path}, expected a name that ends in {SUFFIX}")
         try:
-            # For its owner alone: it says what runs in the cluster.
+            # Readable by its owner only: it shows what runs in the cluster.
             self._raw = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         except OSError as error:
-            raise InvalidInput(f"--record {path}: {error.strerror}; give a file that can be made") from error
+            raise InvalidInput(f"--record {path}: {error.strerror}; name a new file in a writable directory") from error
         self._file = gzip.GzipFile(fileobj=self._raw, mode="wb")
         self._path = path
         self._monotonic = monotonic
@@ -46,11 +45,11 @@ class Recorder:
         self._closed = False
 
     def recorded(self, methods: Mapping[str, Method]) -> dict[str, Method]:
-        """The same methods, each call of which is written down."""
+        """Return the methods, wrapped to record each call."""
         return {name: self._recorded(name, method) for name, method in methods.items()}
 
     def close(self) -> None:
-        """May be repeated."""
+        """Complete the file. Idempotent."""
         with self._lock, writing():
             self._close()
 
@@ -79,7 +78,7 @@ class Recorder:
         try:
             known = reduced(request_type(method), request)
         except InvalidInput:
-            return  # of bytes that are no request nothing is known to be harmless, and no autoscaler sends them
+            return  # malformed bytes may hold secrets, and no autoscaler sends them
         document = {
             "seconds": round(seconds, 3),
             "method": method,
@@ -100,8 +99,8 @@ class Recorder:
                 self._stop(error.strerror or str(error))
 
     def _stop(self, why: str) -> None:
-        log.warning("--record %s: nothing more is recorded: %s", self._path, why)
+        log.warning("--record %s: recording stopped: %s", self._path, why)
         try:
             self._close()
         except OSError as error:
-            log.warning("--record %s: the end of it is missing: %s", self._path, error.strerror or error)
+            log.warning("--record %s: its end is missing: %s", self._path, error.strerror or error)

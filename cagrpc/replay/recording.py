@@ -1,6 +1,5 @@
 """Recorded conversations: the `.jsonl.gz` format (one RPC a line: seconds, method, request, code, response; protobuf in
-base64) and those that come with cagrpc. Sending one is `conversation`'s.
-"""
+base64) and those that are embedded in cagrpc. They are replayed in `conversation`."""
 
 from __future__ import annotations
 
@@ -42,21 +41,21 @@ class Call:
 
     @property
     def full_method(self) -> str:
-        """The path that gRPC calls it by."""
+        """The path by which gRPC calls it."""
         service = EXPANDER if self.method in EXPANDER.methods_by_name else PROVIDER
         return f"/{service.full_name}/{self.method}"
 
 
 def request_type(method: str) -> type[Message]:
-    """What one of `METHODS` is called with."""
+    """Return the request message of one of `METHODS`."""
     found = {**PROVIDER.methods_by_name, **EXPANDER.methods_by_name}[method]
     kind: type[Message] = GetMessageClass(found.input_type)
     return kind
 
 
 def read_recording(name: str) -> tuple[Call, ...]:
-    """The calls of the file `name`, or of the embedded recording of that name. Raises InvalidInput with every wrong
-    line."""
+    """Return the calls of the file `name`, or of the embedded recording of that name. Raises InvalidInput with every
+    invalid line."""
     problems: list[str] = []
     calls = []
     for number, line in enumerate(_text(name).splitlines(), start=1):
@@ -72,7 +71,7 @@ def read_recording(name: str) -> tuple[Call, ...]:
 
 
 def embedded_recordings() -> tuple[str, ...]:
-    """The names of the recordings that come with cagrpc."""
+    """Return the names of the embedded recordings."""
     directory = files("cagrpc.data") / "recordings"
     return tuple(sorted(each.name.removesuffix(SUFFIX) for each in directory.iterdir() if each.name.endswith(SUFFIX)))
 

@@ -1,4 +1,4 @@
-"""A replay for people (tables) and for machines (JSON). Knows nothing of how it was made."""
+"""A replay's results as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = {RecordedDecision: "decision", Increase: "increase", Deletion: "deletio
 
 
 def as_json(replay: Replay) -> dict[str, Any]:
-    """Everything. `events` are in order; `kind` is decision, increase or deletion."""
+    """Return the replay as JSON. `events` are in order; `kind` is decision, increase or deletion."""
     return {
         "recording": replay.recording,
         "good": replay.good,
@@ -33,7 +33,7 @@ def as_json(replay: Replay) -> dict[str, Any]:
 
 
 def print_report(replay: Replay, console: Console) -> None:
-    """What was asked, what was chosen and why; then totals."""
+    """Print each event with its outcome, then totals."""
     console.print(_events(replay))
     console.print(_totals(replay))
     for reason, count in replay.exceptions.items():

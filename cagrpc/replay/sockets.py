@@ -1,6 +1,5 @@
-"""A recorded conversation over real sockets, opened as the cluster-autoscaler does: mTLS to the provider, TLS of the
-server alone to the expander. Sending and comparing is `conversation`'s.
-"""
+"""Replays a recorded conversation over real sockets, connected as the cluster-autoscaler does: mTLS to the provider,
+TLS of the server alone to the expander. Sending and comparing is in `conversation`."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def replay_over_sockets(
     settle_seconds: float,
     stopping: threading.Event | None = None,
 ) -> Replay:
-    """Connect, replay, disconnect. Raises Unavailable where a server does not answer, Interrupted once `stopping` is
+    """Connect, replay, disconnect. Raises Unavailable where a server does not respond, Interrupted once `stopping` is
     set."""
     stop = stopping or threading.Event()
 
@@ -103,7 +102,7 @@ def _connect(channel: grpc.Channel, service: str, address: str) -> None:
 
 
 def _sender(channels: Mapping[str, grpc.Channel]) -> Send:
-    """Bytes to bytes; one callable a method."""
+    """Return a `Send` over the channels of the services."""
     callables: dict[str, Callable[..., bytes]] = {}
 
     def send(full_method: str, request: bytes) -> Answer:
@@ -113,7 +112,7 @@ def _sender(channels: Mapping[str, grpc.Channel]) -> Send:
             call = callables[full_method] = channels[service].unary_unary(full_method, None, None)
         try:
             return Answer("OK", call(request, timeout=CALL_SECONDS))
-        except grpc.RpcError as error:  # also a grpc.Call: the stubs do not say so
+        except grpc.RpcError as error:  # also a grpc.Call, which the stubs omit
             return Answer(error.code().name, message=error.details() or "")
 
     return send
@@ -121,7 +120,7 @@ def _sender(channels: Mapping[str, grpc.Channel]) -> Send:
 
 @contextmanager
 def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where somebody watches it."""
+    """Yield a callback for a progress bar on stderr, shown on a terminal."""
     columns = (TextColumn("replaying {task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(Path(name).name, total=total)

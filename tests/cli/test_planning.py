@@ -280,7 +280,7 @@ def test_pods_among_the_nodes_are_not_planned(
     assert main(["plan", *inputs, "--output", "json"]) == 0
     captured = capsys.readouterr()
     assert sum(each["count"] for each in json.loads(captured.out)["pod_classes"]) == 7
-    assert "in files of --nodes were passed over: 1 Pod" in captured.err
+    assert "in files of --nodes were ignored: 1 Pod" in captured.err
     (tmp_path / "nodes.yaml").write_text(pending)
     assert main(["plan", *inputs]) == 2
     assert "nodes.yaml: has no Node" in capsys.readouterr().err

@@ -261,7 +261,7 @@ def test_explicit_groups_are_kept_whatever_the_requirements_and_the_contradictio
     assert (group.id, group.weight, group.provisioner) == ("mine", 9, "p")
     assert group.max_size == 2, "limits cut it, not below its minimum"
     assert group.labels["team"] == "z", "its own label comes first"
-    assert any("has kubernetes.io/arch=arm64, against requirements[0]" in warning for warning in warnings)
+    assert any("has kubernetes.io/arch=arm64, which violates requirements[0]" in warning for warning in warnings)
 
 
 def test_ids_stay_the_same_when_the_catalogue_grows() -> None:

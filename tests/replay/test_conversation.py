@@ -239,7 +239,7 @@ MEANINGLESS: Mapping[str, tuple[Call, str, Message | None, str]] = {
         pb.NodeGroupTargetSizeResponse(targetSize=2),
         "the target of g is 2, expected 3",
     ),
-    "an instance twice": (call("NodeGroupNodes"), "OK", instances("a", "a"), "there twice"),
+    "an instance twice": (call("NodeGroupNodes"), "OK", instances("a", "a"), "duplicate"),
     "an instance without a state": (call("NodeGroupNodes"), "OK", instances("a", state=0), "without a state: ['a']"),
     "an empty template": (
         call("NodeGroupTemplateNodeInfo", None, WHOLE),
@@ -258,7 +258,7 @@ MEANINGLESS: Mapping[str, tuple[Call, str, Message | None, str]] = {
         call("NodeGroupGetOptions", DEFAULTS, None, "UNIMPLEMENTED"),
         "OK",
         pb.NodeGroupAutoscalingOptionsResponse(),
-        "take for zero: scaleDownUtilizationThreshold",
+        "read as zero: scaleDownUtilizationThreshold",
     ),
     "a choice that nobody offered": (
         call("BestOptions", ASKED),
@@ -270,7 +270,7 @@ MEANINGLESS: Mapping[str, tuple[Call, str, Message | None, str]] = {
         call("BestOptions", ASKED),
         "OK",
         expander_pb2.BestOptionsResponse(options=[expander_pb2.Option(nodeGroupId="a")] * 2),
-        "no choice",
+        "at most one",
     ),
     "a status of its own": (call("Refresh"), "UNAVAILABLE", None, "UNAVAILABLE where OK was recorded"),
     "OK where it failed": (call("NodeGroupIncreaseSize", None, None, "RESOURCE_EXHAUSTED"), "OK", None, "answered OK"),

@@ -51,7 +51,7 @@ def test_answers_and_errors_are_written_down(tmp_path: Path) -> None:
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl.gz"
     path.write_bytes(b"mine")
-    with pytest.raises(InvalidInput, match="File exists; give a file that can be made"):
+    with pytest.raises(InvalidInput, match="File exists; name a new file in a writable directory"):
         Recorder(path)
     assert path.read_bytes() == b"mine"
     with pytest.raises(InvalidInput, match=r"expected a name that ends in \.jsonl\.gz"):
@@ -133,7 +133,7 @@ def test_it_ends_at_its_largest_size_with_one_warning_and_calls_go_on(
         request = pb.NodeGroupIncreaseSizeRequest(id=os.urandom(10_000).hex(), delta=1).SerializeToString()
         assert increase(request, CallContext("NodeGroupIncreaseSize")) == b"done"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "nothing more is recorded: it would have more than 200000 bytes" in caplog.text
+    assert "recording stopped: it would have more than 200000 bytes" in caplog.text
     recorder.close()
     assert 100_000 < path.stat().st_size < 200_000
     assert 5 < len(read_recording(str(path))) < 100
@@ -148,4 +148,4 @@ def test_a_full_disk_ends_the_recording_and_not_the_call(caplog: pytest.LogCaptu
         request = pb.NodeGroupIncreaseSizeRequest(id=os.urandom(10_000).hex(), delta=1).SerializeToString()
         assert increase(request, CallContext("NodeGroupIncreaseSize")) == b"done"
     recorder.close()
-    assert caplog.text.count("nothing more is recorded: No space left on device") == 1
+    assert caplog.text.count("recording stopped: No space left on device") == 1

@@ -1,4 +1,5 @@
-"""The expander's messages to and from what ranking reads: options, and each distinct pod once."""
+"""The expander's gRPC messages: BestOptionsRequest to options with each distinct pod once, and the response. Ranking
+the options is in `services.grpc.expander`."""
 
 from __future__ import annotations
 
@@ -6,23 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.api.core.pods import Pod, PodDecoder, malformed, told_apart, unread
+from cagrpc.api.core.pods import Pod, PodDecoder, malformed, unread, with_visible_labels
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.encoding.raw import has_more_fields
 from cagrpc.api.gen import expander_pb2 as pb
 from cagrpc.errors import InvalidInput
 
 _LONGEST_REASON = 300
-_MOST_FIELDS = (
-    400_000  # of a request and its options: each pod of an option is one, and has some hundred bytes at least
-)
-_MOST_PODS = 100_000  # of a request, different ones: who they are is read of all, which takes 3 s
+_MOST_FIELDS = 400_000  # of a request and its options: each pod of an option is a field of at least some hundred bytes
+_MOST_PODS = 100_000  # distinct pods of a request: the identity of each is read, which takes 3 s
 LARGEST_POD_BYTES = 2 * 1024 * 1024  # etcd has none above 1.5 MiB
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way that CA could scale up: `node_count` nodes of a group, by its own estimate, for some pods."""
+    """A scale-up option of CA: `node_count` nodes of a group, by CA's own estimate, for these pods."""
 
     node_group: str
     node_count: int
@@ -34,22 +33,23 @@ class Option:
 class Request:
     options: tuple[Option, ...]
     out_of_time: str = ""
-    """Why of some pods no more is known than who they are (`pods.unread`): so there is nothing to plan with. Empty
-    where all were read."""
+    """Why some pods were not decoded beyond their identity (`pods.unread`), so that planning is impossible; empty where
+    all were decoded."""
     unreadable: str = ""
-    """Which pods cannot be understood, whatever the time. They are `pods.unread` too, so that to the planner only an
-    option that CA has them in serves them. Empty where there are none."""
+    """Which pods cannot be decoded, regardless of time. They are `pods.unread` too, so the planner serves them only by
+    an option in which CA lists them. Empty where there are none."""
     ignored: str = ""
-    """Which pods have invalid fields that do not matter for where they fit. Empty where there are
-    none."""
+    """Which pods have invalid fields that do not affect where they fit; empty where there are none."""
 
 
 def decode(
     data: bytes, out_of_time: Callable[[], bool], gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True
 ) -> Request:
-    """A BestOptionsRequest of either wire generation; equal pods are read once, those after `out_of_time()` only for
-    who they are. Raises InvalidInput for malformed bytes around the pods; a pod that cannot be read is no reason to
-    refuse the others. `gang_label` and `consuming` are a PodDecoder's."""
+    """Decode a BestOptionsRequest of either wire generation. Equal pods are decoded once; once `out_of_time()` is true,
+    only the identity of further pods is read. `gang_label` and `consuming` are passed to `PodDecoder`.
+
+    Raises InvalidInput for malformed bytes around the pods; an unreadable pod does not fail the others.
+    """
     message = parse_request(data)
     decoder = PodDecoder(gang_label, consuming=consuming)
     pods: dict[bytes, Pod] = {}
@@ -74,7 +74,7 @@ def decode(
         except InvalidInput as error:
             pods[pod_bytes] = unread(pod_bytes, gang_label, consuming=consuming)
             unreadable.append(str(error))
-    known = told_apart(pods)
+    known = with_visible_labels(pods)
     options = tuple(
         Option(o.nodeGroupId, o.nodeCount, o.debug, tuple(known[each] for each in o.podBytes or o.pod))
         for o in message.options
@@ -83,25 +83,25 @@ def decode(
     return Request(
         options,
         late,
-        _told(unreadable, "pods cannot be decoded; CA's own fit check is used for them"),
-        _told(ignored, "pods have invalid fields that were ignored"),
+        _summary(unreadable, "pods cannot be decoded; CA's own fit check is used for them"),
+        _summary(ignored, "pods have invalid fields that were ignored"),
     )
 
 
 def parse_request(data: bytes) -> pb.BestOptionsRequest:
-    """Parse a BestOptionsRequest of either wire generation. Raises InvalidInput for malformed bytes, and for more
-    fields than make sense."""
+    """Parse a BestOptionsRequest of either wire generation. Raises InvalidInput for malformed bytes and for too many
+    fields."""
     if has_more_fields(data, _MOST_FIELDS):
         raise InvalidInput(f"the options have more than {_MOST_FIELDS} pods and other fields, which is the most")
     return parse(pb.BestOptionsRequest, data)
 
 
-def _told(about: Sequence[str], what: str) -> str:
-    return f"{len(about)} {what}: {about[0][:_LONGEST_REASON]}" if about else ""
+def _summary(messages: Sequence[str], what: str) -> str:
+    return f"{len(messages)} {what}: {messages[0][:_LONGEST_REASON]}" if messages else ""
 
 
 def answer(node_group: str, node_count: int, reason: str) -> bytes:
-    """The one option to take. CA reads only the id; the rest is for whoever listens in."""
+    """Serialise the response with the one option to take. CA reads only its id; `reason` is for people."""
     option = pb.Option(nodeGroupId=node_group, nodeCount=node_count, debug=reason)
     return pb.BestOptionsResponse(options=[option]).SerializeToString()
 

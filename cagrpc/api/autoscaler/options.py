@@ -1,4 +1,4 @@
-"""How CA is to treat a node group, as a plain value. Its message is `provider`'s."""
+"""The autoscaling options of a node group as a plain value. Their message is built in `provider`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class AutoscalingOptions:
-    """How CA is to treat one node group, where that differs from its flags; None leaves CA's own default."""
+    """How CA treats one node group where that differs from CA's flags; None keeps CA's default."""
 
     scale_down_utilization_threshold: float | None = None
     scale_down_gpu_utilization_threshold: float | None = None

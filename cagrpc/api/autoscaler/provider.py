@@ -1,5 +1,5 @@
-"""The messages of `externalgrpc` to and from the planner's words. Instances are the fleet's, and are put into
-messages by `services.instances`; which call changes what is `services.provider`'s."""
+"""Conversion between the messages of `externalgrpc` and the planner's values. Messages of instances are built in
+`services.instances`; what each call does is in `services.provider`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cagrpc.errors import InvalidInput
 from solver.model import NodeGroup
 
 LARGEST_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
-"""CA's provider client receives 4 MiB at most; what is longer is first stripped of words, never of facts."""
+"""CA's provider client receives 4 MiB at most; longer responses first lose their debug texts, never data."""
 
 LONGEST_WORDS = 200
 _SECOND_NANOS = 10**9
@@ -51,14 +51,14 @@ def node_groups(groups: Iterable[NodeGroup]) -> pb.NodeGroupsResponse:
 
 
 def instance_id(node: pb.ExternalGrpcNode) -> str:
-    """The instance that a node is: its providerID. The nodes that CA makes up for instances it has not seen register
-    have the instance's id as name and providerID both."""
+    """Return the id of a node's instance: its providerID. For instances that have not registered, CA makes up nodes
+    with the instance id as both name and providerID."""
     return node.providerID or node.name
 
 
 def options(defaults: pb.NodeGroupAutoscalingOptions, changed: AutoscalingOptions) -> pb.NodeGroupAutoscalingOptions:
-    """CA's `defaults` with only the configured fields changed, each duration on both wire generations: CA takes an
-    answer verbatim, and what is missing in it as 0."""
+    """Return CA's `defaults` with the configured fields replaced, each duration in both wire generations. CA uses the
+    response verbatim and reads a missing field as 0."""
     answer = pb.NodeGroupAutoscalingOptions()
     answer.CopyFrom(defaults)
     for ours, theirs in _PLAIN_OPTIONS:
@@ -82,8 +82,8 @@ def _set_duration(answer: pb.NodeGroupAutoscalingOptions, newer: str, older: str
 
 
 def interval_hours(request: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
-    """Return the hours between start and end, of either wire generation. Raises InvalidInput where the
-    end comes before the start."""
+    """Return the hours between start and end, of either wire generation. Raises InvalidInput where the end is before
+    the start."""
     start = _seconds(request, "startTimestamp", "startTime")
     end = _seconds(request, "endTimestamp", "endTime")
     if end < start:

@@ -1,5 +1,5 @@
-"""Requests of the cluster-autoscaler with nothing but what planning reads: what of them may be kept. Pods carry secrets
-in environment variables, in commands, and once more in the annotation that `kubectl apply` leaves."""
+"""Requests of the cluster-autoscaler reduced to the fields that planning reads, safe to record. Pods carry secrets in
+environment variables, in commands, and again in the annotation that `kubectl apply` leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _METADATA = frozenset({"name", "namespace", "uid", "creationTimestamp", "labels"
 
 
 def reduced(message_type: type[Message], data: bytes) -> bytes:
-    """Reduce a message. Raises InvalidInput for bytes that are none."""
+    """Return the message reduced. Raises InvalidInput for malformed bytes."""
     if message_type is expander_pb2.BestOptionsRequest:
         return _reduced_options(parse_request(data))
     message = parse(message_type, data)
@@ -34,7 +34,7 @@ def reduced(message_type: type[Message], data: bytes) -> bytes:
 
 
 def reduced_pod(data: bytes) -> bytes:
-    """Return the fields of a v1.Pod that a `pods.PodDecoder` reads; of other bytes nothing."""
+    """Return a v1.Pod with only the fields that `pods.PodDecoder` reads; empty for malformed bytes."""
     try:
         pod = parse(kubernetes_pb2.Pod, data if len(data) <= LARGEST_POD_BYTES else b"")
     except InvalidInput:

@@ -1,5 +1,5 @@
-"""What a v1.PodSpec (in JSON shape) says of pods beside it and of what it would like: host ports, affinity between
-pods, topology spread, preferences. How they are kept is in docs/reference/constraints.md; nothing here decides it."""
+"""Reads the constraints of a v1.PodSpec (in JSON shape) on other pods and its preferences: host ports, inter-pod
+affinity, topology spread. How the planner satisfies them is in docs/reference/constraints.md."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _MOST_COUNT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a pod's constraints are read against. `notes` gets a sentence, beginning with its path, for each selector of
-    namespaces that what is known of them cannot answer."""
+    """The context in which a pod's constraints are read. `notes` collects a message, beginning with the path, for each
+    namespace selector that the known namespaces cannot resolve."""
 
     identity: PodIdentity = NOBODY
     namespaces: Namespaces = field(default_factory=Namespaces)
@@ -51,8 +51,8 @@ class Surroundings:
 
 
 def host_ports(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[HostPort, ...]:
-    """The ports of the node that the pod takes, sorted: of containers and of sidecars, as in the kube-scheduler
-    (`GetHostPorts`). On the host's network every container port is one, as the API server defaults it."""
+    """Return the host ports of the containers and sidecars, sorted, as in the kube-scheduler (`GetHostPorts`). On the
+    host network every container port is one, as the API server defaults it."""
     of_host = bool(spec.get("hostNetwork"))
     found = set()
     for container, at in _running_to_the_end(spec, path):
@@ -68,7 +68,7 @@ def host_ports(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[
 
 
 def _running_to_the_end(spec: Mapping[str, Any], path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    # what is no list of containers is told by `effective_requests`, once
+    # `effective_requests` reports a malformed list of containers, once
     for container, at in members(spec, "initContainers", path, []):
         if container.get("restartPolicy") == "Always":
             yield container, at
@@ -89,7 +89,7 @@ def _address(port: Mapping[str, Any], path: str, problems: Problems) -> str:
 def required_pods(
     spec: Mapping[str, Any], kind: str, path: str, problems: Problems, around: Surroundings
 ) -> tuple[PodAffinityTerm, ...]:
-    """Required affinity between pods; `kind` is `podAffinity` or `podAntiAffinity`."""
+    """Return the required inter-pod affinity terms; `kind` is `podAffinity` or `podAntiAffinity`."""
     holder, at = _affinity(spec, kind, path, problems)
     anti = kind == "podAntiAffinity"
     found = (
@@ -101,7 +101,7 @@ def required_pods(
 def preferred_pods(
     spec: Mapping[str, Any], path: str, problems: Problems, around: Surroundings
 ) -> tuple[PreferredPods, ...]:
-    """Preferred affinity between pods, then anti-affinity, each in the order given."""
+    """Return the preferred inter-pod affinity, then anti-affinity terms, each in the order given."""
     found = []
     for kind in _KINDS:
         holder, at = _affinity(spec, kind, path, [])
@@ -145,7 +145,7 @@ def _namespaces(
 def topology_spread(
     spec: Mapping[str, Any], path: str, problems: Problems, around: Surroundings
 ) -> tuple[TopologySpread, ...]:
-    """Topology spread constraints in the order given; they count pods of the pod's own namespace."""
+    """Return the topology spread constraints in the order given; they count pods of the pod's own namespace."""
     found = []
     for constraint, at in members(spec, "topologySpreadConstraints", path, problems):
         key = _topology_key(constraint, at, problems)
@@ -173,7 +173,7 @@ def topology_spread(
 
 
 def node_term(term: Mapping[str, Any], path: str, problems: Problems) -> NodeSelectorTerm:
-    """A v1.NodeSelectorTerm."""
+    """Read a v1.NodeSelectorTerm."""
     return NodeSelectorTerm(
         match_expressions=requirements(term, "matchExpressions", path, problems, NODE_OPERATORS),
         match_fields=requirements(term, "matchFields", path, problems, NODE_OPERATORS),
@@ -181,7 +181,7 @@ def node_term(term: Mapping[str, Any], path: str, problems: Problems) -> NodeSel
 
 
 def required_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[NodeSelectorTerm, ...] | None:
-    """Required node affinity: terms of which one must match; None where there is none."""
+    """Return the required node affinity terms, one of which must match; None where there is none."""
     holder, at = _affinity(spec, "nodeAffinity", path, problems)
     if holder.get(REQUIRED) is None:
         return None
@@ -191,7 +191,8 @@ def required_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> tu
 
 
 def preferred_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[PreferredNodes, ...]:
-    """Preferred node affinity in the order given. A term without conditions prefers every node, so it is left out."""
+    """Return the preferred node affinity terms in the order given. A term without conditions matches every node and is
+    left out."""
     holder, at = _affinity(spec, "nodeAffinity", path, [])
     found = []
     for preferred, here in members(holder, PREFERRED, at, problems):
@@ -203,9 +204,9 @@ def preferred_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> t
 
 
 def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Keys of the pod's own labels that its constraints between pods read, by `matchLabelKeys` and
-    `mismatchLabelKeys`; None where it has no constraint between pods, so that its meaning does not depend on who it
-    is. What is malformed is told where the constraints are read."""
+    """Return the keys of the pod's own labels that its inter-pod constraints read, by `matchLabelKeys` and
+    `mismatchLabelKeys`; None where it has no such constraint, so that the spec does not depend on the pod's identity.
+    Malformed fields are reported where the constraints are read."""
     if spec.get("affinity") is None and spec.get("topologySpreadConstraints") is None:
         return None
     terms = [term for term, _ in members(spec, "topologySpreadConstraints", "", [])]
@@ -221,7 +222,7 @@ def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
 def _affinity(spec: Mapping[str, Any], kind: str, path: str, problems: Problems) -> tuple[Mapping[str, Any], str]:
     if spec.get("affinity") is None:
         return {}, path
-    # an `affinity` that is no mapping would be told once for each kind; the readers of what is required tell of kinds
+    # report a malformed `affinity` once rather than for each kind; the readers of required terms report each kind
     affinity = mapping(spec, "affinity", path, problems if kind == "nodeAffinity" else [])
     return mapping(affinity, kind, f"{path}.affinity", problems), f"{path}.affinity.{kind}"
 

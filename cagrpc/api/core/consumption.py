@@ -1,5 +1,5 @@
-"""Pods that consume a ProvisioningRequest: their two annotations, and which of them is missing. What becomes of such
-pods is decided elsewhere; the request itself is in `provisioning`."""
+"""Pods that consume a ProvisioningRequest: their two annotations, and which of them is missing. How such pods are
+handled is decided elsewhere; the request itself is in `provisioning`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PREFIXES = ("autoscaling.x-k8s.io", "cluster-autoscaler.kubernetes.io")
-"""The second is older; the first counts where a pod has both (upstream: provisioningrequest/pods)."""
+"""The second is older; the first has precedence where a pod has both (upstream: provisioningrequest/pods)."""
 
 CONSUME_KEYS = tuple(f"{prefix}/consume-provisioning-request" for prefix in PREFIXES)
 """Annotations that name the request, in the pod's namespace."""
@@ -17,14 +17,14 @@ CLASS_KEYS = tuple(f"{prefix}/provisioning-class-name" for prefix in PREFIXES)
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """The names in a pod's annotations; both are needed, one of them may be missing."""
+    """The names in a pod's annotations; both are required, one of them may be missing."""
 
     request: str
     class_name: str
 
     @property
     def missing(self) -> str:
-        """A sentence about the annotation that is not there; empty where both are."""
+        """A message about the missing annotation; empty where both are present."""
         if not self.request:
             return _missing(CONSUME_KEYS, f"the provisioning class {self.class_name}")
         if not self.class_name:
@@ -33,7 +33,7 @@ class Consumption:
 
 
 def consumption(annotations: Mapping[str, str]) -> Consumption | None:
-    """Read the annotations; None where the pod has neither. Either prefix is valid for either name."""
+    """Read the annotations; return None where the pod has neither. Either prefix is valid for either name."""
     request, class_name = _first(annotations, CONSUME_KEYS), _first(annotations, CLASS_KEYS)
     return Consumption(request, class_name) if request or class_name else None
 

@@ -1,15 +1,15 @@
-"""Gangs of ordinary pods: which gang a pod says it belongs to, how many of a gang must be served at once, and which of
-its pending pods these are. What a plan does with gangs is the solver's business; a pod's other fields are in `pods`.
+"""Gangs of ordinary pods: which gang a pod belongs to, how many of a gang must be served at once, and which of its
+pending pods these are. Planning gangs is the solver's; a pod's other fields are in `pods`.
 
-A pod names its gang in one of four ways; where it uses several, the first of them counts:
+A pod names its gang in one of four ways; where it uses several, the first counts:
 
-1. the annotation that names the ProvisioningRequest it consumes (cluster-autoscaler), where nobody serves requests;
+1. the annotation that names the ProvisioningRequest it consumes (cluster-autoscaler), if requests are not served;
 2. `spec.schedulingGroup.podGroupName`: a PodGroup of `scheduling.k8s.io` (Kubernetes 1.36, KEP-4671);
 3. a label, `scheduling.x-k8s.io/pod-group` by default: a PodGroup of `scheduling.x-k8s.io` (scheduler-plugins);
 4. the annotation `scheduling.k8s.io/group-name`: a PodGroup of `scheduling.volcano.sh` (Volcano).
 
-The minimum count is that of the PodGroup object; else what the pods' annotation `cagrpc.io/gang-min-count` says, the
-largest where they differ; else all pods that there are.
+The minimum count is that of the PodGroup object; else the largest in the pods' annotations `cagrpc.io/gang-min-count`;
+else the number of existing pods.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 """Volcano's annotation (its api: scheduling/v1beta1, KubeGroupNameAnnotationKey)."""
 
 MIN_COUNT = "cagrpc.io/gang-min-count"
-"""Our own annotation on pods: how many of the gang must be served at once."""
+"""cagrpc's annotation on pods: how many of the gang must be served at once."""
 
 _LARGEST_COUNT = 2**31 - 1
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 
 
 class GangKind(StrEnum):
-    """What a gang's name is the name of, as `kubectl get` would be asked for it."""
+    """The resource that a gang's name refers to, as for `kubectl get`."""
 
     PROVISIONING_REQUEST = "provisioningrequest.autoscaling.x-k8s.io"
     SCHEDULING_GROUP = "podgroup.scheduling.k8s.io"
@@ -49,8 +49,8 @@ class GangKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GangMembership:
-    """Which gang, by a name that is unique in the cluster, and how many of it must be served at once; None where that
-    is not said."""
+    """A gang, by a name that is unique in the cluster, and how many of it must be served at once; None where
+    unspecified."""
 
     name: str
     min_count: int | None = None
@@ -71,9 +71,9 @@ def gang_of_pod(
     *,
     by_request: bool = True,
 ) -> GangMembership | None:
-    """The gang that a pod (or the template of many) says it is of. `scheduling_group` is its
-    `spec.schedulingGroup.podGroupName`. An invalid minimum count is added to `problems`, with its path
-    below `path`, and is not given. Only `by_request` counts the request that a pod consumes."""
+    """Return the gang of a pod or of a template. `scheduling_group` is its `spec.schedulingGroup.podGroupName`. An
+    invalid minimum count is ignored and added to `problems`, with its path below `path`. With `by_request`, a consumed
+    ProvisioningRequest counts as a gang."""
     consumed = next((name for each in CONSUME_KEYS if (name := annotations.get(each))), "") if by_request else ""
     if consumed:
         return GangMembership(gang_name(GangKind.PROVISIONING_REQUEST, namespace, consumed))
@@ -100,9 +100,9 @@ def _annotated(text: str | None, at: str, problems: Problems | None) -> int | No
 
 
 def pod_group(document: Mapping[str, Any], problems: Problems) -> GangMembership | None:
-    """A PodGroup object of one of the three API groups, any version, in JSON shape; None for any other object. With
-    the policy `basic` (Kubernetes 1.36) its pods are served one by one: a minimum of 1. A minimum count that cannot be
-    meant is added to `problems`, with its path, and is not given."""
+    """Read a PodGroup of one of the three API groups, any version, in JSON shape; return None for any other object.
+    With the policy `basic` (Kubernetes 1.36) its pods are served one by one: a minimum of 1. An invalid minimum count
+    is ignored and added to `problems`, with its path."""
     api_group = str(document.get("apiVersion") or "").partition("/")[0]
     kind = _KINDS.get(f"{str(document.get('kind') or '').lower()}.{api_group}")
     if kind is None:
@@ -134,22 +134,23 @@ def _count(document: Mapping[str, Any], name: str, path: str, problems: Problems
 
 @dataclass(frozen=True, slots=True)
 class Division(Generic[T]):
-    """The pending pods of one gang: those that are served all or not at all, and the others, which are ordinary pods.
-    Both are empty where the gang is incomplete: nothing of it is to be planned before its `missing` pods are there."""
+    """The pending pods of one gang: those that are served all or none, and the others, which are ordinary pods. Both
+    are empty where the gang is incomplete: no pod of it is planned before the `missing` ones exist."""
 
     whole: tuple[tuple[T, int], ...] = ()
     others: tuple[tuple[T, int], ...] = ()
     there: int = 0
-    """Pods that there are, pending or bound."""
+    """Existing pods, pending or bound."""
     missing: int = 0
 
 
 def divide(
     pending: Iterable[tuple[T, int]], *, min_count: int | None = None, bound: int = 0, held_back: int = 0
 ) -> Division[T]:
-    """`pending` are a gang's pods that wait for a node, oldest first: a pod with 1, or alike pods with their number.
-    `bound` counts those that have been served: that are on a node, or have succeeded. `held_back` counts those that
-    exist, or are known to come, and cannot be planned yet, such as gated ones: without a minimum they are waited for.
+    """Divide a gang's `pending` pods, oldest first, each with the number of equal pods that it stands for.
+
+    `bound` counts pods that were served: they are on a node, or have succeeded. `held_back` counts pods that exist, or
+    are expected, and cannot be planned yet, such as gated ones; without a minimum the gang waits for them.
     """
     waiting = tuple(pending)
     there = sum(count for _, count in waiting) + bound
@@ -170,7 +171,7 @@ def divide(
 
 @dataclass(frozen=True, slots=True)
 class GangCount:
-    """A gang in numbers, as `divide` has them; `pending` counts all of its pods that wait for a node."""
+    """The counts of a gang, as for `divide`; `pending` counts all of its pending pods."""
 
     pending: int
     bound: int = 0
@@ -179,10 +180,10 @@ class GangCount:
 
 
 class KnownGangs(Protocol):
-    """Who sees all pods of the cluster."""
+    """A view of all gangs in the cluster."""
 
     def gang(self, name: str) -> GangCount | None:
-        """None where nothing is known of it, or of the cluster yet."""
+        """Return the counts of the gang; None where it, or the cluster, is not known yet."""
         ...
 
 
@@ -191,7 +192,7 @@ class GangCounts:
     """Counts of all gangs, from objects that are read once, in any order. Not thread-safe."""
 
     of_objects: dict[str, int] = field(default_factory=dict)
-    """Minimum counts of PodGroup objects, by the gang's name; also of those by annotations, below."""
+    """Minimum counts of PodGroup objects, by the gang's name; they take precedence over annotations."""
     of_annotations: dict[str, int] = field(default_factory=dict)
     bound: Counter[str] = field(default_factory=Counter)
     held_back: Counter[str] = field(default_factory=Counter)
@@ -202,7 +203,7 @@ class GangCounts:
             self.of_objects[found.name] = found.min_count
 
     def add_pods(self, of: GangMembership, *, bound: int = 0, held_back: int = 0) -> None:
-        """Pods of a gang: what their annotation says, and how many of them are no longer or not yet pending."""
+        """Add pods of a gang: the minimum count of their annotation, and how many of them are bound or held back."""
         if of.min_count is not None:
             self.of_annotations[of.name] = max(of.min_count, self.of_annotations.get(of.name, 0))
         if bound:
@@ -214,11 +215,11 @@ class GangCounts:
         return self.of_objects.get(gang, self.of_annotations.get(gang))
 
     def divide(self, gang: str, pending: Iterable[tuple[T, int]]) -> Division[T]:
-        """`divide` with what is known of this gang; `pending` are all of its pending pods, oldest first."""
+        """Call `divide` with the counts of this gang; `pending` are all of its pending pods, oldest first."""
         return divide(pending, min_count=self.min_count(gang), bound=self.bound[gang], held_back=self.held_back[gang])
 
 
 def incomplete(gang: str, division: Division[Any]) -> str:
-    """A sentence about a gang of which pods are missing."""
+    """Return a message about a gang of which pods are missing."""
     required = division.there + division.missing
     return f"gang {gang} is not complete: it has {division.there} of {required} pods"

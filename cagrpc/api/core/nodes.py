@@ -1,5 +1,5 @@
-"""Nodes: what one of a node group looks like, to CA as a template and to a cluster; and v1.Node bytes or documents to
-what planning reads of them."""
+"""Nodes: the v1.Node of a node group, as a template for CA and as registered in a cluster; and the fields of a v1.Node
+that planning reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDUL
 """What the node controller sets for spec.unschedulable."""
 
 READY = "Ready"
-"""The type of the condition that says whether pods can run on a node."""
+"""The type of the condition that states whether pods can run on a node."""
 
 _KUBELET_DEFAULT_PODS = 110
 _HEALTHY = ("NetworkUnavailable", "MemoryPressure", "DiskPressure", "PIDPressure")
@@ -39,8 +39,8 @@ class NodeFacts:
 
 
 def group_labels(group: NodeGroup) -> dict[str, str]:
-    """The labels of a node of `group` as a kubelet and the cloud would set them, but for its hostname; the group's own
-    labels win. Selectors are to be judged by these, or the planner and CA would disagree."""
+    """Return the labels of a node of `group` as its kubelet and cloud would set them, without the hostname; the group's
+    own labels take precedence. Match selectors against these, or the planner and CA disagree."""
     labels = {OS: "linux", ARCH: "amd64"}
     if group.instance_type:
         labels[INSTANCE_TYPE] = group.instance_type
@@ -50,11 +50,10 @@ def group_labels(group: NodeGroup) -> dict[str, str]:
 
 
 def node_document(group: NodeGroup, name: str) -> dict[str, Any]:
-    """A whole, ready v1.Node in JSON shape, as a node of `group` called `name` registers itself. What is said of one
-    machine only (its providerID, addresses, versions, times) is left to whoever registers it.
+    """Return a complete, ready v1.Node in JSON shape, as a node of `group` called `name` registers. The caller adds
+    what is specific to one machine: its providerID, addresses, versions and times.
 
-    A kubelet offers 110 pods where nothing else is said, and a node cannot offer more than it has, whatever the
-    catalogue says of its capacity.
+    A kubelet offers 110 pods by default, and capacity is at least allocatable, whatever the catalogue states.
     """
     labels = {**group_labels(group), HOSTNAME: name}
     allocatable = {PODS: _KUBELET_DEFAULT_PODS, **group.allocatable}
@@ -73,10 +72,10 @@ def node_document(group: NodeGroup, name: str) -> dict[str, Any]:
 
 
 def template(group: NodeGroup) -> bytes:
-    """`node_document` of the next node of `group`, serialised, for CA.
+    """Serialise `node_document` of the next node of `group` for CA.
 
-    CA overwrites its name and hostname. Its providerID stays empty: a template is no instance of ours. An empty answer
-    would crash CA, and one without `pods` would hold none, so both are always filled.
+    CA overwrites its name and hostname. Its providerID stays empty, because a template is not an instance. CA crashes
+    on an empty response, and a node without `pods` holds none, so both are always set.
     """
     return packed(kubernetes_pb2.Node, node_document(group, f"template-{group.id}")).SerializeToString(
         deterministic=True
@@ -84,7 +83,7 @@ def template(group: NodeGroup) -> bytes:
 
 
 def taint_document(taint: Taint) -> dict[str, str]:
-    """A v1.Taint in JSON shape."""
+    """Return a v1.Taint in JSON shape."""
     return {"key": taint.key, "value": taint.value, "effect": taint.effect.value}
 
 
@@ -123,7 +122,8 @@ def _taints(spec: Mapping[str, Any], problems: Problems) -> tuple[Taint, ...]:
 
 
 def free(allocatable: Resources, requests: Iterable[Resources]) -> Amounts:
-    """Return what pods with these requests leave of a node, never below 0; each takes one of its `pods`."""
+    """Return a node's allocatable resources less these requests, never below 0; each request takes one of its
+    `pods`."""
     used: Amounts = {}
     for pod in requests:
         for resource, asked in (*pod.items(), (PODS, 1)):
@@ -132,7 +132,7 @@ def free(allocatable: Resources, requests: Iterable[Resources]) -> Amounts:
 
 
 def left(allocatable: Resources, used: Resources) -> Amounts:
-    """Return what is left of a node with so much used, `pods` among it; never below 0."""
+    """Return a node's allocatable resources less `used` (`pods` included), never below 0."""
     return {
         resource: max(0, allocatable.get(resource, 0) - used.get(resource, 0)) for resource in (*allocatable, *used)
     }

@@ -1,5 +1,5 @@
-"""Projects pods to what constraints between pods can select: labels that no selector reads would only make pods, and
-nodes, different from each other. Single selectors are in `selectors`; the callers know which pods exist."""
+"""Projection of pods to what inter-pod constraints can select: labels that no selector reads would only make pods and
+nodes distinct. Single selectors are in `selectors`; which pods exist is the callers'."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def port(of: HostPort) -> Port:
 
 
 def selecting(terms: Iterable[PodAffinityTerm], who: PodIdentity) -> Iterable[PodAffinityTerm]:
-    """Those of the terms that count this pod."""
+    """Return the terms that select this pod."""
     return (term for term in terms if selects(term.selector, who.namespace, who.labels))
 
 
 class PodProjection:
-    """Pods that are to be planned, and those that run, as the constraints of both see them. `selectors` and `ports` are
-    of the pods to be planned; `terms` are the required anti-affinity terms of running pods that count one of these. Of
-    running pods nothing else is kept: the rest was asked when they were placed."""
+    """Projects pending and running pods to what each other's constraints can select. `selectors` and `ports` are of
+    pending pods; `terms` are the required anti-affinity terms of running pods that select a pending one. Other
+    constraints of running pods are dropped: they held when those were placed."""
 
     def __init__(
         self, selectors: Iterable[PodSelector], ports: Iterable[Port], terms: Iterable[PodAffinityTerm]
@@ -41,14 +41,14 @@ class PodProjection:
         return self._of_all.identified(spec, who)
 
     def runs(self, spec: PodSpec, who: PodIdentity) -> PodSpec | None:
-        """Return what planned pods can select of a running one; None for nothing."""
+        """Return what pending pods can select of a running one; None for nothing."""
         ports = tuple(each for each in spec.host_ports if port(each) in self._ports)
         terms = tuple(term for term in spec.pod_anti_affinity if term in self._terms)
         found = self._of_planned.identified(PodSpec(host_ports=ports, pod_anti_affinity=terms), who)
-        return None if found == _NOTHING and not self._of_planned.of_anybody else found
+        return None if found == _NOTHING and not self._of_planned.matches_unlabelled else found
 
     def running(self, pods: Iterable[tuple[PodSpec, PodIdentity]]) -> tuple[RunningPods, ...]:
-        """Return what planned pods can select of the pods that run on one node, equal ones together."""
+        """Return what pending pods can select of the pods that run on one node, with equal ones counted."""
         found = Counter(seen for spec, who in pods if (seen := self.runs(spec, who)) is not None)
         return tuple(RunningPods(spec, count) for spec, count in found.items())
 

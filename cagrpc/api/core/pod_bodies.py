@@ -1,5 +1,5 @@
-"""Pods of a spec of the planner's, as Kubernetes' JSON writes them: `pods.pod_spec` the other way round. They ask of
-nodes and of other pods what the spec asks, and do nothing."""
+"""Pod specs of the planner to v1.PodSpecs in JSON shape: the inverse of `pods.pod_spec`. The pods have the spec's
+requests and constraints, and run one idle container."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Body = dict[str, Any]
 
 
 def pod_body(spec: PodSpec, image: str, namespace: str) -> Body:
-    """A v1.PodSpec of one container, for pods of `namespace`: where the spec's constraints look at pods of its own
-    namespace, they look at those of this one as well, so that such pods see each other."""
+    """Return a v1.PodSpec of one container for pods in `namespace`. Constraints that select the spec's own namespace
+    select `namespace` as well, so that these pods select each other."""
     affinity = _affinity(spec, namespace)
     ports = [_port(port) for port in spec.host_ports]
     container = {"name": "main", "image": image, "resources": _resources(spec), **({"ports": ports} if ports else {})}
@@ -40,7 +40,7 @@ def pod_body(spec: PodSpec, image: str, namespace: str) -> Body:
 
 
 def _resources(spec: PodSpec) -> Body:
-    """Limits as well where the API server wants them to be the same: of extended resources and huge pages."""
+    """Return the requests, with equal limits where the API server requires them: extended resources and huge pages."""
     requests = {name: format_quantity(name, amount) for name, amount in spec.requests}
     limits = {name: text for name, text in requests.items() if "/" in name or name.startswith("hugepages-")}
     return {"requests": requests, **({"limits": limits} if limits else {})}
@@ -95,11 +95,11 @@ def _node_term(term: NodeSelectorTerm) -> Body:
 
 
 def _pod_term(term: PodAffinityTerm, own: str, namespace: str) -> Body:
-    looked_in = term.selector.namespaces
-    if looked_in is None:
+    namespaces = term.selector.namespaces
+    if namespaces is None:
         where: Body = {"namespaceSelector": {}}
     else:
-        where = {"namespaces": sorted({*looked_in, *({namespace} if own in looked_in else ())})}
+        where = {"namespaces": sorted({*namespaces, *({namespace} if own in namespaces else ())})}
     return {"topologyKey": term.topology_key, **_labels(term.selector), **where}
 
 

@@ -1,7 +1,7 @@
 """Pods, from Kubernetes' JSON shape or from v1.Pod bytes, to what planning reads of them.
 
-One converter: bytes are turned into the JSON shape and take the same way. Files are read in `manifests`, the
-expander's messages in `expander`; which pods are interchangeable is decided here, by `PodSpec` and `group`.
+Bytes are converted to the JSON shape first, so there is one converter. Files are read in `manifests`, the expander's
+messages in `expander`; which pods are equivalent is decided here, by `PodSpec` and `group`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _NOTHING_OF_PLACES = (
     "resourceClaims",
     "schedulingGroup",
 )
-"""Fields of v1.PodSpec that do not matter for scheduling, except those that `unread_features` names."""
+"""Fields of v1.PodSpec that do not affect scheduling, except those that `unread_features` names."""
 
 _MOST_SPECS, _MOST_SPEC_BYTES = 20_000, 16 * 1024 * 1024
-"""A decoder that lives as long as the process forgets what it knows at some time; it costs one conversion each. A spec
-may have a megabyte, and whoever may create pods may let many come and go."""
+"""Limits of a decoder's cache, which is cleared at either: it lives as long as the process, a spec may have a megabyte,
+and users may create and delete many. A cleared entry costs one conversion."""
 
 ADDED_BY_ADMISSION = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Taints of a node that may be back in a moment: every pod is made to tolerate them (NoExecute) for a while (upstream:
+"""Transient taints of a node: the API server makes every pod tolerate them (NoExecute) for a while (upstream:
 plugin/pkg/admission/defaulttolerationseconds)."""
 
 _OF_DAEMONS = tuple(
@@ -64,10 +64,10 @@ _OF_DAEMONS = tuple(
         ("unschedulable", TaintEffect.NO_SCHEDULE),
     )
 )
-"""What the DaemonSet controller adds to every pod's tolerations (upstream: AddOrUpdateDaemonPodTolerations)."""
+"""The tolerations that the DaemonSet controller adds to every pod (upstream: AddOrUpdateDaemonPodTolerations)."""
 
 PLACEHOLDER = ("podType", "capacityBufferFakePod")
-"""How CA marks the pods that it injects for a CapacityBuffer (upstream: capacitybuffer/fakepods)."""
+"""The annotation of the pods that CA injects for a CapacityBuffer (upstream: capacitybuffer/fakepods)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class Pod:
     created_at_seconds: int = 0
     """Since the epoch; 0 where unknown."""
     warning: str = field(default="", compare=False)
-    """Invalid fields that were ignored; empty where nothing was."""
+    """Invalid fields that were ignored; empty where there are none."""
     labels: Labels = field(default_factory=dict, compare=False)
-    """All of them; `spec` has those that selectors read, once all selectors are known (`told_apart`)."""
+    """All labels; `spec` has those that selectors read, once all selectors are known (`with_visible_labels`)."""
 
     @property
     def consumer(self) -> bool:
-        """Whether it consumes a ProvisioningRequest, and so is no demand itself."""
+        """Whether it consumes a ProvisioningRequest, and so is not planned itself."""
         return self.consumes is not None and not self.consumes.missing
 
     @property
@@ -118,7 +118,8 @@ def pod_spec(spec: Mapping[str, Any], path: str, problems: Problems, around: Sur
 
 
 def daemon(template: PodSpec) -> PodSpec:
-    """A DaemonSet's pod on a new node: of it only what it takes counts, not what is beside it."""
+    """Return the spec of a DaemonSet's pod on a new node. Of its constraints only host ports and those on nodes
+    count."""
     return PodSpec(
         template.requests,
         template.node_selector,
@@ -133,7 +134,8 @@ def is_placeholder(annotations: Mapping[str, str]) -> bool:
 
 
 def unread_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the pod demands (v1.PodSpec in JSON shape) and planning does not read yet, by the names of its fields."""
+    """Return the names of the fields of a v1.PodSpec (in JSON shape) that constrain the pod and that planning does not
+    support."""
     ignored: Problems = []  # `pod_spec` reports what is malformed
     found = []
     if spec.get("resourceClaims"):
@@ -145,30 +147,30 @@ def unread_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class PodDecoder:
-    """v1.Pod bytes to pods. Specs that differ only in what planning does not read are converted once: thousands of
+    """Decodes v1.Pod bytes. Specs that differ only in what planning does not read are converted once, so thousands of
     replicas cost little more than their workload. Not thread-safe."""
 
     def __init__(
         self, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True, placeholders: bool = True
     ) -> None:
-        """`gang_label` is the key of the label that names a pod's gang. Where nothing is known of ProvisioningRequests
-        (`consuming` is false) the pods of one are a gang. `placeholders`: what a pod says of itself may make it one, as
-        in what CA offers, which has pods that it only imagines."""
+        """`gang_label` is the key of the label that names a pod's gang. Without support for ProvisioningRequests
+        (`consuming` is false) the pods of one are a gang. With `placeholders`, a pod's own annotation or label marks it
+        a placeholder, as in CA's requests, which contain pods that CA injects."""
         self._gang_label = gang_label
         self._consuming = consuming
         self._placeholders = placeholders
         self._specs: dict[bytes, PodSpec] = {}
-        # Of specs that mean something else for another pod: which of the pod's own labels they read, and the meanings.
+        # Specs that depend on the pod's own labels: the keys that each reads, and the result by their values.
         self._own_keys: dict[bytes, tuple[str, ...]] = {}
-        self._meanings: dict[tuple[bytes, str, tuple[str | None, ...]], PodSpec] = {}
-        self._kept_bytes = 0
+        self._specs_by_own_labels: dict[tuple[bytes, str, tuple[str | None, ...]], PodSpec] = {}
+        self._cached_bytes = 0
 
     def decode(self, data: bytes) -> Pod:
-        """Decode a v1.Pod. Raises InvalidInput for bytes that are none, UnreadablePod for an invalid one."""
+        """Decode a v1.Pod. Raises InvalidInput for malformed bytes, UnreadablePod for an invalid pod."""
         return self.read(parse(kubernetes_pb2.Pod, data))
 
     def read(self, message: kubernetes_pb2.Pod) -> Pod:
-        """Decode a message, whose spec is cut to the fields that matter for scheduling."""
+        """Decode a message. Its spec is changed: only the fields that affect scheduling remain."""
         spec, labels = message.spec, message.metadata.labels
         own = {key: labels[key] for key in labels}
         who = _pod(message, own, self._gang_label, self._consuming, self._placeholders)
@@ -179,12 +181,14 @@ class PodDecoder:
         converted = self._specs.get(spec_bytes)
         if converted is None:
             identity = PodIdentity(message.metadata.namespace or DEFAULT_NAMESPACE, own)
-            converted = self._meaning(spec_bytes, identity) or self._convert(message, spec_bytes, identity)
+            converted = self._cached_by_own_labels(spec_bytes, identity) or self._convert(message, spec_bytes, identity)
         return replace(who, spec=converted, labels=own)
 
-    def _meaning(self, spec_bytes: bytes, identity: PodIdentity) -> PodSpec | None:
+    def _cached_by_own_labels(self, spec_bytes: bytes, identity: PodIdentity) -> PodSpec | None:
         own_keys = self._own_keys.get(spec_bytes)
-        return None if own_keys is None else self._meanings.get(_seen_by_itself(spec_bytes, identity, own_keys))
+        return (
+            None if own_keys is None else self._specs_by_own_labels.get(_seen_by_itself(spec_bytes, identity, own_keys))
+        )
 
     def _convert(self, message: kubernetes_pb2.Pod, spec_bytes: bytes, identity: PodIdentity) -> PodSpec:
         document = plain(message.spec)
@@ -192,18 +196,18 @@ class PodDecoder:
         converted = pod_spec(document, "spec", problems, Surroundings(identity))
         if problems:
             raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}", converted.requests)
-        self._kept_bytes += len(spec_bytes)
-        if len(self._specs) + len(self._meanings) >= _MOST_SPECS or self._kept_bytes > _MOST_SPEC_BYTES:
+        self._cached_bytes += len(spec_bytes)
+        if len(self._specs) + len(self._specs_by_own_labels) >= _MOST_SPECS or self._cached_bytes > _MOST_SPEC_BYTES:
             self._specs.clear()
             self._own_keys.clear()
-            self._meanings.clear()
-            self._kept_bytes = len(spec_bytes)
+            self._specs_by_own_labels.clear()
+            self._cached_bytes = len(spec_bytes)
         own_keys = own_label_keys(document)
         if own_keys is None:
             self._specs[spec_bytes] = converted
         else:
             self._own_keys[spec_bytes] = own_keys
-            self._meanings[_seen_by_itself(spec_bytes, identity, own_keys)] = converted
+            self._specs_by_own_labels[_seen_by_itself(spec_bytes, identity, own_keys)] = converted
         return converted
 
 
@@ -214,19 +218,19 @@ def _seen_by_itself(
 
 
 NOWHERE = PodSpec(affinity=())
-"""A spec that no node can serve: node affinity is required, and there is no term that a node could match."""
+"""A spec that fits no node: node affinity is required and has no term."""
 
 
 def is_nowhere(spec: PodSpec) -> bool:
-    """Return whether the spec is `NOWHERE`, perhaps with requests that a bound pod takes."""
+    """Return whether the spec is `NOWHERE`, with any requests."""
     return spec.affinity == ()
 
 
 def unread(
     data: bytes, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True, placeholders: bool = True
 ) -> Pod:
-    """Who a pod is, with the spec `NOWHERE`: for one whose own cannot be read, or not in time. Bytes that are no v1.Pod
-    are a pod too, known by their digest."""
+    """Return a pod's identity with the spec `NOWHERE`, for one whose spec cannot be read, or not in time. Malformed
+    bytes are a pod too, identified by their digest."""
     try:
         message = parse(kubernetes_pb2.Pod, data)
         return _pod(message, message.metadata.labels, gang_label, consuming, placeholders)
@@ -235,20 +239,20 @@ def unread(
 
 
 def malformed(data: bytes) -> Pod:
-    """A pod that nothing is known of but its digest."""
+    """Return a pod identified only by the digest of its bytes."""
     name = f"malformed/{sha256(data).hexdigest()[:16]}"
     return Pod(name, name, NOWHERE)
 
 
 def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming: bool, placeholders: bool) -> Pod:
-    """Who a pod is, with the spec `NOWHERE`."""
+    """Return a pod's identity with the spec `NOWHERE`."""
     metadata, scheduling_group = message.metadata, message.spec.schedulingGroup.podGroupName
     name, annotations = _name(message), metadata.annotations
     problems: Problems = []
     namespace = metadata.namespace or DEFAULT_NAMESPACE
     placeholder = placeholders and (is_placeholder(annotations) or labels.get(PAUSE_POD) == "true")
-    # CA asks with pods of its own making for requests that it serves itself, and gives them their names as UIDs
-    # (upstream: provisioningrequest/pods): those are what is demanded.
+    # For requests that CA serves itself it makes up pods, with their names as UIDs
+    # (upstream: provisioningrequest/pods): those are to be planned.
     consuming = consuming and metadata.uid != name
     consumes = consumption(annotations) if consuming and not placeholder else None
     alone = placeholder or (consumes is not None and not consumes.missing)
@@ -258,7 +262,7 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
         name=name,
         spec=NOWHERE,
         priority=message.spec.priority,
-        # A placeholder is made from somebody's template, but useful alone; a consumer has its request instead.
+        # A placeholder has a workload's template but is useful alone; a consumer is served by its request.
         gang=None if alone else gang,
         placeholder=placeholder,
         consumes=consumes,
@@ -271,33 +275,33 @@ def _name(message: kubernetes_pb2.Pod) -> str:
     return f"{message.metadata.namespace}/{message.metadata.name}"
 
 
-def told_apart(pods: Mapping[K, Pod]) -> Mapping[K, Pod]:
-    """The pods, which are all that there are, with that of their namespaces and labels in their specs which a selector
-    of one of them can see."""
+def with_visible_labels(pods: Mapping[K, Pod]) -> Mapping[K, Pod]:
+    """Return the pods with those of their labels and namespaces in their specs that a selector of one of them can see.
+    They must be all pods of the input."""
     specs = {id(pod.spec): pod.spec for pod in pods.values()}
     selectors = {selector for spec in specs.values() for selector in selectors_of(spec)}
     if not selectors:
         return pods
-    sight = LabelProjection(selectors)
+    projection = LabelProjection(selectors)
     return {
-        key: pod if pod.spec is NOWHERE else replace(pod, spec=sight.identified(pod.spec, pod.identity))
+        key: pod if pod.spec is NOWHERE else replace(pod, spec=projection.identified(pod.spec, pod.identity))
         for key, pod in pods.items()
     }
 
 
 class UnreadablePod(InvalidInput):
-    """A well-formed pod with something in it that planning cannot understand, perhaps of a newer Kubernetes."""
+    """A well-formed pod with a field that planning cannot interpret, perhaps of a newer Kubernetes."""
 
     def __init__(self, message: str, requests: tuple[tuple[str, int], ...] = ()) -> None:
-        """`requests` is what it takes of a node, as far as that can be read."""
+        """`requests` are the pod's requests, as far as they can be read."""
         super().__init__(message)
         self.requests = requests
 
 
 def group(pods: Iterable[Pod], now_seconds: float = 0.0) -> tuple[tuple[PodSet, ...], dict[str, int]]:
-    """Pods as pod sets of equal spec, priority, gang and kind, in order of first appearance, and pod key -> index of
-    its set. A set has waited as long as its oldest pod (0 where `now_seconds` or the pods' age is unknown). A key that
-    comes twice counts once."""
+    """Group pods into pod sets of equal spec, priority, gang and kind, in order of first appearance, and return them
+    with each pod key's index of its set. A set has waited as long as its oldest pod (0 where `now_seconds` or the pods'
+    age is unknown). Duplicate keys count once."""
     indices: dict[tuple[PodSpec, int, str | None, bool], int] = {}
     members_of: list[list[Pod]] = []
     set_of_pod: dict[str, int] = {}

@@ -1,5 +1,5 @@
-"""What one pod takes from a node, by Kubernetes' rules for containers, init containers, sidecars, pod-level resources
-and overhead; and the small helpers that read a JSON-shaped document and say where it is wrong."""
+"""A pod's effective requests, by Kubernetes' rules for containers, init containers, sidecars, pod-level resources and
+overhead; and helpers that read JSON-shaped documents and report each problem with its path."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from solver.model.quantities import amount
 from solver.model.validation_specs import MAX_AMOUNT
 
 Problems = list[str]
-"""Sentences for people, each beginning with the path of what is wrong."""
+"""Messages for people, each beginning with the path of the invalid field."""
 
 Amounts = dict[str, int]
 
 
 def mapping(document: Mapping[str, Any], field: str, path: str, problems: Problems) -> Mapping[str, Any]:
-    """`document[field]` as a mapping; absent and null are an empty one, anything else is a problem."""
+    """Return the mapping `document[field]`; empty where absent or null. Anything else is added to `problems`."""
     value = document.get(field)
     if value is None:
         return {}
@@ -30,7 +30,7 @@ def mapping(document: Mapping[str, Any], field: str, path: str, problems: Proble
 def members(
     document: Mapping[str, Any], field: str, path: str, problems: Problems
 ) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Each mapping of the list `document[field]`, with its path; absent and null are an empty list."""
+    """Yield each mapping of the list `document[field]` with its path; nothing where absent or null."""
     value = document.get(field)
     if value is None:
         return
@@ -46,7 +46,7 @@ def members(
 
 
 def strings(document: Mapping[str, Any], field: str, path: str, problems: Problems) -> dict[str, str]:
-    """`document[field]`, a mapping of text to text such as labels."""
+    """Return `document[field]`, a mapping of text to text such as labels."""
     found = {}
     for key, value in mapping(document, field, path, problems).items():
         if isinstance(key, str) and isinstance(value, str):
@@ -57,7 +57,7 @@ def strings(document: Mapping[str, Any], field: str, path: str, problems: Proble
 
 
 def texts(document: Mapping[str, Any], field: str, path: str, problems: Problems) -> tuple[str, ...]:
-    """`document[field]`, a list of texts; absent and null are an empty one."""
+    """Return `document[field]`, a list of texts; empty where absent or null."""
     value = document.get(field)
     if value is None:
         return ()
@@ -75,7 +75,7 @@ def one_of(
     choices: tuple[str, ...],
     default: str | None = None,
 ) -> str:
-    """`document[name]`, one of `choices`: the first of them, or `default`, where it is absent or told as a problem."""
+    """Return `document[name]`, one of `choices`; where it is absent or invalid, `default` or else the first choice."""
     value = document.get(name)
     if value in choices:
         return str(value)
@@ -93,7 +93,7 @@ def whole(
     most: int,
     default: int = 0,
 ) -> int:
-    """`document[name]`, a whole number; `default` where it is absent and may be, or told as a problem."""
+    """Return the whole number `document[name]`; `default` where it is invalid, or absent and not required."""
     value = document.get(name)
     if value is None and least <= default:
         return default
@@ -110,8 +110,8 @@ def _kind(value: Any) -> str:
 def amounts(
     document: Mapping[str, Any], field: str, path: str, problems: Problems, *, round_up: bool = True
 ) -> Amounts:
-    """`document[field]`, a mapping of resource to quantity, in the planner's units; rounded up (what is requested) or
-    down (what is offered)."""
+    """Return `document[field]`, a mapping of resource to quantity, in the planner's units: rounded up for requests,
+    down for capacity."""
     found = {}
     for resource, quantity in mapping(document, field, path, problems).items():
         try:
@@ -122,13 +122,13 @@ def amounts(
 
 
 def effective_requests(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[tuple[str, int], ...]:
-    """What a pod with this v1.PodSpec (JSON shape) takes from a node, sorted by resource, zeros left out.
+    """Return the effective requests of a v1.PodSpec (in JSON shape), sorted by resource, zeros left out.
 
-    The larger of what runs together in the end (containers and sidecars) and of each init container with the sidecars
-    started before it; where the pod as a whole states a request, that one instead; plus overhead. A limit without a
-    request is the request, as the API server defaults it. Source: component-helpers' `resource.PodRequests`, KEP-753
-    (sidecars), KEP-2837 (pod-level resources). What is more than planning can count, or any node have, is the most that
-    it can: one pod that no node takes must not be in the way of all others.
+    Per resource that is the larger of the sum of containers and sidecars, and of each init container with the sidecars
+    started before it; a pod-level request replaces that; overhead is added. A limit without a request is the request,
+    as the API server defaults it. Source: component-helpers' `resource.PodRequests`, KEP-753 (sidecars), KEP-2837
+    (pod-level resources). Amounts are capped at `MAX_AMOUNT`, so that one oversized pod does not fail the planning of
+    others.
     """
     together: Amounts = {}
     for container, at in members(spec, "containers", path, problems):

@@ -1,8 +1,8 @@
-"""Label selectors, from Kubernetes' JSON shape to the planner's conditions, and what they can see of a pod at all.
+"""Label selectors, from Kubernetes' JSON shape to the planner's requirements, and the projection of pods to what
+selectors can see.
 
-Who a pod is (its namespace, its labels) is looked at by the selectors of constraints between pods and by nothing else.
-So of it only that stays in a `PodSpec` which some selector of the whole input can tell: pods of one workload are one
-class, whatever labels their controller gives to each of them.
+Only the selectors of inter-pod constraints read a pod's namespace and labels. So a `PodSpec` holds only those that some
+selector of the whole input distinguishes: pods of one workload are one class, whatever labels their controller adds.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from solver.model.eligibility import matches_requirement, selects
 NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 LABEL_OPERATORS = NODE_OPERATORS[:4]
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
-"""The label that the API server gives to every namespace: its name."""
+"""The label with its name that the API server sets on every namespace."""
 DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """Who a pod is to the selectors of others, and to its own."""
+    """A pod's namespace and labels, as selectors see them."""
 
     namespace: str = DEFAULT_NAMESPACE
     labels: Labels = field(default_factory=dict)
@@ -36,14 +36,14 @@ NOBODY = PodIdentity()
 
 @dataclass(frozen=True, slots=True)
 class Namespaces:
-    """What is known of namespaces. `labels` has those that are known with all their labels; `names` all in which there
-    are pods, None where that is not known either. The label `kubernetes.io/metadata.name` is known of every one."""
+    """The known namespaces. `labels` has those whose labels are all known; `names` has all namespaces with pods, or is
+    None where that is unknown. The label `kubernetes.io/metadata.name` is known for each."""
 
     labels: Mapping[str, Labels] = field(default_factory=dict)
     names: frozenset[str] | None = None
 
     def matching(self, conditions: Collection[Requirement]) -> tuple[frozenset[str], bool]:
-        """The namespaces that meet the conditions for sure, and whether those are all of them."""
+        """Return the namespaces that certainly meet the conditions, and whether those are all."""
         of_name = [condition for condition in conditions if condition.key == NAMESPACE_NAME]
         listed = {name for each in of_name if each.operator is Operator.IN for name in each.values}
         complete = self.names is not None or bool(listed)
@@ -62,7 +62,7 @@ class Namespaces:
 def requirements(
     holder: Mapping[str, Any], name: str, path: str, problems: Problems, operators: Collection[str]
 ) -> tuple[Requirement, ...]:
-    """`holder[name]`, a list of conditions on labels, each with one of `operators`."""
+    """Return `holder[name]`, a list of label requirements, each with one of `operators`."""
     found = []
     for expression, at in members(holder, name, path, problems):
         key, operator = expression.get("key"), str(expression.get("operator"))
@@ -89,7 +89,7 @@ def _is_integer(text: str) -> bool:
 def label_selector(
     holder: Mapping[str, Any], name: str, path: str, problems: Problems
 ) -> tuple[Requirement, ...] | None:
-    """`holder[name]`, a metav1.LabelSelector, as conditions that hold together; None where there is none."""
+    """Return `holder[name]`, a metav1.LabelSelector, as requirements that must all match; None where absent."""
     if holder.get(name) is None:
         return None
     selector, at = mapping(holder, name, path, problems), f"{path}.{name}"
@@ -105,9 +105,9 @@ def _sorted(conditions: Iterable[Requirement]) -> tuple[Requirement, ...]:
 def counted_labels(
     holder: Mapping[str, Any], path: str, problems: Problems, identity: PodIdentity
 ) -> tuple[Requirement, ...] | None:
-    """The `labelSelector` of a constraint between pods, with what its `matchLabelKeys` and `mismatchLabelKeys` say of
-    the pod's own labels. The API server adds the same to the selector of a pod that it is given; a key that the pod
-    does not have says nothing."""
+    """Return the `labelSelector` of an inter-pod constraint, with the requirements that its `matchLabelKeys` and
+    `mismatchLabelKeys` add from the pod's own labels, as the API server merges them. Keys that the pod lacks add
+    nothing."""
     selected = label_selector(holder, "labelSelector", path, problems)
     own = [
         Requirement(key, operator, (identity.labels[key],))
@@ -119,7 +119,7 @@ def counted_labels(
 
 
 class LabelProjection:
-    """Projects a pod's namespace and labels to those that some selectors read. Every selector of them matches the
+    """Projects a pod's namespace and labels to those that some selectors read. Each of these selectors matches the
     projection exactly if it matches the pod."""
 
     def __init__(self, selectors: Iterable[PodSelector]) -> None:
@@ -127,7 +127,7 @@ class LabelProjection:
         self._asked: set[str] = set()
         self._namespaces: set[str] = set()
         self._specs: dict[tuple[PodSpec, str, tuple[tuple[str, str], ...]], PodSpec] = {}
-        self.of_anybody = False
+        self.matches_unlabelled = False
         """Whether some selector matches a pod without any of these labels."""
         for selector in selectors:
             if selector.match_expressions is None:
@@ -137,11 +137,11 @@ class LabelProjection:
                 if not condition.values:  # Exists, DoesNotExist
                     self._asked.add(condition.key)
             self._namespaces.update(selector.namespaces or ())
-            self.of_anybody = self.of_anybody or selects(selector, "", {})
+            self.matches_unlabelled = self.matches_unlabelled or selects(selector, "", {})
 
     def identified(self, spec: PodSpec, identity: PodIdentity) -> PodSpec:
-        """`spec` with as much of the pod's identity as can be seen: a label whose value is named, or whose key is asked
-        for; a namespace that is named."""
+        """Return `spec` with the visible part of the identity: labels of which a selector names the value or only the
+        key, and the namespace if a selector names it."""
         namespace = identity.namespace if identity.namespace in self._namespaces else ""
         labels = tuple(
             sorted(
@@ -160,7 +160,7 @@ class LabelProjection:
 
 
 def selectors_of(spec: PodSpec) -> Iterator[PodSelector]:
-    """Every selector in the pod's own constraints."""
+    """Yield every selector in the spec's own constraints."""
     for term in (*spec.pod_affinity, *spec.pod_anti_affinity, *(preferred.term for preferred in spec.preferred_pods)):
         yield term.selector
     for spread in spec.topology_spread:

@@ -1,4 +1,4 @@
-"""Labels and annotations of the resource slack. Which workloads are mirrored, and what follows from it, is in
+"""Labels and annotations of the resource slack. Which workloads are mirrored, and what follows, is in
 `cagrpc.controllers.slack`."""
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.api.gen import kubernetes_pb2
 
 MIRROR = "slack.cagrpc.io/mirror"
-"""Annotation of a pod or workload: room is kept for so many more of its pods ([S7]); empty and "true" are one."""
+"""Annotation of a pod or workload: capacity is reserved for this many more of its pods ([S7]); empty and "true" mean
+one."""
 EXCLUDE = "slack.cagrpc.io/exclude"
-"""Annotation of a pod or workload: with "true" no room is kept for the size of its pods ([R6])."""
+"""Annotation of a pod or workload: with "true" no capacity is reserved for the size of its pods ([R6])."""
 PLACEHOLDER = "slack.cagrpc.io/placeholder"
-"""Label of the pause pods of the carrier `pods`, with "true". Anybody may set it: see `is_pause_pod`."""
+"""Label of the pause pods of the carrier `pods`, with "true". Any user can set it: see `is_pause_pod`."""
 SHAPE = "slack.cagrpc.io/shape"
-"""Annotation of the same: the name of the shape (`SlackShape.name`) that the pod stands for."""
+"""Annotation of pause pods: the name of the shape (`SlackShape.name`) that the pod stands for."""
 
 PRIORITY_CLASS, PRIORITY = "cagrpc-slack", -10
-"""Of pause pods, below every pod of people's; CA ignores pods below -10 (`--expendable-pods-priority-cutoff`), not
-those at it."""
+"""Of pause pods: below the default of user pods; CA ignores pods below -10 (`--expendable-pods-priority-cutoff`), not
+those at -10."""
 
 MOST_MIRRORS = 1000
-"""Of one workload; a larger number is taken for a mistake."""
+"""Per workload; a larger number is treated as a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,14 @@ class Mark:
     """The slack annotations of an object."""
 
     mirrors: int = 0
-    """How many more of its pods room is kept for."""
+    """How many more of its pods to reserve capacity for."""
     excluded: bool = False
     warning: str = ""
     """Invalid fields that were ignored."""
 
 
 def mark(annotations: Mapping[str, str]) -> Mark | None:
-    """Read the annotations; None where there are none."""
+    """Read the annotations; return None where there are none."""
     if MIRROR not in annotations and EXCLUDE not in annotations:
         return None
     excluded = annotations.get(EXCLUDE) == "true"
@@ -54,8 +55,8 @@ def mark(annotations: Mapping[str, str]) -> Mark | None:
 
 
 def is_pause_pod(pod: kubernetes_pb2.Pod, namespace: str) -> bool:
-    """Return whether it is a pause pod of the slack in this namespace, which is preempted and no demand. Whoever may
-    create a pod may label it so: it is one by its namespace, owner and priority together."""
+    """Return whether it is a pause pod of the slack in this namespace, which is preemptible and not planned. Any user
+    who can create pods can set the label, so namespace, owner and priority must match as well."""
     metadata = pod.metadata
     return (
         metadata.labels.get(PLACEHOLDER) == "true"

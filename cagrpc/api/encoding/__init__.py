@@ -1,1 +1,1 @@
-"""Bytes and text of others, decoded within bounds. Knows no kind of object."""
+"""Untrusted bytes and text, decoded within bounds, for objects of any kind."""

@@ -1,5 +1,5 @@
-"""Protobuf bytes to messages and to plain dicts in the shape of Kubernetes' JSON, and back. What the dicts mean is said
-in `pods`, `nodes` and `manifests`; nothing here knows planning."""
+"""Protobuf bytes to messages and to plain dicts in the shape of Kubernetes' JSON, and back. The dicts are interpreted
+in `pods`, `nodes` and `manifests`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _TIME = kubernetes_pb2.Time.DESCRIPTOR
 
 
 def parse(message_type: type[M], data: bytes) -> M:
-    """`data` as a message; unknown fields are kept. What is no UTF-8 in its texts is read as U+FFFD, as in the API
-    server's JSON: that server passes on what was written to it in protobuf. Raises InvalidInput with the message's full
+    """Parse `data`; unknown fields are preserved. Invalid UTF-8 in strings is read as U+FFFD, as in the API server's
+    JSON, because that server passes on what clients wrote in protobuf. Raises InvalidInput with the message's full
     name."""
     try:
         return message_type.FromString(data)
@@ -34,13 +34,13 @@ def parse(message_type: type[M], data: bytes) -> M:
 
 
 def discard_unknown_fields(message: Message) -> None:
-    """All that its proto file does not declare, also of the messages in it."""
+    """Discard the fields that the proto file does not declare, also of nested messages."""
     message.DiscardUnknownFields()  # type: ignore[attr-defined] # protobuf's stubs do not know it
 
 
 def plain(message: Message) -> Any:
-    """A message of `kubernetes.proto` as the dict (a quantity: as the string, a time: as seconds since the epoch) that
-    the same object's JSON has. Unset and default values are absent."""
+    """Return a message of `kubernetes.proto` as the dict of its JSON; a quantity is its string, a time the seconds
+    since the epoch. Unset and default values are absent."""
     descriptor = message.DESCRIPTOR
     if descriptor is _QUANTITY:
         return message.string  # type: ignore[attr-defined]
@@ -50,15 +50,15 @@ def plain(message: Message) -> Any:
 
 
 def packed(message_type: type[M], document: Mapping[str, Any]) -> M:
-    """The message that `plain` gives `document` of. Raises `KeyError` for a field that it has not."""
+    """Return the message of which `plain` gives `document`. Raises `KeyError` for an unknown field."""
     message = message_type()
     _fill(message, document)
     return message
 
 
 def packed_known(message_type: type[M], document: Any) -> M:
-    """The message of a document in the shape of Kubernetes' JSON, with what of it the message has fields for. Raises
-    InvalidInput for a document of another shape."""
+    """Return the message of a document in the shape of Kubernetes' JSON, without the fields that the message does not
+    declare. Raises InvalidInput for a document of another shape."""
     try:
         return packed(message_type, _known(message_type.DESCRIPTOR, document))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:

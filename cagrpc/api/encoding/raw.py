@@ -1,4 +1,4 @@
-"""Protobuf bytes as they are, without parsing them: what has to be known, or mended, before that."""
+"""Protobuf on the wire: checks and repairs of bytes before they are parsed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _FIXED = {1: 8, 5: 4}
 
 
 def has_more_fields(data: bytes, most: int) -> bool:
-    """Whether the message, and those right in it, have more fields than that. Looked at before parsing: that may make
-    forty bytes of every two, and holds every other thread up. Of malformed bytes what comes before the fault counts."""
+    """Return whether the message and its direct children have more fields than `most`. Check this before parsing, which
+    can turn two bytes into forty and blocks all other threads. Of malformed bytes, the part before the fault is
+    counted."""
     view, fields = memoryview(data), 0
     for outer in _fields(view):
         fields += 1
@@ -26,7 +27,7 @@ def has_more_fields(data: bytes, most: int) -> bool:
 
 
 def _fields(view: memoryview) -> Iterator[memoryview]:
-    """The values of a message's fields; empty for those that hold no bytes."""
+    """Yield the values of a message's fields; empty for those that hold no bytes."""
     at, end = 0, len(view)
     try:
         while at < end:
@@ -45,8 +46,8 @@ def _fields(view: memoryview) -> Iterator[memoryview]:
 
 
 def in_utf8(descriptor: Any, data: bytes) -> bytes:
-    """The bytes of a message with U+FFFD for what is no UTF-8 in its texts. Raises IndexError or ValueError for bytes
-    that are no message."""
+    """Return the bytes of a message with invalid UTF-8 in its strings replaced by U+FFFD. Raises IndexError or
+    ValueError for malformed bytes."""
     result, at = bytearray(), 0
     while at < len(data):
         start = at
@@ -81,8 +82,8 @@ def _field_in_utf8(field: FieldDescriptor, data: bytes) -> bytes:
 
 
 def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The number there, and where it ends. Raises IndexError at the end of the bytes, ValueError for more than 64
-    bits."""
+    """Return the varint at `at` and the index after it. Raises IndexError at the end of the bytes, ValueError for more
+    than 64 bits."""
     number = data[at]
     at += 1
     if number < 0x80:

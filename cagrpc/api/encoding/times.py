@@ -17,18 +17,18 @@ _LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
 
 
 def timestamp(seconds: float) -> str:
-    """metav1.Time of a time since the epoch: whole seconds, and nothing after the year 9999."""
+    """Return the metav1.Time of seconds since the epoch: whole seconds, at most the year 9999."""
     return datetime.fromtimestamp(min(seconds, _LATEST), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp(seconds: float) -> str:
-    """metav1.MicroTime of a time since the epoch, as Leases have it."""
+    """Return the metav1.MicroTime of seconds since the epoch, as in Leases."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def epoch_seconds(timestamp: Any) -> int:
-    """A metav1.Time as YAML or JSON gives it, since the epoch; 0 where there is none or it cannot be read, and for a
-    time before."""
+    """Return the seconds since the epoch of a metav1.Time as YAML or JSON gives it; 0 where it is absent, invalid or
+    before the epoch."""
     if isinstance(timestamp, str):
         try:
             timestamp = datetime.fromisoformat(timestamp)
@@ -41,8 +41,8 @@ def epoch_seconds(timestamp: Any) -> int:
 
 
 def duration_seconds(text: str) -> float | None:
-    """A number of seconds (`7200`) or a Go duration (`2h30m`, `1.5h`); None for anything else, and for what is not
-    above 0."""
+    """Return the seconds of a number (`7200`) or a Go duration (`2h30m`, `1.5h`); None where it is invalid or not above
+    0."""
     if _SECONDS.fullmatch(text):
         seconds = float(text)
     else:

@@ -9,10 +9,9 @@ from typing import Any
 from cagrpc.errors import InvalidInput
 
 LARGEST = 2**63 - 1
-"""Kubernetes counts in 64 bits."""
+"""The largest integer of Kubernetes' API, 64 bits."""
 MOST_LEVELS = 100
-"""Of a JSON document, far more than Kubernetes' types nest: what is deeper would be too deep for Python's stack sooner
-or later, and says nothing to us."""
+"""Of a JSON document, far more than Kubernetes' types nest; deeper nesting overflows Python's stack."""
 
 _MOST_DIGITS = len(str(LARGEST))
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
@@ -20,8 +19,8 @@ _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[{]|[\]}
 
 
 def whole_number(text: object, most: int = LARGEST) -> int | None:
-    """A whole number from 0 to `most` in ASCII digits; None for anything else. (Python's own `int` also reads signs,
-    spaces, underscores and other scripts, and raises for thousands of digits.)"""
+    """Return the whole number from 0 to `most` in ASCII digits; None for anything else. (Python's `int` also reads
+    signs, spaces, underscores and other scripts, and raises for thousands of digits.)"""
     if not (isinstance(text, str) and len(text) <= _MOST_DIGITS and text.isascii() and text.isdecimal()):
         return None
     number = int(text)
@@ -29,8 +28,8 @@ def whole_number(text: object, most: int = LARGEST) -> int | None:
 
 
 def json_value(data: bytes) -> Any:
-    """What a JSON text in UTF-8 says; null for all that is nested deeper than `MOST_LEVELS`. Whole numbers beyond 64
-    bits are floats, perhaps infinite ones. Raises InvalidInput for what is no JSON."""
+    """Return the value of a JSON text in UTF-8, with null for whatever is nested deeper than `MOST_LEVELS`. Whole
+    numbers beyond 64 bits become floats, perhaps infinite. Raises InvalidInput for invalid JSON."""
     try:
         return json.loads(data if _is_shallow(data) else _cut(data), parse_int=_number)
     except ValueError as error:
@@ -42,7 +41,7 @@ def _number(text: str) -> int | float:
 
 
 def _is_shallow(data: bytes) -> bool:
-    """False also where brackets in strings make it seem too deep."""
+    """Return whether it nests within the limit; False also where brackets in strings make it seem deeper."""
     brackets = data.translate(None, _ALL_BUT_BRACKETS)
     for _ in range(MOST_LEVELS):
         if not brackets:
@@ -52,15 +51,15 @@ def _is_shallow(data: bytes) -> bool:
 
 
 def _cut(data: bytes) -> bytes:
-    kept, level, start = [], 0, 0
+    parts, level, start = [], 0, 0
     for found in _STRING_OR_BRACKET.finditer(data):
         match found[0]:
             case b"{" | b"[":
                 level += 1
                 if level == MOST_LEVELS + 1:
-                    kept += [data[start : found.start()], b"null"]
+                    parts += [data[start : found.start()], b"null"]
             case b"}" | b"]":
                 if level == MOST_LEVELS + 1:
                     start = found.end()
                 level -= 1
-    return b"".join([*kept, data[start:]])
+    return b"".join([*parts, data[start:]])

@@ -1,1 +1,1 @@
-"""Manifests and CSV tables: the input of offline planning, with every error at its place."""
+"""Manifests and CSV tables: the input of offline planning, with the location of every error."""

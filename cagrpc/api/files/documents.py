@@ -1,5 +1,5 @@
-"""Files of Kubernetes objects, YAML or JSON, to single documents with a place that people can find again; CSV to rows
-with theirs. What documents and rows mean is said in `manifests`."""
+"""Files of Kubernetes objects (YAML or JSON) to single documents, and CSV to rows, each with its location. Documents
+and rows are interpreted in `manifests`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import yaml
 
 from cagrpc.api.core.resources import Problems, mapping
 
-# In C where there is one: ten times as fast.
+# The C loader, where available, is ten times as fast.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 MOST_LEVELS = 500
-"""Far more than Kubernetes' types nest; the parser in C would overflow its stack on hundreds of thousands."""
+"""Far more than Kubernetes' types nest; the C parser would overflow its stack on hundreds of thousands."""
 MOST_VALUES = 10_000_000
-"""In a YAML document with aliases, each use of one counted."""
+"""In a YAML document with aliases, counting each use of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class ManifestDocument:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """Kind, namespace and name: what an owner reference or an API server tells objects apart by."""
+        """Kind, namespace and name, as in an owner reference."""
         return self.kind, self.namespace, self.name
 
 
 def read_text(path: Path, problems: Problems) -> str | None:
-    """The file's text, or None and a problem."""
+    """Return the file's text, or None and add a problem."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -73,7 +73,7 @@ def read_text(path: Path, problems: Problems) -> str | None:
 def rows(
     path: Path, text: str, required: Sequence[str], optional: Sequence[str], problems: Problems
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each row of a CSV text that is not empty: its place (`file: line 2`) and its cells by column, stripped."""
+    """Yield each non-empty row of a CSV text: its location (`file: line 2`) and its stripped cells by column."""
     reader = csv.reader(StringIO(text, newline=""), strict=True)
     expected = f"{','.join(required)}{''.join(f'[,{column}]' for column in optional)}"
     try:
@@ -82,7 +82,7 @@ def rows(
         twice = [column for column in dict.fromkeys(header) if column and header.count(column) > 1]
         if missing:
             problems.append(f"{path}: line 1: no column {', '.join(missing)}; expected {expected}")
-        problems.extend(f"{path}: line 1: the column {column} stands twice" for column in twice)
+        problems.extend(f"{path}: line 1: the column {column} occurs twice" for column in twice)
         if missing or twice:
             return
         for cells in reader:
@@ -98,7 +98,8 @@ def rows(
 
 
 def documents(path: Path, text: str, problems: Problems) -> Iterator[ManifestDocument]:
-    """Every object in a YAML (one or many documents) or JSON text, lists opened; empty documents are passed over."""
+    """Yield every object in a YAML (one or many documents) or JSON text, with lists expanded; empty documents are
+    skipped."""
     try:
         for index, body in enumerate(_bodies(path, text, problems)):
             if body is not None:
@@ -118,7 +119,7 @@ def _bodies(path: Path, text: str, problems: Problems) -> Iterator[Any]:
         try:
             body = json.loads(text)  # much faster than YAML, and what kubectl -o json writes
         except (ValueError, RecursionError):
-            pass  # YAML's flow style begins the same way, and its reader knows lines
+            pass  # YAML's flow style begins the same way, and its reader reports lines
         else:
             yield body
             return
@@ -142,8 +143,8 @@ def _bodies(path: Path, text: str, problems: Problems) -> Iterator[Any]:
 
 
 def _too_deep(text: str) -> int:
-    """The line at which a YAML text nests too deeply; 0 where it never does. Levels take brackets or indentation, so
-    that few texts have to be looked at closely."""
+    """Return the line at which a YAML text nests too deeply; 0 where it does not. Nesting takes brackets or
+    indentation, so few texts need parsing."""
     if text.count("[") + text.count("{") <= MOST_LEVELS and max(map(len, text.splitlines()), default=0) <= MOST_LEVELS:
         return 0
     level = 0
@@ -160,8 +161,8 @@ def _too_deep(text: str) -> int:
 
 
 def _unusable(root: yaml.Node) -> str:
-    """Why a YAML document with aliases cannot be used: it contains itself, or stands for too many values."""
-    sizes: dict[int, int] = {}  # 0 while it is being looked at
+    """Return why a YAML document with aliases is invalid: it contains itself, or expands to too many values."""
+    sizes: dict[int, int] = {}  # 0 while in progress
 
     def size(node: yaml.Node) -> int:
         if isinstance(node, yaml.ScalarNode):

@@ -1,5 +1,5 @@
-"""The gangs of an offline problem: what the objects of files say of them, collected in any order, and then which of the
-pods are to be planned whole. What the fields mean is in `gangs`, files are read in `manifests`."""
+"""The gangs of an offline problem: collects minimum counts and pods from the objects of files, in any order, then
+divides the pod sets. Fields are read in `gangs`, files in `manifests`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from solver.model import PodSet
 
 @dataclass
 class GangsOfFiles:
-    """`label` is the key of the label that names a pod's gang; invalid fields are added to `problems`."""
+    """The gangs of all files. `label` is the key of the label that names a pod's gang; invalid fields are added to
+    `problems`."""
 
     label: str
     problems: Problems
     incomplete: list[str] = field(default_factory=list)
-    """Sentences about gangs that are not planned, once `divided` has been read to its end."""
+    """Messages about gangs that are not planned, complete once `divided` is exhausted."""
     _counts: GangCounts = field(default_factory=GangCounts)
 
     def add_object(self, document: ManifestDocument) -> bool:
-        """Whether it is a PodGroup that planning reads."""
+        """Add a PodGroup; return False for an object that is none."""
         here: Problems = []
         found = pod_group(document.body, here)
         self._report(document, here)
@@ -38,8 +39,8 @@ class GangsOfFiles:
     def add_pods(
         self, document: ManifestDocument, pod: Mapping[str, Any], path: str, *, bound: int = 0, held_back: int = 0
     ) -> str | None:
-        """The name of the gang that a pod, or the template of many, says it is of. `bound` and `held_back` of them (as
-        `gangs.divide` has it) are not among the pods to be planned."""
+        """Count the pods of a pod or template and return the name of their gang. `bound` and `held_back` of them (as in
+        `gangs.divide`) are not to be planned."""
         here: Problems = []
         gang = self._membership(document, pod, path, here)
         self._report(document, here)
@@ -54,15 +55,15 @@ class GangsOfFiles:
         metadata = mapping(pod, "metadata", "", [])
         annotations = strings(metadata, "annotations", "", [])
         if is_placeholder(annotations):
-            return None  # made from somebody's template, but useful alone
+            return None  # it has a workload's template but is useful alone
         labels = strings(metadata, "labels", "", [])
         spec_path = f"{path}.spec".removeprefix(".")
         group = mapping(mapping(pod, "spec", "", []), "schedulingGroup", spec_path, problems).get("podGroupName")
         return gang_of_pod(document.namespace, labels, annotations, str(group or ""), self.label, problems, path)
 
     def divided(self, pod_sets: Iterable[tuple[PodSet, PodIdentity]]) -> Iterator[tuple[PodSet, PodIdentity]]:
-        """The pod sets, which are all there are, without those of incomplete gangs; pods beyond the minimum of their
-        gang are ordinary ones."""
+        """Yield the pod sets without those of incomplete gangs; pods beyond the minimum of their gang become ordinary
+        pods. They must be all pod sets of the input."""
         by_gang: defaultdict[str, list[tuple[PodSet, PodIdentity]]] = defaultdict(list)
         for pod_set, who in pod_sets:
             if pod_set.gang is None:

@@ -1,7 +1,7 @@
 """Kubernetes manifests and pod tables to the pods, nodes and daemon sets of an offline problem (`cagrpc plan`).
 
-Which kinds are read, what each stands for, and what is ignored with a warning is all here; the meaning of a pod's or a
-node's fields is in `pods` and `nodes`, files and places are in `documents`.
+Decides which kinds are read, what each contributes, and what is ignored with a warning. The fields of pods and nodes
+are read in `pods` and `nodes`, files in `documents`.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _LABELS_OF_CONTROLLERS = {
     "StatefulSet": ("controller-revision-hash",),
     "Job": ("batch.kubernetes.io/job-name", "job-name"),
 }
-"""What a controller adds to the labels of all pods of one template, by kind. Of hashes the value is not known; the
-workload's name stands for them, so that its pods are told from those of other workloads and of before."""
+"""The labels that a controller adds to all pods of a template, by kind. Hashes are unknown; the workload's name stands
+for them, which distinguishes its pods from those of other workloads and of earlier revisions."""
 _BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _SUCCEEDED, _FAILED = "Succeeded", "Failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """What was found in the files. `warnings` are sentences about what was read but not (fully) taken into account."""
+    """The content of the files. `warnings` are messages about what was read but not (fully) taken into account."""
 
     pod_sets: tuple[PodSet, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -58,9 +58,9 @@ def read(
     now_seconds: float = 0.0,
     gang_label: str = DEFAULT_GANG_LABEL,
 ) -> Manifests:
-    """Everything in the files together: YAML or JSON manifests, or CSV by the suffix `.csv`; of `paths_of_nodes` only
-    nodes and the pods that are bound to one. A file named twice is read once. With `now_seconds` (since the epoch) pods
-    have waited since their creation. `gang_label` is the key of the label that names a pod's gang.
+    """Read all files together: YAML or JSON manifests, or CSV by the suffix `.csv`; of `paths_of_nodes` only nodes and
+    the pods bound to one. A file named twice is read once. With `now_seconds` (since the epoch) pods have waited since
+    their creation. `gang_label` is the key of the label that names a pod's gang.
 
     Raises InvalidInput with every problem of every file, one a line, each with file, index, object and path.
     """
@@ -86,7 +86,8 @@ def read(
 
 @dataclass
 class _ManifestReader:
-    """Collects documents first, since they refer to each other in any order and across files; `resolve` reads them."""
+    """Collects all documents first, because they refer to each other in any order and across files; `resolve` reads
+    them."""
 
     now_seconds: float
     gang_label: str
@@ -109,7 +110,7 @@ class _ManifestReader:
         self.gangs = GangsOfFiles(self.gang_label, self.problems)
 
     def of_nodes(self, found: Iterable[ManifestDocument]) -> Iterable[ManifestDocument]:
-        """What counts in a file of nodes; the rest is remembered for a warning."""
+        """Yield the documents that count in a file of nodes; the rest is counted for a warning."""
         for document in found:
             bound = document.kind == "Pod" and document.spec.get("nodeName")
             if bound or document.kind in ("Node", "Namespace"):
@@ -148,7 +149,8 @@ class _ManifestReader:
         return Manifests(pod_sets, nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)))
 
     def _owners_of_others(self) -> set[tuple[str, str, str]]:
-        """Workloads whose own pods (or replica sets) are in the input as well: those are counted, not the owner."""
+        """Return workloads whose pods (or replica sets) are in the input as well: those are counted instead of their
+        owner."""
         return {
             (str(owner.get("kind")), document.namespace, str(owner.get("name")))
             for document in self.documents
@@ -167,14 +169,14 @@ class _ManifestReader:
             return
         owners = members(document.metadata, "ownerReferences", "", [])
         if any(owner.get("kind") == "DaemonSet" for owner, _ in owners):
-            return  # it waits for its own node, which no new node can be
+            return  # it waits for one existing node
         if _consumes(document, document.body, requests):
             return
         self._add(document, document.body, "", 1, since=epoch_seconds(document.metadata.get("creationTimestamp")))
 
     def _workload(self, document: ManifestDocument, requests: set[tuple[str, str]]) -> None:
         spec, path = document.spec, "spec"
-        if document.kind == "CronJob":  # one run of it
+        if document.kind == "CronJob":  # one run
             here: Problems = []
             path = "spec.jobTemplate.spec"
             spec = mapping(mapping(spec, "jobTemplate", "spec", here), "spec", "spec.jobTemplate", [])
@@ -183,15 +185,15 @@ class _ManifestReader:
             return
         if document.kind in _REPLICATED:
             count = self._count(document, spec, "replicas", path)
-        else:  # a job runs so many at a time, never more than are left to complete
+        else:  # a job runs `parallelism` pods at a time, at most `completions`
             count = self._count(document, spec, "parallelism", path)
             if spec.get("completions") is not None:
                 count = min(count, self._count(document, spec, "completions", path))
         template = self._template(document, spec, path)
-        # The annotation belongs on the pods; who writes it on the workload itself means the same.
+        # The annotation belongs on the pods; on the workload itself it has the same effect.
         if not any(_consumes(document, annotated, requests) for annotated in (template, document.body)):
             self._add(document, template, f"{path}.template", count)
-            if spec.get("volumeClaimTemplates"):  # of a StatefulSet; its pods get the volumes when they are made
+            if spec.get("volumeClaimTemplates"):  # of a StatefulSet, which adds the volumes to its pods
                 self.unread.setdefault("persistentVolumeClaim", f"{document.namespace}/{document.name}")
 
     def _daemon_set(self, document: ManifestDocument) -> None:
@@ -232,7 +234,7 @@ class _ManifestReader:
         since: int = 0,
     ) -> None:
         spec, identity = self._spec(document, pod, path)
-        # The scheduler leaves a gated pod alone. A request asks for its pods as they will be, once the gates are open.
+        # The scheduler ignores gated pods. A request is for its pods once their gates are removed.
         gated = request is None and bool(mapping(pod, "spec", "", []).get("schedulingGates"))
         gang = request or self.gangs.add_pods(document, pod, path, held_back=count if gated else 0)
         if not count:
@@ -325,13 +327,13 @@ class _ManifestReader:
 
     def _warnings(self, nodes: Sequence[Node]) -> Iterable[str]:
         for kind, example in self.unread.items():
-            yield f"{kind} is not read by planning yet and was ignored, for example of {example}"
+            yield f"{kind} is not supported by planning yet and was ignored, for example of {example}"
         if self.notes:
             more = f" (and {len(self.notes) - 1} more such)" if len(self.notes) > 1 else ""
-            yield f"{self.notes[0]}{more}; give the Namespace objects as well"
+            yield f"{self.notes[0]}{more}; pass the Namespace objects as well"
         if self.gated:
             yield (
-                f"{sum(self.gated.values())} pods have schedulingGates, wait for somebody to open them and were left"
+                f"{sum(self.gated.values())} pods have schedulingGates, are not schedulable yet and were left"
                 f" out, for example {next(iter(self.gated))}"
             )
         yield from self.gangs.incomplete
@@ -340,16 +342,16 @@ class _ManifestReader:
         strangers = {name: len(pods) for name, pods in self.running_on.items() if name not in {n.name for n in nodes}}
         if strangers:
             yield (
-                f"{sum(strangers.values())} running pods were passed over: their nodes, for example"
+                f"{sum(strangers.values())} running pods were ignored: their nodes, for example"
                 f" {next(iter(strangers))}, are not in the files"
             )
         if self.out_of_place:
             yield (
-                "objects other than nodes and pods bound to them in files of --nodes were passed over:"
-                f" {_counted(self.out_of_place)}; give what is to be planned by --pods"
+                "objects other than nodes and pods bound to them in files of --nodes were ignored:"
+                f" {_counted(self.out_of_place)}; pass the pods to plan with --pods"
             )
         if self.ignored_kinds:
-            yield f"objects that planning does not read were passed over: {_counted(self.ignored_kinds)}"
+            yield f"objects that planning does not read were ignored: {_counted(self.ignored_kinds)}"
 
 
 def _seen(reader: _ManifestReader) -> PodProjection:
@@ -358,9 +360,9 @@ def _seen(reader: _ManifestReader) -> PodProjection:
     terms = {term for each in running for term in each}
     wide = LabelProjection(term.selector for term in terms)
     planned = {wide.identified(PodSpec(), who) for _, who in reader.pod_sets}
-    kept = {term for pod in planned for term in selecting(terms, PodIdentity(pod.namespace, dict(pod.labels)))}
+    relevant = {term for pod in planned for term in selecting(terms, PodIdentity(pod.namespace, dict(pod.labels)))}
     selectors = {selector for spec in specs for selector in selectors_of(spec)}
-    return PodProjection(selectors, {port(each) for spec in specs for each in spec.host_ports}, kept)
+    return PodProjection(selectors, {port(each) for spec in specs for each in spec.host_ports}, relevant)
 
 
 def _counted(kinds: Counter[str]) -> str:
@@ -368,6 +370,6 @@ def _counted(kinds: Counter[str]) -> str:
 
 
 def _consumes(document: ManifestDocument, annotated: Mapping[str, Any], requests: set[tuple[str, str]]) -> bool:
-    """Whether a ProvisioningRequest of the files stands for these pods: its pod sets are counted, they are not."""
+    """Return whether these pods consume a ProvisioningRequest of the files, whose pod sets are counted instead."""
     annotations = strings(mapping(annotated, "metadata", "", []), "annotations", "", [])
     return any((document.namespace, annotations.get(annotation, "")) in requests for annotation in CONSUME_KEYS)

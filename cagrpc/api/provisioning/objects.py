@@ -1,5 +1,5 @@
-"""ProvisioningRequests, ProvisioningClasses and PodTemplates in Kubernetes' JSON shape, to plain values and back. What
-a request means, and what becomes of it, is `cagrpc.controllers.provisioning`'.
+"""ProvisioningRequests, ProvisioningClasses and PodTemplates in Kubernetes' JSON shape, to plain values and back. How
+requests are handled is in `cagrpc.controllers.provisioning`.
 
 Source: the proposal "Provisioning Request CRD", and CA's API autoscaling.x-k8s.io/v1.
 """
@@ -25,11 +25,11 @@ CLASSES = "/apis/cagrpc.io/v1alpha1/provisioningclasses"
 POD_TEMPLATES = "/api/v1/podtemplates"
 
 BEHAVIOURS = ("check-capacity", "atomic-scale-up")
-"""Fields of a ProvisioningClass."""
+"""Values of a ProvisioningClass's field `behaviour`."""
 
 MOST_POD_SETS = 32
 MOST_PODS = 16_384
-"""Of one pod set. Only our own definition of the kind refuses more; the one that comes with CA does not."""
+"""Of one pod set. cagrpc's definition of the kind enforces it; CA's does not."""
 
 _LONGEST_REASON = 1024
 _LONGEST_MESSAGE = 32_768
@@ -38,14 +38,14 @@ _MOST_DETAILS = 64
 
 
 def request_path(namespace: str, name: str, subresource: str = "") -> str:
-    """Of one request; `status` is its subresource."""
+    """Return the path of a request, or of its subresource such as `status`."""
     path = f"/apis/{API_VERSION}/namespaces/{namespace}/provisioningrequests/{name}"
     return f"{path}/{subresource}" if subresource else path
 
 
 def pod_sets(spec: Mapping[str, Any], problems: Problems) -> tuple[tuple[str, int], ...]:
-    """A request's `spec.podSets`: names of PodTemplates, and how many pods of each. What the API server may have let
-    pass is added to `problems`, each with its path, and left out."""
+    """Return the names of PodTemplates in a request's `spec.podSets`, each with its count of pods. Invalid ones, which
+    the API server may have accepted, are left out and added to `problems` with their paths."""
     before = len(problems)
     found = list(members(spec, "podSets", "spec", problems))
     if len(problems) == before and not 1 <= len(found) <= MOST_POD_SETS:
@@ -71,11 +71,11 @@ class ConditionParts(NamedTuple):
     reason: str
     message: str
     since_seconds: float
-    """Of the last change of `status`, since the epoch."""
+    """Of the last transition of `status`, since the epoch."""
 
 
 def conditions(status: Mapping[str, Any]) -> tuple[ConditionParts, ...]:
-    """`status.conditions`, as far as they can be read."""
+    """Return the readable conditions of `status.conditions`."""
     return tuple(
         ConditionParts(
             str(found["type"]),
@@ -98,11 +98,12 @@ def status_patch(
     resource_version: str = "",
     generation: int = 0,
 ) -> dict[str, Any]:
-    """A merge patch of the subresource `status`: these are all conditions that there are to be, and all details.
-    `others` are conditions that stay as they are written. `details_before` are the keys that there are now; those that
-    are not in `details` go. With a resource version the server refuses it (a conflict) where the object has changed
-    since. What is too long for the server is cut. Raises
-    InvalidInput where there are too many details."""
+    """Return a merge patch of the subresource `status` that sets all of its conditions and details.
+
+    `others` are conditions that remain as they are. `details_before` are the keys that exist now; those not in
+    `details` are removed. With a resource version the server refuses the patch (a conflict) if the object has changed
+    since. Texts are cut to the server's limits. Raises InvalidInput for too many details.
+    """
     if len(details) > _MOST_DETAILS:
         raise InvalidInput(f"{len(details)} details are too many for a {KIND}; it has {_MOST_DETAILS} at most")
     written: dict[str, str | None] = dict.fromkeys(sorted(set(details_before) - set(details)))
@@ -114,7 +115,7 @@ def status_patch(
 
 
 def condition_body(parts: ConditionParts, generation: int = 0) -> dict[str, Any]:
-    """A metav1.Condition. What is too long for the server is cut."""
+    """Return a metav1.Condition, its texts cut to the server's limits."""
     observed = {"observedGeneration": generation} if generation else {}
     return {
         "type": parts.type,
@@ -132,7 +133,7 @@ def cut(text: str, longest: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TemplatePod:
-    """A pod made from a PodTemplate, as planning reads it."""
+    """A pod of a PodTemplate, as planning reads it."""
 
     namespace: str
     labels: tuple[tuple[str, str], ...]
@@ -140,7 +141,7 @@ class TemplatePod:
     spec: PodSpec
     """Without namespace and labels."""
     priority_class: str = ""
-    """A priority in the template itself is ignored: no admission has validated it."""
+    """A priority in the template itself is ignored, because no admission has validated it."""
 
     @property
     def identity(self) -> PodIdentity:
@@ -163,8 +164,8 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
 
 
 def provisioning_class(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Read the behaviour and the preset parameters of a ProvisioningClass. Raises InvalidInput for an invalid field,
-    which the API server does not let pass."""
+    """Return the behaviour and the preset parameters of a ProvisioningClass. Raises InvalidInput for invalid fields,
+    which the API server normally refuses."""
     problems: Problems = []
     spec = mapping(document, "spec", "", problems)
     behaviour = one_of(spec, "behaviour", "spec", problems, BEHAVIOURS, default="")

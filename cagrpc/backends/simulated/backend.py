@@ -1,9 +1,9 @@
-"""The simulated backend: instances as rows of a SQLite file, which turn from creating to running as time passes.
+"""The simulated backend: instances are rows of a SQLite file whose state follows from time.
 
-No thread moves them: an instance's state follows from the time and from what was decided when it was ordered, so the
-file alone survives a restart. That time never runs backwards, whatever the clock does: what ran or was gone stays so.
-Faults are settings (`simulated_behaviour`), kept in the same file and changed while it runs. The file is the backend's
-own and knows nothing of the fleet's journal, as a cloud knows nothing of it.
+No thread advances them: an instance's state is a function of the current time and of what was decided at its order, so
+the file alone survives a restart. Time never runs backwards, whatever the clock does. Faults are settings
+(`behaviour`), stored in the same file and changeable at run time. Like a cloud, the backend knows nothing of the
+fleet's journal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cagrpc.runtime.clock import EpochClock, epoch
 from solver.model import NodeGroup
 
 ID_PREFIX = "simulated://"
-"""An instance's id is this and its name, which is also the name its Node would have."""
+"""An instance's id is this prefix and its name, which is also the name of its Node."""
 
 _KIND = FileKind(
     what="simulated backend",
@@ -42,12 +42,12 @@ _KIND = FileKind(
         "CREATE TABLE IF NOT EXISTS instances (number INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT UNIQUE NOT NULL,"
         " name TEXT UNIQUE, node_group TEXT NOT NULL, instance_type TEXT NOT NULL, ordered_at REAL NOT NULL,"
         " running_at REAL, fails_at REAL, deleted_at REAL, gone_at REAL);"
-        # Of instances that are gone: a token must never be executed twice.
+        # Tokens of removed instances: a token must never be executed twice.
         "CREATE TABLE IF NOT EXISTS spent (token TEXT PRIMARY KEY) WITHOUT ROWID"
     ),
 )
 
-_COUNT_SOUND = {
+_COUNT_HEALTHY = {
     "node_group": (
         "SELECT count(*) FROM instances WHERE node_group = :value"
         " AND (gone_at IS NULL OR gone_at > :now) AND fails_at IS NULL AND deleted_at IS NULL"
@@ -57,13 +57,13 @@ _COUNT_SOUND = {
         " AND (gone_at IS NULL OR gone_at > :now) AND fails_at IS NULL AND deleted_at IS NULL"
     ),
 }
-"""Instances that hold capacity: those that fail, or are on their way out, do not."""
+"""Count instances that hold capacity: not failing and not being deleted."""
 
 _LABEL_LENGTH = 50  # with prefix and number a name stays below the 63 characters of a DNS label
 
 
 class _Kind(NamedTuple):
-    """What decides how an instance behaves."""
+    """The key by which an instance's behaviour is found."""
 
     group_id: str
     instance_type: str
@@ -71,21 +71,21 @@ class _Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _InstancePool:
-    """What shares a stock: a node group with a behaviour of its own, else an instance type. `column` says which."""
+    """The scope of a stock: a node group with a behaviour of its own, else an instance type, according to `column`."""
 
     column: str
     name: str
     behaviour: Behaviour
     standing: int
-    """Sound instances when the order came."""
+    """Healthy instances when the order came."""
 
 
 class SimulatedBackend:
-    """A `Backend` over a file. Safe for many threads.
+    """A `Backend` over a file. Thread-safe.
 
-    `seed` makes the outcomes a function of the order in which instances are ordered; it is kept in the file when that
-    is made. Raises `errors.InvalidConfiguration` where the file is damaged or foreign, `errors.Unavailable` where it
-    cannot be reached.
+    `seed` makes the outcomes a function of the order in which instances are ordered; it is stored when the file is
+    created. Raises `errors.InvalidConfiguration` for a damaged or foreign file, `errors.Unavailable` where it cannot be
+    accessed.
     """
 
     def __init__(self, path: Path, *, clock: EpochClock = epoch, seed: int = 0) -> None:
@@ -93,7 +93,7 @@ class SimulatedBackend:
         self._clock = clock
         self._lock = threading.Lock()
         self._connection = open_file(path, _KIND)
-        # Names must not come back when a file is made anew: a cluster may still know the old nodes.
+        # Names must not recur in a new file: a cluster may still have the old nodes.
         batch = zlib.crc32(f"{seed} {clock()}".encode()) & 0xFFFF
         with explained(path, _KIND.what), transaction(self._connection):
             facts = [("seed", str(seed)), ("batch", f"{batch:04x}"), ("latest", "0")]
@@ -143,7 +143,7 @@ class SimulatedBackend:
                 )
 
     def vanish(self, instance_ids: Sequence[str]) -> None:
-        """Plays the sudden loss of instances: they are gone, now. Unknown ones are passed over."""
+        """Simulate the sudden loss of instances: remove them at once. Unknown ones are ignored."""
         with self._changing() as now:
             self._connection.executemany(
                 "UPDATE instances SET gone_at = :now WHERE name = :name AND (gone_at IS NULL OR gone_at > :now)",
@@ -151,18 +151,18 @@ class SimulatedBackend:
             )
 
     def behaviours(self) -> Mapping[str, Behaviour]:
-        """All behaviours that were set, by instance type, node group id or `*`."""
+        """Return all configured behaviours, by instance type, node group id or `*`."""
         with self._lock, explained(self._path, _KIND.what):
             rows = self._connection.execute("SELECT key, settings FROM behaviours ORDER BY key").fetchall()
         return {key: behaviour_from_json(json.loads(settings), key) for key, settings in rows}
 
     def set_behaviour(self, key: str, behaviour: Behaviour | None) -> None:
-        """The behaviour of an instance type, of a node group (which goes before its type's), or of everything else
-        (`*`); None takes it back. Survives restarts. Raises `errors.InvalidInput` for a key that can be no name."""
+        """Set the behaviour of an instance type, of a node group (which takes precedence), or of all others (`*`); None
+        resets it. Persistent. Raises `errors.InvalidInput` for an invalid key."""
         self.set_behaviours({key: behaviour})
 
     def set_behaviours(self, behaviours: Mapping[str, Behaviour | None]) -> None:
-        """`set_behaviour` of each, all of them or none."""
+        """Call `set_behaviour` for each, all or none."""
         for key in behaviours:
             if not key or not key.isprintable():
                 raise errors.InvalidInput(f"behaviour {key!a}: needs an instance type, a node group id or *")
@@ -174,15 +174,15 @@ class SimulatedBackend:
                     self._connection.execute("INSERT INTO behaviours VALUES (?, ?)", (key, text))
 
     def close(self) -> None:
-        """Every later call is `errors.Unavailable`. May be repeated."""
+        """Close the file; later calls raise `errors.Unavailable`. Idempotent."""
         with self._lock:
-            with suppress(sqlite3.Error), transaction(self._connection):  # so that the next process does not go back
+            with suppress(sqlite3.Error), transaction(self._connection):  # so that time is monotonic across processes
                 self._remember_time()
             self._connection.close()
 
     @contextmanager
     def _changing(self) -> Iterator[float]:
-        """A transaction with its time; it tidies up as well."""
+        """Begin a transaction, remove instances that are gone, and yield the current time."""
         with self._lock, explained(self._path, _KIND.what), transaction(self._connection):
             now = self._now()
             self._remember_time()
@@ -191,7 +191,7 @@ class SimulatedBackend:
             yield now
 
     def _now(self) -> float:
-        """The clock's time, plus all that it was ever put back by: instances' time goes on from where it was."""
+        """Return the clock's time, plus all that the clock was ever set back, so that it is monotonic."""
         found = self._clock()
         self._offset = max(self._offset, self._latest - found)
         self._latest = found + self._offset
@@ -204,7 +204,7 @@ class SimulatedBackend:
         )
 
     def _behaviour(self, group_id: str, instance_type: str) -> tuple[str, Behaviour]:
-        """The key that applies, and what is set under it."""
+        """Return the key that applies, and its behaviour."""
         for key in (group_id, instance_type, EVERYWHERE):
             row = self._connection.execute("SELECT settings FROM behaviours WHERE key = ?", (key,)).fetchone()
             if row is not None:
@@ -237,11 +237,12 @@ class SimulatedBackend:
         return row is not None
 
     def _pool(self, kind: _Kind, now: float) -> _InstancePool:
-        """A key that is the name of a type has one stock for all of the type, also where a group is called the same."""
+        """Return the pool of a kind. A behaviour whose key is an instance type has one stock for the whole type, even
+        if a group has the same id."""
         key, behaviour = self._behaviour(*kind)
         column = "node_group" if key == kind.group_id != kind.instance_type else "instance_type"
         name = kind.group_id if column == "node_group" else kind.instance_type
-        (standing,) = self._connection.execute(_COUNT_SOUND[column], {"value": name, "now": now}).fetchone()
+        (standing,) = self._connection.execute(_COUNT_HEALTHY[column], {"value": name, "now": now}).fetchone()
         return _InstancePool(column, name, behaviour, standing)
 
     def _create(self, new: Mapping[str, _Kind], pools: Mapping[_Kind, _InstancePool], now: float) -> None:
@@ -253,10 +254,10 @@ class SimulatedBackend:
         for number, (token, kind) in enumerate(new.items(), start=last + 1):
             pool = pools[kind]
             rng = random.Random(f"{self._seed} {number}")  # noqa: S311 - a simulation
-            fate = outcome(pool.behaviour, now, standing[pool], rng)
-            standing[pool] += fate.fails_at_seconds is None
+            result = outcome(pool.behaviour, now, standing[pool], rng)
+            standing[pool] += result.fails_at_seconds is None
             name = f"{_label(kind.instance_type)}-{self._batch}-{number:04d}"
-            times = (now, fate.running_at_seconds, fate.fails_at_seconds, fate.vanishes_at_seconds)
+            times = (now, result.running_at_seconds, result.fails_at_seconds, result.vanishes_at_seconds)
             rows.append((number, token, name, *kind, *times))
         self._connection.executemany(
             "INSERT INTO instances (number, token, name, node_group, instance_type, ordered_at, running_at, fails_at,"
@@ -270,7 +271,7 @@ def _type(group: NodeGroup) -> str:
 
 
 def _label(instance_type: str) -> str:
-    """The readable part of a name: lower case letters, digits and dashes, as in a DNS label."""
+    """Return the readable part of a name: lower case letters, digits and dashes, as in a DNS label."""
     label = re.sub(r"[^a-z0-9]+", "-", instance_type.lower()).strip("-")[:_LABEL_LENGTH].strip("-")
     return label or "node"
 

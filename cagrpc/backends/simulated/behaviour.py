@@ -1,5 +1,5 @@
-"""How simulated instances behave, and which faults they play: settings with their JSON form. What a setting does to an
-order is `outcome` below; keeping instances is `simulated`."""
+"""Behaviours of simulated instances, faults included: the settings, their JSON form, and their effect on an order
+(`outcome`). Instances are stored in `backend`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from cagrpc import errors
 
 EVERYWHERE = "*"
-"""The key of the behaviour of everything that has none of its own."""
+"""The key of the behaviour that applies where no other does."""
 
 _MOST_SECONDS = 7 * 86_400.0
 _MOST_INSTANCES = 1_000_000_000
@@ -61,7 +61,7 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class OrderOutcome:
-    """What will become of an instance, decided at its order. Times are seconds of the clock; None: never."""
+    """The future of an instance, decided at its order. Times are seconds of the clock; None means never."""
 
     running_at_seconds: float | None
     fails_at_seconds: float | None
@@ -69,8 +69,8 @@ class OrderOutcome:
 
 
 def outcome(behaviour: Behaviour, now: float, standing: int, rng: random.Random) -> OrderOutcome:
-    """`standing` counts the sound instances that compete for the same stock. Draws the same numbers from `rng` whatever
-    the settings, so that one changed setting changes nothing else."""
+    """Decide the outcome of an order. `standing` counts the healthy instances that share the stock. Draws the same
+    numbers from `rng` whatever the settings, so that a changed setting affects only what it is for."""
     jitter, fails, vanishes = rng.random(), rng.random(), rng.random()
     short = behaviour.late_shortage is not None and standing >= behaviour.late_shortage
     failing = short or fails < behaviour.failure_probability
@@ -84,12 +84,12 @@ def outcome(behaviour: Behaviour, now: float, standing: int, rng: random.Random)
 
 
 def behaviour_to_json(behaviour: Behaviour) -> dict[str, object]:
-    """All settings by name."""
+    """Return all settings by name."""
     return asdict(behaviour)
 
 
 def behaviour_from_json(value: object, path: str = "behaviour") -> Behaviour:
-    """Settings by name; those left out keep their defaults. Raises `errors.InvalidConfiguration` with every problem,
+    """Read settings by name; missing ones have their defaults. Raises `errors.InvalidConfiguration` with every problem,
     each beginning with `path` and the setting's name."""
     if not isinstance(value, Mapping):
         raise errors.InvalidConfiguration([f"{path}: expected settings by name, found {_shown(value)}"])
@@ -111,7 +111,7 @@ def behaviour_from_json(value: object, path: str = "behaviour") -> Behaviour:
 
 
 def _wrong(name: str, given: object) -> str | None:
-    """What a setting must be, where it is not."""
+    """Return the requirement that a setting violates; None where it is valid."""
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if name.endswith("_seconds"):
         right = number and 0 <= given <= _MOST_SECONDS  # type: ignore[operator]
@@ -126,7 +126,7 @@ def _wrong(name: str, given: object) -> str | None:
 
 
 def _name(name: object) -> str:
-    """A setting's name as it can be told of: JSON can hold halves of characters, and anything of any length."""
+    """Return a setting's name for messages: JSON names can have lone surrogates and any length."""
     return f"{name:.60}".encode(errors="backslashreplace").decode()
 
 

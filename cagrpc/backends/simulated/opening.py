@@ -1,4 +1,4 @@
-"""The simulated backend with all that it brings along: its switches as a page, its instances as Nodes of a cluster."""
+"""Opens the simulated backend with its page for behaviours and its Node controller."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cagrpc.runtime.controller import Controller, JsonPage
 
 
 def open_backend(path: Path, behaviours: Mapping[str, Any], known: Collection[str], *, nodes: bool) -> OpenBackend:
-    """Open the file. `known` are the node groups and instance types that there are; with `nodes`, instances become
-    Nodes where there is a cluster. Raises InvalidConfiguration and Unavailable."""
+    """Open the file. `known` are the existing node groups and instance types; with `nodes`, instances become Nodes
+    where there is a cluster. Raises InvalidConfiguration and Unavailable."""
     backend = SimulatedBackend(path)
     try:
         page = switches.configure(backend, behaviours, known)

@@ -1,5 +1,5 @@
-"""The simulated backend's entry in the registry: its fields in the configuration file, and how it is opened. The parts
-that act are imported when it is."""
+"""The simulated backend's plug-in: its fields in the configuration file, and how it is opened. Modules with behaviour
+are imported only then."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BEHAVIOUR_SCHEMA = TypeAdapter(Behaviour).json_schema() | {"additionalPropertie
 _Behaviour = Annotated[
     Any, AfterValidator(_behaviour), WithJsonSchema({"anyOf": [_BEHAVIOUR_SCHEMA, {"type": "null"}]})
 ]
-"""As its own module reads it."""
+"""Validated by `behaviour.behaviour_from_json`."""
 
 
 class SimulatedFields(Form):
@@ -56,11 +56,11 @@ class SimulatedSettings:
     """`BackendSettings` of the simulated backend."""
 
     behaviours: Mapping[str, Any]
-    """As written."""
+    """In JSON shape."""
     known: AbstractSet[str]
     """Ids of node groups, and instance types."""
     file: Path | None
-    """None for the state directory's."""
+    """None for the default in the state directory."""
     nodes: bool
     """Whether instances become Nodes of the cluster."""
 

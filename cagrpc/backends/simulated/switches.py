@@ -1,6 +1,5 @@
-"""The simulated backend's switches: from the configuration at the start, and over HTTP (`/simulation`) while it runs.
-What a setting does is `cagrpc.backends.simulated.behaviour`'s.
-"""
+"""The simulated backend's behaviours from the configuration at start-up, and over HTTP (`/simulation`) at run time.
+Their meaning is in `behaviour`."""
 
 from __future__ import annotations
 
@@ -11,14 +10,14 @@ from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour_from_json, behaviour_to_json
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 
-_MOST_UNKNOWN = 20  # looking for what was meant takes its time
+_MOST_UNKNOWN = 20  # finding suggestions takes time
 
 
 class Switches:
-    """`/simulation` over the backend. Keys are instance types, node group ids or `*`."""
+    """The page `/simulation`. Keys are instance types, node group ids or `*`."""
 
     def __init__(self, backend: SimulatedBackend, known: Collection[str]) -> None:
-        """`known` are the node groups and instance types that there are."""
+        """`known` are the existing node groups and instance types."""
         self._backend = backend
         self._known = {EVERYWHERE, *known}
 
@@ -26,9 +25,11 @@ class Switches:
         return {key: behaviour_to_json(behaviour) for key, behaviour in self._backend.behaviours().items()}
 
     def put(self, change: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Each key gets the behaviour given, whole (what is left out is the default); null takes one back. Raises
-        InvalidConfiguration with every problem, a key that is nothing's name among them."""
-        known = self._known | self._backend.behaviours().keys()  # also what the configuration was warned of
+        """Replace the behaviour of each key as a whole (missing settings have their defaults); null resets one. Raises
+        InvalidConfiguration with every problem, unknown keys included."""
+        known = (
+            self._known | self._backend.behaviours().keys()
+        )  # also keys of the configuration that only caused a warning
         if unknown := [key for key in change if key not in known][:_MOST_UNKNOWN]:
             raise InvalidConfiguration(
                 [f"{key[:100]!a}: is no node group and no instance type{did_you_mean(key, known)}" for key in unknown]
@@ -38,8 +39,8 @@ class Switches:
 
 
 def configure(backend: SimulatedBackend, written: Mapping[str, Any], known: Collection[str]) -> Switches:
-    """The configuration says it all: what was switched while an earlier process ran ends here. `known` are the node
-    groups and instance types that there are. Raises InvalidConfiguration with every problem."""
+    """Set the configured behaviours and reset all others, such as those that an earlier process set at run time.
+    `known` are the existing node groups and instance types. Raises InvalidConfiguration with every problem."""
     parsed = _parsed(written, "backend.simulated.")
     backend.set_behaviours({**dict.fromkeys(backend.behaviours()), **parsed})
     return Switches(backend, known)

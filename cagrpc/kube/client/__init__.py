@@ -1,1 +1,1 @@
-"""One request to the API server and its answer or error."""
+"""Requests to the API server, their responses and errors."""

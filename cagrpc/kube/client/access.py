@@ -1,5 +1,5 @@
-"""How a cluster is reached: its address, TLS and credentials, as the official client's loaders read them from a
-kubeconfig or from the service account of a pod. Requests are made in `client`; nothing here knows what is asked."""
+"""Access to a cluster: its address, TLS and credentials, as the official client's loaders read them from a kubeconfig
+or from a pod's service account. Requests are made in `client`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 
 Load = Callable[[Configuration], None]
-"""Fills in a configuration from where it is kept."""
+"""Fills in a configuration from its source."""
 
 _RELOAD_SECONDS = 10.0
 _UNREADABLE = (ConfigException, OSError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError)
-"""What the loaders raise for a file that is none of theirs."""
+"""What the loaders raise for an invalid file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One set of credentials with the connections that were made with it."""
+    """A set of credentials with the connections that were made with it."""
 
     url: str
     pool: urllib3.PoolManager
@@ -35,9 +35,9 @@ class Session:
     _lock: Lock = field(default_factory=Lock)
 
     def authorization(self) -> dict[str, str]:
-        """The header that says who asks; empty with a client certificate. A token that is about to expire is fetched
-        anew: from its file, or by its exec plugin."""
-        with self._lock:  # the loaders change what they gave
+        """Return the Authorization header; empty with a client certificate. A token that is about to expire is reloaded
+        from its file, or by its exec plugin."""
+        with self._lock:  # the loaders modify the configuration that they returned
             try:
                 bearer = self._configuration.auth_settings().get("BearerToken")
             except _UNREADABLE as error:
@@ -46,11 +46,11 @@ class Session:
 
 
 class Access:
-    """The session to use now. Credentials that the server refuses are loaded again: certificates and token files may
-    have been renewed since."""
+    """Holds the current session. Credentials that the server refuses are reloaded, because certificates and token files
+    may have been renewed."""
 
     def __init__(self, load: Load, pool_size: int, clock: MonotonicClock = monotonic) -> None:
-        """Raises InvalidInput where there is nothing to load."""
+        """Load the first session. Raises InvalidInput where the credentials cannot be loaded."""
         self._load = load
         self._pool_size = pool_size
         self._clock = clock
@@ -63,7 +63,8 @@ class Access:
         return self._session
 
     def renew(self, refused: Session) -> bool:
-        """Whether there is another session than the one that was refused: loads one, unless that was done just now."""
+        """Return whether there is a session other than the refused one; load one, unless that was done less than
+        `_RELOAD_SECONDS` ago."""
         with self._lock:
             if self._session is not refused:
                 return True
@@ -92,7 +93,7 @@ class Access:
 def from_kubeconfig(path: Path, context: str = "") -> Load:
     def load(configuration: Configuration) -> None:
         try:
-            path.read_bytes()  # a missing file would be told as an empty one
+            path.read_bytes()  # the loader reports a missing file as an empty one
             load_kube_config(  # type: ignore[no-untyped-call]
                 str(path), context=context or None, client_configuration=configuration, persist_config=False
             )
@@ -109,7 +110,7 @@ def in_cluster() -> Load:
             load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except _UNREADABLE as error:
             raise InvalidInput(
-                f"kubernetes.in_cluster: this is no pod with a service account: {error} Give kubernetes.kubeconfig"
+                f"kubernetes.in_cluster: this is no pod with a service account: {error} Set kubernetes.kubeconfig"
                 " outside a cluster"
             ) from error
 

@@ -1,5 +1,5 @@
-"""The REST client: one request, its answer or its error. Credentials are in `access`, errors in `failures`, what is
-listed and watched in `reflector`."""
+"""The REST client: one request, its response or its error. Credentials are in `access`, errors in `failures`; lists and
+watches are followed in `reflector`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Query = Mapping[str, str]
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 _SILENCE_SECONDS = 150.0
-"""A watch without a byte for so long may be dead: the API server sends a bookmark about every minute, unless nothing
-of that kind has ever changed since it started."""
+"""A watch without a byte for this long may be dead: the API server sends a bookmark about every minute, unless no
+object of that kind has changed since it started."""
 _PATIENCE_SECONDS = 10.0
-"""How long one call may wait in all where the server asks for it (Retry-After)."""
+"""The most that one call waits in total for Retry-After."""
 _BUSY = 429
 
 
@@ -41,7 +41,7 @@ class PatchKind(StrEnum):
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
     JSON = "application/json-patch+json"
-    """A list of operations (RFC 6902), done whole or not at all: InvalidInput where one of them is a failed `test`."""
+    """A list of operations (RFC 6902), applied as a whole or not at all; a failed `test` is InvalidInput."""
 
 
 class Stream:
@@ -54,7 +54,7 @@ class Stream:
         self._begun = False
         self._closed = False
         self.fell_silent = False
-        """Whether it ended by a read timeout: nothing may have happened, or the connection may be dead."""
+        """Whether it ended by a read timeout: either nothing happened, or the connection is dead."""
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield bytes until the server ends the response, nothing comes for too long, or `close` is called. Raises
@@ -68,7 +68,7 @@ class Stream:
         except urllib3.exceptions.ReadTimeoutError:
             self.fell_silent = True
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
-            # the last two come of closing while it is read
+            # closing during a read causes the last two
             if not self._closed:
                 raise Unavailable(f"{self._name} broke off: {error}") from error
         finally:
@@ -83,17 +83,17 @@ class Stream:
                 self._response.close()
                 return
         try:
-            self._response.shutdown()  # wakes whoever waits for the next byte; closing alone would not
+            self._response.shutdown()  # wakes a reader, which closing alone does not
         except (ValueError, RuntimeError, OSError):
             return  # it has ended already
 
 
 class Client:
-    """The API server of one cluster. Thread-safe; connections are pooled. Every request has a timeout.
+    """A client of one cluster's API server. Thread-safe; connections are pooled. Every request has a timeout.
 
-    Errors: Forbidden (403, an Unavailable), NotFound (404), Conflict (409), InvalidInput (what the server says is
-    invalid), Unavailable (out of reach, overloaded). A server that asks for time (Retry-After) gets up to 10 s within
-    the call.
+    Errors: Forbidden (403, an Unavailable), NotFound (404), Conflict (409), InvalidInput (the server found the request
+    invalid), Unavailable (unreachable or overloaded). Retry-After of the server is honoured for up to 10 s within the
+    call.
     """
 
     def __init__(
@@ -111,15 +111,15 @@ class Client:
 
     @classmethod
     def connect(cls, kubeconfig: Path | None, context: str = "", *, pool_size: int = 16) -> Self:
-        """Return a client of the kubeconfig's context (the current one where empty); with None, of the service account
-        of the pod that this runs in. Up to `pool_size` idle connections are pooled. Makes no request yet. Raises
-        InvalidInput for a kubeconfig that cannot be read."""
+        """Return a client of the kubeconfig's context (the current one where empty); without a kubeconfig, of the
+        service account of the pod that this process runs in. Up to `pool_size` idle connections are pooled. Makes no
+        request. Raises InvalidInput for an invalid kubeconfig."""
         load = in_cluster() if kubeconfig is None else from_kubeconfig(kubeconfig, context)
         return cls(Access(load, pool_size))
 
     def hurried(self, answer_seconds: float) -> Client:
-        """Return a client over the same connections with this request timeout, and without waiting for Retry-After,
-        which raises Unavailable at once: the caller retries at its own pace."""
+        """Return a client over the same connections with this request timeout, which raises Unavailable at once instead
+        of waiting for Retry-After, so that the caller backs off on its own."""
         return Client(self._access, self._wait, answer_seconds=answer_seconds, patience_seconds=0.0)
 
     @property
@@ -144,7 +144,7 @@ class Client:
         return self._document("POST", path, None, body, "application/json")
 
     def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a PUT. Raises Conflict where the body's resourceVersion is not the present one."""
+        """Send a PUT. Raises Conflict where the body's resourceVersion is outdated."""
         return self._document("PUT", path, None, body, "application/json")
 
     def patch(
@@ -156,14 +156,14 @@ class Client:
         field_manager: str = "",
         accept: str = Encoding.JSON,
     ) -> dict[str, Any]:
-        """Send a PATCH. `field_manager` owns the fields in the object's managed fields; by default the user agent. With
-        `accept` METADATA_ONLY the response is the object's metadata alone, which is cheaper."""
+        """Send a PATCH. `field_manager` owns the fields in the object's managed fields; by default the user agent does.
+        With `accept` METADATA_ONLY the response has only the object's metadata, which is cheaper."""
         query = {"fieldManager": field_manager} if field_manager else None
         return self._document("PATCH", path, query, body, kind, accept)
 
     def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
         """Delete the object. It is no error if it does not exist, nor, with `uid`, if another object has its name,
-        which stays."""
+        which remains."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -226,7 +226,7 @@ class Client:
             status = status_of(response.data)
             if response.status == 401 and self._access.renew(session):
                 continue
-            pause = _asked_for_time(method, response, status)
+            pause = _retry_after_seconds(method, response, status)
             if pause is None or waited + pause > self._patience_seconds:
                 raise failure(session.url, request, response.status, status)
             self._wait(pause)
@@ -258,9 +258,9 @@ def _exchange(
         raise Unavailable(f"{session.url} cannot be reached: {error}") from error
 
 
-def _asked_for_time(method: str, response: BaseHTTPResponse, status: api_pb2.Status) -> float | None:
-    """How long to wait before asking again; None where that was not asked for, or where the request may have been
-    done."""
+def _retry_after_seconds(method: str, response: BaseHTTPResponse, status: api_pb2.Status) -> float | None:
+    """Return the seconds to wait before a retry; None where the server asked for none, or where the request may have
+    been executed."""
     if response.status != _BUSY and (response.status < 500 or method != "GET"):
         return None
     given = response.headers.get("retry-after") or str(status.details.retryAfterSeconds or "")

@@ -1,5 +1,5 @@
-"""Lists, watch events and their frames, in protobuf or JSON. Objects in them are opaque: bytes (protobuf) or dicts
-(JSON)."""
+"""Encodings of lists, watch events and their frames, in protobuf or JSON. Objects in them are opaque: bytes (protobuf)
+or dicts (JSON)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cagrpc.errors import InvalidInput
 
 _MAGIC = b"k8s\x00"
 _LENGTH_BYTES = 4
-_LONGEST_FRAME = 64 * 1024 * 1024  # etcd keeps 1.5 MB; what claims more is no frame
+_LONGEST_FRAME = 64 * 1024 * 1024  # etcd's limit is 1.5 MB; a larger length is invalid
 
 
 class Encoding(StrEnum):
     PROTOBUF = "application/vnd.kubernetes.protobuf"
-    """Of all built-in resources; several times cheaper than JSON on both sides."""
+    """For built-in resources; several times cheaper than JSON on both sides."""
     JSON = "application/json"
-    """The only one of custom resources."""
+    """For custom resources, which have no other."""
 
 
 class WatchEventType(StrEnum):
@@ -37,7 +37,7 @@ class WatchEventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A part of a list."""
+    """A page of a list."""
 
     items: Iterable[Any]
     resource_version: str
@@ -65,7 +65,7 @@ NOBODY = ObjectIdentity("", "", "")
 class WatchEvent:
     change: WatchEventType
     item: Any
-    """For ERROR the Status, as `body` of a refusal has it."""
+    """For ERROR the Status, as in the body of an error response."""
     resource_version: str
     of: ObjectIdentity = NOBODY
 
@@ -112,7 +112,8 @@ def event(encoding: Encoding, frame: bytes) -> WatchEvent:
 
 
 def identity(encoding: Encoding, item: Any) -> ObjectIdentity:
-    """Of an object of a list or watch, whatever else can be read of it. Raises InvalidInput where not even that can."""
+    """Return the identity of an object of a list or watch, even if the rest is invalid. Raises InvalidInput where that
+    is invalid too."""
     if encoding is Encoding.PROTOBUF:
         return _identity(parse(api_pb2.Object, item).metadata)
     if not isinstance(item, Mapping):

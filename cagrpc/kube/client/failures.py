@@ -1,4 +1,4 @@
-"""Errors of the API server: HTTP status and metav1.Status to the one tree of errors, once."""
+"""Errors of the API server: the one place that converts an HTTP status and metav1.Status to cagrpc's errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Expired(Unavailable):
 
 
 class Forbidden(Unavailable):
-    """A right is missing (403)."""
+    """A permission is missing (403)."""
 
 
 _KINDS: Mapping[int, type[CagrpcError]] = {
@@ -33,11 +33,11 @@ _KINDS: Mapping[int, type[CagrpcError]] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """A request, in the words of RBAC."""
+    """A request in the terms of RBAC."""
 
     verb: str
     resource: str
-    """With the API group and the subresource where there are such: `pods/binding`, `leases.coordination.k8s.io`."""
+    """With the API group and the subresource, if any: `pods/binding`, `leases.coordination.k8s.io`."""
     namespace: str
     name: str
 
@@ -47,7 +47,7 @@ class RequestInfo:
 
 
 def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
-    """Return what a request to `path` (`/api/v1/namespaces/n/pods/p/binding`, `/apis/GROUP/VERSION/…`) is for."""
+    """Return the RBAC terms of a request to `path` (`/api/v1/namespaces/n/pods/p/binding`, `/apis/GROUP/VERSION/…`)."""
     parts = path.strip("/").split("/")
     group = parts[1] if parts[0] == "apis" and len(parts) > 2 else ""
     rest = parts[3:] if group else parts[2:]
@@ -80,7 +80,7 @@ def status_of(body: bytes) -> api_pb2.Status:
 def failure(server: str, request: RequestInfo, code: int, status: api_pb2.Status) -> CagrpcError:
     """Return the error to raise for a failed request."""
     message = status.message[:_LONGEST_TEXT] or status.reason or "no reason was given"
-    told = f"{server}: {request}: {message}"
+    text = f"{server}: {request}: {message}"
     if code == 401:
         return Unavailable(f"{server} does not accept our credentials ({message}); renew those of the kubeconfig")
     if code == 403:
@@ -89,4 +89,4 @@ def failure(server: str, request: RequestInfo, code: int, status: api_pb2.Status
             f" ({message})"
         )
     kind = _KINDS.get(code)
-    return kind(told) if kind else Unavailable(f"{told} (HTTP {code})")
+    return kind(text) if kind else Unavailable(f"{text} (HTTP {code})")

@@ -1,4 +1,4 @@
-"""Run one function over many items on few threads, until all are done or one fails."""
+"""Runs one function over many items on few threads, until all are done or one fails."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ R = TypeVar("R")
 
 
 def in_parallel(name: str, do: Callable[[T], R], items: Iterable[T], workers: int) -> list[R]:
-    """Return the result of `do` for each item, in order, using at most `workers` threads in the caller's context. The
-    first error is raised once the calls under way have ended; no further call is made after it."""
+    """Return the result of `do` for each item, in order, using at most `workers` threads in the caller's context. After
+    the first error no further call is made; it is raised once running calls have ended."""
     tasks = list(items)
     results: dict[int, R] = {}
     errors: list[BaseException] = []

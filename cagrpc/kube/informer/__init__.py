@@ -1,1 +1,1 @@
-"""Resources that are listed and then watched."""
+"""Informers, which list and watch resources."""

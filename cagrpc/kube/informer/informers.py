@@ -1,4 +1,5 @@
-"""What a process follows: a reflector, with what its sink did not take; and several of them as one."""
+"""Informers, each a reflector with the objects that its sink refused, and stores that several of them keep up to
+date."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ class Informer:
 
     reflector: Reflector[Any]
     needed: bool = True
-    """Where it is not, it is done without as long as it cannot be listed."""
+    """If false, the process works without it while it cannot be listed."""
     refused: Sized = ()
-    """What the sink could not take."""
+    """Objects that the sink could not accept."""
 
     @property
     def name(self) -> str:
@@ -45,7 +46,7 @@ class Informer:
 
 
 class InformerStore:
-    """Base of stores that informers keep up to date, from `start` to `stop`."""
+    """Base class of stores that informers keep up to date between `start` and `stop`."""
 
     informers: tuple[Informer, ...]
 
@@ -54,15 +55,15 @@ class InformerStore:
             each.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Wait at most so long. May be repeated."""
+        """Stop the informers, waiting at most this long. Idempotent."""
         stop_all([each.stop for each in self.informers], wait_seconds)
 
     @property
     def synced(self) -> bool:
-        """Whether all has been listed once, as far as it is needed."""
+        """Whether every needed resource has been listed once."""
         return not still_to_come(self.informers)
 
     @property
     def problem(self) -> str | None:
-        """Why what is needed is not known as it is now; None where all is well."""
+        """Why a needed resource is not up to date; None where all are."""
         return next((each.problem for each in self.informers if each.needed and each.problem), None)

@@ -1,5 +1,5 @@
-"""One resource of a cluster, listed and then watched for ever, so that a sink always has it as it is now. How requests
-are made is in `client`, how their answers are wrapped in `envelopes`."""
+"""The reflector: lists and watches one resource of a cluster, so that a sink always has its current objects. Requests
+are made in `client`, responses decoded in `envelopes`."""
 
 from __future__ import annotations
 
@@ -38,32 +38,33 @@ _log = logging.getLogger(__name__)
 _PAGE = 500
 _LONGEST_PAGE = 8_000
 _WATCH_SECONDS = (300, 600)
-"""The server ends a watch after a random time between, so that not all are begun anew together."""
+"""The range of the random watch timeout, which spreads the restarts of watches."""
 _FIRST_PAUSE_SECONDS = 0.5
 _ABSENT_PAUSE_SECONDS = 60.0
 _SILENT_WATCHES = 3
-"""So many in a row that open and bring nothing, not even a bookmark: the server does not know our resource version."""
+"""Watches in a row that open and yield nothing, not even a bookmark, after which the resource version is considered
+unknown to the server."""
 
 
 class Sink(Protocol[T_contra]):
-    """Where the objects go; called by the reflector's thread only. What is applied may be known already."""
+    """Receives the objects, on the reflector's thread only. `applied` may repeat a known state."""
 
     def replaced(self, objects: Iterable[T_contra]) -> None:
-        """These are all that there are. They come page by page while they are iterated over; an iteration may end with
-        an error, and another `replaced` follows."""
+        """Replace all objects by these. They are fetched page by page during the iteration, which may end with an
+        error; another `replaced` follows then."""
         ...
 
     def applied(self, obj: T_contra) -> None: ...
 
     def deleted(self, of: ObjectIdentity) -> None:
-        """It is gone, or cannot be read any more. It may be unknown."""
+        """Remove an object that was deleted or cannot be decoded any more. It may be unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """What to follow. `decode` turns protobuf bytes of one object, or its JSON as a dict, into what the sink takes; it
-    raises InvalidInput for an object that is to be left out. Whatever else it raises, no other object suffers."""
+    """A resource to follow. `decode` converts the protobuf bytes of an object, or its JSON as a dict, to what the sink
+    takes. It raises InvalidInput to leave the object out; other errors affect only that object too."""
 
     path: str
     """Of the collection: `/api/v1/pods`."""
@@ -72,23 +73,24 @@ class Resource(Generic[T]):
     query: Mapping[str, str] = field(default_factory=dict)
     """`fieldSelector`, `labelSelector`."""
     optional: bool = False
-    """A kind that the cluster may not know: it has none of them then, and is asked again every minute."""
+    """Whether the cluster may lack the kind: it then has no objects, and discovery is retried every minute."""
 
     @property
     def name(self) -> str:
-        """`pods`, `deployments.apps`."""
+        """As in RBAC: `pods`, `deployments.apps`."""
         return request_info("GET", self.path, {}).resource
 
 
 class _Unreadable(Exception):  # noqa: N818 - named for what happened
-    """Something changed, and not even which object it is can be read: the sink may have it as it was."""
+    """A watch event cannot be decoded, not even its object's identity: the sink may be outdated."""
 
 
 class Reflector(Generic[T]):
-    """Lists in pages, then watches from there. A broken watch is resumed from the last resource version that was seen,
-    in events or bookmarks; all is listed again only where the server does not keep that one any more (410).
+    """Lists in pages, then watches from there. A broken watch is resumed from the last resource version, of events or
+    bookmarks; objects are listed again only when that version has expired (410).
 
-    An object that cannot be read is not there for the sink: it fails no list, and a change to it asks for none.
+    For the sink an object that cannot be decoded does not exist: it fails no list, and a change to it does not cause
+    another list.
 
     `wait(seconds)` pauses, and returns True once `stop` was called; `jitter()` is a number from 0 to 1.
     """
@@ -103,9 +105,9 @@ class Reflector(Generic[T]):
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.synced = False
-        """Whether the sink has had a whole list."""
+        """Whether the sink has received a complete list."""
         self.problem: str | None = None
-        """Why the sink does not learn of changes now."""
+        """Why the sink currently receives no changes; None where it does."""
         self._client = client
         self._resource = resource
         self._sink = sink
@@ -117,15 +119,15 @@ class Reflector(Generic[T]):
         self._stream: Stream | None = None
         self._thread: Thread | None = None
         self._version = ""
-        """Where to watch from; empty: list first."""
+        """The resource version to watch from; empty to list first."""
         self._page_size = _PAGE
         self._failures = 0
         self._silent_watches = 0
         self._unreadable = 0
-        """So many lists for what could not be read, since a watch ended without."""
+        """Lists caused by undecodable events since a watch ended without one."""
         self.name = resource.name
         self.left_out: UnreadableObjects[ObjectIdentity] = UnreadableObjects(self.name)
-        """Objects that cannot be read."""
+        """Objects that cannot be decoded."""
 
     def start(self) -> None:
         """Follow the resource in a thread of its own."""
@@ -133,8 +135,8 @@ class Reflector(Generic[T]):
         self._thread.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Returns when the thread has ended, or after so long: a request that hangs ends by its own timeout. May be
-        repeated."""
+        """Stop, and wait at most this long for the thread to end; a hanging request ends by its own timeout.
+        Idempotent."""
         self._stopped.set()
         with self._lock:
             if self._stream is not None:
@@ -150,11 +152,11 @@ class Reflector(Generic[T]):
             except _Unreadable as error:
                 self._version = ""
                 self._unreadable += 1
-                if self._unreadable == 1:  # told once, and asked less and less: it may come often
+                if self._unreadable == 1:  # log once and back off: it may recur often
                     _log.warning("%s: listing again: what has changed cannot be read: %s", self.name, error)
                 pause = self._back_off.seconds(self._unreadable)
-            except Exception as error:  # noqa: BLE001 - told, and tried again
-                # Of the sink: a mistake of ours, which must not leave it with old objects and nobody the wiser.
+            except Exception as error:  # noqa: BLE001 - logged and retried
+                # A defect of the sink, which must not leave it with outdated objects unnoticed.
                 _log.exception("%s: the objects could not be taken", self.name)
                 self._version = ""
                 self._failed(error)
@@ -163,7 +165,7 @@ class Reflector(Generic[T]):
                 return
 
     def _round(self) -> float:
-        """A list, where one is needed, and a watch until it ends; the time to pause then."""
+        """List if needed, and watch until the watch ends; return the pause before the next round."""
         try:
             if not self._version:
                 self._list()
@@ -174,7 +176,7 @@ class Reflector(Generic[T]):
                 if self._silent_watches < _SILENT_WATCHES:
                     return 0.0
             else:
-                self._failures += 1  # begun and ended without a word: not to be asked at once again and again
+                self._failures += 1  # it ended without an event: back off
         except Expired as expired:
             _log.info("%s: listing again: %s", self.name, expired)
             self._version = ""
@@ -221,7 +223,7 @@ class Reflector(Generic[T]):
         try:
             self._sink.replaced(self._listed(first))
         except Expired:
-            # It took too long for the server to keep it: fewer and larger steps next time.
+            # The list took so long that it expired: use fewer and larger pages.
             self._page_size = min(_LONGEST_PAGE, 2 * self._page_size)
             raise
         self._page_size = _PAGE
@@ -240,7 +242,7 @@ class Reflector(Generic[T]):
             for item in current.items:
                 try:
                     decoded = self._resource.decode(item)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's alone
+                except Exception as error:  # noqa: BLE001 - it must not affect other objects
                     of = self._identity(item)
                     left_out.add(of)
                     self.left_out.add(of, error)
@@ -252,7 +254,7 @@ class Reflector(Generic[T]):
                 return
             if self._stopped.is_set():
                 raise Unavailable(f"{self.name}: stopped while listing")
-            del current  # two pages are never held
+            del current  # hold one page at a time
             current = self._page(token)
 
     def _identity(self, item: Any) -> ObjectIdentity:
@@ -262,7 +264,7 @@ class Reflector(Generic[T]):
             return NOBODY
 
     def _watch(self) -> bool:
-        """Whether the watch brought anything before it ended, or was open for long without."""
+        """Watch until the watch ends; return whether it yielded an event, or was open until the read timeout."""
         least, most = _WATCH_SECONDS
         query = {
             **self._resource.query,

@@ -228,7 +228,7 @@ def test_faults_of_gangs_are_told_with_their_paths(tmp_path: Path) -> None:
 
 def test_a_pod_group_of_a_stranger_is_passed_over(tmp_path: Path) -> None:
     found = _read(tmp_path, _object("PodGroup", "t", {"minMember": "?"}, apiVersion="example.com/v1"))
-    assert found.warnings == ("objects that planning does not read were passed over: 1 PodGroup",)
+    assert found.warnings == ("objects that planning does not read were ignored: 1 PodGroup",)
 
 
 def test_priorities_come_from_classes_in_any_order(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_nodes_have_what_their_pods_leave(tmp_path: Path) -> None:
     assert (got.name, got.free, got.labels) == ("n1", {"cpu": 2500, "memory": 8 * _GIB, "pods": 9}, {"zone": "a"})
     assert [t.key for t in got.taints] == ["node.kubernetes.io/unschedulable"]
     assert found.pod_sets == ()
-    assert found.warnings == ("1 running pods were passed over: their nodes, for example n9, are not in the files",)
+    assert found.warnings == ("1 running pods were ignored: their nodes, for example n9, are not in the files",)
 
 
 def test_of_a_file_of_nodes_only_nodes_and_their_pods_are_read(tmp_path: Path) -> None:
@@ -274,8 +274,8 @@ def test_of_a_file_of_nodes_only_nodes_and_their_pods_are_read(tmp_path: Path) -
     assert [n.free["cpu"] for n in found.nodes] == [3000]
     (warning,) = found.warnings
     assert warning == (
-        "objects other than nodes and pods bound to them in files of --nodes were passed over:"
-        " 1 DaemonSet, 1 Deployment, 1 Pod; give what is to be planned by --pods"
+        "objects other than nodes and pods bound to them in files of --nodes were ignored:"
+        " 1 DaemonSet, 1 Deployment, 1 Pod; pass the pods to plan with --pods"
     )
     whole = read([nodes], [nodes])  # of a whole cluster, named by both
     assert ([p.count for p in whole.pod_sets], len(whole.nodes), whole.warnings) == ([1, 3], 1, ())
@@ -300,9 +300,9 @@ def test_unread_features_are_one_warning_a_kind_with_an_example(tmp_path: Path) 
         _object("Service"),
     )
     assert found.warnings == (
-        "resourceClaims is not read by planning yet and was ignored, for example of default/a",
-        "persistentVolumeClaim is not read by planning yet and was ignored, for example of default/b",
-        "objects that planning does not read were passed over: 2 Service",
+        "resourceClaims is not supported by planning yet and was ignored, for example of default/a",
+        "persistentVolumeClaim is not supported by planning yet and was ignored, for example of default/b",
+        "objects that planning does not read were ignored: 2 Service",
     )
 
 
@@ -318,7 +318,7 @@ def test_gated_pods_are_left_out_with_one_warning(tmp_path: Path) -> None:
     )
     assert [(p.name, p.count) for p in found.pod_sets] == [("default/open", 1), ("default/t", 2)]
     assert found.warnings == (
-        "4 pods have schedulingGates, wait for somebody to open them and were left out, for example default/a",
+        "4 pods have schedulingGates, are not schedulable yet and were left out, for example default/a",
     )
 
 
@@ -326,7 +326,7 @@ def test_volumes_that_are_claimed_are_warned_of(tmp_path: Path) -> None:
     found = _read(tmp_path, _workload("StatefulSet", "db", replicas=2, volumeClaimTemplates=[{"spec": {}}]))
     assert [p.count for p in found.pod_sets] == [2]
     assert found.warnings == (
-        "persistentVolumeClaim is not read by planning yet and was ignored, for example of default/db",
+        "persistentVolumeClaim is not supported by planning yet and was ignored, for example of default/db",
     )
 
 
@@ -399,7 +399,7 @@ _HEADER = "name,cpu_milli,memory_mib,num_gpu\n"
         ("p.csv", f"{_HEADER}a,1,1,0\n{'n' * 140_000},1,1,0\n", ": line 3: is not CSV: field larger than field limit"),
         ("p.csv", f"{_HEADER}a,\u0661,1,0\n", ": line 2: cpu_milli: '\u0661' is not a whole number"),
         ("p.csv", f"{_HEADER}a,1,1,0,7\n", ": line 2: has 5 cells, expected 4, one for each column"),
-        ("p.csv", "name,cpu_milli,memory_mib,num_gpu, name\n", ": line 1: the column name stands twice"),
+        ("p.csv", "name,cpu_milli,memory_mib,num_gpu, name\n", ": line 1: the column name occurs twice"),
         ("p.csv", "", ": line 1: no column name, cpu_milli, memory_mib, num_gpu; expected name,"),
         ("l.yaml", "kind: Service\n---\n&a {kind: List, items: [*a]}", ": line 3: contains itself"),
         ("m.yaml", "kind: Pod\nspec: &a\n  containers: *a\n", ": line 2: contains itself"),

@@ -164,7 +164,7 @@ def test_namespaces_are_selected_by_the_labels_of_namespace_objects(tmp_path: Pa
     assert warning == (
         f"{tmp_path}/all.json[0].items[0] (Pod shop/new): spec.affinity.podAntiAffinity.{_REQUIRED}[0]"
         ".namespaceSelector: the labels of namespaces are not known; all namespaces are searched (and 1 more such);"
-        " give the Namespace objects as well"
+        " pass the Namespace objects as well"
     )
 
 

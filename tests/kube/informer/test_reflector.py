@@ -321,7 +321,7 @@ def test_who_makes_any_number_of_bad_objects_fills_neither_log_nor_memory(
     found = UnreadableObjects[int]("pods")
     for number in range(100):
         found.add(number, InvalidInput("x" * 10_000))
-    assert len(found) == len(found._told) == len(caplog.records) == 5
+    assert len(found) == len(found._logged) == len(caplog.records) == 5
     assert max(len(record.getMessage()) for record in caplog.records) < 400
     found.only({1})
     found.add(101, InvalidInput("x"))

@@ -1,7 +1,6 @@
-"""The simulated fleet's instances as Nodes of a cluster, as kwok does it: what their clouds and kubelets would do. An
-instance that runs has a Node with a Lease that is renewed; pods bound to it run, and go when they are deleted; with the
-instance all of that goes. The start-up taint, with which a Node registers, is `startup`'s to take off.
-"""
+"""Simulates the Nodes and kubelets of the backend's instances in a cluster, as kwok does: a running instance has a Node
+with a renewed Lease, pods bound to it start running and are removed when deleted, and all of it goes with the instance.
+Nodes register with the start-up taint, which the `startup` controller removes."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ _LONGEST_PAUSE_SECONDS = 10.0
 _PODS_GO_SECONDS = 0.2
 _NEWS_SECONDS = 0.5
 _MOST_GONE = 20_000
-"""Removed Nodes that are remembered: what the scheduler bound to them at the last moment is let go too."""
+"""Removed Nodes that are remembered, so that pods bound to them at the last moment are deleted as well."""
 _NODE, _POD = "node", "pod"
 
 
@@ -56,8 +55,8 @@ def node_name(instance_id: str) -> str:
 
 
 class NodeController(Controller):
-    """Nodes, Leases and pods of the instances of `backend`. Only Nodes with the label `cagrpc.io/simulated` are ever
-    changed or removed. Its only state is the cluster's, so that any other process can go on with it."""
+    """Maintains Nodes, Leases and pods for the instances of `backend`. It changes and removes only Nodes with the label
+    `cagrpc.io/simulated`. All state is in the cluster, so any other process can take over."""
 
     name = "the life of simulated nodes"
     every_seconds = 1.0
@@ -77,14 +76,13 @@ class NodeController(Controller):
         self._snapshot = snapshot
         self._now = now
         self._wanted: Mapping[str, BackendInstance] = {}
-        """Running instances by the names of their Nodes, as the backend listed them last."""
-        self._doomed: AbstractSet[str] = frozenset()
-        """Nodes that were there before the backend listed no running instance of theirs; none while it is out of
-        reach."""
+        """Running instances by the names of their Nodes, from the backend's last list."""
+        self._orphaned: AbstractSet[str] = frozenset()
+        """Nodes without a running instance in the backend's last list; empty while the backend is unavailable."""
         self._gone: dict[str, str] = {}
         """Uids of removed Nodes by name."""
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(
-            "simulated nodes", self._tend, workers=_WORKERS, longest_pause_seconds=_LONGEST_PAUSE_SECONDS, clock=clock
+            "simulated nodes", self._sync, workers=_WORKERS, longest_pause_seconds=_LONGEST_PAUSE_SECONDS, clock=clock
         )
         self.nodes = SimulatedNodes(self._node_changed)
         self.pods = BoundPods(self._pod_changed)
@@ -96,7 +94,7 @@ class NodeController(Controller):
 
     @property
     def problem(self) -> str | None:
-        """Why Nodes are not as they should be."""
+        """Why Nodes are not in the desired state; None where they are."""
         reflected = (each.problem for each in self._informers)
         return next(filter(None, (*reflected, self.queue.problem, self.leases.queue.problem)), None)
 
@@ -105,67 +103,69 @@ class NodeController(Controller):
         return self.queue, self.leases.queue
 
     def informers(self) -> Sequence[Informer]:
-        """Return what it follows: its Nodes, and bound pods."""
+        """Return the informers of its Nodes and of bound pods."""
         return self._informers
 
     def status(self) -> Json:
-        """Return why Nodes are not as they should be, or that they are."""
+        """Return the present problem, for `/status`."""
         return {"simulated_nodes": self.problem or "as they should be"}
 
     def step(self) -> None:
-        """Compare the backend's list with the Nodes that there are. Raises Unavailable where the backend is out of
-        reach; nothing is removed until it is back."""
-        known = self.nodes.names()  # before the list, or a Node that another process just made would seem doomed
+        """Compare the backend's list with the existing Nodes and queue the differences. Raises Unavailable where the
+        backend is unavailable; nothing is removed until it is back."""
+        known = (
+            self.nodes.names()
+        )  # before the list, or a Node that another process just registered would seem orphaned
         try:
             listing = self._backend.list_instances()
         except CagrpcError:
-            self._doomed = frozenset()
+            self._orphaned = frozenset()
             raise
         first = not self._wanted
         wanted = {node_name(i.id): i for i in listing if i.state is InstanceState.RUNNING}
-        self._wanted, self._doomed = wanted, known - wanted.keys()
+        self._wanted, self._orphaned = wanted, known - wanted.keys()
         if self.nodes.synced:
             for name in wanted.keys() if first else wanted.keys() - known:
                 self.queue.add((_NODE, name))
-            for name in self._doomed:
+            for name in self._orphaned:
                 self.queue.add((_NODE, name))
 
     def _node_changed(self, name: str) -> None:
-        # What is to be done about it, the node lifecycle controller often does at once.
+        # The node lifecycle controller often corrects it at once.
         self.queue.add((_NODE, name), _NEWS_SECONDS)
 
     def _pod_changed(self, pod: BoundPod) -> None:
-        if self._going(pod.node) or (
+        if self._is_removed(pod.node) or (
             pod.stage in (Stage.WAITING, Stage.LEAVING) and self.nodes.get(pod.node) is not None
         ):
             self.queue.add((_POD, pod.uid))
 
-    def _going(self, node: str) -> bool:
-        return node in self._doomed or node in self._gone
+    def _is_removed(self, node: str) -> bool:
+        return node in self._orphaned or node in self._gone
 
-    def _tend(self, key: tuple[str, str]) -> float | None:
+    def _sync(self, key: tuple[str, str]) -> float | None:
         kind, which = key
         if kind == _POD:
             pod = self.pods.get(which)
             if pod is not None:
-                self._tend_pod(pod)
+                self._sync_pod(pod)
             return None
         instance, node = self._wanted.get(which), self.nodes.get(which)
         if instance is not None:
             return self._keep(which, instance, node)
-        if node is not None and which in self._doomed:
+        if node is not None and which in self._orphaned:
             return self._remove(node)
         return None
 
     def _keep(self, name: str, instance: BackendInstance, node: SimulatedNode | None) -> float | None:
-        """Whatever is missing of a Node: it, its readiness, its Lease, what its pods wait for."""
+        """Restore what a Node lacks: itself, its readiness, its Lease, the status of its pods."""
         if node is None:
             self._register(name, instance)
             self.leases.keep(name)
-            return None  # the rest once it is clear what controllers have done
+            return None  # the rest follows once its controllers have acted on it
         if not node.ready:
             with suppress(NotFound):
-                self._learned(
+                self._observed(
                     self._client.patch(f"{NODES}/{name}/status", ready_again(self._now()), PatchKind.STRATEGIC)
                 )
         if NOT_READY_TAINT in node.taint_keys:
@@ -189,20 +189,20 @@ class NodeController(Controller):
                 raise Conflict(
                     f"instance {instance.id} has no Node: there is another one called {name}, which is left alone"
                 ) from None
-        self._learned(node)
+        self._observed(node)
 
-    def _learned(self, document: Mapping[str, Any]) -> None:
+    def _observed(self, document: Mapping[str, Any]) -> None:
         self.nodes.applied(read(document))
 
     def _remove(self, node: SimulatedNode) -> float | None:
-        """Cordoned first, so that the scheduler does not take what its pods leave for room; the Node itself goes last,
-        so that whoever finds it after a crash goes on here."""
+        """Remove a Node in steps: cordon it first, so that the scheduler does not use the room that its pods leave, and
+        delete it last, so that another process resumes here after a crash."""
         name = node.name
         if self._gone.get(name) == node.uid:
-            return None  # and its deletion has not been seen yet
+            return None  # its deletion was not observed yet
         if not node.cordoned:
             try:
-                self._learned(self._client.patch(f"{NODES}/{name}", {"spec": {"unschedulable": True}}))
+                self._observed(self._client.patch(f"{NODES}/{name}", {"spec": {"unschedulable": True}}))
             except NotFound:
                 return None
         left = [pod for pod in self.pods.on(name) if pod.stage is not Stage.LET_GO]
@@ -218,10 +218,10 @@ class NodeController(Controller):
         _log.debug("node %s is removed: its instance is gone", name)
         return None
 
-    def _tend_pod(self, pod: BoundPod) -> None:
+    def _sync_pod(self, pod: BoundPod) -> None:
         if pod.stage is Stage.LET_GO:
             return
-        if pod.stage is Stage.LEAVING or self._going(pod.node):
+        if pod.stage is Stage.LEAVING or self._is_removed(pod.node):
             if pod.waits_for_end:
                 with suppress(NotFound):
                     self._client.patch(f"{pod.path}/status", stopped(pod), PatchKind.STRATEGIC)

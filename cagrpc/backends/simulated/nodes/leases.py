@@ -1,5 +1,5 @@
-"""Leases of simulated Nodes, renewed evenly over time as their kubelets would: by them the node lifecycle controller
-knows that a Node lives."""
+"""Leases of simulated Nodes, renewed evenly over time as kubelets would; the node lifecycle controller reads them to
+know that a Node is alive."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cagrpc.runtime.work_queue import WorkQueue
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 _RENEWED_AFTER = 0.55
-"""Of the duration: one renewal may fail, and the next is still in time."""
+"""As a fraction of the duration: if one renewal fails, the next is still in time."""
 _WORKERS = 16
 """Enough for 5,000 nodes with an API server that takes 70 ms for each."""
 
 
 class NodeLeases:
-    """One Lease for each Node that `keep` was called for and that `node_of` still knows. Each Node has its own moment
-    of the interval, so that renewals come one by one however many Nodes there are; after a start all come at once."""
+    """One Lease for each Node that was passed to `keep` and that `node_of` still knows. Each Node has its own offset in
+    the interval, which spreads renewals however many Nodes there are; after a start all are renewed at once."""
 
     def __init__(
         self,
@@ -40,34 +40,34 @@ class NodeLeases:
         self._duration = duration_seconds
         self._interval = duration_seconds * _RENEWED_AFTER
         self._now = now
-        self._kept: set[str] = set()
+        self._names: set[str] = set()
         self.queue: WorkQueue[str] = WorkQueue(
             "node leases", self._renew, workers=_WORKERS, longest_pause_seconds=self._interval / 4, clock=clock
         )
 
     def keep(self, name: str) -> None:
-        if name not in self._kept:
-            self._kept.add(name)
+        if name not in self._names:
+            self._names.add(name)
             self.queue.add(name)
 
     def remove(self, name: str) -> None:
-        self._kept.discard(name)
+        self._names.discard(name)
         self._client.delete(f"{LEASES}/{name}")
 
     def _renew(self, name: str) -> float | None:
         node = self._node_of(name)
-        if node is None or name not in self._kept:
-            self._kept.discard(name)
+        if node is None or name not in self._names:
+            self._names.discard(name)
             return None
         now = self._now()
         try:
             self._client.patch(f"{LEASES}/{name}", {"spec": {"renewTime": micro_timestamp(now)}})
         except NotFound:
             self._client.create(LEASES, self._lease(node, now))
-            if name not in self._kept:  # removed at the same time
+            if name not in self._names:  # removed at the same time
                 self._client.delete(f"{LEASES}/{name}")
-        own_moment = zlib.crc32(name.encode()) / 2**32 * self._interval
-        return self._interval - (now - own_moment) % self._interval
+        offset = zlib.crc32(name.encode()) / 2**32 * self._interval
+        return self._interval - (now - offset) % self._interval
 
     def _lease(self, node: SimulatedNode, now: float) -> dict[str, Any]:
         owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}

@@ -1,6 +1,5 @@
-"""Simulated Nodes: what one registers with, what is read of it again, and all that there are as they are now. When they
-are made and removed is `controller`'s.
-"""
+"""Simulated Nodes: their registration, how they are decoded, and the store of all of them. They are created and removed
+in `controller`."""
 
 from __future__ import annotations
 
@@ -24,35 +23,35 @@ from cagrpc.kube.taints import taint_keys
 from solver.model import NodeGroup, Taint, TaintEffect
 
 SIMULATED = "cagrpc.io/simulated"
-"""The label of Nodes that are ours to change and to remove; its value is "true". Their providerID says so too."""
+"""The label of Nodes that cagrpc may change and remove; its value is "true". Their providerID has to match as well."""
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
-"""What admission puts on every new Node; the node lifecycle controller, where there is one, takes it off too."""
+"""Admission adds it to every new Node; the node lifecycle controller, where there is one, removes it too."""
 
 _VERSION = "cagrpc-simulated"
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNode:
-    """A Node of ours as the API server has it."""
+    """A simulated Node as the API server has it."""
 
     name: str
     uid: str
     provider_id: str
     version: int
-    """Its resourceVersion: a number that grows (KEP-5504)."""
+    """Its resourceVersion, an increasing number (KEP-5504)."""
     ready: bool
     cordoned: bool
     taint_keys: tuple[str, ...]
 
     @property
     def is_ours(self) -> bool:
-        """The label alone is easily copied."""
+        """Whether its providerID matches; the label alone is easily copied."""
         return self.provider_id == f"{ID_PREFIX}{self.name}"
 
 
 def registration(group: NodeGroup, name: str, provider_id: str, now_seconds: float) -> dict[str, Any]:
-    """The v1.Node with which an instance of `group` registers: ready, and with the start-up taint, as a kubelet with
-    --register-with-taints."""
+    """Return the v1.Node with which an instance of `group` registers: ready and with the start-up taint, as from a
+    kubelet with --register-with-taints."""
     node = node_document(group, name)
     node["metadata"]["labels"][SIMULATED] = "true"
     node["spec"]["providerID"] = provider_id
@@ -70,7 +69,7 @@ def registration(group: NodeGroup, name: str, provider_id: str, now_seconds: flo
 
 
 def ready_again(now_seconds: float) -> dict[str, Any]:
-    """The strategic merge patch of a Node's status that sets its Ready condition."""
+    """Return the strategic merge patch of a Node's status that sets its Ready condition."""
     now = timestamp(now_seconds)
     condition = {
         "type": READY,
@@ -84,18 +83,18 @@ def ready_again(now_seconds: float) -> dict[str, Any]:
 
 
 def address(name: str) -> str:
-    """An address to show for a simulated machine or pod; nothing answers there."""
+    """Return a made-up address for a simulated machine or pod."""
     digest = zlib.crc32(name.encode())
     return f"10.{digest >> 16 & 0xFF}.{digest >> 8 & 0xFF}.{1 + digest % 254}"
 
 
 def decode(data: bytes) -> SimulatedNode:
-    """Of v1.Node bytes. Raises InvalidInput for other bytes."""
+    """Decode v1.Node bytes. Raises InvalidInput for malformed ones."""
     return read(plain(parse(kubernetes_pb2.Node, data)))
 
 
 def read(document: Mapping[str, Any]) -> SimulatedNode:
-    """Of a v1.Node in JSON shape. Raises InvalidInput for anything else."""
+    """Read a v1.Node in JSON shape. Raises InvalidInput for an invalid one."""
     problems: Problems = []
     metadata, spec = mapping(document, "metadata", "", problems), mapping(document, "spec", "", problems)
     status = mapping(document, "status", "", problems)
@@ -117,13 +116,13 @@ def read(document: Mapping[str, Any]) -> SimulatedNode:
 
 
 def is_simulated(document: Mapping[str, Any]) -> bool:
-    """Whether a v1.Node in JSON shape is ours."""
+    """Return whether a v1.Node in JSON shape has the label of simulated Nodes."""
     return bool(document["metadata"].get("labels", {}).get(SIMULATED) == "true")
 
 
 class SimulatedNodes:
-    """All Nodes of ours, newest state first come or not: a reflector's sink that also takes what writes answer with.
-    `changed` is called with the name of each that changed. Safe for many threads."""
+    """A store of all simulated Nodes: a reflector's sink that also accepts the responses of writes; an older state
+    never replaces a newer one. `changed` is called with the name of each changed Node. Thread-safe."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self.synced = False
@@ -169,5 +168,5 @@ class SimulatedNodes:
 
 
 def _newer(known: SimulatedNode | None, found: SimulatedNode) -> SimulatedNode:
-    """What comes late, after the answer to a write of ours, does not count."""
+    """Return the newer state: watch events may arrive after the response to a later write."""
     return known if known is not None and known.version >= found.version else found

@@ -1,6 +1,5 @@
-"""Pods that are bound to nodes: what a kubelet must know of each, and what it writes of one. On which nodes they are
-played, and when, is `controller`'s.
-"""
+"""Pods that are bound to nodes: what a kubelet reads and writes of each, and the store of all of them. On which nodes
+they are simulated, and when, is in `controller`."""
 
 from __future__ import annotations
 
@@ -23,39 +22,39 @@ from cagrpc.kube.client.envelopes import ObjectIdentity
 
 
 class Stage(Enum):
-    """How far a bound pod is."""
+    """The stage of a bound pod."""
 
     WAITING = 1
-    """Bound, and no kubelet has started it."""
+    """Bound, and not started by a kubelet yet."""
     STARTED = 2
-    """It runs, or has ended."""
+    """Running or ended."""
     LEAVING = 3
-    """It is to be deleted, and its kubelet has the last word."""
+    """Deleted, and waiting for its kubelet."""
     LET_GO = 4
-    """The last word was said; what is left waits for its finalizers."""
+    """Deleted by its kubelet; at most finalizers remain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Containers:
-    """What a kubelet would start."""
+    """The containers that a kubelet would start."""
 
     names: tuple[str, ...]
     init: tuple[str, ...] = ()
-    """Those that run to their end before."""
+    """Init containers that run to completion first."""
     sidecars: tuple[str, ...] = ()
-    """Init containers that go on running."""
+    """Init containers that keep running."""
     host_network: bool = False
 
 
 _NONE = Containers(())
 _MOST_SHARED = 32
-"""Containers of one pod. What is kept for good is small, whatever pods come and go."""
+"""Containers of one pod. Larger values are not cached, which bounds the cache."""
 _ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """A pod with a node. `containers` are told while it waits."""
+    """A pod with a node. `containers` are only set while it is waiting."""
 
     uid: str
     namespace: str
@@ -65,7 +64,7 @@ class BoundPod:
     version: int
     """Its resourceVersion."""
     waits_for_end: bool = False
-    """Somebody keeps it by a finalizer, and it has not ended yet."""
+    """It has a finalizer and has not ended yet."""
     containers: Containers = _NONE
 
     @property
@@ -74,7 +73,7 @@ class BoundPod:
 
 
 def decode(data: bytes) -> BoundPod:
-    """Of v1.Pod bytes. Raises InvalidInput for other bytes."""
+    """Decode v1.Pod bytes. Raises InvalidInput for malformed ones."""
     message = parse(kubernetes_pb2.Pod, data)
     metadata, stage = message.metadata, _stage(message)
     version = whole_number(metadata.resourceVersion)
@@ -94,7 +93,7 @@ def decode(data: bytes) -> BoundPod:
 
 def _stage(message: kubernetes_pb2.Pod) -> Stage:
     if message.metadata.HasField("deletionTimestamp"):
-        # A pod that is deleted keeps at least a second of grace until its kubelet deletes it with none.
+        # A deleted pod has a grace period of at least a second until its kubelet deletes it with none.
         return Stage.LEAVING if message.metadata.deletionGracePeriodSeconds else Stage.LET_GO
     return Stage.WAITING if message.status.phase in ("", "Pending") else Stage.STARTED
 
@@ -112,12 +111,12 @@ def _containers(spec: kubernetes_pb2.PodSpec) -> Containers:
 
 @lru_cache(maxsize=4096)
 def _shared(containers: Containers) -> Containers:
-    """Replicas hold one value."""
+    """Return one value for all replicas."""
     return containers
 
 
 def running(pod: BoundPod, now_seconds: float) -> dict[str, Any]:
-    """The strategic merge patch of a pod's status with which a kubelet says that it runs."""
+    """Return the strategic merge patch of a pod's status with which a kubelet reports that it runs."""
     now, machine = timestamp(now_seconds), address(pod.node)
     own = machine if pod.containers.host_network else address(pod.uid)
     started = {"running": {"startedAt": now}}
@@ -156,19 +155,19 @@ def _container(pod: BoundPod, name: str, state: dict[str, Any]) -> dict[str, Any
 
 
 def started(pod: BoundPod, version: str) -> BoundPod:
-    """The pod once `running` was written."""
+    """Return the pod after `running` was written."""
     return replace(pod, stage=Stage.STARTED, version=int(version), containers=_NONE)
 
 
 def stopped(pod: BoundPod) -> dict[str, Any]:
-    """The strategic merge patch of a pod's status with which a kubelet says that it is over. Controllers that hold a
-    pod by a finalizer (Jobs) wait for that."""
+    """Return the strategic merge patch of a pod's status with which a kubelet reports that it has ended. Controllers
+    whose finalizer holds a pod (Jobs) wait for that."""
     return {"metadata": {"uid": pod.uid}, "status": {"phase": "Failed", "reason": "Terminated"}}
 
 
 class BoundPods:
-    """All bound pods, by node: a reflector's sink that also takes what writes of ours made of one. `changed` is called
-    with each that changed otherwise. Safe for many threads."""
+    """A store of all bound pods, by node: a reflector's sink that also accepts the results of writes. `changed` is
+    called with each pod that changed otherwise. Thread-safe."""
 
     def __init__(self, changed: Callable[[BoundPod], None]) -> None:
         self._changed = changed
@@ -197,13 +196,13 @@ class BoundPods:
         with self._lock:
             known = self._pods.get(obj.uid)
             if known is not None and known.version >= obj.version:
-                return  # what comes late, after the answer to a write of ours
+                return  # older than the response to a write
             self._pods[obj.uid] = obj
             self._of_node.setdefault(obj.node, set()).add(obj.uid)
         self._changed(obj)
 
     def learned(self, pod: BoundPod) -> None:
-        """What a write of ours made of a pod."""
+        """Store the result of a write."""
         with self._lock:
             if pod.uid in self._pods:
                 self._pods[pod.uid] = pod
