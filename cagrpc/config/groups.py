@@ -105,6 +105,7 @@ class _Conversion:
         self.autoscaling_of: dict[str, provisioners.Autoscaling] = {}
 
     def provisioner(self) -> Provisioner:
+        """Return the fleet's value; set the options as well."""
         entry = self._written.entry
         if not isinstance(entry, provisioners.ProvisionerForm):
             return entry.provisioner()

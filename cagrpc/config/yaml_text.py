@@ -82,7 +82,7 @@ def _size(node: yaml.Node, sizes: dict[int, int], name: str, problems: list[str]
             if isinstance(key, yaml.ScalarNode):
                 first = seen.setdefault((key.tag, key.value), key)
                 if first is not key:
-                    problems.append(f'{_place(key, name)}: the key "{key.value}" stands already in line '
+                    problems.append(f'{_place(key, name)}: duplicate key "{key.value}", first in line '
                                     f"{first.start_mark.line + 1}")  # fmt: skip
             total += _size(key, sizes, name, problems) + _size(value, sizes, name, problems)
     else:

@@ -226,7 +226,7 @@ def test_every_error_at_once_each_with_its_path() -> None:
         pytest.param("a: b: c", "c.yaml:1:5: is not YAML: mapping values are not allowed here", id="syntax"),
         pytest.param("a: 1\nb: [2\n", "c.yaml:3:1: is not YAML: while parsing a flow sequence", id="an open list"),
         pytest.param("a:\n\t- 1", "c.yaml:2:1: is not YAML: ", id="a tab"),
-        pytest.param("a: 1\nb: 2\na: 3", 'c.yaml:3:1: the key "a" stands already in line 1', id="a key twice"),
+        pytest.param("a: 1\nb: 2\na: 3", 'c.yaml:3:1: duplicate key "a", first in line 1', id="a key twice"),
         pytest.param("a: &x [*x]", "c.yaml:1:4: contains itself", id="a list in itself"),
         pytest.param("a: \x01", "c.yaml:1: is not YAML: character 0x1 is not allowed", id="a control character"),
         pytest.param("a: !!python/object:os.system {}", "could not determine a constructor", id="a foreign tag"),

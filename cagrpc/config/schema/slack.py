@@ -222,7 +222,7 @@ def refuse_repeated(what: str, names: Iterable[str]) -> None:
     """Raise ValueError where a name is a duplicate."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise ValueError(f"{what}: the name {shown(repeated[0])} stands twice; each needs its own")
+        raise ValueError(f"{what}: the name {shown(repeated[0])} is used twice; each needs its own")
 
 
 def settings(written: Slack, groups: Sequence[NodeGroup], problems: list[str]) -> SlackSettings:

@@ -119,6 +119,7 @@ class _Check:
         return 1 + (count if isinstance(count, int) else 0)
 
     def decide(self) -> _Decision:
+        """Return the decision, from the check's state, its configuration and its current request."""
         current = self._current()
         if isinstance(self.config, str):
             return self._inactive(self.config, current)

@@ -253,10 +253,10 @@ def _settled(shapes: Sequence[SlackShape], nodes: Sequence[Node], before: Placem
     stable = settle(shapes, nodes, before)
     if not stable.left or not stable.kept:
         return stable
-    anew = settle(shapes, nodes, {})
-    if sum(anew.left.values()) >= sum(stable.left.values()):
+    moved = settle(shapes, nodes, {})
+    if sum(moved.left.values()) >= sum(stable.left.values()):
         return stable
-    return replace(anew, pushed_out=stable.pushed_out)
+    return replace(moved, pushed_out=stable.pushed_out)
 
 
 def _counts(placement: Placement) -> dict[str, int]:

@@ -94,7 +94,7 @@ CASES = {
     "nothing asked for": ("slack: {targets: [{name: a}]}", "slack.targets[0]: asks for nothing"),
     "a name twice": (
         "slack: {targets: [{name: a, rate: 1}, {name: a, rate: 1}]}",
-        'slack: targets: the name "a" stands twice',
+        'slack: targets: the name "a" is used twice',
     ),
     "a name that is taken": ("slack: {targets: [{name: mirrors, rate: 1}]}", 'slack: targets: the name "mirrors" is'),
     "a name that is none": ("slack: {targets: [{name: A/b, rate: 1}]}", "slack.targets[0].name: "),
@@ -142,7 +142,7 @@ CASES = {
     ),
     "one size twice": (
         "slack: {targets: [{name: a, fixed: [{name: x, requests: {cpu: 1}}, {name: x, requests: {cpu: 2}}]}]}",
-        'slack.targets[0]: fixed: the name "x" stands twice',
+        'slack.targets[0]: fixed: the name "x" is used twice',
     ),
     "cron of four fields": (
         "slack: {targets: [{name: a, schedules: [{cron: 0 8 * *, duration: 1h, rate: 0.1}]}]}",
