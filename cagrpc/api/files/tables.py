@@ -1,4 +1,4 @@
-"""Tables of pods (CSV) to pod sets: what `cagrpc plan` takes where there are no manifests."""
+"""Tables of pods (CSV) to pod sets, the input of `cagrpc plan` without manifests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_DIGITS = 9  # a million cores, a pebibyte, a billion pods
 
 
 def pods_of_table(path: Path, text: str, problems: Problems) -> list[PodSet]:
-    """Rows of pods; rows of equal requests become one pod set, named after the first."""
+    """Return the pod sets of a table; rows of equal requests become one, named after the first."""
     found: dict[PodSpec, PodSet] = {}
     for place, row in rows(path, text, _COLUMNS, ("count",), problems):
         cpu_milli, memory_mib, gpus = (_number(place, row, column, problems) for column in _COLUMNS[1:])
