@@ -1,3 +1,3 @@
-"""Where planned pods go: which place each has (`places`), what that leaves on nodes (`room`),
-`status.nominatedNodeName` so that the scheduler takes it (`nominations`), and the start-up taint off nodes whose pods
-are nominated (`release`). `controller` does it, level-triggered; see docs/reference/placement.md."""
+"""Where planned pods go: the place of each (`places`), what that leaves free (`placed_pods`), the nomination that
+makes the scheduler take it (`nominations`), and nodes released once their pods are nominated (`release`). Both
+controllers are level-triggered; see docs/reference/placement.md."""

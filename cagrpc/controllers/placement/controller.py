@@ -1,9 +1,9 @@
-"""The placement controller: what is wanted (pod -> node, `places`) against what is. It is level-triggered: the same
-steps serve the first nomination, one that was cleared, a restart and a change of leader. Nodes are released by
-`release` once `settled` says that all of their pods are nominated.
+"""The placement controller: reconciles the nominations of pods with their places (`places`). It is level-triggered:
+the same steps serve the first nomination, one that was cleared, a restart and a change of leader. Nodes are released by
+`release`, once `settled` is true of them.
 
-A place that is lost, because others have taken the room or the node is gone, is handed over: to one that a pod of the
-same class has left, else the pod is without a place, which is news for the planner.
+A pod whose place is lost, because other pods have taken the room or the node is gone, gets another one (`handover`);
+where there is none it is left without a place, and the planner begins a round for it.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ log = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.5
 """How often to step where no pod has changed."""
-LOOK_SECONDS = 1.0
-"""How often to check whether places are still as good as they were planned."""
+CHECK_SECONDS = 1.0
+"""How often to check whether places are still valid."""
 LEFT_SECONDS = 60.0
-"""How long a place that its pod has left is offered to others of its class."""
+"""How long a place that its pod has left is offered to other pods of its class."""
 WORKERS = 16
 FIRST_SECONDS = 60.0
-"""What is urgent is in the queue as if it were due for so long already."""
-_MOST_TOLD = 3
+"""Urgent entries of the queue count as due for so long already."""
+_MOST_LOGGED = 3
 
 
 class PlacementCluster(ClusterSource, Protocol):
-    """What of `cagrpc.cluster.view.view.ClusterView` is needed."""
+    """The part of `cagrpc.cluster.view.view.ClusterView` that placement needs."""
 
     def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]: ...
 
@@ -57,45 +57,45 @@ class PlacementCluster(ClusterSource, Protocol):
     def tell(self, changed: Callable[[str, PendingPod | None], object]) -> None: ...
 
     def nodes_of(self, uids: Iterable[str]) -> Mapping[str, str]:
-        """Where those of these pods are that are bound."""
+        """Return the nodes of those of these pods that are bound, by UID."""
         ...
 
     def held_nodes(self) -> Mapping[str, str]:
-        """Provider id to name of every Node with our start-up taint. Raises Unavailable."""
+        """Return the names of all Nodes with our start-up taint, by provider id. Raises Unavailable."""
         ...
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Where pods are to be nominated, as it was worked out last."""
+    """Where pods are to be nominated, as of the last reconciliation."""
 
     snapshot: FleetSnapshot | None = None
-    """The fleet's, on which it is based."""
+    """The fleet's, on which they are based."""
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """Pod (UID) -> the Node that it is to be nominated to now."""
+    """The Node to nominate each pod to, by UID."""
     pods: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The reverse."""
+    """The pods (UIDs) of each Node."""
     specs: Mapping[PodKey, PodSpec] = field(default_factory=dict)
-    """Of these pods, but for those that consume ProvisioningRequests."""
+    """Of these pods, except those that consume ProvisioningRequests."""
     priorities: Mapping[PodKey, int] = field(default_factory=dict)
-    """The same."""
+    """Of the same pods."""
     not_yet: frozenset[str] = frozenset()
-    """Nodes with a taint of somebody else that their pods do not tolerate: a network plugin's, for a moment."""
+    """Nodes with a foreign taint that their pods do not tolerate, such as a network plugin's while it starts."""
     rivals: bool = False
-    """Whether pods wait that have no place."""
+    """Whether pods without a place are pending."""
     expecting: frozenset[str] = frozenset()
-    """Nodes with places for pods that are still to be created."""
+    """Nodes with places of pods that are still to be created."""
 
     @cached_property
     def ready(self) -> frozenset[str]:
-        """Increments that were ready then."""
+        """Ids of increments that were ready then."""
         increments = self.snapshot.increments if self.snapshot is not None else ()
         return frozenset(each.id for each in increments if each.phase is Phase.READY)
 
 
 class PlacementController(Controller):
-    """`step` is for one thread, all else is for any; pods are nominated by the threads of `queue`, as soon as the view
-    reports them."""
+    """Nominates pods. `step` is for one thread, everything else for any; the threads of `queue` patch pods as soon as
+    the view reports them."""
 
     name = "placing pods"
     every_seconds = STEP_SECONDS
@@ -112,8 +112,8 @@ class PlacementController(Controller):
         consumers: Callable[[], Mapping[str, str]] = dict,
         clock: MonotonicClock = monotonic,
     ) -> None:
-        """`reservations` are those of ProvisioningRequests; `consumers` says which of their pods goes to which
-        of their nodes."""
+        """`reservations` returns those of ProvisioningRequests, `consumers` the node of each pod that consumes one, by
+        UID."""
         self._fleet = fleet
         self._cluster = cluster
         self._places = places
@@ -124,14 +124,14 @@ class PlacementController(Controller):
         self._patience = Patience(clock)
         self._targets = Targets()
         self._held: AbstractSet[str] = frozenset()
-        """Names of nodes that the scheduler does not see yet."""
-        self._looked_at = float("-inf")
+        """Names of nodes with the start-up taint."""
+        self._checked_at = float("-inf")
         self._places_version = -1
         self._left: deque[tuple[float, PodSpec, str]] = deque()
-        """Places that their pods have left: when, what for, where."""
+        """Places that their pods have left: when, for which spec, on which node."""
         self._gone: set[str] = set()
-        """Of the targets those that are pending no longer."""
-        self._news = 0
+        """Pods of the targets that are no longer pending."""
+        self._lost = 0
         self._handed_over = 0
         self.wake: threading.Event = threading.Event()
         self.queue: WorkQueue[str] = WorkQueue("nominations", self._nominate, workers=WORKERS, clock=clock)
@@ -141,13 +141,13 @@ class PlacementController(Controller):
 
     @property
     def news(self) -> int:
-        """How many pods have lost their places so far, without another."""
-        return self._news
+        """The number of pods that have lost their places so far without getting another."""
+        return self._lost
 
     def begun(self, increments: AbstractSet[str]) -> bool:
-        """Whether all pods that are to go to nodes of these ready increments, or of others, have been nominated once;
-        not before the increments were observed. The scheduler tries all that wait when the first node is released, and
-        would give their room to others."""
+        """Return whether every pod with a place, on nodes of these ready increments or elsewhere, has been nominated
+        once; false until the increments were observed. When the first node is released the scheduler tries all pending
+        pods, and would give the room of pods without a nomination to others."""
         targets = self._targets
         if not increments <= targets.ready:
             return False
@@ -155,8 +155,8 @@ class PlacementController(Controller):
         return all(self._nominations.begun(pod, targets.nodes[uid]) for uid, pod in pods.items())
 
     def settled(self, increment_id: str, name: str) -> bool:
-        """Whether all pods that are to go to the Node of this name are nominated to it, as far as they can be, and
-        nothing but our own taint keeps them away; not before the increment was seen to be ready."""
+        """Return whether all pods with a place on the Node of this name are nominated to it, as far as they can be, and
+        only our own taint keeps them away; false until the increment was observed to be ready."""
         targets = self._targets
         if increment_id not in targets.ready or name in targets.not_yet:
             return False
@@ -164,51 +164,50 @@ class PlacementController(Controller):
         return all(self._nominations.stands(pod, name) for pod in pods.values())
 
     def expects(self, name: str) -> bool:
-        """Whether pods that are to go to the Node of this name are still to be created."""
+        """Return whether pods with a place on the Node of this name are still to be created."""
         return name in self._targets.expecting
 
     def rivals(self) -> bool:
-        """Whether pods wait that have no place."""
+        """Return whether pods without a place are pending."""
         return self._targets.rivals
 
     def turn(self, name: str) -> tuple[int, float] | None:
-        """When the scheduler comes to the first of the pods that are to go to this Node, for putting Nodes in order: it
-        begins with the highest priority, then with those that it has not tried for longest. None where there are
-        none."""
+        """Return the sort key of the first pod in the scheduler's queue with a place on this Node: the highest priority
+        first, then the pod that was not tried for longest. None where there is no such pod."""
         targets = self._targets
         pods = self._cluster.pending(targets.pods.get(name, ()))
         turns = ((-targets.priorities.get(uid, 0), pod.tried_at_seconds) for uid, pod in pods.items())
         return min(turns, default=None)
 
     def queues(self) -> tuple[WorkQueue[str], ...]:
-        """Return the queue of pods to be nominated."""
+        """Return the queue of pods to nominate."""
         return (self.queue,)
 
     def status(self) -> Json:
-        """Return what was nominated, handed over and lost."""
+        """Return the numbers of nominations, of pods that got another place, and of those that lost theirs."""
         problem = {"problem": self._nominations.forbidden} if self._nominations.forbidden else {}
         return {
             "placement": {
                 "to_be_bound": len(self._targets.nodes),
                 "nominations": self._nominations.written,
                 "handed_over": self._handed_over,
-                "lost": self._news,
+                "lost": self._lost,
                 **problem,
             }
         }
 
     def _changed(self, uid: str, pod: PendingPod | None) -> None:
-        """By the view's thread, with its lock."""
+        """Queue a pod whose nomination is not as it should be. Called by the view's thread, under its lock."""
         node = self._targets.nodes.get(uid)
         if pod is None:
             if node is not None:
                 self.wake.set()
         elif pod.nominated_node != (node or "") and (node is not None or pod.nominated_by_us):
-            # Those whose node the scheduler sees already come first.
+            # Pods whose node the scheduler sees already come first.
             self.queue.add(uid, 0.0 if node in self._held else -FIRST_SECONDS)
 
     def _nominate(self, uid: str) -> float | None:
-        """Of the queue: makes the pod's nomination what it should be. Return after how many seconds to try again."""
+        """Reconcile the pod's nomination, for the queue. Return after how many seconds to try again."""
         pod = self._cluster.pending([uid]).get(uid)
         if pod is None:
             return None
@@ -220,8 +219,8 @@ class PlacementController(Controller):
     # ---- for one thread
 
     def step(self) -> None:
-        """Looks where it is time to. Raises Unavailable where the cluster is not known; what is not done then is done
-        later."""
+        """Recompute the targets where something has changed or `CHECK_SECONDS` are over. Raises Unavailable while the
+        cluster is unknown; a later step catches up."""
         self._held = held = frozenset(self._cluster.held_nodes().values())
         snapshot, now = self._fleet.snapshot, self._clock()
         pods = self._cluster.pending(self._targets.nodes)
@@ -229,12 +228,12 @@ class PlacementController(Controller):
         taken = self._note_left(self._targets, pods)
         given_up = self._patience.over(pods, self._targets.nodes, held)
         self._lose(given_up)
-        if is_new or taken or given_up or now >= self._looked_at + LOOK_SECONDS:
-            self._look(snapshot, held)
+        if is_new or taken or given_up or now >= self._checked_at + CHECK_SECONDS:
+            self._reconcile(snapshot, held)
             self._nominate_all()
 
     def _nominate_all(self) -> None:
-        """Puts into the queue whoever is not nominated as it should be."""
+        """Queue every pod whose nomination is not as it should be."""
         targets = self._targets
         for uid, pod in self._cluster.pending(targets.nodes).items():
             if pod.nominated_node != targets.nodes[uid]:
@@ -243,8 +242,9 @@ class PlacementController(Controller):
             if uid not in targets.nodes:
                 self._changed(uid, pod)
 
-    def _look(self, snapshot: FleetSnapshot, held: AbstractSet[str]) -> None:
-        self._looked_at = self._clock()
+    def _reconcile(self, snapshot: FleetSnapshot, held: AbstractSet[str]) -> None:
+        """Recompute the targets, and hand over places that are lost."""
+        self._checked_at = self._clock()
         self._gone.clear()
         known, ours, consumers = self._places.known(), self._cluster.nominated_by_us(), self._consumers()
         if not (known or ours or consumers or snapshot.in_flight_pods):
@@ -289,12 +289,13 @@ class PlacementController(Controller):
     def _hand_over(
         self, placed: PlacedPods, specs: Mapping[PodKey, PodSpec], wanted: Wanted, held: AbstractSet[str]
     ) -> None:
-        """Pods that have lost their places get others, or have none from now on."""
+        """Give other places to pods that have lost theirs; those for which there is none are without one from now
+        on."""
         before = {uid: specs[uid] for uid in placed.lost}
         found = swap(before, ((spec, node) for _, spec, node in self._left), placed)
         lost = {uid: spec for uid, spec in before.items() if uid not in found}
         if lost:
-            # Where something has become free comes first, then nodes whose pods cannot be bound meanwhile.
+            # Nodes with freed capacity come first, then nodes whose pods cannot be bound meanwhile.
             free = [*(wanted.pods[uid] for uid in lost), *(node for _, _, node in self._left), *wanted.open]
             movable = {
                 uid: specs[uid]
@@ -312,18 +313,18 @@ class PlacementController(Controller):
         lost = {uid: spec for uid, spec in lost.items() if uid not in found}
         if lost:
             some = ", ".join(
-                placed.why_lost(specs[uid], wanted.pods[uid]) for uid in sorted(lost, key=str)[:_MOST_TOLD]
+                placed.why_lost(specs[uid], wanted.pods[uid]) for uid in sorted(lost, key=str)[:_MOST_LOGGED]
             )
             log.info("%d pods have lost their places: %s", len(lost), some)
         self._lose(lost)
 
     def _lose(self, uids: Collection[PodKey]) -> None:
         self._places.lose(uids)
-        self._news += len(uids)
+        self._lost += len(uids)
 
     def _note_left(self, targets: Targets, pods: Mapping[str, PendingPod]) -> bool:
-        """A pod that is pending no longer has been bound, where it was to go or elsewhere, or is gone. Whether one was
-        bound elsewhere: it may have taken somebody's place."""
+        """Note the places of pods that are no longer pending: bound, or gone. Return whether one was bound elsewhere
+        than planned, where it may have taken another pod's place."""
         now, elsewhere = self._clock(), False
         gone = targets.nodes.keys() - pods.keys() - self._gone
         self._gone |= gone

@@ -1,9 +1,8 @@
-"""Pods whose room was taken by others get another place at once, on nodes that are there or coming, and nothing is
-opened for them. Pure.
+"""Other places for pods whose room was taken, on existing nodes and on those in flight; no node is opened. Pure.
 
-Whoever took the room of another has mostly left its own: where that was of the same class, they swap. Else the pods
-without a place are packed again together with pods of a few nodes that the scheduler does not see yet: those may move
-as long as all of them keep a place. Pods of other nodes are about to be bound, and stay where they are.
+A pod that took the room of another has mostly left its own place: where both are of the same class, they swap.
+Otherwise the pods without a place are packed again, together with pods of a few nodes that the scheduler does not see
+yet: these may move as long as all of them have a place. Pods of other nodes are about to be bound, and stay.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from cagrpc.fleet.model import PodKey
 from solver.model import Budget, Node, PodSet, PodSpec, Problem
 
 NODES = (8, 32, 96)
-"""So many nodes are packed again, until all pods have a place."""
+"""How many nodes are packed again: larger numbers are tried until all pods have a place."""
 BUDGET = Budget(0.3)
-"""For each try."""
+"""Of each attempt."""
 
 
 def swap(lost: Mapping[PodKey, PodSpec], left: Iterable[tuple[PodSpec, str]], placed: PlacedPods) -> dict[PodKey, str]:
-    """Pod (UID) -> node, for those of the lost for which a pod of the same class has `left` a place that is free. They
-    have taken it in `placed`."""
+    """Return new nodes, by pod (UID), for those of the `lost` whose class has a free place that another pod has `left`,
+    and take these places in `placed`."""
     free: defaultdict[PodSpec, list[str]] = defaultdict(list)
     for spec, node in left:
         free[spec].append(node)
@@ -44,8 +43,8 @@ def repack(
     budget: Budget = BUDGET,
     sizes: Sequence[int] = NODES,
 ) -> dict[PodKey, str]:
-    """Pod (UID) -> node, for all of the lost and those of the movable that have to move for it; empty where no way is
-    found. The `movable` have a place in `placed`; nodes are tried in the order of `first`."""
+    """Return new nodes, by pod (UID), for all of the `lost` and those of the `movable` that have to move; empty where
+    none are found. The `movable` have places in `placed`; nodes are tried in the order of `first`."""
     there: defaultdict[str, list[PodKey]] = defaultdict(list)
     for uid in movable:
         there[placed.nodes_of_pods[uid]].append(uid)
@@ -65,7 +64,7 @@ def repack(
 def _packed(
     specs: Mapping[PodKey, PodSpec], nodes: Sequence[Node], before: Mapping[PodKey, str], budget: Budget
 ) -> dict[PodKey, str]:
-    """A node for each pod, the one `before` where it can be; empty where not all find one."""
+    """Return a node for each pod, where possible the one of `before`; empty where not all pods fit."""
     counts = Counter(specs.values())
     sets = tuple(PodSet(str(number), spec, count) for number, (spec, count) in enumerate(counts.items()))
     planned = solve_valid(Problem(sets, nodes=tuple(nodes)), budget)

@@ -1,6 +1,7 @@
-"""`status.nominatedNodeName` of pods: the scheduler tries a nominated node first, and keeps its room from pods of the
-same or a lower priority (upstream: schedule_one.go, KEP-5278). One patch for each pod, on condition that it is the pod
-that was meant and that its nomination is as it was seen: what the scheduler nominates meanwhile is never overwritten.
+"""`status.nominatedNodeName` of pods: the scheduler tries the nominated node first, and reserves its room against pods
+of the same or a lower priority (upstream: schedule_one.go, KEP-5278). One patch for each pod, with its UID and its
+observed nomination as preconditions: what the scheduler nominates meanwhile is never overwritten. Which pod goes where
+is `controller`'s to decide.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from cagrpc.runtime.clock import MonotonicClock
 log = logging.getLogger(__name__)
 
 UNSEEN_SECONDS = 1.0
-"""So long after a patch the pod is believed to be as it was written, though it is not seen to be."""
+"""How long after a patch the pod is assumed to be as written though it is not observed to be."""
 FORBIDDEN_SECONDS = 60.0
-"""How often to ask again where the right to patch pods/status is missing."""
+"""How often to try again where the right to patch pods/status is missing."""
 
 _NOMINATED = "/status/nominatedNodeName"
 
 
 class PodPatcher(Protocol):
-    """What `kube.client.Client` offers of them."""
+    """The part of `kube.client.Client` that nominating needs."""
 
     def patch(
         self, path: str, body: Sequence[dict[str, Any]], kind: PatchKind, *, field_manager: str, accept: str
@@ -39,29 +40,29 @@ class PodPatcher(Protocol):
 class _Sent:
     node: str
     seen: int
-    """Of the pod, before it was written."""
+    """The pod's `seen`, before the patch."""
     at_seconds: float
     first_at_seconds: float
-    """Of those that were the same."""
+    """Of the first of equal patches."""
 
 
 class Nominations:
-    """Thread-safe, but for one pod from several threads. `clock` counts seconds."""
+    """Writes nominations, and remembers what was written. Thread-safe, except for one pod from several threads."""
 
     def __init__(self, pods: PodPatcher, clock: MonotonicClock) -> None:
         self._pods = pods
         self._clock = clock
         self._sent: dict[str, _Sent] = {}
-        """What was written last, by pod (UID)."""
+        """The latest patch, by pod (UID)."""
         self._forbidden_until = float("-inf")
         self.forbidden = ""
         """Why pods cannot be nominated at all; empty where they can."""
         self.written = 0
-        """All that were ever set or taken back."""
+        """The number of nominations set or cleared so far."""
 
     def stands(self, pod: PendingPod, node: str) -> bool:
-        """Whether there is nothing to wait for before the scheduler may see the node: the pod is seen to be nominated,
-        or cannot be, or it was tried and has not been seen since for longer than that takes."""
+        """Return whether the pod is no reason to hide the node from the scheduler any longer: it is observed to be
+        nominated, or cannot be, or was patched `UNSEEN_SECONDS` ago and has not been observed since."""
         if pod.nominated_node == node:
             return True
         if self.forbidden or (pod.nominated_node and not pod.nominated_by_us):
@@ -70,15 +71,15 @@ class Nominations:
         return sent is not None and self._clock() >= sent.first_at_seconds + UNSEEN_SECONDS
 
     def begun(self, pod: PendingPod, node: str) -> bool:
-        """Whether the pod has been nominated to this node, or was tried to be, whatever has become of it since."""
+        """Return whether nominating the pod to this node was tried once, whatever has become of it since."""
         sent = self._sent.get(pod.ref.uid)
         return self.stands(pod, node) or (sent is not None and sent.node == node)
 
     def bring_about(self, pod: PendingPod, node: str) -> float | None:
-        """Writes the nomination where it is another one, and none for an empty `node`. The scheduler's own (preemption)
-        is never replaced. After how many seconds to look again; None where nothing is to be done until the pod has
-        changed. Raises Unavailable where the API server is out of reach. A pod that has changed meanwhile is left to
-        the next look; one that is refused for another reason is the scheduler's."""
+        """Nominate the pod to `node`, or to none where that is empty, unless it is so already. The scheduler's own
+        nominations (preemption) are never replaced. Return after how many seconds to check again; None where nothing is
+        due until the pod changes. Raises Unavailable where the API server is out of reach. A pod that has changed
+        meanwhile is left to the next check, one that is refused for another reason to the scheduler."""
         if pod.nominated_node == node or (pod.nominated_node and not pod.nominated_by_us):
             return None
         now = self._clock()
@@ -91,11 +92,11 @@ class Nominations:
         return UNSEEN_SECONDS
 
     def forget(self, uid: str) -> None:
-        """The pod is pending no longer."""
+        """Forget a pod that is no longer pending."""
         self._sent.pop(uid, None)
 
     def _sent_as(self, pod: PendingPod, node: str) -> _Sent | None:
-        """What was written last, where it was this and the pod has not been seen since."""
+        """Return the latest patch, where it was to this node and the pod has not been observed since."""
         sent = self._sent.get(pod.ref.uid)
         return sent if sent is not None and (sent.node, sent.seen) == (node, pod.seen) else None
 
@@ -118,14 +119,14 @@ class Nominations:
             self._forbidden_until = self._clock() + FORBIDDEN_SECONDS
         except Unavailable:
             raise
-        except CagrpcError as error:  # gone, or changed since: that will be seen
+        except CagrpcError as error:  # gone, or changed since: the view will report it
             log.debug("pod %s/%s is not nominated to %s: %s", pod.ref.namespace, pod.ref.name, node or "none", error)
         now = self._clock()
         self._sent[pod.ref.uid] = _Sent(node, pod.seen, now, before.first_at_seconds if before else now)
 
 
 def _operations(pod: PendingPod, node: str) -> list[dict[str, Any]]:
-    """RFC 6902. A member that is absent is tested to be null, as the API server's library has it."""
+    """Return the JSON patch (RFC 6902). An absent member is tested to be null, as the API server's library has it."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": pod.ref.uid},
         {"op": "test", "path": _NOMINATED, "value": pod.nominated_node or None},

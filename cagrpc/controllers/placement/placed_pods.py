@@ -1,5 +1,5 @@
-"""Planned pods on the capacity of the fleet: whose place is as good as it was planned, who has lost it, and what is
-left for others. Pure."""
+"""Planned pods on the capacity of the fleet: which places are still valid, which are lost, and what is left free. Pure.
+Where each pod is to go is `places`'s, what becomes of lost places `handover`'s."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from solver.model import PODS, Node, NodeGroup, PodSpec
 
 
 class PlacedPods:
-    """`nodes_of_pods` has the node of every pod whose place is as good as it was planned, by UID; `lost` are those
-    whose room others have taken, or whose node is gone or does not take them any more; `in_flight` names nodes that the
-    scheduler does not see yet."""
+    """`nodes_of_pods` has the node of every pod whose place is valid, by UID; `lost` are pods whose room was taken, or
+    whose node is gone or no longer admits them; `in_flight` names nodes that the scheduler does not see yet."""
 
     def __init__(
         self,
@@ -27,7 +26,7 @@ class PlacedPods:
         wanted: Wanted,
         reservations: Reservations | None = None,
     ) -> None:
-        """`state` is with all pods, `groups` have labels as their Nodes have them, `reservations` are others'."""
+        """`state` has all pods, `groups` have labels as their Nodes have them, `reservations` are those of others."""
         self._fleet = FleetCapacity(state, snapshot, groups, reservations or {})
         self._capacity = self._fleet.capacity
         self.in_flight = self._fleet.in_flight
@@ -35,27 +34,27 @@ class PlacedPods:
         waiting = {pod.key: each.pod_set for each in state.waiting for pod in each.pods if pod.key in wanted.pods}
         names = {uid: self.name_of(wanted.pods[uid]) for uid in waiting}
         nominated = wanted.nominated.items()
-        # Those of the highest priority first, then those that are nominated there.
+        # The highest priority first, then pods that are nominated to their node already.
         order = sorted(waiting, key=lambda uid: (-waiting[uid].priority, (uid, names[uid]) not in nominated))
         self.lost = frozenset(uid for uid in order if not self.take(uid, waiting[uid].spec, names[uid]))
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """What is free on each, beside the pods that have a place there."""
+        """The nodes with what is free beside the pods that have places there."""
         return self._capacity.nodes
 
     @property
     def served(self) -> AbstractSet[PodKey]:
-        """Pods that have a place."""
+        """Keys of pods with a place."""
         return self.nodes_of_pods.keys()
 
     def name_of(self, name: str) -> str:
-        """Return the Node's name, of a node of an increment that is Ready."""
+        """Return the name of the Node where it is Ready, given that of an increment's node."""
         return self._fleet.name_of(name)
 
     def node(self, name: str, *, without_pods: bool = False) -> Node | None:
-        """Return the node with what is free on it, or would be without pods that have a place there; None where there
-        is no such node, or none to be used."""
+        """Return the node with what is free on it, or would be without the pods that have places there; None where
+        there is no usable node of this name."""
         info = self._capacity.get(name)
         if info is None:
             return None
@@ -67,17 +66,17 @@ class PlacedPods:
         return info.node()
 
     def why_lost(self, spec: PodSpec, name: str) -> str:
-        """Return why the pod has no place there, for people."""
+        """Return why the pod has no place on this node, for log messages."""
         name = self.name_of(name)
         node = self.node(name)
         if node is None:
             return f"node {name} is gone or not Ready"
         short = {each: amount for each, amount in (*spec.requests, (PODS, 1)) if node.free.get(each, 0) < amount}
         free = ", ".join(f"{each}: {node.free.get(each, 0)} of {amount}" for each, amount in short.items())
-        return f"node {name} has not enough free: {free}" if short else f"node {name} does not take it any more"
+        return f"node {name} has not enough free: {free}" if short else f"node {name} no longer admits it"
 
     def take(self, uid: PodKey, spec: PodSpec, name: str) -> bool:
-        """Return whether there is room for the pod on this node; it has a place there from now on."""
+        """Give the pod a place on this node. Return whether there was room for it."""
         info = self._capacity.get(name)
         if info is None or not self._fleet.takes(spec, info):
             return False
@@ -85,13 +84,13 @@ class PlacedPods:
         return True
 
     def move(self, uid: PodKey, spec: PodSpec, name: str) -> None:
-        """Give the pod a place on this node, and take the one that it had."""
+        """Give the pod a place on this node instead of the one it had."""
         self.leave(uid)
         self._capacity[name].assume(PodOwner(uid), spec)
         self.nodes_of_pods[uid] = name
 
     def leave(self, uid: PodKey) -> None:
-        """Take the pod's place, if it has any."""
+        """Release the pod's place, if it has one."""
         before = self.nodes_of_pods.pop(uid, None)
         if before is not None:
             self._capacity[before].forget(PodOwner(uid))

@@ -1,7 +1,7 @@
 """The place of every planned pod that is not bound yet. Those of increments in flight are in the journal; all others
-(on nodes that stand, on nodes that are coming for somebody else, of increments that were released) are assumed here, as
-the kube-scheduler assumes pods. What is assumed is lost with the process, at little cost: nominations that are ours are
-taken up again, and pods without one are planned anew onto the same room.
+(on existing nodes, on nodes in flight for other pods, of increments that were released) are assumed here, as the
+kube-scheduler assumes pods. The assume cache is lost with the process, at little cost: our own nominations are restored
+from the pods, and pods without one are planned anew onto the same room.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, PodKey
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which pod is to go where. Nodes are named by their Node, or by their `IncrementNode.name` while they are
-    coming."""
+    """Which pod is to go where. Nodes go by the name of their Node, or by `IncrementNode.name` while they are in
+    flight."""
 
     pods: Mapping[PodKey, str] = field(default_factory=dict)
-    """By UID."""
+    """Node names by UID."""
     nominated: Mapping[str, str] = field(default_factory=dict)
-    """The nodes to which pods are nominated by us, by UID. Who is nominated where it is wanted comes before others
+    """The nodes that we have nominated pods to, by UID. Pods that are nominated to their place come before others
     there."""
     open: tuple[str, ...] = ()
-    """Nodes with places of pods that were expected, and came to be bound elsewhere or did not come."""
+    """Nodes with places of expected pods that were bound elsewhere or never created."""
 
 
 class Places:
-    """Thread-safe."""
+    """The assume cache of planned pods. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._assumed: dict[PodKey, str] = {}
         self._lost: dict[PodKey, AbstractSet[str]] = {}
-        """Pods without a place, and the increments that were in flight then: what these say of them does not count."""
+        """Pods without a place, and the increments that were in flight then, whose places for them no longer count."""
         self._increments: AbstractSet[str] = frozenset()
         self.version = 0
         """Grows with each change."""
 
     def assume(self, pods: Mapping[PodKey, str]) -> None:
-        """These pods (by UID) are to go to these nodes from now on, whatever was planned for them before."""
+        """Assume these pods (by UID) on these nodes, whatever was planned for them before."""
         with self._lock:
             if pods:
                 self._assumed.update(pods)
@@ -51,7 +51,7 @@ class Places:
                 self.version += 1
 
     def lose(self, uids: Iterable[PodKey]) -> None:
-        """These pods have no place any more, whatever was planned for them, until something else is."""
+        """Drop the places of these pods, assumed or in flight, until they are planned anew."""
         with self._lock:
             for uid in uids:
                 self._assumed.pop(uid, None)
@@ -59,15 +59,16 @@ class Places:
                 self.version += 1
 
     def keep(self, pending: Iterable[PodKey]) -> None:
-        """All others are bound, or gone; or were expected, and came."""
+        """Forget all pods but these: the others are bound or gone, or were expected and have been created."""
         there = set(pending)
         with self._lock:
             self._assumed = {uid: node for uid, node in self._assumed.items() if uid in there}
             self._lost = {uid: of for uid, of in self._lost.items() if uid in there}
 
     def registered(self, names: Mapping[str, str], pods: Mapping[PodKey, str]) -> None:
-        """An increment is about to leave the journal: what was assumed onto its nodes while they were coming is by the
-        `names` of their Nodes from now on, and `pods` of its own that were not planned elsewhere since are assumed."""
+        """Take over the places of an increment that is about to leave the journal: what was assumed on its nodes in
+        flight goes by the `names` of their Nodes from now on, and its own `pods` that were not planned elsewhere since
+        are assumed."""
         with self._lock:
             assumed = {uid: names.get(node, node) for uid, node in self._assumed.items()}
             own = {uid: node for uid, node in pods.items() if uid not in self._lost}
@@ -75,16 +76,17 @@ class Places:
             self.version += 1
 
     def known(self) -> frozenset[PodKey]:
-        """UIDs of pods of which something is remembered."""
+        """Return the keys of pods that are assumed or have lost their places."""
         with self._lock:
             return frozenset(self._assumed.keys() | self._lost.keys())
 
     def assumed(self, uid: PodKey) -> bool:
+        """Return whether the pod is assumed on a node."""
         return uid in self._assumed
 
     def wanted(self, snapshot: FleetSnapshot, ours: Mapping[str, PendingPod], state: ClusterState) -> Wanted:
-        """`ours` are pods whose nomination is our own, by UID: where nothing else is planned for one it is kept. Pods
-        that were expected take the places that were planned for them."""
+        """Return where every planned pod is to go. `ours` are pods that we have nominated, by UID: one without a place
+        keeps its nomination. Pods that were expected take the places that were planned for them."""
         with self._lock:
             self._increments = frozenset(status.id for status in snapshot.increments)
             nominated = {uid: pod.nominated_node for uid, pod in ours.items()}
@@ -102,7 +104,7 @@ class Places:
             return Wanted(pods, nominated, tuple(left))
 
     def _planned(self, snapshot: FleetSnapshot) -> Iterator[tuple[PodKey, str]]:
-        """Who is to go where by increments in flight, the latest word last."""
+        """Yield the places of increments in flight, the latest increment last."""
         for status in snapshot.increments:
             if status.increment.requests:
                 continue
@@ -113,8 +115,8 @@ class Places:
 
 
 def successors(keys: Iterable[PodKey], placed: AbstractSet[PodKey], state: ClusterState) -> dict[ExpectedPod, PodRef]:
-    """Those of these expected pods that are expected no longer, and the pods that have come in their stead: of the same
-    workload, and none of the `placed`. Places of the highest numbers are taken first, by the oldest pods."""
+    """Return the pods that were created for those of these expected pods that are no longer expected: of the same
+    workload, and none of the `placed`. The oldest pods take the places of the highest numbers."""
     open_places: defaultdict[str, list[ExpectedPod]] = defaultdict(list)
     for key in keys:
         if isinstance(key, ExpectedPod) and key not in state.expected:

@@ -1,10 +1,10 @@
-"""What happens to the nodes of an increment once all of them are ready, with any backend: each is released, its
-start-up taint lifted, as soon as the pods that are planned for it are nominated; then the fleet does. Nodes that are
-for ProvisioningRequests get the labels of these in the write that lifts the taint: at no time is one seen that is
-neither held nor booked. Nodes that carry the taint and that no increment in flight holds are released too.
+"""The release controller: once all nodes of an increment are ready, with any backend, it removes the start-up taint of
+each as soon as the pods planned for it are nominated, and then releases the increment in the fleet. Nodes for
+ProvisioningRequests get their booking labels in the patch that removes the taint: at no time is such a node visible
+that is neither held nor booked. Nodes with the taint that no increment in flight holds are released too.
 
-Every step can be repeated, so a crash at any point costs nothing: lifted taints stay lifted, and the increment is held
-until `Fleet.release`.
+Every step is idempotent, so a crash at any point costs nothing: taints stay removed, and the increment is held until
+`Fleet.release`. Who is nominated where is `controller`'s.
 """
 
 from __future__ import annotations
@@ -33,64 +33,64 @@ _log = logging.getLogger(__name__)
 STEP_SECONDS = 0.2
 _WORKERS = 16
 _LIFTED_SECONDS = 10.0
-"""A node that still seems held so long after its taint was lifted is looked at again."""
+"""A node that still seems held so long after its taint was removed is queued again."""
 PATIENCE_SECONDS = 60.0
-"""So long after its increment was ready a node is released even if not all of its pods are nominated, or something else
+"""How long after its increment was ready a node is released even if not all of its pods are nominated, or another taint
 keeps them away."""
 FEW = 16
-"""So many nodes are released one after the other where others want their room,"""
+"""Up to so many nodes are released one after the other where pods without a place want their room,"""
 APART_SECONDS = 0.25
-"""so far apart: what the scheduler tries and fails is nominated again by then."""
+"""so far apart: pods that the scheduler tried and failed are nominated again by then."""
 AGAIN_SECONDS = 0.05
-"""How soon to look again whether all pods of a node are nominated."""
+"""How soon to check again whether all pods of a node are nominated."""
 
 
 class HeldNodes(Protocol):
-    """What the cluster's view knows."""
+    """The part of `cagrpc.cluster.view.view.ClusterView` that releasing needs."""
 
     def held_nodes(self) -> Mapping[str, str]:
-        """Provider id to name of every Node with our start-up taint. Raises Unavailable while the cluster is not
-        known."""
+        """Return the names of all Nodes with our start-up taint, by provider id. Raises Unavailable while the cluster
+        is unknown."""
         ...
 
     def held_at(self, name: str) -> int:
-        """The index of the taint among those of this Node; -1 without it."""
+        """Return the index of the taint among those of this Node; -1 without it."""
         ...
 
     def node_names(self) -> Mapping[str, str]:
-        """Provider id to name of every Node."""
+        """Return the names of all Nodes, by provider id."""
         ...
 
 
 class NominationProgress(Protocol):
-    """What `controller.PlacementController` offers."""
+    """The part of `controller.PlacementController` that releasing needs."""
 
     def begun(self, increments: AbstractSet[str]) -> bool:
-        """Whether all pods that are to go to nodes of these ready increments, or of others, have been nominated once;
-        not before the increments were looked at."""
+        """Return whether every pod with a place has been nominated once; false until these ready increments were
+        observed."""
         ...
 
     def expects(self, name: str) -> bool:
-        """Whether pods that are to go to the Node of this name are still to be created."""
+        """Return whether pods with a place on the Node of this name are still to be created."""
         ...
 
     def turn(self, name: str) -> tuple[int, float] | None:
-        """When the scheduler comes to the first of the pods that are to go to this Node; None where there are none."""
+        """Return the sort key of the first pod in the scheduler's queue with a place on this Node; None without any."""
         ...
 
     def rivals(self) -> bool:
-        """Whether pods wait that have no place."""
+        """Return whether pods without a place are pending."""
         ...
 
     def settled(self, increment_id: str, name: str) -> bool:
-        """Whether all pods that are to go to the Node of this name are nominated to it, as far as they can be; not
-        before the increment was looked at."""
+        """Return whether all pods with a place on the Node of this name are nominated to it, as far as they can be;
+        false until the increment was observed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A node that waits to be released."""
+    """A node to be released."""
 
     name: str
     increment_id: str
@@ -98,7 +98,7 @@ class _Due:
 
 
 class ReleaseController(Controller):
-    """`step` is for one thread; nodes are released by the threads of `queue`."""
+    """Releases nodes. `step` is for one thread; the threads of `queue` patch nodes."""
 
     name = "releasing nodes"
     every_seconds = STEP_SECONDS
@@ -115,8 +115,8 @@ class ReleaseController(Controller):
         requests_known: Callable[[], bool] = lambda: True,
         clock: MonotonicClock = monotonic,
     ) -> None:
-        """`requests_known` tells whether increments that no ProvisioningRequest asks for any more have been withdrawn:
-        until it does, those that are for such requests stay held."""
+        """`requests_known` returns whether increments that no ProvisioningRequest asks for any more have been
+        withdrawn: until it is true, increments for such requests stay held."""
         self._client = client
         self._fleet = fleet
         self._view = view
@@ -125,33 +125,33 @@ class ReleaseController(Controller):
         self._requests_known = requests_known
         self._clock = clock
         self._ready_since: dict[str, float] = {}
-        """By increment."""
+        """Seconds of `clock`, by increment."""
         self._lifted: dict[str, float] = {}
-        """Names of nodes that the view may not have seen lifted yet, and when that was."""
+        """When the taint was removed, by name, of nodes that the view may still show with it."""
         self._labelled: set[str] = set()
-        """Instances without the taint that have their labels."""
+        """Instances without the taint that have their booking labels."""
         self._due: Mapping[str, _Due] = {}
-        """Nodes of ready increments that wait to be released, by name."""
+        """Nodes of ready increments to be released, by name."""
         self._begun: dict[str, float] = {}
         self._begun_at = float("-inf")
-        """Nodes that are released one after the other, and when each was begun with, and the last."""
+        """Of nodes that are released one after the other, when each was tried first, and when the latest was."""
         self._loose: AbstractSet[str] = frozenset()
-        """Nodes that nobody holds."""
+        """Names of nodes that no increment holds."""
         self.queue: WorkQueue[str] = WorkQueue("releasing nodes", self._release, workers=_WORKERS, clock=clock)
 
     def queues(self) -> tuple[WorkQueue[str], ...]:
-        """Return the queue of nodes to be released."""
+        """Return the queue of nodes to release."""
         return (self.queue,)
 
     def step(self) -> None:
-        """Release what is due of every increment that is ready, and nodes that nobody holds. Raises Unavailable where
-        the cluster or the journal is out of reach, Conflict where others write a node all the time, or what else the
-        API server says of a node; increments stay held until a later step."""
+        """Queue the nodes that are due of every ready increment, and those that no increment holds; release increments
+        all of whose nodes are. Raises Unavailable where the cluster or the journal is out of reach, Conflict where a
+        node keeps changing, or what else the API server answers for a node; increments stay held until a later step."""
         now = self._clock()
         held = self._view.held_nodes()
         names = set(held.values())
         self._lifted = {n: at for n, at in self._lifted.items() if n in names and now - at < _LIFTED_SECONDS}
-        known = self._requests_known()  # before the snapshot: what was withdrawn until then is seen
+        known = self._requests_known()  # before the snapshot, which has what was withdrawn until then
         snapshot = self._fleet.snapshot
         ready = [each for each in snapshot.increments if each.phase is Phase.READY and each.held]
         if not known:
@@ -167,17 +167,17 @@ class ReleaseController(Controller):
         for status in ready:
             try:
                 self._end(status, held)
-            except CagrpcError as error:  # others may do better
+            except CagrpcError as error:  # the others are still tried
                 problems.append(error)
         if problems:
             raise problems[0]
 
     def _release_all(self, ready: Iterable[IncrementStatus], held: Mapping[str, str]) -> None:
-        """Nodes of all increments together. Every lifted taint wakes all pods, and those that fail, as their own node
-        is still held, lose their nomination for a moment: it must not be open to others then. So nodes are released as
-        fast as the API server takes them, those last whose pods the scheduler tries first: while lifting goes on, it
-        gets through the head of its queue only. Where pods without a place wait for room, a few nodes are released one
-        after the other."""
+        """Queue nodes of all increments together. Every taint removed makes the scheduler retry all pending pods, and
+        those that fail, as their own node is still held, lose their nomination for a moment: their node must not be
+        open to other pods then. So nodes are released as fast as the API server takes them, those last whose pods the
+        scheduler tries first: meanwhile it gets through the head of its queue only. Where pods without a place are
+        pending, a few nodes are released one after the other."""
         waiting = [
             _Due(held[node.instance_id], status.id, node)
             for status in ready
@@ -187,18 +187,19 @@ class ReleaseController(Controller):
         ]
         begun = self._placement.begun({each.increment_id for each in waiting})
         turns = {each.name: self._placement.turn(each.name) for each in waiting}
-        # Nodes for nobody come last, once all others are seen released: pods would go there instead.
-        nobodys = all(turn is None for turn in turns.values())
+        # Nodes without planned pods come last, once all others are released: pods would go there instead.
+        unplanned = all(turn is None for turn in turns.values())
         due = {
             each.name: each
             for each in waiting
-            if self._is_late(each) or (begun and (nobodys or turns[each.name] is not None))
+            if self._is_late(each) or (begun and (unplanned or turns[each.name] is not None))
         }
         order = sorted(due, key=lambda name: turns[name] or (0, 0.0), reverse=True)
         self._begun = {name: at for name, at in self._begun.items() if name in due}
-        if len(order) <= FEW and not nobodys and self._placement.rivals():
+        if len(order) <= FEW and not unplanned and self._placement.rivals():
             now = self._clock()
-            order.sort(key=lambda name: self._begun.get(name, float("-inf")))  # one in trouble does not hold the others
+            # One that fails does not delay the others.
+            order.sort(key=lambda name: self._begun.get(name, float("-inf")))
             order = order[:1] if now >= self._begun_at + APART_SECONDS else []
             self._begun |= dict.fromkeys(order, now)
             self._begun_at = now if order else self._begun_at
@@ -207,7 +208,7 @@ class ReleaseController(Controller):
             self.queue.add(name)
 
     def _release(self, name: str) -> float | None:
-        """Of the queue. After how many seconds to look again."""
+        """Release one node, for the queue. Return after how many seconds to check again."""
         each = self._due.get(name)
         if name in self._lifted or (each is None and name not in self._loose):
             return None
@@ -221,7 +222,7 @@ class ReleaseController(Controller):
         return None
 
     def _delete(self, node: IncrementNode) -> bool:
-        """Whether it was, rather than left to be scaled down."""
+        """Delete the instance. Return false where it is left to scale-down instead."""
         try:
             self._fleet.delete_instances(node.node_group, [node.instance_id])
         except FailedPrecondition:  # below the minimum of its group
@@ -233,7 +234,7 @@ class ReleaseController(Controller):
         return self._clock() >= self._ready_since[each.increment_id] + PATIENCE_SECONDS
 
     def _end(self, status: IncrementStatus, held: Mapping[str, str]) -> None:
-        """Release the increment in the fleet once every node is. Pods that are not bound yet keep their places."""
+        """Release the increment in the fleet once all its nodes are. Pods that are not bound yet keep their places."""
         if any(held.get(node.instance_id, "") not in ("", *self._lifted) for node in status.held):
             return
         self._label([each for each in status.held if each.instance_id not in held and _labels(each)])
@@ -250,7 +251,7 @@ class ReleaseController(Controller):
         _log.info("increment %s: %d nodes released in %.1f s", status.id, len(status.held), seconds)
 
     def _label(self, nodes: Iterable[IncrementNode]) -> None:
-        """Nodes that do not carry the taint: lifted before, or by others."""
+        """Put booking labels on nodes without the taint: it was removed before, or by others."""
         due = [each for each in nodes if each.instance_id not in self._labelled]
         names = self._view.node_names() if due else {}
         known = {names[each.instance_id]: _labels(each) for each in due if each.instance_id in names}
@@ -259,8 +260,8 @@ class ReleaseController(Controller):
 
 
 def _held_by_nobody(snapshot: FleetSnapshot, held: Mapping[str, str]) -> set[str]:
-    """Of the instances that `held` has, those that no increment in flight has and that run. One that the snapshot does
-    not list, or lists as failed or going, is not released: its increment may just have begun, or have been given up."""
+    """Return those of the instances in `held` that run and that no increment in flight holds. One that the snapshot
+    does not list, or lists as failed or being deleted, is left out: its increment may just have begun or failed."""
     loose = held.keys() - snapshot.held_instances
     groups = {group for provider_id in loose if (group := snapshot.group_of_instance.get(provider_id)) is not None}
     return {
@@ -272,10 +273,10 @@ def _held_by_nobody(snapshot: FleetSnapshot, held: Mapping[str, str]) -> set[str
 
 
 def _only_expected(node: IncrementNode) -> bool:
-    """Whether it is for pods only that were still to be created when it was planned."""
+    """Return whether all pods planned for the node were still to be created at that time."""
     return bool(node.pods) and all(isinstance(pod, ExpectedPod) for pod in node.pods)
 
 
 def _labels(node: IncrementNode) -> dict[str, str]:
-    """Of the ProvisioningRequests that it is for."""
+    """Return the booking labels of the ProvisioningRequests that the node is for."""
     return {booking_label(uid): BOOKED for uid in node.requests}

@@ -1,6 +1,5 @@
-"""How long a pod keeps a place on a node that the scheduler sees and does not take for it, for reasons that planning
-does not know: a volume, a plugin of its own. While it has the place nobody else has the room. Pure but for what it
-remembers."""
+"""How long a pod keeps its place on a node that the scheduler sees and rejects for it, for reasons unknown to planning:
+a volume, a scheduler plugin. As long as it has the place no other pod gets the room. No I/O."""
 
 from __future__ import annotations
 
@@ -12,38 +11,38 @@ from cagrpc.cluster.state import PendingPod
 from cagrpc.runtime.clock import MonotonicClock
 
 SEEN_SECONDS = 2.0
-"""A pod whose nomination is cleared so long after it and the node were seen was tried there, and failed."""
+"""A nomination that is cleared so long after pod and node were observed counts as one failed attempt."""
 MOST_FAILURES = 2
 LONGEST_SECONDS = 30.0
-"""So long a pod that keeps its nomination may wait (those that do not preempt keep it whatever happens), as long as the
-scheduler binds others."""
+"""How long a pod that keeps its nomination may wait while the scheduler binds others. Pods that never preempt keep
+theirs whatever happens."""
 REST_SECONDS = 60.0
-"""How long it is not nominated to that node again."""
+"""How long the pod is not nominated to that node again."""
 
 
 @dataclass(slots=True)
-class _StandingRoom:
+class _NominatedPod:
     """A pod that is nominated to a node which the scheduler sees."""
 
     node: str
     since: float
     cleared: int
-    """How often its nominations had been cleared when that was looked at last."""
+    """How often its nominations had been cleared at the last check."""
     failures: int = 0
 
 
 class Patience:
-    """For one thread. `clock` counts seconds."""
+    """Decides which pods lose their places. For one thread."""
 
     def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
-        self._standing: dict[str, _StandingRoom] = {}
+        self._standing: dict[str, _NominatedPod] = {}
         self._resting: dict[str, tuple[str, float]] = {}
         self._bound_at = float("-inf")
 
     def over(self, pods: Mapping[str, PendingPod], nodes: Mapping[str, str], held: AbstractSet[str]) -> frozenset[str]:
-        """UIDs of those of the pending pods that are not to keep their places: `nodes` has where each is to go, `held`
-        the nodes that the scheduler does not see yet."""
+        """Return the UIDs of pending pods that are to lose their places: `nodes` has the place of each, `held` the
+        nodes that the scheduler does not see yet."""
         now = self._clock()
         self._standing = {uid: each for uid, each in self._standing.items() if nodes.get(uid) == each.node}
         found = set()
@@ -61,7 +60,7 @@ class Patience:
         each = self._standing.get(uid)
         if each is None:
             if pod.nominated_node == node:
-                self._standing[uid] = _StandingRoom(node, now, pod.cleared)
+                self._standing[uid] = _NominatedPod(node, now, pod.cleared)
             return False
         if pod.cleared > each.cleared and now >= each.since + SEEN_SECONDS:
             each.failures += 1
@@ -70,12 +69,12 @@ class Patience:
         return each.failures >= MOST_FAILURES or waits_long
 
     def rests(self, uid: str, node: str) -> bool:
-        """Whether it is not to be nominated to this node for a while."""
+        """Return whether the pod is not to be nominated to this node for a while."""
         found = self._resting.get(uid)
         return found is not None and found[0] == node and self._clock() < found[1]
 
     def forget(self, uid: str) -> None:
-        """It is pending no longer: bound, or gone."""
+        """Forget a pod that is no longer pending: bound, or gone."""
         self._resting.pop(uid, None)
         if self._standing.pop(uid, None) is not None:
             self._bound_at = self._clock()

@@ -1,5 +1,5 @@
-"""The planner loop (`drive: plan`) and its parts: when to plan, what, with which offerings, as which increments, and
-what is told of it. The one way in is `PlanningController`."""
+"""The planner loop (`drive: plan`) and its parts: when to plan, what, as which increments, and what is reported of it.
+Its entry point is `PlanningController`."""
 
 from cagrpc.controllers.planning.controller import PlanningController
 from cagrpc.controllers.planning.records import PlanRecord

@@ -1,8 +1,9 @@
-"""The planner loop (`drive: plan`): looks whether a round is due, plans it, and applies whole increments. What it goes
-by is decided in its sibling modules; here are the order of things and what goes wrong with them. Nothing is awaited.
+"""The planner loop (`drive: plan`): checks whether a round is due, plans it, and applies whole increments. The rules
+are in the sibling modules; this one has the order of steps and the handling of failures. It never waits for an
+increment.
 
-A round: the fleet's snapshot, then the cluster's state; what nothing serves yet is planned; before anything is asked of
-the fleet, what has changed in the meantime is left to the next round. See docs/reference/planner-loop.md.
+A round reads the fleet's snapshot, then the cluster's state, and plans the pods that nothing serves yet; what has
+changed by the time the plan is applied is left to the next round. See docs/reference/planner-loop.md.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ STEP_SECONDS = 0.25
 
 
 class PlannerCluster(ClusterSource, Protocol):
-    """What of `cagrpc.cluster.view.view.ClusterView` is needed."""
+    """The part of `cagrpc.cluster.view.view.ClusterView` that planning needs."""
 
     @property
     def problem(self) -> str | None: ...
@@ -68,15 +69,15 @@ class PlannerCluster(ClusterSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Observation:
-    """What one step knows of the fleet."""
+    """The fleet as one step observes it."""
 
     snapshot: FleetSnapshot
     short: frozenset[str]
     slack: SlackState
 
     @property
-    def world(self) -> Hashable:
-        """All that a round depends on beside pods and Nodes."""
+    def inputs(self) -> Hashable:
+        """Everything that a round depends on beside pods and Nodes."""
         sizes = tuple((name, each.target_size, each.group.max_size) for name, each in self.snapshot.groups.items())
         in_flight = frozenset(each.id for each in self.snapshot.increments if each.nodes)
         return sizes, in_flight, self.short, tuple(sorted(self.slack.left_over.items()))
@@ -84,17 +85,17 @@ class _Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What came of asking the fleet."""
+    """The fleet's answers to a plan."""
 
     ordered: tuple[Ordered, ...]
     onto_nodes: Mapping[PodKey, str] = field(default_factory=dict)
-    """Pods (by UID) that are to go to nodes that stand or are coming."""
+    """Pods (by UID) that are to go to nodes that exist or are in flight."""
     unreached: errors.Unavailable | None = None
-    """Why the rest could not be asked for."""
+    """Why the rest of the plan could not be applied."""
 
 
 class PlanningController(Controller):
-    """`step` is for one thread; `plans`, `waits_for` and `stop` are for any."""
+    """Plans rounds. `step` is for one thread; `plans`, `waits_for` and `stop` are for any."""
 
     name = "the planner loop"
     every_seconds = STEP_SECONDS
@@ -116,11 +117,10 @@ class PlanningController(Controller):
         places: Places | None = None,
         lost: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`record` writes Events on pods. `clock` is the one that `Arrivals` has, `now` the fleet's. `budget` is of one
-        round, the settings' by default. `reservations` are those of ProvisioningRequests; `turn` is held by whoever
-        plans. `slack` is what is held in reserve: placeholders are planned beside pods, and rounds begin for those left
-        over, too.
-        `places` learns where pods are planned that no increment is for; `lost` counts pods that have lost theirs."""
+        """`record` writes Events on pods. `clock` is that of `Arrivals`, `now` the fleet's. `budget` is for one round,
+        by default the settings'. `reservations` returns those of ProvisioningRequests; `turn` is held by whoever plans.
+        `slack` returns the resource slack: its placeholders are planned beside pods, and those left over begin rounds,
+        too. `places` assumes pods that no increment is for; `lost` counts pods that have lost their places."""
         self._fleet = fleet
         self._cluster = cluster
         self._settings = settings
@@ -134,21 +134,21 @@ class PlanningController(Controller):
         self._slack = slack
         self._turn = turn or threading.Lock()
         self._shortages = Shortages(settings.shortage_seconds, now)
-        self._memory = batching.BatchingState()
+        self._batching = batching.BatchingState()
         self._previous: Plan | None = None
         self._rounds = Rounds()
-        self._unserved = Unserved(self._rounds, self._budget, self._tell)
+        self._unserved = Unserved(self._rounds, self._budget, self._record_all)
         self._waits_for = "starting"
         self._stopping = threading.Event()
         self.patience_seconds = settings.step_patience_seconds
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Order no more; a plan under way is finished and thrown away."""
+        """Order nothing more; a plan under way is finished and dropped."""
         self._stopping.set()
         super().stop(wait_seconds)
 
     def warm_up(self) -> None:
-        """Compile what planning runs: in the first round that would take all of its time."""
+        """Compile what planning runs; in the first round that would take all of its budget."""
         warm_up()
 
     def status(self) -> Json:
@@ -165,7 +165,7 @@ class PlanningController(Controller):
         return self._waits_for
 
     def plans(self) -> tuple[PlanRecord, ...]:
-        """The latest rounds, oldest first."""
+        """Return the latest rounds, oldest first."""
         return self._rounds.latest()
 
     def step(self) -> None:
@@ -174,8 +174,8 @@ class PlanningController(Controller):
             self._step()
         except Exception as error:
             self._waits_for = described(error)
-            # Whatever the round was about is still to be done.
-            self._memory = batching.BatchingState()
+            # The next step begins anew: nothing of the round was recorded.
+            self._batching = batching.BatchingState()
             raise
 
     def _step(self) -> None:
@@ -186,18 +186,18 @@ class PlanningController(Controller):
         observed, arrivals, now = self._observe(), self._cluster.arrivals(), self._clock()
         arrivals = replace(arrivals, placeholders=sum(observed.slack.left_over.values()))
         self._rounds.learn(observed.snapshot)
-        self._memory = batching.notice(self._memory, arrivals, observed.world, now)
-        verdict = batching.round_due(self._memory, arrivals, now, self._settings)
+        self._batching = batching.notice(self._batching, arrivals, observed.inputs, now)
+        verdict = batching.round_due(self._batching, arrivals, now, self._settings)
         lost = self._lost()
-        if lost != self._lost_known and arrivals.any:  # they are few, and others wait for nothing
+        if lost != self._lost_known and arrivals.any:  # they are few, and waiting brings nothing
             verdict = batching.RoundDue(due=True, why=f"{lost - self._lost_known} pods have lost their places")
         self._waits_for = verdict.why
         if verdict.due:
             self._unserved.report()
             self._lost_known = lost
             with self._turn:
-                observed = self._observe()  # others may have asked for something in their turn
-                self._memory = batching.planned(arrivals, observed.world, now)
+                observed = self._observe()  # others may have ordered increments in their turn
+                self._batching = batching.planned(arrivals, observed.inputs, now)
                 self._round(observed, verdict.why)
         else:
             self._unserved.explain()
@@ -215,11 +215,11 @@ class PlanningController(Controller):
         at, whole = self._now(), self._cluster.state()
         reservations = self._reservations(whole)
         state, asked = self._question(whole, observed, reservations)
-        self._tell(reasons.waiting_for_gangs(state.incomplete_gangs))
+        self._record_all(reasons.waiting_for_gangs(state.incomplete_gangs))
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
         record = PlanRecord(secrets.token_hex(4), at, why, incomplete_gangs=incomplete, warnings=state.warnings)
         if not asked.problem.pod_sets:
-            if incomplete != self._rounds.incomplete_gangs():  # once, not at every try
+            if incomplete != self._rounds.incomplete_gangs():  # once, not in every round
                 self._rounds.add(record)
             return
         pods = sum(map(len, asked.pods.values()))
@@ -231,7 +231,7 @@ class PlanningController(Controller):
         unplaced = reasons.left_out(plan, asked, shortages)
         outcome = self._apply(assigned, observed, record.id, plan.certificate.gap)
         self._assume(outcome.onto_nodes, reservations)
-        self._tell(reasons.has_room(assigned, asked.coming))
+        self._record_all(reasons.has_room(assigned, asked.coming))
         self._rounds.add(
             replace(
                 record.of(plan),
@@ -257,29 +257,29 @@ class PlanningController(Controller):
         groups, placeholders = groups_as_planned(observed.snapshot), observed.slack.pod_sets()
         wanted = self._places.wanted(observed.snapshot, self._cluster.nominated_by_us(), state)
         placed = PlacedPods(state, observed.snapshot, groups, wanted, reservations)
-        # Those that have just lost their places are the placement controller's first.
+        # Pods that have just lost their places are the placement controller's first.
         served = placed.served | placed.lost
-        # The state is read again, since what is left of a gang is decided by the view.
+        # The state is read again: the view decides what is left of a gang.
         left = self._cluster.state(without=served) if served else state
-        if not left.waiting and placeholders:  # those that have room stay where they are
+        if not left.waiting and placeholders:  # placeholders with room stay where they are
             placeholders = observed.slack.left_over_sets()
             everything = merged(reservations, observed.slack.reservations())
             placed = PlacedPods(state, observed.snapshot, groups, wanted, everything)
         return left, question(left, observed.snapshot, placed, observed.short, self._previous, placeholders)
 
     def _apply(self, assigned: AssignedPods, planned: _Observation, record_id: str, gap: float) -> _Outcome:
-        """Asks the fleet for each part, but for what has changed while planning: that is news for the next round."""
+        """Order each part, except those that have changed while planning, which are news for the next round."""
         problem = "stopping" if self._stopping.is_set() else self._hindrance()
         if problem is not None:
-            return _Outcome((), unreached=errors.Unavailable(f"a plan was not carried out: {problem}"))
+            return _Outcome((), unreached=errors.Unavailable(f"a plan was not applied: {problem}"))
         now = self._observe()
-        assigned = self._with_those_that_came(assigned, now.snapshot)
+        assigned = self._with_created_pods(assigned, now.snapshot)
         groups = {name: state.group for name, state in now.snapshot.groups.items()}
-        news, unreached, ordered = now.world != planned.world, None, []
+        news, unreached, ordered = now.inputs != planned.inputs, None, []
         torn = {name for node in assigned.new for name in node.gangs}
         for part in parts(assigned.new):
             wanted = still_wanted(part, self._still_waits)
-            if wanted is None or not all(_to_be_had(node, groups, now.short) for node in part):
+            if wanted is None or not all(_is_available(node, groups, now.short) for node in part):
                 news = True
                 continue
             if not wanted:
@@ -298,14 +298,14 @@ class PlanningController(Controller):
                 news = True
             except errors.CagrpcError as error:  # sizes or limits: where these changed, that is news already
                 ordered.append(self._refused(asked, wanted, error))
-        self._memory = replace(self._memory, world=self._observe().world)
+        self._batching = replace(self._batching, inputs=self._observe().inputs)
         if news:
             at = self._clock()
-            self._memory = batching.with_news(self._memory, at, at)
+            self._batching = batching.with_news(self._batching, at, at)
         return _Outcome(tuple(ordered), self._onto_nodes(assigned, torn), unreached)
 
-    def _with_those_that_came(self, assigned: AssignedPods, snapshot: FleetSnapshot) -> AssignedPods:
-        """Pods that came while they were planned, in the stead of those that were expected."""
+    def _with_created_pods(self, assigned: AssignedPods, snapshot: FleetSnapshot) -> AssignedPods:
+        """Replace expected pods with those that were created while planning."""
         keys = [pod.key for pod in assigned.pods() if pod.is_expected]
         if not keys:
             return assigned
@@ -314,8 +314,8 @@ class PlanningController(Controller):
         return assigned.replacing(successors(keys, placed | {pod.key for pod in assigned.pods()}, state))
 
     def _onto_nodes(self, assigned: AssignedPods, torn: AbstractSet[str]) -> dict[PodKey, str]:
-        """Pods (by UID) that are to go to nodes that stand or are coming. What has room there of a gang that is `torn`
-        is not to be bound before the rest of it is on its way."""
+        """Return the nodes of pods (by UID) that no increment is for. Members of a gang that is `torn` are left out:
+        they are not to be bound before the rest of the gang is ordered."""
         left = {pod for name in torn for pod in assigned.gangs_on_existing.get(name, ())}
         return {
             pod.key: node
@@ -325,7 +325,7 @@ class PlanningController(Controller):
         }
 
     def _assume(self, pods: Mapping[PodKey, str], reservations: Reservations) -> None:
-        """These pods (by UID) go to these nodes, where there is room for them still; for the others there is another
+        """Assume these pods (by UID) on these nodes, where there still is room; the others are news for the next
         round."""
         if not pods:
             return
@@ -337,30 +337,30 @@ class PlanningController(Controller):
         self._places.assume(fit)
         if len(fit) < len(pods):
             at = self._clock()
-            self._memory = batching.with_news(self._memory, at, at)
+            self._batching = batching.with_news(self._batching, at, at)
 
     def _still_waits(self, pod: PodRef) -> bool:
-        """It may have been bound meanwhile, be gone, or have been given the place of another."""
+        """Return whether the pod still needs a node: it is not bound, gone or assumed elsewhere meanwhile."""
         return self._cluster.pod_of(pod.key) is not None and not self._places.assumed(pod.key)
 
     def _order(self, asked: IncrementSpec, nodes: Sequence[NewNode]) -> Ordered:
         status = self._fleet.apply(asked)
-        self._tell(reasons.planned(status, (pod for node in nodes for pod in node.pods)))
+        self._record_all(reasons.planned(status, (pod for node in nodes for pod in node.pods)))
         return Ordered(
             asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, status.id, status.phase.value, status.message
         )
 
     def _refused(self, asked: IncrementSpec, nodes: Sequence[NewNode], error: errors.CagrpcError) -> Ordered:
-        log.warning("not taken: %s: %s", format_deltas(asked.deltas), error)
-        self._tell(reasons.refused(asked, error, (pod for node in nodes for pod in node.pods)))
+        log.warning("the fleet refused %s: %s", format_deltas(asked.deltas), error)
+        self._record_all(reasons.refused(asked, error, (pod for node in nodes for pod in node.pods)))
         return Ordered(asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, message=str(error))
 
-    def _tell(self, notes: Iterable[Note]) -> None:
+    def _record_all(self, notes: Iterable[Note]) -> None:
         for note in notes:
             if note.about.uid:  # an expected pod has none, and no Events
                 self._record(note)
 
 
-def _to_be_had(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:
-    """Whether its group is still there, and not found short while it was planned."""
+def _is_available(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:
+    """Return whether the node's group still exists, and has had no shortage since it was planned."""
     return node.node_group in groups and offering(groups[node.node_group]) not in short

@@ -1,7 +1,8 @@
-"""From a plan to increments: who goes to which node, and which nodes have to come together. Pure; `loop` applies them.
+"""From a plan to increments: which pod goes to which node, and which nodes are one increment. Pure; `controller`
+applies them.
 
 A gang that is served on several node groups ties its nodes together: they are one increment, whole or not at all. All
-other nodes of a group are an increment of their own, so that a shortage elsewhere does not take them down.
+other nodes of a group are an increment of their own, so that a shortage elsewhere does not roll them back.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cagrpc.fleet.model import LARGEST_INCREMENT, ExpectedPod, IncrementSpec, Or
 from solver.model import NodeGroup, Plan
 
 MOST_PODS = 20_000
-"""Of one increment, where no gang wants more: in a cluster it is one object, which has room for 48,000 UIDs."""
+"""The most pods of one increment, unless a gang has more: in a cluster it is one object, with room for 48,000 UIDs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,30 +30,30 @@ class NewNode:
     gangs: Mapping[str, tuple[PodRef, ...]] = field(default_factory=dict)
     """Those of the pods that belong to gangs."""
     placeholders: int = 0
-    """Of the slack, that it has room for."""
+    """How many placeholders of the slack it has room for."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedPods:
-    """Every pod of a question in its place."""
+    """Which pod of a question goes where."""
 
     new: tuple[NewNode, ...]
     existing: Mapping[str, tuple[PodRef, ...]]
-    """By node that stands or is coming."""
+    """By node that exists or is in flight."""
     unplaced: Mapping[int, tuple[PodRef, ...]]
     """By class of the plan."""
     gangs_on_existing: Mapping[str, tuple[PodRef, ...]] = field(default_factory=dict)
     """Those of `existing` that belong to gangs."""
 
     def pods(self) -> Iterator[PodRef]:
-        """Those with a place."""
+        """Yield the pods with a place."""
         for node in self.new:
             yield from node.pods
         for pods in self.existing.values():
             yield from pods
 
     def replacing(self, others: Mapping[ExpectedPod, PodRef]) -> AssignedPods:
-        """The same with other pods in the places of these, by key. They are of no gang."""
+        """Return the same with other pods in the places of these, by key. None of them belongs to a gang."""
         if not others:
             return self
 
@@ -67,8 +68,8 @@ class AssignedPods:
 
 
 def assign_pods(plan: Plan, asked: Question) -> AssignedPods:
-    """Each class's pods, oldest first: to nodes that stand, to those that are coming, to new ones; the youngest
-    wait."""
+    """Assign the pods of each class, oldest first: to existing nodes, to those in flight, to new ones; the youngest are
+    left unplaced."""
     queues = {each.index: _Queue(asked.pods.get(class_key(each), ())) for each in plan.pod_classes}
     standing_first = sorted(plan.existing, key=lambda each: each.node in asked.coming)
     gangs = {each.index: each.gang for each in plan.pod_classes if each.gang is not None}
@@ -91,7 +92,7 @@ def assign_pods(plan: Plan, asked: Question) -> AssignedPods:
 
 
 def _tied(taken: Mapping[int, tuple[PodRef, ...]], gangs: Mapping[int, str]) -> dict[str, tuple[PodRef, ...]]:
-    """Those of the pods that belong to gangs, by gang."""
+    """Return those of the pods that belong to gangs, by gang."""
     tied: defaultdict[str, tuple[PodRef, ...]] = defaultdict(tuple)
     for index, mine in taken.items():
         if mine and index in gangs:
@@ -100,7 +101,7 @@ def _tied(taken: Mapping[int, tuple[PodRef, ...]], gangs: Mapping[int, str]) -> 
 
 
 class _Queue:
-    """The pods of a class that have no place yet, oldest first."""
+    """The pods of a class without a place, oldest first."""
 
     def __init__(self, pods: tuple[PodRef, ...]) -> None:
         self._pods = pods
@@ -125,8 +126,8 @@ def _all(taken: Mapping[int, tuple[PodRef, ...]]) -> tuple[PodRef, ...]:
 
 
 def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
-    """The smallest sets of nodes that must come whole: those tied together by gangs over several groups, and per group
-    all others, in parts of at most `LARGEST_INCREMENT` nodes and `MOST_PODS` pods that tear no gang apart."""
+    """Yield the sets of nodes that each become one increment: those tied together by gangs over several groups, and per
+    group all others, in parts of at most `LARGEST_INCREMENT` nodes and `MOST_PODS` pods that split no gang."""
     alone: defaultdict[str, list[NewNode]] = defaultdict(list)
     pods: Counter[str] = Counter()
     every = list(nodes)
@@ -148,15 +149,15 @@ def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
 
 
 def still_wanted(part: tuple[NewNode, ...], waits: Callable[[PodRef], bool]) -> tuple[NewNode, ...] | None:
-    """The part without nodes whose pods have all gone or been bound since it was planned, and that are for no
-    placeholders either. None where a gang has lost some of its pods: it has to be planned anew."""
+    """Return the part without nodes whose pods are all gone or bound by now and that have no placeholders either. None
+    where a gang has lost some of its pods: it has to be planned anew."""
     if any(not waits(pod) for node in part for pods in node.gangs.values() for pod in pods):
         return None
     return tuple(node for node in part if node.placeholders or any(map(waits, node.pods)))
 
 
 def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id: str, gap: float) -> IncrementSpec:
-    """What is asked of the fleet for one part."""
+    """Return what to order for one part."""
     deltas = Counter(node.node_group for node in part)
     pods = [pod for node in part for pod in node.pods]
     return IncrementSpec(
@@ -178,5 +179,5 @@ def _reason(pods: Sequence[PodRef], placeholders: int) -> str:
 
 
 def format_deltas(deltas: Mapping[str, int]) -> str:
-    """Return nodes per group, for people."""
+    """Return nodes per group, for messages."""
     return ", ".join(f"{count} x {group_id}" for group_id, count in sorted(deltas.items()))

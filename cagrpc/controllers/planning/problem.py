@@ -1,8 +1,8 @@
 """From the cluster and the fleet to the planner's question: pods that nothing serves yet, what is free for them, and
-what may be opened. Pure. What is served already is `placement`'s, what is done with the plan `increments`'.
+which nodes may be opened. Pure. Which pods are served is `placement`'s, what becomes of the plan `increments`'s.
 
-Free is the room on Nodes that are Ready, and on those in flight (`placement.placed_pods`), less that of pods that are
-served: those that still are there. A pod that is gone leaves its room to others, its own replacement among them.
+Free is the room on Ready Nodes and on nodes in flight (`placement.placed_pods`), less that of served pods that still
+exist. A pod that is gone leaves its room to others, its own replacement among them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from cagrpc.fleet.model import FleetSnapshot
 from solver.model import NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem
 
 ClassKey = tuple[PodSpec, int, str | None, bool]
-"""What makes pods one class of a plan."""
+"""What pods of one class have in common."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A problem, and who its pods are."""
+    """A problem, and the pods that it is about."""
 
     problem: Problem
     pods: Mapping[ClassKey, tuple[PodRef, ...]]
-    """Oldest first. Nobody is a placeholder."""
+    """Oldest first. Placeholders have none."""
     coming: frozenset[str]
     """Nodes of the problem that the scheduler does not see yet."""
     short: tuple[NodeGroup, ...]
-    """Node groups that are left out after a shortage."""
+    """Node groups left out after a shortage."""
 
 
 def class_key(pods: PodSet | PodClass) -> ClassKey:
+    """Return the key of the class that these pods belong to."""
     return pods.spec, pods.priority, pods.gang, pods.placeholder
 
 
@@ -48,8 +49,8 @@ def question(
     previous: Plan | None = None,
     placeholders: Sequence[PodSet] = (),
 ) -> Question:
-    """`state` is without the pods that are served; `short` are offerings to leave out; `previous` is the plan of the
-    last round, wherever it got to; `placeholders` are planned beside the pods."""
+    """Return what to plan. `state` is without the pods that are served; `short` are offerings to leave out; `previous`
+    is the plan of the last round, applied or not; `placeholders` are planned beside the pods."""
     pods: defaultdict[ClassKey, list[PodRef]] = defaultdict(list)
     for each in state.waiting:
         pods[class_key(each.pod_set)].extend(each.pods)
@@ -60,7 +61,7 @@ def question(
         nodes=placed.nodes,
         limits=snapshot.limits,
         daemon_sets=state.daemon_sets,
-        previous=None if previous is None else _not_to_come(previous),
+        previous=None if previous is None else _without_increments(previous),
     )
     return Question(
         problem,
@@ -70,7 +71,7 @@ def question(
     )
 
 
-def _not_to_come(plan: Plan) -> Plan:
-    """A plan as a source of good nodes. Its own are ordered, or were refused: they are not to come any more, so that no
-    change counts from them."""
+def _without_increments(plan: Plan) -> Plan:
+    """Return the plan without its increments, as a source of good nodes only: they were ordered or refused, and nothing
+    is compared with them."""
     return replace(plan, increments=())

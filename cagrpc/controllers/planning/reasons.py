@@ -1,5 +1,5 @@
-"""Why pods are not served, and what serves others, as notes for people: from the plan, from what was left out after a
-shortage, and, where there is time, from the explanations. Pure; `controllers.events` writes them."""
+"""Events on pods: why they are not served, or what serves them, from the plan, from what was left out after a shortage,
+and, where there is time, from the explanations. Pure; `controllers.events` writes them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from solver.model import NodeGroup, Plan, PodClass
 from solver.model.eligibility import why_not_eligible
 
 CONTROLLER, ACTION = "cagrpc.io/planner", "Planning"
-"""What Events of the planner say of who wrote them."""
+"""`reportingController` and `action` of the planner's Events,"""
 PLANNED, NOT_PLANNED = "Planned", "NotPlanned"
-"""Their reasons."""
+"""and their reasons."""
 
 _MOST_OFFERINGS = 3
 _MOST_WAYS = 2
 
 
 def still_waits(pod_of: Callable[[str], PodRef | None]) -> Callable[[Note], bool]:
-    """Return whether a note is still worth writing: its pod waits. `pod_of` gives a pod that does, by UID."""
+    """Return the predicate whether a note is still worth writing: its pod is pending. `pod_of` returns such a pod by
+    UID."""
     return lambda note: pod_of(note.about.uid) is not None
 
 
@@ -47,7 +48,7 @@ def _not_planned(pod: PodRef, text: str) -> Note:
 def left_out(
     plan: Plan, asked: Question, shortages: Sequence[Shortage], *, placeholders: bool = False
 ) -> dict[int, LeftOut]:
-    """By class, which pods the plan does not place, or which placeholders."""
+    """Return the pods that the plan does not place, by class; with `placeholders` those of the slack instead."""
     classes = {each.index: each for each in plan.pod_classes}
     found = {}
     for each in plan.unplaced:
@@ -59,7 +60,7 @@ def left_out(
 
 
 def _short_for(cls: PodClass, groups: Iterable[NodeGroup], shortages: Iterable[Shortage]) -> tuple[str, ...]:
-    """What the pods could run on if it were not left out."""
+    """Return the offerings left out that the pods could run on, in a sentence."""
     until = {each.offering: each.until_seconds for each in shortages}
     names = list(dict.fromkeys(offering(group) for group in groups if _may_hold(group, cls)))
     names = [name for name in names if name in until]
@@ -80,7 +81,7 @@ def _may_hold(group: NodeGroup, cls: PodClass) -> bool:
 
 
 def explained(unplaced: Mapping[int, LeftOut], explanation: Explanation) -> dict[int, LeftOut]:
-    """With the smallest changes that would serve them."""
+    """Return these with the smallest changes that would serve them."""
     result = dict(unplaced)
     for each in explanation.unserved:
         ways = tuple(", and ".join(map(advice, way.changes)) for way in each.ways[:_MOST_WAYS])
@@ -91,7 +92,7 @@ def explained(unplaced: Mapping[int, LeftOut], explanation: Explanation) -> dict
 
 
 def not_planned(unplaced: Mapping[int, LeftOut], assigned: AssignedPods) -> Iterator[Note]:
-    """A pod of every class first, so that each has one whatever is lost."""
+    """Yield notes on unplaced pods, one of every class first: each class has one even where the queue drops some."""
     rows = []
     for index, each in unplaced.items():
         text = "; ".join(each.reasons) or "no room was found in the time for planning"
@@ -102,7 +103,7 @@ def not_planned(unplaced: Mapping[int, LeftOut], assigned: AssignedPods) -> Iter
 
 
 def waiting_for_gangs(gangs: Iterable[IncompleteGang]) -> Iterator[Note]:
-    """A pod of every gang first."""
+    """Yield notes on pods of incomplete gangs, one of every gang first."""
     rows = []
     for each in gangs:
         text = f"gang {each.name} has {each.there} of {each.needed} pods"
@@ -116,17 +117,19 @@ def _in_turn(rows: Iterable[Sequence[Note]]) -> Iterator[Note]:
 
 
 def has_room(assigned: AssignedPods, coming: AbstractSet[str]) -> Iterator[Note]:
-    """Of pods for which nothing is opened."""
+    """Yield notes on pods that need no new node."""
     for node, pods in assigned.existing.items():
         where = "a node that is coming" if node in coming else "a node that stands, for the scheduler to find"
         yield from (_planned(pod, f"there is room on {where}") for pod in pods)
 
 
 def planned(status: IncrementStatus, pods: Iterable[PodRef]) -> Iterator[Note]:
+    """Yield notes on pods of an increment that was ordered."""
     text = f"increment {status.id}: {format_deltas(status.increment.deltas)}"
     return (_planned(pod, text) for pod in pods)
 
 
 def refused(asked: IncrementSpec, error: errors.CagrpcError, pods: Iterable[PodRef]) -> Iterator[Note]:
+    """Yield notes on pods of an increment that the fleet refused."""
     text = f"{format_deltas(asked.deltas)} was refused: {error}"
     return (_not_planned(pod, text) for pod in pods)

@@ -1,5 +1,5 @@
-"""The record of planning rounds, for people and machines: `/plans` and `cagrpc status` show it. The shape of the JSON
-is in docs/reference/planner-loop.md. Increments are the journal's; here is their last known phase.
+"""The record of planning rounds, which `/plans` and `cagrpc status` show; docs/reference/planner-loop.md has the JSON.
+The journal has the increments; here is only their last known phase.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from cagrpc.cluster.state import IncompleteGang
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import Plan, Status
 
-KEPT_ROUNDS = 50
+RETAINED_ROUNDS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """An increment of a round: what was asked for, and what became of it."""
+    """An increment of a round: what was ordered, and what became of it."""
 
     node_groups: Mapping[str, int]
     pods: int
     cost_per_hour: float
     id: str = ""
-    """Empty where the fleet did not take it."""
+    """Empty where the fleet refused it."""
     phase: str = ""
     message: str = ""
-    """Why it was not taken, or was rolled back, or what it waits for."""
+    """Why it was refused or rolled back, or what it waits for."""
 
     def as_json(self) -> dict[str, Any]:
+        """Return it as `/plans` has it."""
         return {
             "id": self.id,
             "phase": self.phase or "refused",
@@ -50,10 +51,11 @@ class LeftOut:
     count: int
     reasons: tuple[str, ...]
     ways: tuple[str, ...] = ()
-    """Smallest changes that would serve them, each enough."""
+    """The smallest changes that would serve them, each sufficient."""
     gang: str | None = None
 
     def as_json(self) -> dict[str, Any]:
+        """Return it as `/plans` has it."""
         return {
             "example": self.example,
             "gang": self.gang,
@@ -71,9 +73,9 @@ class PlanRecord:
     at_seconds: float
     """Since the epoch."""
     why: str
-    """Why it began then."""
+    """Why it was due."""
     pods: int = 0
-    """That nothing served yet. Without any, and without placeholders, nothing had to be planned."""
+    """How many pods were planned. Without any, and without placeholders, there was nothing to plan."""
     classes: int = 0
     status: str = Status.OPTIMAL.value
     planned_cost_per_hour: float = 0.0
@@ -83,18 +85,18 @@ class PlanRecord:
     price_of_priority_per_hour: float = 0.0
     elapsed_seconds: float = 0.0
     nodes: int = 0
-    """New ones."""
+    """New nodes."""
     on_existing: int = 0
-    """Pods planned onto nodes that stand or are coming already."""
+    """Pods planned onto nodes that exist or are in flight already."""
     increments: tuple[Ordered, ...] = ()
     unplaced: tuple[LeftOut, ...] = ()
     shortages: tuple[Shortage, ...] = ()
-    """Offerings that it left out."""
+    """Offerings that were left out."""
     placeholders: int = 0
-    """Of the slack, planned beside the pods: all of them, or without any pods those that were left over."""
+    """Of the slack, planned beside the pods: all of them, or where there were no pods those that were left over."""
     unplaced_placeholders: tuple[LeftOut, ...] = ()
     incomplete_gangs: tuple[IncompleteGang, ...] = ()
-    """Without their pods, which would be many to keep."""
+    """Without their pods, which would be many to retain."""
     warnings: tuple[str, ...] = ()
 
     def of(self, plan: Plan) -> PlanRecord:
@@ -112,6 +114,7 @@ class PlanRecord:
         )
 
     def as_json(self) -> dict[str, Any]:
+        """Return it as `/plans` has it."""
         return {
             "id": self.id,
             "at_seconds": self.at_seconds,
@@ -150,26 +153,27 @@ class PlanRecord:
 class Rounds:
     """The latest rounds. Thread-safe."""
 
-    kept: int = KEPT_ROUNDS
+    retained: int = RETAINED_ROUNDS
     _ring: deque[PlanRecord] = field(init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def __post_init__(self) -> None:
-        self._ring = deque(maxlen=self.kept)
+        self._ring = deque(maxlen=self.retained)
 
     def add(self, record: PlanRecord) -> None:
+        """Add a round, dropping the oldest where there are too many."""
         with self._lock:
             self._ring.append(record)
 
     def explain(self, record_id: str, unplaced: tuple[LeftOut, ...]) -> None:
-        """What was found out about a round later."""
+        """Replace the unplaced pods of a round by explained ones."""
         with self._lock:
             for number, record in enumerate(self._ring):
                 if record.id == record_id:
                     self._ring[number] = replace(record, unplaced=unplaced)
 
     def learn(self, snapshot: FleetSnapshot) -> None:
-        """Takes over what became of increments."""
+        """Update the phases and messages of increments from the snapshot."""
         found = {status.id: status for status in snapshot.increments}
         with self._lock:
             for number, record in enumerate(self._ring):
@@ -183,11 +187,11 @@ class Rounds:
                     self._ring[number] = replace(record, increments=increments)
 
     def incomplete_gangs(self) -> tuple[IncompleteGang, ...]:
-        """Of the latest round."""
+        """Return the incomplete gangs of the latest round."""
         with self._lock:
             return self._ring[-1].incomplete_gangs if self._ring else ()
 
     def latest(self) -> tuple[PlanRecord, ...]:
-        """Oldest first."""
+        """Return the rounds, oldest first."""
         with self._lock:
             return tuple(self._ring)

@@ -1,5 +1,5 @@
-"""What a round did not place: why, and what would serve it, found out while there is nothing else to do and then
-reported on the pods. Planning itself is `controller`'s, the words are `reasons`'s."""
+"""What a round did not place: why, and what would serve it. Explained while no round is due, then reported on the pods.
+Planning is `controller`'s, the texts are `reasons`'s."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from solver import explain
 from solver.model import Budget, Plan, Problem
 
 EXPLAIN_SECONDS = 2.0
-"""At most, for one round."""
+"""The most that explaining one round may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,23 @@ class _Round:
 class Unserved:
     """The pods that the latest round left out, until they are reported. For one thread."""
 
-    def __init__(self, rounds: Rounds, budget: Budget, tell: Callable[[Iterable[Note]], None]) -> None:
-        """`tell` records Events. `budget` is that of a round; explaining takes no longer."""
+    def __init__(self, rounds: Rounds, budget: Budget, record: Callable[[Iterable[Note]], None]) -> None:
+        """`record` writes Events. `budget` is that of a round; explaining takes no longer."""
         self._rounds = rounds
         self._budget = replace(budget, seconds=min(EXPLAIN_SECONDS, budget.seconds))
-        self._tell = tell
+        self._record = record
         self._round: _Round | None = None
         self._explained: tuple[dict[int, LeftOut], dict[int, LeftOut]] = ({}, {})
-        """What was explained last, and how."""
+        """The unplaced pods that were explained last, without and with their explanations."""
 
     def found(
         self, record_id: str, problem: Problem, plan: Plan, assigned: AssignedPods, unplaced: dict[int, LeftOut]
     ) -> None:
-        """Keep what a round did not place."""
+        """Remember what a round did not place."""
         self._round = _Round(record_id, problem, plan, assigned, unplaced)
 
     def explain(self) -> None:
-        """Find out what would serve it, and report it."""
+        """Explain what would serve the latest round's unplaced pods, and report it."""
         waiting = self._round
         if waiting is None:
             return
@@ -57,8 +57,8 @@ class Unserved:
         self.report()
 
     def report(self) -> None:
-        """Report what is known of it."""
+        """Report the latest round's unplaced pods with what is known by now."""
         known, self._round = self._round, None
         if known is not None:
             self._rounds.explain(known.record_id, tuple(known.unplaced.values()))
-            self._tell(reasons.not_planned(known.unplaced, known.assigned))
+            self._record(reasons.not_planned(known.unplaced, known.assigned))

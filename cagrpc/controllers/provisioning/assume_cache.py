@@ -1,5 +1,5 @@
-"""What was written and may not be seen yet: the store and the view lag behind our own writes, and nothing is done twice
-for that. Lost with the process, at no cost: whoever starts anew lists everything first."""
+"""The assume cache: our own writes that the store and the view may not show yet, so that nothing is done twice. Lost
+with the process, at no cost: a new process lists everything first."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from cagrpc.runtime.clock import MonotonicClock
 log = logging.getLogger(__name__)
 
 _UNSEEN_SECONDS = 60.0
-"""So long after a label was written the node is believed to have it, though it is not seen."""
+"""How long after a label was written it is assumed on the node though it is not observed there."""
 
 
 @dataclass(slots=True)
 class _WrittenRequest:
+    """A request as of our latest write."""
+
     request: ProvisioningRequest
     superseded: set[str] = field(default_factory=set)
-    """Resource versions before it."""
+    """The resource versions before it."""
 
 
 class AssumedRequests:
@@ -39,7 +41,7 @@ class AssumedRequests:
         self._written: dict[str, _WrittenRequest] = {}
 
     def latest(self, seen: Iterable[ProvisioningRequest]) -> list[ProvisioningRequest]:
-        """Each as it was seen or as it was written, whichever is newer."""
+        """Return each request as observed or as written, whichever is newer."""
         with self._lock:
             found = [self._latest(request) for request in seen]
             there = {request.uid for request in found}
@@ -56,7 +58,7 @@ class AssumedRequests:
         return seen
 
     def wrote(self, before: str, request: ProvisioningRequest) -> None:
-        """`before` is the resource version that was replaced."""
+        """Remember a write; `before` is the resource version that it replaced."""
         with self._lock:
             written = self._written.setdefault(request.uid, _WrittenRequest(request))
             written.request = request
@@ -72,10 +74,10 @@ class AssumedLabels:
         self._clock = clock
         self._lock = threading.Lock()
         self._written: dict[str, dict[str, tuple[bool, float]]] = {}
-        """By node: of each label whether it was set, and when."""
+        """By node and label: whether it was set rather than removed, and when."""
 
     def seen(self, state: ClusterState) -> ClusterState:
-        """The cluster with the labels that were written."""
+        """Return the cluster with the labels that were written."""
         now = self._clock()
         with self._lock:
             if not self._written:
@@ -97,7 +99,7 @@ class AssumedLabels:
             if (label in each.node.labels) is not there and now - at < _UNSEEN_SECONDS
         }
         if not left:
-            # A look that is older than this one may still come, from another thread; it is not worth more.
+            # Another thread may still bring an older observation; remembering longer for that is not worth it.
             del self._written[each.node.name]
             return each
         self._written[each.node.name] = left
@@ -106,15 +108,15 @@ class AssumedLabels:
         return replace(each, node=replace(each.node, labels=labels))
 
     def put(self, nodes: Mapping[str, Iterable[str]]) -> dict[str, str]:
-        """Labels nodes for requests, node name -> UIDs. Which of them could not be labelled, and why; "" for those that
-        are gone. Raises Unavailable."""
+        """Label nodes for requests (node name -> UIDs). Return why for each that could not be labelled, "" for one that
+        is gone. Raises Unavailable where the API server is out of reach."""
         return self._write(nodes, there=True)
 
     def drop(self, nodes: Mapping[str, Iterable[str]]) -> None:
-        """The reverse, as far as it can be done. Raises Unavailable."""
+        """Remove these labels; one that cannot be removed is logged. Raises Unavailable as `put` does."""
         for name, why in self._write(nodes, there=False).items():
             if why:
-                log.warning("node %s keeps a booking label that means nothing any more: %s", name, why)
+                log.warning("node %s: a stale booking label cannot be removed: %s", name, why)
 
     def _write(self, nodes: Mapping[str, Iterable[str]], *, there: bool) -> dict[str, str]:
         def write(entry: tuple[str, Iterable[str]]) -> tuple[str, str] | None:
@@ -138,7 +140,7 @@ class AssumedLabels:
 
 
 def by_node(nodes: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
-    """From the nodes of each request to the requests of each node."""
+    """Return the requests of each node, from the nodes of each request."""
     found: dict[str, set[str]] = {}
     for uid, names in nodes.items():
         for name in names:

@@ -1,9 +1,9 @@
-"""Room that is kept for requests: where, and how much of it their pods have taken by now. Pure.
+"""Capacity that is reserved for requests: on which nodes, and how much of it their pods have consumed. Pure. Which
+requests have a booking is `progress`'s.
 
-A booking is kept on the nodes that have its label, first come first served; only one without nodes of its own is kept
-wherever there is room. Room is found by first fit, the largest pods first: the same each time, as long as nothing
-changes, and quick. Where pods look at each other, the planner finds it.
-"""
+A booking is placed on the nodes with its label, first come first served; only one without nodes of its own goes
+wherever there is room. Room is found by first fit, the largest pods first: quick, and the same each time as long as
+nothing changes. Where constraints between pods are required, the planner finds it."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from cagrpc.controllers.provisioning.model import Booking
 from solver.model import PODS, Budget, Node, PodSet, PodSpec, Problem, WhenUnsatisfiable
 
 _BUDGET = Budget(deterministic_seconds=0.1)
-"""For a booking whose pods look at each other."""
+"""For a booking whose pods have required constraints between pods."""
 
 _Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """Room that is kept for bookings."""
+    """The reservations of bookings."""
 
     reservations: Reservations = field(default_factory=dict)
-    """Each is a request's. Pieces of room, for pods that first fit finds no place for, are like pods."""
+    """Each is owned by a request. Fragments reserved for pods that first fit does not place are like pods."""
     short: Mapping[str, int] = field(default_factory=dict)
-    """Of bookings (UID) that no longer find room for all their pods, how many pods find none."""
+    """By booking (UID), how many of its pods find no room; only where there are some."""
     places: Mapping[str, Mapping[str, Mapping[PodSpec, int]]] = field(default_factory=dict)
-    """Of each booking (UID), by node, for how many pods of which spec; without pieces of room."""
+    """By booking (UID) and node, for how many pods of which spec there is room; without fragments."""
 
     @property
     def uids(self) -> dict[str, tuple[str, ...]]:
-        """By node, whose the room is; sorted."""
+        """The UIDs of requests with reservations, by node; sorted."""
         return {
             name: tuple(sorted({each.owner.uid for each in kept if isinstance(each.owner, RequestOwner)}))
             for name, kept in self.reservations.items()
@@ -48,8 +48,8 @@ class Booked:
 
 
 def book(bookings: Sequence[Booking], state: ClusterState) -> Booked:
-    """Find room for bookings, given in the order in which they were made. Nodes that are not Ready for a moment keep
-    what is kept there, as long as they are in the cluster."""
+    """Find room for bookings, given oldest first. A node that is not Ready keeps its reservations as long as it is in
+    the cluster."""
     labels = {booking_label(booking.uid) for booking in bookings}
     anywhere = any(booking.anywhere for booking in bookings)
     nodes = (each.node for each in state.nodes if anywhere or not labels.isdisjoint(each.node.labels))
@@ -69,20 +69,21 @@ def book(bookings: Sequence[Booking], state: ClusterState) -> Booked:
             if isinstance(owner, RequestOwner):
                 places[owner.uid][name] = capacity[name].assumed(owner)
     for uid, left in missing.items():
-        _keep_pieces(left, labelled[booking_label(uid)], uid)
+        _reserve_fragments(left, labelled[booking_label(uid)], uid)
     return Booked(capacity.reservations, {uid: left.total() for uid, left in missing.items()}, places)
 
 
 def _as_ready(node: Node) -> Node:
-    """What is kept on a node that may be back in a moment stays."""
+    """Return the node without its not-ready taints: it may be back in a moment."""
     return replace(node, taints=tuple(taint for taint in node.taints if taint.key not in ADDED_BY_ADMISSION))
 
 
 def overfull(bookings: Sequence[Booking], state: ClusterState) -> frozenset[str]:
-    """UIDs of bookings on whose nodes, and those of all that they share nodes with, less is free than is kept there.
+    """Return the UIDs of bookings on whose nodes, together with those of all bookings that share nodes with them, less
+    is free than is reserved.
 
-    Where there is enough in all, first fit may still not find a place for every pod that the planner had one for: what
-    is short by first fit alone is not lost."""
+    Where there is enough in total, first fit may still not place every pod that the planner had placed: what is short
+    by first fit alone is not lost."""
     asked = {booking.uid: Counter(requested(booking.pods)) for booking in bookings if not booking.anywhere}
     labels = {booking_label(uid): uid for uid in asked}
     shared = [(tuple(labels[name] for name in each.node.labels if name in labels), each.node) for each in state.nodes]
@@ -100,7 +101,7 @@ def overfull(bookings: Sequence[Booking], state: ClusterState) -> frozenset[str]
 def _place(booking: Booking, infos: Sequence[NodeInfo]) -> Counter[PodSpec]:
     """Assume the booking on nodes. Return those of its pods that find no room."""
     pods = [(spec, count) for spec, count in booking.pods if count > 0]
-    if any(_looks_at_others(spec) for spec, _ in pods):
+    if any(_has_required_constraints(spec) for spec, _ in pods):
         return _planned(booking, pods, infos)
     missing: Counter[PodSpec] = Counter()
     for spec, count in _largest_first(pods):
@@ -117,10 +118,12 @@ def _place(booking: Booking, infos: Sequence[NodeInfo]) -> Counter[PodSpec]:
     return missing
 
 
-def _keep_pieces(missing: Mapping[PodSpec, int], infos: Sequence[NodeInfo], uid: str) -> None:
-    """Keep what is free on a booking's own nodes, as much as these pods ask for in all: first fit finds no place for
-    them, but the planner had one, and nobody else is to have it."""
-    by_size = {spec: count for spec, count in missing.items() if not (spec.host_ports or _looks_at_others(spec))}
+def _reserve_fragments(missing: Mapping[PodSpec, int], infos: Sequence[NodeInfo], uid: str) -> None:
+    """Reserve what is free on a booking's own nodes, up to what these pods request in total: first fit does not place
+    them, but the planner had, so their room is not to go to others."""
+    by_size = {
+        spec: count for spec, count in missing.items() if not (spec.host_ports or _has_required_constraints(spec))
+    }
     left = requested(by_size.items())
     left.pop(PODS, None)
     for info in infos:
@@ -132,12 +135,15 @@ def _keep_pieces(missing: Mapping[PodSpec, int], infos: Sequence[NodeInfo], uid:
                 left[name] -= amount
 
 
-def _looks_at_others(spec: PodSpec) -> bool:
+def _has_required_constraints(spec: PodSpec) -> bool:
+    """Return whether it has required constraints between pods. Unlike scale-down's `is_constrained_by_others`, a
+    `ScheduleAnyway` spread alone does not count: first fit is good enough for a preference."""
     strict = any(each.when_unsatisfiable is not WhenUnsatisfiable.SCHEDULE_ANYWAY for each in spec.topology_spread)
     return bool(spec.pod_affinity or spec.pod_anti_affinity or strict)
 
 
 def _planned(booking: Booking, pods: Iterable[tuple[PodSpec, int]], infos: Sequence[NodeInfo]) -> Counter[PodSpec]:
+    """Assume the booking where the planner places it. Return those of its pods that find no room."""
     pod_sets = tuple(PodSet(booking.key, spec, count) for spec, count in pods)
     planned = solve_valid(Problem(pod_sets, nodes=tuple(info.node() for info in infos)), _BUDGET)
     by_name, plan = {info.name: info for info in infos}, planned.plan
@@ -150,7 +156,7 @@ def _planned(booking: Booking, pods: Iterable[tuple[PodSpec, int]], infos: Seque
 
 
 def _largest_first(pods: Sequence[tuple[PodSpec, int]]) -> list[tuple[PodSpec, int]]:
-    """By the largest share that a pod has of what all of them ask for together."""
+    """Return the pods by the largest share that one has of what all of them request together."""
     total = requested(pods)
     return sorted(pods, key=lambda each: -max(amount / total[name] for name, amount in (*each[0].requests, (PODS, 1))))
 
@@ -158,16 +164,16 @@ def _largest_first(pods: Sequence[tuple[PodSpec, int]]) -> list[tuple[PodSpec, i
 def consumed(
     pods: Sequence[tuple[PodSpec, int]], consumers: Iterable[Consumer], before: Mapping[int, int]
 ) -> dict[int, int]:
-    """Of each of a request's pod sets (spec and count), how many pods have been there: bound, or done. None is counted
-    twice, and one that is gone again stays counted: `before` is what was counted last.
+    """Return how many pods of each of a request's pod sets (spec and count) have been bound or are done. None counts
+    twice, and one that is gone still counts: `before` is the latest result.
 
-    A consumer is one of the pod set that has its spec, but for tolerations that admission adds; else its requests; else
-    of any that still lacks pods.
+    A consumer belongs to the pod set that has its spec, except for tolerations that admission adds; otherwise to one
+    with its requests; otherwise to any that still lacks pods.
     """
     now: Counter[int] = Counter()
 
     def count(there: Counter[_Key], keys: Sequence[_Key]) -> None:
-        """Consumers with a pod set's key are its own, as many as it lacks; they are taken off."""
+        """Count consumers with a pod set's key as its own, up to what it lacks, and subtract them."""
         for number, (key, (_, most)) in enumerate(zip(keys, pods, strict=True)):
             mine = min(most - now[number], there[key])
             now[number] += mine
@@ -189,8 +195,8 @@ def consumed(
 def consumer_nodes(
     booked: Booked, consumers: Mapping[str, Sequence[Consumer]], nominated: Mapping[str, str]
 ) -> dict[str, str]:
-    """Which pod that consumes a request is to go to which node of its booking, both by UID: as many as there is room
-    for, and each stays where it is `nominated` already, if it can. `consumers` are by the UID of their request."""
+    """Return the node of its booking for each pod that consumes a request, by pod UID: as many as there is room for,
+    and each stays where it is `nominated` already if it can. `consumers` are by the UID of their request."""
     found: dict[str, str] = {}
     for uid, pods in consumers.items():
         left: defaultdict[PodSpec, Counter[str]] = defaultdict(Counter)
@@ -212,6 +218,6 @@ def consumer_nodes(
 
 
 def _as_written(spec: PodSpec) -> PodSpec:
-    """What a pod and its template have in common: not who it is, and not what admission adds."""
+    """Return what a pod and its template have in common: no identity, and nothing that admission adds."""
     tolerations = tuple(each for each in spec.tolerations if each.key not in ADDED_BY_ADMISSION)
     return replace(spec, tolerations=tolerations, namespace="", labels=())

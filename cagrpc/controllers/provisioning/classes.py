@@ -1,5 +1,5 @@
-"""Which requests are ours, and on what terms: provisioning classes and the parameters that they know. What is done for
-a request is `progress`'s."""
+"""Provisioning classes and their parameters: which requests are ours, and on what terms. What becomes of a request is
+`progress`'s."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ UPSTREAM_CHECK_CAPACITY = "check-capacity.autoscaling.x-k8s.io"
 UPSTREAM_ATOMIC_SCALE_UP = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 
 VALID_UNTIL = "ValidUntilSeconds"
-"""Parameter: how long after its creation a request is tried; seconds, or a duration as Go writes it."""
+"""Parameter: how long after its creation a request is valid; seconds, or a duration as Go writes it."""
 NO_RETRY = "noRetry"
-"""Parameter: `true` fails a request at the first "not now" (upstream: check capacity alone has it)."""
+"""Parameter: `true` fails a request at the first attempt that finds no capacity (upstream: for check capacity only)."""
 PROCESSOR = "processorInstance"
-"""Parameter: the name of the cluster-autoscaler that is to see to a request of upstream's check-capacity class."""
+"""Parameter: the name of the cluster-autoscaler that handles a request of upstream's check-capacity class."""
 
 _OURS = {
     CHECK_CAPACITY: Service(ClassBehaviour.CHECK, books=False),
@@ -35,18 +35,19 @@ _TRUTHS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a request's parameters say."""
+    """A request's parameters."""
 
     valid_seconds: float | None = None
-    """Since its creation; None where it is not said."""
+    """Since its creation; None where there is no such parameter."""
     no_retry: bool = False
 
 
 def service_of(
     request: ProvisioningRequest, left_to_us: Collection[ClassBehaviour], presets: Callable[[str], Service | None]
 ) -> Service | None:
-    """How the request is served; None for a class that is not ours. `left_to_us` are the behaviours whose upstream
-    classes the cluster-autoscaler leaves to us, `presets` what ProvisioningClasses say, by name."""
+    """Return how the request is served; None for a class that is not ours. `left_to_us` are the behaviours whose
+    upstream classes the cluster-autoscaler leaves to us, `presets` returns the service of a ProvisioningClass by
+    name."""
     name = request.class_name
     if name in _OURS:
         return _OURS[name]
@@ -58,13 +59,14 @@ def service_of(
 
 
 def is_ours(class_name: str, left_to_us: Collection[ClassBehaviour], presets: Callable[[str], Service | None]) -> bool:
-    """Whether requests of the class are, in general."""
+    """Return whether requests of the class are ours in general."""
     named = ProvisioningRequest(uid="", namespace="", name="", class_name=class_name, pod_sets=())
     return service_of(named, left_to_us, presets) is not None
 
 
 def terms(request: ProvisioningRequest, service: Service) -> Terms | str:
-    """What the parameters say, or what is wrong with them, in a sentence. A request's own win over its class's."""
+    """Return the parameters, or what is invalid in them, in a sentence. A request's own take precedence over its
+    class's."""
     given = {**service.parameters, **request.parameters}
     problems = [
         f"spec.parameters: found {name!r:.80}, expected one of {VALID_UNTIL}, {NO_RETRY}"

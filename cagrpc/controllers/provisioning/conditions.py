@@ -1,5 +1,5 @@
-"""What is written into a request's status: conditions and `provisioningClassDetails`, both merged with what is there.
-Pure. When which of them is written, `progress` says.
+"""A request's status: changes of conditions and of `provisioningClassDetails`, and how they are merged with what is
+there. Pure. Which change is due is `progress`'s, `writing` writes it.
 
 Conditions and reasons are upstream's (CA's API autoscaling.x-k8s.io/v1), `CapacityAvailable` is the proposal's.
 """
@@ -37,13 +37,13 @@ OVER_SHARE = "NamespaceShareIsUsed"
 ATTEMPTS = "attempts"
 RETRY_AT = "retryAt"
 OVERTAKEN = "overtaken"
-"""Also says that the last try failed since there was no room, not since what was ordered did not come."""
+"""Present only where the last attempt failed for lack of room rather than because an increment was rolled back."""
 CONSUMED = "consumed"
 INCREMENT = "increment"
 NODES = "nodes"
 
 _LATEST = 5
-"""Increments by which the next is estimated."""
+"""How many increments the estimate of time to ready is based on."""
 _MOST_MESSAGE = 2000
 _MOST_DETAIL = 4000
 """Characters. Upstream's CRD takes 32,768 of either."""
@@ -52,22 +52,22 @@ _LARGEST_NUMBER = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is new in a status."""
+    """A change of a status."""
 
     conditions: Mapping[ConditionType, tuple[bool, str, str]] = field(default_factory=dict)
     """Status, reason and message."""
     details: Mapping[str, str | None] = field(default_factory=dict)
-    """None takes one away."""
+    """None removes one."""
     event: str = ""
-    """Reason of the Event that tells of it; empty for none."""
+    """Reason of the Event that reports it; empty for none."""
     text: str = ""
     warning: bool = False
     outcome: str = ""
-    """For metrics."""
+    """The label of the outcome in metrics; empty for none."""
 
 
 def merged(request: ProvisioningRequest, change: Change, now: float) -> ProvisioningRequest:
-    """The request with its status changed. What others have written there stays."""
+    """Return the request with the change in its status. What others have written there stays."""
     conditions = dict(request.conditions)
     for kind, (status, reason, message) in change.conditions.items():
         before = conditions.get(kind)
@@ -79,12 +79,12 @@ def merged(request: ProvisioningRequest, change: Change, now: float) -> Provisio
 
 
 def accepted(request: ProvisioningRequest, status: IncrementStatus, snapshot: FleetSnapshot, standing: int) -> Change:
-    """Its increment is in the journal. `standing` are nodes that stood before and are used too."""
+    """Return the change of a request whose increment is journalled. `standing` existing nodes are used too."""
     bill = _bill(request.uid, status, snapshot)
     ready = _ready_seconds(status, snapshot)
     wait = f"ready in about {ready:.0f} s" if ready is not None else "time to ready is unknown"
     patience = status.deadline_at_seconds - status.created_at_seconds
-    text = f"{bill.told}{_beside(standing)}: {wait}; given up after {patience:.0f} s"
+    text = f"{bill.nodes}{_beside(standing)}: {wait}; given up after {patience:.0f} s"
     return Change(
         {ConditionType.ACCEPTED: (True, "Accepted", text)},
         {**_details(request, bill, standing), INCREMENT: status.id, RETRY_AT: None},
@@ -96,9 +96,9 @@ def accepted(request: ProvisioningRequest, status: IncrementStatus, snapshot: Fl
 def provisioned(
     request: ProvisioningRequest, status: IncrementStatus, snapshot: FleetSnapshot, standing: int
 ) -> Change:
-    """All its nodes are ready. `standing` are nodes beside those of the increment."""
+    """Return the change of a request all of whose nodes are ready. `standing` are nodes beside the increment's."""
     bill = _bill(request.uid, status, snapshot)
-    text = f"all nodes are ready: {bill.told}{_beside(standing)}"
+    text = f"all nodes are ready: {bill.nodes}{_beside(standing)}"
     details = {**_details(request, bill, standing), INCREMENT: status.id, RETRY_AT: None, OVERTAKEN: None}
     conditions = {
         ConditionType.ACCEPTED: (True, "Accepted", f"increment {status.id} is done"),
@@ -108,7 +108,7 @@ def provisioned(
 
 
 def has_room(request: ProvisioningRequest, nodes: Collection[str]) -> Change:
-    """Nodes that stand have room for all of it; nothing is ordered."""
+    """Return the change of a request that fits on existing nodes; nothing is ordered."""
     text = f"all its pods fit on {_counted(len(nodes), 'node')} that stand"
     conditions = {
         ConditionType.ACCEPTED: (True, "Accepted", "nothing has to be ordered"),
@@ -119,7 +119,7 @@ def has_room(request: ProvisioningRequest, nodes: Collection[str]) -> Change:
 
 
 def available(message: str) -> Change:
-    """Checked: there is room."""
+    """Return the change of a check that found room."""
     conditions = {
         ConditionType.ACCEPTED: (True, "Accepted", "its capacity is checked"),
         ConditionType.CAPACITY_AVAILABLE: (True, FOUND, message),
@@ -138,8 +138,8 @@ def not_now(
     increment: str = "",
     overtaken: int | None = None,
 ) -> Change:
-    """One more try has failed; it is tried again after a while. `increment` is the one that was rolled back, or else
-    there was no room, and `overtaken` says how often others were served instead."""
+    """Return the change after a failed attempt, with the time of the next. `increment` is the one that was rolled back;
+    without it there was no room, and `overtaken` is how often the request was bypassed."""
     attempts = attempts_of(request) + 1
     retry_at = math.ceil(min(now + _BACK_OFF.seconds(attempts), max(now, valid_until)))
     text = f"{why}; attempt {attempts}, tried again at {timestamp(retry_at)}"
@@ -159,18 +159,18 @@ def not_now(
 
 
 def overtaken(times: int) -> Change:
-    """Others were served while it waited for its next try."""
+    """Return the change of a request that was bypassed while it waited for its next attempt."""
     return Change(details={OVERTAKEN: str(times)})
 
 
 def over_share(why: str) -> Change:
-    """Its namespace has all that one may have. No try of it is counted."""
+    """Return the change of a request whose namespace has used its share. It counts as no attempt."""
     conditions = {ConditionType.PROVISIONED: (False, OVER_SHARE, why)}
     return Change(conditions, {}, OVER_SHARE, why, warning=True)
 
 
 def failed(reason: str, message: str, *, unavailable: bool = False, increment: str = "") -> Change:
-    """For good. `unavailable` is for a check that found too little."""
+    """Return the change of a request that has failed for good. `unavailable` is for a check that found too little."""
     conditions = {ConditionType.FAILED: (True, reason, message)}
     if unavailable:
         conditions[ConditionType.CAPACITY_AVAILABLE] = (False, NOT_FOUND, message)
@@ -179,29 +179,31 @@ def failed(reason: str, message: str, *, unavailable: bool = False, increment: s
 
 
 def booking_expired(message: str) -> Change:
+    """Return the change of a request whose reservation has expired."""
     conditions = {ConditionType.BOOKING_EXPIRED: (True, BOOKING_ENDED, message)}
     return Change(conditions, {}, "BookingExpired", message, warning=True, outcome="booking-expired")
 
 
 def capacity_revoked(message: str) -> Change:
+    """Return the change of a request whose capacity was lost."""
     conditions = {ConditionType.CAPACITY_REVOKED: (True, LOST, message)}
     return Change(conditions, {}, "CapacityRevoked", message, warning=True, outcome="capacity-revoked")
 
 
 def consumption(consumed: Mapping[int, int]) -> Change:
-    """How many pods of each pod set have come, at most at any time."""
+    """Return the change with how many pods of each pod set have been counted as consumers."""
     return Change(
         details={CONSUMED: ",".join(f"{index}={count}" for index, count in sorted(consumed.items()) if count)}
     )
 
 
 def both(one: Change | None, other: Change) -> Change:
-    """Details of the one, and all of the other."""
+    """Return the other change with the details of the one added."""
     return other if one is None else replace(other, details={**one.details, **other.details})
 
 
 def consumed_of(request: ProvisioningRequest) -> dict[int, int]:
-    """By pod set."""
+    """Return the number of counted consumers by pod set."""
     found: dict[int, int] = {}
     for entry in request.details.get(CONSUMED, "").split(","):
         index, _, count = entry.partition("=")
@@ -212,24 +214,27 @@ def consumed_of(request: ProvisioningRequest) -> dict[int, int]:
 
 
 def attempts_of(request: ProvisioningRequest) -> int:
+    """Return how many attempts have failed."""
     return _number(request, ATTEMPTS)
 
 
 def overtaken_of(request: ProvisioningRequest) -> int:
+    """Return how often the request was bypassed."""
     return _number(request, OVERTAKEN)
 
 
-def nodes_told(request: ProvisioningRequest) -> int:
+def reported_nodes(request: ProvisioningRequest) -> int:
+    """Return the number of nodes that its status reports."""
     return _number(request, NODES)
 
 
 def nodes_of(uid: str, status: IncrementStatus) -> int:
-    """New nodes of the increment that hold pods of the request."""
+    """Return the number of new nodes of the increment with pods of the request."""
     return sum(uid in each.requests for each in status.increment.placements)
 
 
 def retry_at(request: ProvisioningRequest) -> float:
-    """Since the epoch; 0 where nothing is waited for."""
+    """Return when the next attempt is due, in seconds since the epoch; 0 for at once."""
     return float(epoch_seconds(request.details.get(RETRY_AT)))
 
 
@@ -248,7 +253,8 @@ class _Bill:
     gap: float = 0.0
 
     @property
-    def told(self) -> str:
+    def nodes(self) -> str:
+        """The nodes per group, for messages."""
         return ", ".join(f"{count} x {name}" for name, count in sorted(self.groups.items()))
 
 
@@ -275,7 +281,7 @@ def _details(request: ProvisioningRequest, bill: _Bill, standing: int) -> dict[s
 
 
 def _ready_seconds(status: IncrementStatus, snapshot: FleetSnapshot) -> float | None:
-    """How long the latest increments took: those of its groups, or else any."""
+    """Return how long the latest increments took: those of the same groups, otherwise any; None without any."""
     took = [
         (frozenset(each.increment.deltas), each.finished_at_seconds - each.created_at_seconds)
         for each in snapshot.increments

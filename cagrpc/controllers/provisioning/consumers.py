@@ -1,5 +1,5 @@
-"""Events on pods that consume a request, and on the request, where something is wrong between them. Pure: they are
-written elsewhere, and the same one only once in a while.
+"""Events on pods that consume a request, and on the request, where the two do not match. Pure; `controllers.events`
+writes and deduplicates them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ HALF = "ConsumesByHalf"
 GONE = "CapacityGone"
 TOO_MANY = "MoreConsumersThanAskedFor"
 
-MOST_TOLD = 100
-"""Pods of one request that are told the same."""
+MOST_EVENTS = 100
+"""Pods of one request that get the same Event."""
 SETTLE_SECONDS = 20.0
-"""A pod that is younger may still be bound, or its request may still come."""
+"""A younger pod may still be bound, or its request be created."""
 
 
 def request_object(request: ProvisioningRequest) -> ObjectRef:
+    """Return the reference to a request in Events."""
     return ObjectRef(API_VERSION, KIND, request.namespace, request.name, request.uid)
 
 
 def notes(observed: RequestsObservation, reservations: Reservations, is_ours: Callable[[str], bool]) -> Iterator[Note]:
-    """`reservations` are those of bookings, `is_ours` says of a class whether we serve it."""
+    """Yield the Events that are due. `reservations` are those of bookings, `is_ours` returns whether we serve a
+    class."""
     for pod, missing in observed.state.half_consumers:
         yield Note(pod_object(pod), HALF, missing, warning=True)
     by_key = {request.key: request for request in observed.requests.values()}
@@ -58,7 +60,7 @@ def _waits(each: Consumer, now: float) -> bool:
 
 def _each(pods: Iterable[Consumer], reason: str, text: str) -> Iterator[Note]:
     for number, each in enumerate(pods):
-        if number < MOST_TOLD:
+        if number < MOST_EVENTS:
             yield Note(pod_object(each.pod), reason, text, warning=True)
 
 
@@ -90,7 +92,7 @@ def _too_many(ours: Ours, consumers: Sequence[Consumer]) -> Iterator[Note]:
 
 
 def _gone(ours: Ours, pending: Sequence[Consumer], room: _FreeCapacity) -> Iterator[Note]:
-    """Its capacity was there once, is kept no longer, or never was, and is not there for all that wait."""
+    """Yield Events where the request has no reservation any more, or never had, and pending pods find no room."""
     kept = ours.phase is RequestPhase.PROVISIONED and ours.service.books
     if not pending or kept or ours.phase in (RequestPhase.WAITING, RequestPhase.COMING):
         return
@@ -98,7 +100,7 @@ def _gone(ours: Ours, pending: Sequence[Consumer], room: _FreeCapacity) -> Itera
     if not short:
         return
     why = {
-        RequestPhase.PROVISIONED: "its class checks capacity and keeps none",
+        RequestPhase.PROVISIONED: "its class checks capacity and reserves none",
         RequestPhase.EXPIRED: "its booking has expired",
         RequestPhase.REVOKED: "its capacity was lost",
         RequestPhase.FAILED: "it has failed",
@@ -110,14 +112,14 @@ def _gone(ours: Ours, pending: Sequence[Consumer], room: _FreeCapacity) -> Itera
 
 
 class _FreeCapacity:
-    """Room beside that of bookings; the nodes are put together at the first question."""
+    """Capacity beside that of bookings, computed when it is needed first."""
 
     def __init__(self, state: ClusterState, reservations: Reservations) -> None:
         self._state, self._reservations = state, reservations
         self._free: ClusterState | None = None
 
     def short(self, request: ProvisioningRequest, pending: Sequence[Consumer]) -> int:
-        """How many of the pods find none."""
+        """Return how many of the pods find no room."""
         if self._free is None:
             usable = [each for each in self._state.nodes if each.ready and not each.held]
             nodes = ClusterCapacity((each.node for each in usable), self._reservations).nodes

@@ -1,10 +1,10 @@
-"""The loop of ProvisioningRequests: looks at them, the cluster and the fleet, and does for each what comes next. What
-that is, `progress` says; what is written, `statuses`; who gets what room, `deciding`. Here are the order of things and
-what goes wrong with them.
+"""The controller of ProvisioningRequests: observes them, the cluster and the fleet, and takes the next step for each.
+Which step that is, is `progress`'s; `writing` writes statuses, `deciding` grants capacity. This module has the order of
+steps and the handling of failures.
 
-A step: what nobody asks for any more is let go; every request of ours is advanced, and what is new is written; those
-that are due are decided together, and what was decided is written. The journal comes first, then the object: a process
-that is killed between the two finds in the journal what it has to tell.
+A step releases what no request asks for any more, advances every request of ours, and writes what has changed; requests
+that are due are then decided together, and the decisions are written. The journal comes first, then the object: a
+process that is killed between the two finds in the journal what it has to write.
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ log = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.25
 """How often to step."""
-LOOK_SECONDS = 1.0
-"""How often to observe where nothing but time and pods can have changed,"""
+OBSERVE_SECONDS = 1.0
+"""How often to observe where only time and pods can have changed,"""
 IDLE_SECONDS = 10.0
-"""and where no request of ours is open. So often Events on pods that consume requests are written, too."""
-LOOK_SHARE = 0.02
-"""Of a core, at most: where there are so many requests that looking takes long, it is done less often, but"""
+"""and where no request of ours is open. As often, Events on pods that consume requests are written."""
+OBSERVE_SHARE = 0.02
+"""The share of a core that observing may take: with very many requests it is done less often, but at least every"""
 SELDOM_SECONDS = 5.0
 MOST_WRITTEN = 200
-"""Requests that are written at once; others wait for the next step, and whoever is due is decided between."""
+"""Requests written in one step; others wait for the next, and those that are due are decided in between."""
 DECIDING_SECONDS = 2.0
-"""For those that are decided together;"""
+"""The budget for requests that are decided together;"""
 HURRIED_SHARE = 0.25
-"""so much of it while more are due than are decided together: others wait for their turn."""
+"""this share of it while more are due than are decided together: others wait for their turn."""
 _OPEN = frozenset({RequestPhase.WAITING, RequestPhase.COMING})
 
 
 class ProvisioningController(Controller):
-    """`step` is for one thread; all else is for any."""
+    """Serves requests. `step` is for one thread; everything else is for any."""
 
     name = "ProvisioningRequests"
     every_seconds = STEP_SECONDS
@@ -101,10 +101,10 @@ class ProvisioningController(Controller):
         wanted: Callable[[FleetSnapshot, ClusterState], Wanted] = lambda _, __: Wanted(),
         workers: int = 8,
     ) -> None:
-        """`turn` is held by whoever plans, the planner loop among them. `record` writes Events on requests and pods,
-        `observe` is given what became of a request. `now` is the fleet's clock; `cpu` gives the CPU seconds of the
-        thread. `budget` is of one planning; of the `planner`'s settings it has those of shortages. `wanted` has the
-        places of pods that are planned already. Writing has so many `workers` threads."""
+        """`turn` is held by whoever plans, the planner loop included. `record` writes Events on requests and pods,
+        `observe` receives the outcome of each request. `now` is the fleet's clock; `cpu` returns the CPU seconds of the
+        thread. `budget` is for one decision; of the `planner`'s settings those of shortages are used. `wanted` returns
+        the places of planned pods. `workers` is the number of threads that write."""
         planner = planner or PlannerSettings()
         self._store = store
         self._cluster = cluster
@@ -117,11 +117,11 @@ class ProvisioningController(Controller):
         self._now = now
         self._clock = clock
         self._cpu = cpu
-        self._memory = assume_cache.AssumedRequests()
+        self._assumed = assume_cache.AssumedRequests()
         self._labels = assume_cache.AssumedLabels(client, clock, workers)
         self._reader = RequestReader(store, settings)
         self._writing = Writing(
-            client, self._memory, record=record, observe=self._note, now=now, clock=clock, workers=workers
+            client, self._assumed, record=record, observe=self._note, now=now, clock=clock, workers=workers
         )
         self._stopping = threading.Event()
         self._turns = Turns(settings.per_namespace, clock)
@@ -136,28 +136,28 @@ class ProvisioningController(Controller):
             stopping=self._stopping.is_set,
         )
         self._decided: dict[str, Decision] = {}
-        """Not written yet."""
+        """Decisions that are not written yet."""
         self._lost_room = LostRoom(clock)
         self._crowded = Crowded()
         self._seen: Seen | None = None
-        self._world: object = None
-        self._looked_at = self._reported_at = float("-inf")
-        self._look_seconds = LOOK_SECONDS
+        self._observed_version: object = None
+        self._observed_at = self._reported_at = float("-inf")
+        self._observe_seconds = OBSERVE_SECONDS
         self._waits_for = "starting"
         self.patience_seconds = planner.step_patience_seconds
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Begin nothing more."""
+        """Stop; nothing new is ordered or written."""
         self._stopping.set()
         super().stop(wait_seconds)
 
     @property
     def waits_for(self) -> str:
-        """Why nothing is done for requests; empty where all is well."""
+        """Why no request is served now; empty where they are."""
         return self._waits_for
 
     def reservations(self, state: ClusterState) -> Reservations:
-        """Return the room that is kept for requests: for whoever plans. Raises Unavailable before all requests have
+        """Return the room that is reserved for requests, for whoever plans. Raises Unavailable before all requests have
         been observed once, unless they cannot be."""
         seen = self._seen
         if seen is None:
@@ -167,21 +167,21 @@ class ProvisioningController(Controller):
         return book(seen.bookings, self._labels.seen(state)).reservations if seen.bookings else {}
 
     def observed_once(self) -> bool:
-        """Whether all requests have been observed once, unless they cannot be: what nobody asks for any more was
-        withdrawn then."""
+        """Return whether all requests have been observed once, unless they cannot be: increments that no request asks
+        for any more have been withdrawn then."""
         return self._seen is not None or self._store.problem is not None
 
     def booked_nodes(self) -> Mapping[str, str]:
-        """Return the nodes on which room is kept, and for whom (namespace/name), for scale-down."""
+        """Return the nodes with reservations, and for which request (namespace/name), for scale-down."""
         return self._seen.booked_nodes() if self._seen is not None else {}
 
     def consumer_nodes(self, nominated: Callable[[Iterable[str]], Mapping[str, PendingPod]]) -> Mapping[str, str]:
-        """Return which pod that consumes a request is to be nominated to which node of its booking, both by UID.
-        `nominated` gives pods as they are."""
+        """Return the node of its booking to nominate each pod to that consumes a request, by UID. `nominated` returns
+        pods as they are."""
         return self._seen.consumer_nodes(nominated) if self._seen is not None else {}
 
     def bookings(self) -> int:
-        """Return the number of requests for which room is kept."""
+        """Return the number of requests with a reservation."""
         return len(self._seen.bookings) if self._seen is not None else 0
 
     def counts(self) -> Mapping[tuple[str, str], int]:
@@ -193,11 +193,11 @@ class ProvisioningController(Controller):
         return self._seen.records() if self._seen is not None else []
 
     def informers(self) -> Sequence[SyncedResource]:
-        """Return what it follows: requests, their PodTemplates, and classes."""
+        """Return the informers of requests, their PodTemplates, and classes."""
         return self._store.informers
 
     def status(self) -> Json:
-        """Return what is waited for, and how many requests are where."""
+        """Return what the controller waits for, and how many requests are in which phase."""
         seen = self._seen
         return {
             "provisioning_requests": {
@@ -214,24 +214,24 @@ class ProvisioningController(Controller):
         return {"/provisioningrequests": JsonPage(lambda: JsonList(self.records()))}
 
     def collectors(self) -> Iterable[Collector]:
-        """Return outcomes and bookings."""
+        """Return the metrics of outcomes and bookings."""
         return self._metrics.collectors()
 
     # ---- for one thread
 
     def warm_up(self) -> None:
-        """Compile what planning runs: in the first step that would take all of its time."""
+        """Compile what planning runs; in the first step that would take all of its budget."""
         warm_up()
 
     def step(self) -> None:
-        """Do what there is to do for requests."""
+        """Reconcile all requests. Raises Unavailable where the API server or the journal is out of reach."""
         if self._stopping.is_set():
             return
         try:
             self._step()
         except Exception as error:
             self._waits_for = described(error)
-            self._world = None
+            self._observed_version = None
             raise
 
     def _step(self) -> None:
@@ -241,48 +241,48 @@ class ProvisioningController(Controller):
         if hindrance is not None:
             self._waits_for = hindrance
             return
-        requests = self._memory.latest(self._store.requests())
+        requests = self._assumed.latest(self._store.requests())
         if not self._is_due(requests):
             return
         began = self._cpu()
-        observed = self._look(requests)
-        self._let_go(observed)
+        observed = self._observe_now(requests)
+        self._withdraw_unwanted(observed)
         seen = self._advance(observed)
-        self._look_seconds = min(SELDOM_SECONDS, max(LOOK_SECONDS, (self._cpu() - began) / LOOK_SHARE))
+        self._observe_seconds = min(SELDOM_SECONDS, max(OBSERVE_SECONDS, (self._cpu() - began) / OBSERVE_SHARE))
         open_ones = self._write(seen)
         self._report_consumers(seen)
         if any(seen.nexts[uid].wants for uid in open_ones):
             self._decide(seen)
-            self._world = None
+            self._observed_version = None
         self._waits_for = ""
 
     def _is_due(self, requests: Sequence[ProvisioningRequest]) -> bool:
         now = self._clock()
-        world = self._fleet.snapshot.version, tuple((each.uid, each.resource_version) for each in requests)
+        version = self._fleet.snapshot.version, tuple((each.uid, each.resource_version) for each in requests)
         nexts = self._seen.nexts.values() if self._seen is not None else ()
-        wait = self._look_seconds if any(each.holds or each.phase in _OPEN for each in nexts) else IDLE_SECONDS
-        if world == self._world and now < self._looked_at + wait:
+        wait = self._observe_seconds if any(each.holds or each.phase in _OPEN for each in nexts) else IDLE_SECONDS
+        if version == self._observed_version and now < self._observed_at + wait:
             return False
-        self._world, self._looked_at = world, now
+        self._observed_version, self._observed_at = version, now
         return True
 
-    def _look(self, requests: Iterable[ProvisioningRequest]) -> RequestsObservation:
-        snapshot = self._fleet.snapshot  # first: what it has asked for then is in the cluster's state, or is still held
+    def _observe_now(self, requests: Iterable[ProvisioningRequest]) -> RequestsObservation:
+        snapshot = self._fleet.snapshot  # first: what it has ordered by then is in the cluster's state, or still held
         state = self._labels.seen(self._cluster.state())
         return observe_requests(self._now(), requests, self._reader.ours, snapshot, state)
 
     def _still_there(self, uid: str) -> bool:
         return any(each.uid == uid and not each.deleting for each in self._store.requests())
 
-    def _let_go(self, observed: RequestsObservation) -> None:
-        """Increments in flight that nobody asks for any more are withdrawn, and labels of requests that are gone are
-        taken off. What was in force of a request that is gone is forgotten."""
+    def _withdraw_unwanted(self, observed: RequestsObservation) -> None:
+        """Withdraw increments in flight that no request asks for any more, remove the labels of requests that are gone,
+        and forget their decisions."""
         failed = {uid for uid, each in observed.ours.items() if each.phase is RequestPhase.FAILED}
         for status in observed.snapshot.increments:
             if status.phase.in_flight and status.phase is not IncrementPhase.ROLLING_BACK:
                 uids = status.increment.requests
                 if uids and not (uids & observed.requests.keys()) - failed:
-                    log.info("increment %s is withdrawn: nobody asks for it any more", status.id)
+                    log.info("increment %s is withdrawn: no request asks for it any more", status.id)
                     self._fleet.withdraw(status.id, f"{status.increment.reason}: deleted, or failed")
         gone = {uid: names for uid, names in observed.booked.items() if uid not in observed.requests}
         self._labels.drop(assume_cache.by_node(gone))
@@ -299,7 +299,7 @@ class ProvisioningController(Controller):
     # ---- what comes next
 
     def _advance(self, observed: RequestsObservation) -> Seen:
-        """For all of them. What they hold is seen by others from now on."""
+        """Advance all requests. Others see their reservations from now on."""
         facts = {uid: self._facts(observed, uid) for uid in observed.ours}
         nexts = {uid: self._next(observed, each) for uid, each in facts.items()}
         bookings = bookings_of(observed, nexts)
@@ -334,7 +334,7 @@ class ProvisioningController(Controller):
         )
 
     def _write(self, seen: Seen) -> set[str]:
-        """Writes what is new; those for which there was nothing."""
+        """Write what has changed. Return the UIDs of requests without a change."""
         nexts, ours = seen.nexts, seen.observed.ours
         dropped = {uid: seen.observed.booked.get(uid, ()) for uid, each in nexts.items() if each.drops_labels}
         self._labels.drop(assume_cache.by_node(dropped))
@@ -348,15 +348,15 @@ class ProvisioningController(Controller):
         for uid in written | quiet:
             self._decided.pop(uid, None)
         if written != changes.keys():
-            self._world = None  # somebody else was first, or there are too many at once
+            self._observed_version = None  # conflicts, or too many for one step
         return set(quiet)
 
     # ---- those that are due
 
     def _decide(self, seen: Seen) -> None:
         with self._turn:
-            requests = self._memory.latest(self._store.requests())
-            observed = self._look(requests)
+            requests = self._assumed.latest(self._store.requests())
+            observed = self._observe_now(requests)
             shares = Shares(seen.bookings, self._settings.per_namespace)
             atomic = due(observed, seen.nexts, ClassBehaviour.ATOMIC, self._turns, shares)
             checks = due(observed, seen.nexts, ClassBehaviour.CHECK, self._turns, shares)
@@ -368,12 +368,12 @@ class ProvisioningController(Controller):
                     self._decided.update(self._deciding.atomic(atomic, scenario, observed.booked, share=share))
                 if checks:
                     if atomic:
-                        observed = self._look(requests)
+                        observed = self._observe_now(requests)
                         reservations = self._advance(observed).booked.reservations
                     scenario = self._deciding.scenario(observed.state, reservations)
                     self._decided.update(self._deciding.checks(checks, scenario, observed.state))
-            finally:  # what was ordered is known to whoever plans next
-                decided = self._advance(self._look(requests))
+            finally:  # whoever plans next has to know what was ordered
+                decided = self._advance(self._observe_now(requests))
         self._write(decided)
 
     # ---- pods that consume requests

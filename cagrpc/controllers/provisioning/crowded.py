@@ -1,6 +1,5 @@
-"""Nodes with many booking labels: what requests leave behind on a node is bounded. Labels stay as long as their
-request, since its pods may select by them; where there are too many, those of requests that are through go, the
-oldest first."""
+"""Nodes with many booking labels, whose number is bounded. Labels stay as long as their request, since its pods may
+select by them; where there are too many, those of finished requests are removed, the oldest first."""
 
 from __future__ import annotations
 
@@ -16,27 +15,30 @@ from solver.model import Node
 log = logging.getLogger(__name__)
 
 MOST_LABELS = 250
-"""Of one node, which has no more pods as a rule. Each is a line of an object that is sent to all who watch nodes."""
+"""Of one node, which rarely has more pods. Each is sent to every watcher of nodes."""
 
 
 def is_full(node: Node) -> bool:
+    """Return whether the node is to get no more booking labels."""
     return len(booking_labels(node)) >= MOST_LABELS
 
 
 def to_be_labelled(scenario: Scenario) -> Scenario:
-    """Without nodes that are to get no more labels."""
+    """Return the scenario without nodes that are to get no more labels."""
     nodes = tuple(node for node in scenario.nodes if not is_full(node))
     return scenario if len(nodes) == len(scenario.nodes) else replace(scenario, nodes=nodes)
 
 
 class Crowded:
+    """Finds the labels to remove. For one thread."""
+
     def __init__(self) -> None:
         self.full: frozenset[str] = frozenset()
-        """Names of nodes that get no more labels, since nothing of them may go."""
+        """Names of nodes that get no more labels, since none of theirs may be removed."""
 
     def old(self, nodes: Iterable[ClusterNode], through: Collection[str]) -> dict[str, list[str]]:
-        """By node, of whom its labels are to go. `through` are requests for which nothing is kept any more, oldest
-        first."""
+        """Return the requests whose labels are to be removed, by node. `through` are requests (UIDs) without a
+        reservation any more, oldest first."""
         found: dict[str, list[str]] = {}
         full: set[str] = set()
         for each in nodes:

@@ -1,5 +1,5 @@
-"""Requests are decided: the world is put together, `planning` says who gets what, labels are put on nodes that stand,
-and the fleet is asked for new ones. What is decided is returned, and written by the `loop`."""
+"""Decides requests: builds the scenario, lets `decision` choose who gets what, labels existing nodes, and orders new
+ones from the fleet. The decisions are returned; `controller` writes them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Deciding:
-    """Not for several threads; all of it in whoever's turn it is to plan."""
+    """Decides requests. For the one thread that holds the turn to plan."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Deciding:
         still_there: Callable[[str], bool],
         stopping: Callable[[], bool],
     ) -> None:
-        """`wanted` has the places of pods that are planned already. `still_there` is asked of a request just before
+        """`wanted` returns the places of planned pods, `still_there` whether a request still exists, just before
         something is ordered for it."""
         self._fleet = fleet
         self._labels = labels
@@ -61,7 +61,7 @@ class Deciding:
         self._stopping = stopping
 
     def scenario(self, state: ClusterState, reservations: Reservations) -> Scenario:
-        """`reservations` are those of bookings."""
+        """Return where there is room now, and where it can be made. `reservations` are those of bookings."""
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = {each.offering for each in self._shortages.active()}
@@ -89,10 +89,10 @@ class Deciding:
         *,
         share: float = 1.0,
     ) -> dict[str, Decision]:
-        """Each is served whole or not at all, in this order at one priority. `booked` are nodes with their labels, from
-        a try that came to nothing: those that are not used now lose them. Those for which something was ordered are not
-        among the decisions: the fleet's snapshot has their increments. `share` of the budget is taken. Raises
-        Unavailable where the API server or the journal is out of reach; what was ordered until then is ordered."""
+        """Decide atomic requests: each is served whole or not at all, in this order at one priority. `booked` are nodes
+        with their labels from a failed attempt: those that are not used now lose them. Requests for which an increment
+        was ordered are not among the decisions: the fleet's snapshot has it. `share` of the budget is used. Raises
+        Unavailable where the API server or the journal is out of reach; what was ordered until then stays ordered."""
         by_uid = {each.request.uid: each for each in candidates}
         asked = [
             replace(each.candidate, turn=turn, may_keep=self._turns.may_keep(each.request.namespace))
@@ -111,7 +111,7 @@ class Deciding:
             if not_labelled:
                 served.remove(uid)
                 why = failed[not_labelled[0]]
-                if why:  # not where it is just gone
+                if why:  # empty where the node is gone
                     found[uid] = Refused(f"node {not_labelled[0]} cannot be labelled for it: {why}")
         ordered = {uid for part in decided.parts for uid in part.uids}
         found.update((uid, Granted(nodes=frozenset(decided.on_nodes.get(uid, ())))) for uid in served - ordered)
@@ -121,30 +121,30 @@ class Deciding:
         return {**found, **refused}
 
     def _decide(self, candidates: Sequence[Candidate], scenario: Scenario, share: float) -> Decisions:
-        """One whose pods break planning is in nobody else's way."""
+        """Decide all together, or the first alone where that fails: a request that breaks planning delays no other."""
         try:
             return decide(candidates, scenario, self._budget.part(share))
         except Exception as error:
             if len(candidates) > 1:
-                log.warning("requests are decided one by one, for together they cannot be: %r", error)
+                log.warning("requests are decided one by one, since deciding them together failed: %r", error)
                 return self._decide(candidates[:1], scenario, share)
             log.exception("request %s cannot be decided", candidates[0].key)
             return Decisions(left={candidates[0].uid: f"it cannot be decided: {error!r:.300}"})
 
     def _order(self, parts: Sequence[RequestPart], keys: Mapping[str, str]) -> dict[str, Decision]:
-        """Those that the fleet refuses. `keys` by UID."""
+        """Order the parts. Return the requests that the fleet refuses; `keys` are by UID."""
         plan = secrets.token_hex(4)
         asked = [_increment(part, plan, [keys[uid] for uid in part.uids]) for part in parts]
         refused: dict[str, Decision] = {}
         for part, answer in zip(parts, self._fleet.apply_all(asked) if asked else (), strict=True):
-            if isinstance(answer, CagrpcError):  # sizes or limits, where somebody else was first
-                log.warning("not taken: %s: %s", format_deltas(part.deltas), answer)
+            if isinstance(answer, CagrpcError):  # sizes or limits that others have used meanwhile
+                log.warning("the fleet refused %s: %s", format_deltas(part.deltas), answer)
                 refused.update((uid, Refused(str(answer))) for uid in part.uids)
         return refused
 
     def checks(self, candidates: Sequence[Ours], scenario: Scenario, state: ClusterState) -> dict[str, Decision]:
-        """One after the other, as many as there is time for: what one books the next does not find, what one is only
-        told of it may."""
+        """Decide check-capacity requests one after the other, as many as there is time for: the next one does not get
+        what one has booked, but may get what one has only checked."""
         found: dict[str, Decision] = {}
         budget = RunningBudget(self._budget)
         capacity = ClusterCapacity(scenario.nodes)
@@ -180,6 +180,7 @@ class Deciding:
 
 
 def _increment(part: RequestPart, plan: str, keys: Sequence[str]) -> IncrementSpec:
+    """Return what to order for a part; `keys` are those of its requests."""
     return IncrementSpec(
         deltas=part.deltas,
         origin=Origin.CAGRPC,
@@ -193,13 +194,13 @@ def _increment(part: RequestPart, plan: str, keys: Sequence[str]) -> IncrementSp
 
 
 def booking_of(each: Ours) -> Booking:
-    """Of all its pods, wherever there is room."""
+    """Return a booking for all its pods, wherever there is room."""
     assert isinstance(each.pods, Pods)
     return Booking(each.request.uid, each.request.key, each.pods.sets, anywhere=True)
 
 
 def _returning(state: ClusterState, reservations: Reservations) -> dict[str, dict[str, int]]:
-    """What requests have on nodes that will be free again."""
+    """Return what requests have on each node, which will be free again."""
     pods = {name: [(each.spec, each.count) for each in kept] for name, kept in reservations.items()}
     on_nodes = Counter((each.node, each.spec) for each in state.consumers if each.stage is ConsumerStage.BOUND)
     for (name, spec), count in on_nodes.items():
@@ -208,7 +209,7 @@ def _returning(state: ClusterState, reservations: Reservations) -> dict[str, dic
 
 
 def _coming(snapshot: FleetSnapshot) -> Counter[str]:
-    """New nodes on their way for requests, by group."""
+    """Return the number of nodes in flight for requests, by group."""
     found: Counter[str] = Counter()
     for status in snapshot.increments:
         if status.phase.in_flight and status.increment.requests:

@@ -1,5 +1,5 @@
-"""Between namespaces: whose request's turn it is, and how much one namespace may have kept at once. Whatever one of
-them asks for, the others are served beside it. Pure, but for who was served last.
+"""Fairness between namespaces: whose request's turn it is, and how much one namespace may have reserved at once.
+Whatever one of them asks for, the others are served beside it. No I/O; `Turns` remembers who was served last.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cagrpc.runtime.clock import MonotonicClock
 T = TypeVar("T")
 
 _MOST_NAMESPACES = 10_000
-"""Of which it is remembered when they were served last."""
+"""How many namespaces `Turns` remembers."""
 _SECTION = "provisioning_requests.per_namespace"
 
 
 def one_by_one(found: Iterable[T], namespace: Callable[[T], str]) -> list[T]:
-    """The first of each namespace, then the second of each, and so on; else in their order."""
+    """Return the first of each namespace, then the second of each, and so on, otherwise in their order."""
     before: Counter[str] = Counter()
     turns: list[tuple[int, int, T]] = []
     for number, each in enumerate(found):
@@ -35,8 +35,8 @@ def one_by_one(found: Iterable[T], namespace: Callable[[T], str]) -> list[T]:
 
 
 class Turns:
-    """Of requests of one priority each namespace has one served after the other: first the one that was served longest
-    ago, and of each its oldest. Not for several threads. Lost with the process, at no cost."""
+    """The order of requests: at one priority namespaces take turns, the one that was served longest ago first, each
+    with its oldest request. For one thread. Lost with the process, at no cost."""
 
     def __init__(self, settings: NamespaceSettings, clock: MonotonicClock) -> None:
         self._settings = settings
@@ -46,25 +46,25 @@ class Turns:
         self._numbers = count(1)
 
     def in_order(self, asking: Iterable[Ours]) -> list[Ours]:
-        """Highest priority first."""
+        """Return the requests in the order in which they are served, the highest priority first."""
         by_age = sorted(asking, key=_by_priority_and_age)
         before: Counter[tuple[int, str]] = Counter()
         turns = []
         for number, each in enumerate(by_age):
             priority, namespace = priority_of(each), each.request.namespace
-            if namespace not in self._served:  # it comes after those that have waited for their turn already
+            if namespace not in self._served:  # it comes after those that have waited already
                 self.served([namespace])
             turns.append((-priority, before[priority, namespace], self._served[namespace], number, each))
             before[priority, namespace] += 1
         return [each for *_, each in sorted(turns, key=lambda turn: turn[:4])]
 
     def joining(self, asking: Iterable[Ours]) -> list[Ours]:
-        """Those that were overtaken most first, of each namespace one after the other."""
+        """Return the requests that were bypassed most often first, taking turns between namespaces."""
         most = sorted(asking, key=lambda each: (-conditions.overtaken_of(each.request), *_by_priority_and_age(each)))
         return one_by_one(most, lambda each: each.request.namespace)
 
     def served(self, namespaces: Iterable[str]) -> None:
-        """Something of theirs was, just now; or they ask for the first time."""
+        """Note that these namespaces were served just now, or ask for the first time."""
         for namespace in namespaces:
             self._served.pop(namespace, None)
             self._served[namespace] = next(self._numbers)
@@ -72,7 +72,8 @@ class Turns:
                 del self._served[next(iter(self._served))]
 
     def may_keep(self, namespace: str) -> bool:
-        """Whether what an overtaken request of it needs may be kept: so long, and then not for as long."""
+        """Return whether capacity may be reserved for a bypassed request of it: for `overtaken_seconds`, and then not
+        for as long again."""
         since, seconds = self._kept_since.get(namespace), self._settings.overtaken_seconds
         if since is not None and self._clock() >= since + 2 * seconds:
             del self._kept_since[namespace]
@@ -80,7 +81,7 @@ class Turns:
         return since is None or self._clock() < since + seconds
 
     def kept(self, namespaces: Iterable[str]) -> None:
-        """That is done now."""
+        """Note that capacity is reserved for bypassed requests of these namespaces."""
         for namespace in namespaces:
             self._kept_since.setdefault(namespace, self._clock())
 
@@ -88,8 +89,8 @@ class Turns:
 def due(
     observed: RequestsObservation, nexts: Mapping[str, Next], behaviour: ClassBehaviour, turns: Turns, shares: Shares
 ) -> list[Ours]:
-    """Those to be decided together now, in their order. Those that only join them take up to half of the places,
-    however many they are: they would be there each time, and others never."""
+    """Return the requests to be decided together now, in their order. Those that only join, before their next attempt
+    is due, get half of the places at most where more are due: they would otherwise crowd out the others each time."""
     known = [
         (each, nexts[uid])
         for uid, each in observed.ours.items()
@@ -107,7 +108,7 @@ def due(
 
 
 class Shares:
-    """What namespaces have kept, and what may come to it."""
+    """What namespaces have reserved, and what may be added."""
 
     def __init__(self, bookings: Iterable[Booking], most: NamespaceSettings) -> None:
         self._most = most
@@ -117,8 +118,8 @@ class Shares:
             self._add(namespace_of(each.key), sum(pods for _, pods in each.pods))
 
     def why_not(self, each: Ours) -> str:
-        """Why the request has to wait until others of its namespace are through; empty where it has not. The same for
-        as long as it waits."""
+        """Return why the request has to wait for others of its namespace to finish; empty where it has not. The text is
+        the same for as long as it waits."""
         if not each.service.books or not isinstance(each.pods, Pods):
             return ""
         namespace, pods, most = each.request.namespace, each.pods.count, self._most
@@ -133,13 +134,13 @@ class Shares:
             )
         if self._pods[namespace] + pods > most.pods:
             return (
-                f"with its {pods} pods, room would be kept for more than {most.pods} of namespace {namespace}"
+                f"with its {pods} pods, capacity would be reserved for more than {most.pods} of namespace {namespace}"
                 f" ({_SECTION}.pods); its turn comes when enough of those have come, or their requests are deleted"
             )
         return ""
 
     def taken(self, ordered: Iterable[Ours], most: int) -> list[Ours]:
-        """The first that may be served, so many of them; they are counted with the others from now on."""
+        """Return the first `most` that may be served, and count them as reserved from now on."""
         found: list[Ours] = []
         for each in ordered:
             if len(found) == most:
@@ -156,6 +157,7 @@ class Shares:
 
 
 def priority_of(each: Ours) -> int:
+    """Return the priority of the request's pods."""
     return each.pods.priority if isinstance(each.pods, Pods) else 0
 
 

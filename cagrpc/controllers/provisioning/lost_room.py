@@ -1,4 +1,5 @@
-"""Requests whose room is gone for good, with a node of theirs or taken by others."""
+"""Requests whose reserved capacity is lost for good: with a node of theirs, or to other pods. What is written then is
+`progress`'s."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from cagrpc.controllers.provisioning.progress import Next, RequestPhase
 from cagrpc.runtime.clock import MonotonicClock
 
 REVOKE_SECONDS = 30.0
-"""Room that is gone for so long is gone for good; until then its node may be back."""
+"""How long capacity is missing before it counts as lost; until then its node may be back."""
 
 
 class LostRoom:
-    """Since when each request is short of room. For one thread."""
+    """Since when each request is short of capacity. For one thread."""
 
     def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
@@ -24,7 +25,7 @@ class LostRoom:
     def why(
         self, observed: RequestsObservation, nexts: Mapping[str, Next], bookings: Sequence[Booking], booked: Booked
     ) -> dict[str, str]:
-        """Return what is reported of requests whose room has been gone for too long, by UID."""
+        """Return the message for each request (UID) whose capacity is lost."""
         short = {
             uid: count
             for uid, count in booked.short.items()

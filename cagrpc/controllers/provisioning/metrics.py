@@ -13,10 +13,10 @@ _SECONDS_BUCKETS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 360
 
 
 class RequestMetrics:
-    """Counters that grow with each outcome, and the number of bookings as it is when asked."""
+    """Counters of outcomes, and the number of bookings at the time of the scrape."""
 
     def __init__(self, bookings: Callable[[], int]) -> None:
-        """`bookings` is the number of requests that room is kept for."""
+        """`bookings` returns the number of requests with a reservation."""
         self._outcomes = Counter(
             "cagrpc_provisioning_requests",
             "What became of ProvisioningRequests, by class and outcome.",

@@ -1,5 +1,5 @@
-"""ProvisioningRequests as plain values: what is asked for, by whom, and what is kept for it. What their objects look
-like is `cagrpc.api.provisioning.objects`'s, what becomes of them the `loop`'s.
+"""ProvisioningRequests as plain values: what is asked for, by whom, and what is reserved for it. The objects' JSON is
+`cagrpc.api.provisioning.objects`'s, what becomes of them `progress`'s.
 
 Source: the proposal "Provisioning Request CRD" and CA's API autoscaling.x-k8s.io/v1.
 """
@@ -16,7 +16,7 @@ from solver.model import PodSet, PodSpec
 
 
 def namespace_of(key: str) -> str:
-    """Of `namespace/name`."""
+    """Return the namespace of a `namespace/name` key."""
     return key.partition("/")[0]
 
 
@@ -26,12 +26,14 @@ class Service:
 
     behaviour: ClassBehaviour
     books: bool = True
-    """Whether room that was found is kept. Not for the proposal's check-capacity class."""
+    """Whether capacity that was found is reserved. Not for the proposal's check-capacity class."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Preset; a request's own win."""
+    """Defaults; a request's own take precedence."""
 
 
 class ConditionType(StrEnum):
+    """The types of conditions that we write."""
+
     ACCEPTED = "Accepted"
     PROVISIONED = "Provisioned"
     FAILED = "Failed"
@@ -41,7 +43,7 @@ class ConditionType(StrEnum):
 
 
 OURS = frozenset(map(str, ConditionType))
-"""Types of conditions that we write."""
+"""Their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class RequestedPods:
-    """One of a request's pod sets, as it is written."""
+    """One of a request's pod sets, as in its spec."""
 
     template: str
     """Name of a PodTemplate in the request's namespace."""
@@ -67,7 +69,7 @@ class RequestedPods:
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningRequest:
-    """An object, as it was seen last."""
+    """An object, as observed last."""
 
     uid: str
     namespace: str
@@ -82,7 +84,7 @@ class ProvisioningRequest:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     """By type, ours and any other."""
     others: tuple[Mapping[str, Any], ...] = ()
-    """Those of any other type, just as they are written."""
+    """Those of any other type, verbatim."""
     details: Mapping[str, str] = field(default_factory=dict)
     """status.provisioningClassDetails."""
     deleting: bool = False
@@ -91,10 +93,11 @@ class ProvisioningRequest:
 
     @property
     def key(self) -> str:
+        """namespace/name."""
         return f"{self.namespace}/{self.name}"
 
     def holds(self, condition: ConditionType) -> bool:
-        """Whether the condition is there and true."""
+        """Return whether the condition is present and true."""
         found = self.conditions.get(condition)
         return found is not None and found.status
 
@@ -107,26 +110,26 @@ class Candidate:
     key: str
     """namespace/name."""
     pod_sets: tuple[PodSet, ...]
-    """One per pod set of the request, in its order; gang and priority are not set by pod set but by the request."""
+    """One for each pod set of the request, in its order. Gang and priority are the request's, not set here."""
     priority: int = 0
     created_at_seconds: float = 0.0
     attempts: int = 0
-    """Failed tries to have it, after which it is planned alone."""
+    """Failed attempts, after any of which it is planned alone."""
     overtaken: int = 0
-    """How often requests after it, of no higher priority, were served while it was not."""
+    """How often it was bypassed by later requests of no higher priority."""
     turn: int = 0
-    """Of those of its priority the lowest comes first; where that is the same, the oldest."""
+    """At one priority the lowest comes first; in a tie the oldest."""
     may_keep: bool = True
-    """Whether what it needs may be kept for it where it was overtaken too often."""
+    """Whether capacity may be reserved for it where it was bypassed too often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """Room that is kept for a request."""
+    """Capacity to be reserved for a request."""
 
     uid: str
     key: str
     pods: tuple[tuple[PodSpec, int], ...]
-    """Of each pod set its spec, and how many of its pods are not there yet."""
+    """The spec of each pod set, and how many of its pods have not been counted as consumers yet."""
     anywhere: bool = False
-    """Kept wherever there is room, rather than on the nodes with its label: where nothing was ordered for it."""
+    """Whether it goes wherever there is room rather than on the nodes with its label: nothing was ordered for it."""

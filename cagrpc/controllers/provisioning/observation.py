@@ -1,5 +1,5 @@
-"""One look at everything: the requests that are ours, what they ask for, their increments, their nodes and their pods.
-What follows from it is `progress`'s."""
+"""One observation of everything: the requests that are ours, what they ask for, their increments, nodes and pods. What
+follows from it is `progress`'s."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
 from solver.model import Node, PodSet, PodSpec
 
 TEMPLATE_SECONDS = 30.0
-"""A PodTemplate may come so long after its request."""
+"""How long after its request a PodTemplate may be created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Ours:
 
     @property
     def candidate(self) -> Candidate:
-        """To be decided. What failed for want of room is no worse than new ones; what was ordered and did not come
-        is planned alone."""
+        """The request as a candidate. One that failed for lack of room is like a new one; one whose increment was
+        rolled back is planned alone."""
         request = self.request
         assert isinstance(self.pods, Pods)
         return Candidate(
@@ -55,24 +55,27 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class RequestsObservation:
+    """Everything that one step observes."""
+
     at_seconds: float
     """Since the epoch."""
     requests: Mapping[str, ProvisioningRequest]
-    """All that there are, of any class, by UID; without those that are being deleted."""
+    """All requests of any class, by UID, except those that are being deleted."""
     ours: Mapping[str, Ours]
-    """Oldest first."""
+    """By UID, oldest first."""
     snapshot: FleetSnapshot
     increments: Mapping[str, IncrementStatus]
-    """Of each request the latest."""
+    """The latest of each request, by UID."""
     state: ClusterState
     booked: Mapping[str, frozenset[str]]
-    """Nodes with the label of a request."""
+    """The nodes with the label of each request, by UID."""
     consumers: Mapping[str, tuple[Consumer, ...]] = field(default_factory=dict)
-    """By the key of the request that they name."""
+    """By the key of the request that they refer to."""
 
 
 class RequestReader:
-    """Remembers what requests of ours asked for when they were decided: their PodTemplates may change, or go."""
+    """Reads the pods of requests, and remembers them from when they were decided: PodTemplates may change or be
+    deleted."""
 
     def __init__(self, store: RequestSource, settings: RequestSettings) -> None:
         self._store = store
@@ -80,6 +83,7 @@ class RequestReader:
         self._read: dict[str, Pods] = {}
 
     def ours(self, requests: Iterable[ProvisioningRequest]) -> dict[str, Ours]:
+        """Return those of the requests that are ours, by UID, in their order."""
         found: dict[str, Ours] = {}
         for request in requests:
             service = service_of(request, self._settings.upstream_classes, self._store.service)
@@ -121,7 +125,7 @@ class RequestReader:
 
 
 def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:
-    """Of each request that one was asked for, by UID."""
+    """Return the latest increment of each request that has one, by UID."""
     found: dict[str, IncrementStatus] = {}
     for status in snapshot.increments:
         for uid in status.increment.requests:
@@ -132,29 +136,30 @@ def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:
 
 
 def increment_of(observed: RequestsObservation, uid: str, fleet: Increments) -> IncrementStatus | None:
-    """The latest of a request. The snapshot leaves out what ended some time ago; the fleet may know it still."""
+    """Return the latest increment of a request. The snapshot omits those that ended some time ago; the fleet may still
+    know them."""
     found = observed.increments.get(uid)
-    told = observed.ours[uid].request.details.get(conditions.INCREMENT)
-    if found is not None or not told or observed.ours[uid].phase is not RequestPhase.COMING:
+    recorded = observed.ours[uid].request.details.get(conditions.INCREMENT)
+    if found is not None or not recorded or observed.ours[uid].phase is not RequestPhase.COMING:
         return found
     try:
-        return fleet.increment(told)
+        return fleet.increment(recorded)
     except NotFound:
         return None
 
 
 def lacks_nodes(observed: RequestsObservation, uid: str) -> bool:
-    """Whether fewer nodes have its label than it tells of; also where its room is on no nodes of its own."""
-    return len(observed.booked.get(uid, ())) < max(1, conditions.nodes_told(observed.ours[uid].request))
+    """Return whether fewer nodes have its label than its status reports; also where it has no nodes of its own."""
+    return len(observed.booked.get(uid, ())) < max(1, conditions.reported_nodes(observed.ours[uid].request))
 
 
 def booking_labels(node: Node) -> list[str]:
-    """UIDs of the requests that a node has labels of."""
+    """Return the UIDs of the requests whose labels a node has."""
     return [label.removeprefix(BOOKING_LABELS) for label in node.labels if label.startswith(BOOKING_LABELS)]
 
 
 def nodes_by_request(state: ClusterState) -> dict[str, frozenset[str]]:
-    """Nodes with booking labels, by the UIDs that these name."""
+    """Return the names of nodes with booking labels, by the UIDs in these."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for each in state.nodes:
         for uid in booking_labels(each.node):
@@ -163,6 +168,7 @@ def nodes_by_request(state: ClusterState) -> dict[str, frozenset[str]]:
 
 
 def consumers_by_request(state: ClusterState) -> dict[str, tuple[Consumer, ...]]:
+    """Return the consumers of each request, by its key."""
     found: defaultdict[str, list[Consumer]] = defaultdict(list)
     for each in state.consumers:
         found[f"{each.pod.namespace}/{each.request}"].append(each)
@@ -176,6 +182,7 @@ def observe_requests(
     snapshot: FleetSnapshot,
     state: ClusterState,
 ) -> RequestsObservation:
+    """Return the observation; `ours` reads the requests that are ours."""
     there = [request for request in requests if not request.deleting]
     return RequestsObservation(
         now,

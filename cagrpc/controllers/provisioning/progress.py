@@ -1,14 +1,13 @@
-"""What comes next for a request: the state machine. Pure: from what is seen of a request, its increment, its nodes and
-its pods to what is to be written, held, let go or decided.
+"""The state machine of a request: from what is observed of it, its increment, its nodes and its pods to what is to be
+written, reserved, released or decided. Pure; `controller` carries it out.
 
     waiting -> coming -> provisioned -> consumed | booking expired | capacity revoked
        ^--------'                                    (any of them, and failed, deleted after a time)
        '--> failed
 
-Nothing is remembered but in the object and in the journal: whoever starts anew comes to the same answers. An increment
-is journalled before the request tells of it, so one that the request does not tell of yet is told of now, in whatever
-phase it is found; `increment` among the details says which was told of last.
-"""
+All state is in the object and in the journal: a new process comes to the same results. An increment is journalled
+before the request's status has it, so one that is not there yet is recorded now, in whatever phase it is; the detail
+`increment` names the one that was recorded last."""
 
 from __future__ import annotations
 
@@ -28,14 +27,16 @@ from solver.model import PodSpec
 
 
 class RequestPhase(StrEnum):
+    """Where a request is."""
+
     WAITING = "waiting"
-    """To be decided, now or when its next try is due."""
+    """To be decided, now or when its next attempt is due."""
     COMING = "coming"
-    """Its increment is under way."""
+    """Its increment is in flight."""
     PROVISIONED = "provisioned"
-    """There is room, kept for its pods where its class books."""
+    """There is capacity, reserved for its pods where its class books."""
     CONSUMED = "consumed"
-    """All its pods have come."""
+    """All its pods have been counted as consumers."""
     EXPIRED = "booking-expired"
     REVOKED = "capacity-revoked"
     FAILED = "failed"
@@ -43,14 +44,15 @@ class RequestPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """What a request asks for, read."""
+    """What a request asks for, with its PodTemplates resolved."""
 
     sets: tuple[tuple[PodSpec, int], ...]
-    """Of each pod set its spec and its count."""
+    """The spec and the count of each pod set."""
     priority: int = 0
 
     @property
     def count(self) -> int:
+        """The number of pods in all pod sets."""
         return sum(count for _, count in self.sets)
 
 
@@ -61,27 +63,27 @@ class Unreadable:
     reason: str
     message: str
     until_seconds: float = 0.0
-    """It may become readable until then, in seconds since the epoch."""
+    """Until when it may become readable, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Decided: there is room on nodes that stand."""
+    """The decision that there is room on existing nodes."""
 
     message: str = ""
-    """What the check says."""
+    """The result of the check."""
     nodes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Decided: not now, or never."""
+    """The decision not to serve it now, or ever (`final`)."""
 
     why: str
     final: bool = False
     reason: str = conditions.NOT_FOUND
     overtaken: bool = False
-    """Younger ones of no higher priority were served instead."""
+    """Whether it was bypassed: younger requests of no higher priority were served."""
 
 
 Decision = Granted | Refused
@@ -89,29 +91,29 @@ Decision = Granted | Refused
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that is known of a request at one time."""
+    """Everything that is known of a request at one time."""
 
     request: ProvisioningRequest
     service: Service
     terms: Terms
     pods: Pods | Unreadable
     increment: IncrementStatus | None = None
-    """The latest that was asked for it."""
+    """The latest that was ordered for it."""
     labelled: int = 0
-    """Nodes with its label."""
+    """The number of nodes with its label."""
     consumed: Mapping[int, int] = field(default_factory=dict)
-    """Pods that have come, by pod set."""
+    """The number of counted consumers, by pod set."""
     lost: str = ""
-    """What of its room is gone for good, in a sentence."""
+    """What of its capacity is lost for good, in a sentence."""
     decision: Decision | None = None
-    """Made, and not written yet."""
+    """The decision that is not written yet."""
     over_share: str = ""
-    """Why it waits for others of its namespace."""
+    """Why it waits for others of its namespace; empty where it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is the same for all requests of one look."""
+    """What is the same for all requests of one observation."""
 
     snapshot: FleetSnapshot
     settings: RequestSettings
@@ -121,25 +123,27 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Next:
+    """The next step of a request."""
+
     phase: RequestPhase
     change: Change | None = None
-    """To be written."""
+    """The status change to write."""
     wants: bool = False
-    """To be decided now."""
+    """Whether to decide it now."""
     joins: bool = False
-    """Its next try is not due; to be decided together with others that are, lest they overtake it for ever."""
+    """Whether to decide it together with others that are due, before its next attempt, lest they bypass it for ever."""
     holds: tuple[tuple[PodSpec, int], ...] = ()
-    """Pods for which room is kept."""
+    """The pods to reserve capacity for."""
     drops_labels: bool = False
-    """None of its nodes are its own any more."""
+    """Whether its labels are to be removed from nodes."""
     delete: bool = False
-    """It is over for long enough."""
+    """Whether it was finished long enough ago to be deleted."""
     over_share: bool = False
-    """It is due, and waits for others of its namespace."""
+    """Whether it is due and waits for others of its namespace."""
 
 
 def phase_of(request: ProvisioningRequest, service: Service) -> RequestPhase:
-    """As its object tells; CONSUMED is for `advance` to find."""
+    """Return the phase by its conditions; only `advance` finds CONSUMED."""
     if request.holds(ConditionType.FAILED):
         return RequestPhase.FAILED
     if request.holds(ConditionType.CAPACITY_REVOKED):
@@ -154,6 +158,7 @@ def phase_of(request: ProvisioningRequest, service: Service) -> RequestPhase:
 
 
 def advance(facts: Facts, at: Moment) -> Next:
+    """Return the next step of a request."""
     phase = phase_of(facts.request, facts.service)
     if phase is RequestPhase.WAITING:
         return _waiting(facts, at)
@@ -167,7 +172,8 @@ def advance(facts: Facts, at: Moment) -> Next:
 
 
 def valid_until(facts: Facts, at: Moment) -> float:
-    """Since the epoch. Without a word of it a request that is not decided is given up when one that is would go."""
+    """Return until when a request is tried, in seconds since the epoch. By default that is as long as a finished one is
+    retained."""
     seconds = facts.terms.valid_seconds
     return facts.request.created_at_seconds + (at.settings.keep_seconds if seconds is None else seconds)
 
@@ -183,7 +189,7 @@ def _decided_at(request: ProvisioningRequest) -> float:
 def _waiting(facts: Facts, at: Moment) -> Next:
     increment, pods = facts.increment, facts.pods
     if increment is not None and increment.id != facts.request.details.get(conditions.INCREMENT):
-        return _untold(facts, increment, at)
+        return _record_increment(facts, increment, at)
     if isinstance(pods, Unreadable):
         if at.now < pods.until_seconds:
             return Next(RequestPhase.WAITING)
@@ -200,9 +206,11 @@ def _not_served(facts: Facts, refused: Refused | None, at: Moment) -> Next:
     if at.now >= valid_until(facts, at) and not _is_one_off(facts.service):
         return Next(RequestPhase.WAITING, _expired(facts, at), drops_labels=True)
     if facts.over_share:
-        told = facts.request.conditions.get(ConditionType.PROVISIONED)
+        written = facts.request.conditions.get(ConditionType.PROVISIONED)
         change = (
-            None if told is not None and told.message == facts.over_share else conditions.over_share(facts.over_share)
+            None
+            if written is not None and written.message == facts.over_share
+            else conditions.over_share(facts.over_share)
         )
         return Next(RequestPhase.WAITING, change, drops_labels=True, over_share=True)
     waits_for_room = conditions.OVERTAKEN in facts.request.details and facts.service.behaviour is ClassBehaviour.ATOMIC
@@ -213,8 +221,8 @@ def _is_one_off(service: Service) -> bool:
     return service.behaviour is ClassBehaviour.CHECK and not service.books
 
 
-def _untold(facts: Facts, increment: IncrementStatus, at: Moment) -> Next:
-    """An increment of which the request does not tell yet."""
+def _record_increment(facts: Facts, increment: IncrementStatus, at: Moment) -> Next:
+    """Return the next step where an increment is journalled that the status does not have yet."""
     match increment.phase:
         case IncrementPhase.ROLLED_BACK:
             change = _rolled_back(facts, increment.message, increment.id, at)
@@ -260,9 +268,9 @@ def _expired(facts: Facts, at: Moment) -> Change:
 def _coming(facts: Facts, at: Moment) -> Next:
     increment = facts.increment
     if increment is None:
-        told = facts.request.details.get(conditions.INCREMENT, "")
-        why = f"its increment {told or '(no name)'} is no longer known"
-        return Next(RequestPhase.COMING, _rolled_back(facts, why, told, at), drops_labels=True)
+        recorded = facts.request.details.get(conditions.INCREMENT, "")
+        why = f"its increment {recorded or '(no name)'} is no longer known"
+        return Next(RequestPhase.COMING, _rolled_back(facts, why, recorded, at), drops_labels=True)
     match increment.phase:
         case IncrementPhase.DONE:
             change = conditions.provisioned(facts.request, increment, at.snapshot, _standing(facts, increment))
@@ -283,10 +291,10 @@ def _rolled_back(facts: Facts, why: str, increment: str, at: Moment) -> Change:
 
 
 def _standing(facts: Facts, increment: IncrementStatus) -> int:
-    """Of its nodes, those that stood before its increment. A new one has its label as soon as it is let go."""
+    """Return how many of its nodes existed before its increment. A new node gets its label when it is released."""
     new = conditions.nodes_of(facts.request.uid, increment)
     if facts.request.details.get(conditions.INCREMENT) == increment.id:
-        return max(0, conditions.nodes_told(facts.request) - new)
+        return max(0, conditions.reported_nodes(facts.request) - new)
     begun = increment.phase in (IncrementPhase.PLANNED, IncrementPhase.CREATING)
     return facts.labelled if begun else max(0, facts.labelled - new)
 
@@ -317,7 +325,7 @@ def _held(facts: Facts) -> tuple[tuple[PodSpec, int], ...]:
 
 
 def _missing(facts: Facts) -> tuple[tuple[PodSpec, int], ...]:
-    """Its pods that have not come, of each pod set; () where all have."""
+    """Return its pods that have not been counted as consumers, by pod set; () where all have."""
     if isinstance(facts.pods, Unreadable):
         return ()
     left = tuple(

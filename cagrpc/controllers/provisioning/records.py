@@ -1,4 +1,4 @@
-"""Requests as people are told of them: `/provisioningrequests` and `cagrpc explain provisioningrequest`."""
+"""Requests as JSON, for `/provisioningrequests` and `cagrpc explain provisioningrequest`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningReq
 from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Pods
 
-_TOLD_BY = (
+_EXPLAINED_BY = (
     ConditionType.FAILED,
     ConditionType.CAPACITY_REVOKED,
     ConditionType.BOOKING_EXPIRED,
     ConditionType.PROVISIONED,
     ConditionType.ACCEPTED,
 )
-"""The condition that says most comes first."""
+"""Conditions by precedence, the most telling first."""
 
 
 def record(observed: RequestsObservation, each: Ours) -> dict[str, Any]:
-    """One request of ours, for JSON."""
+    """Return one request of ours as JSON."""
     request, details, pods = each.request, each.request.details, each.pods
     increment = observed.increments.get(request.uid)
     consumed = conditions.consumed_of(request)
@@ -61,15 +61,15 @@ def record(observed: RequestsObservation, each: Ours) -> dict[str, Any]:
 
 
 def explanation(each: Ours) -> str:
-    """Why it is where it is, in a sentence."""
-    told = _told(each.request)
-    if told:
-        return told
+    """Return why it is in its phase, in a sentence."""
+    message = _message(each.request)
+    if message:
+        return message
     return "waits to be decided" if isinstance(each.pods, Pods) else f"waits: {each.pods.message}"
 
 
-def _told(request: ProvisioningRequest) -> str:
-    for kind in _TOLD_BY:
+def _message(request: ProvisioningRequest) -> str:
+    for kind in _EXPLAINED_BY:
         found = request.conditions.get(kind)
         if found is not None and (found.status or kind is ConditionType.PROVISIONED) and found.message:
             return found.message

@@ -1,5 +1,5 @@
-"""What the last step for ProvisioningRequests came to, as others ask for it: bookings, nodes, pods, records. Immutable;
-how it comes about is `controller`'s."""
+"""The result of the last step for ProvisioningRequests, for other threads: bookings, nodes, pods, records. Immutable;
+how it is computed is `controller`'s."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_NAMESPACES = 20
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Requests as they were observed last, what comes next for each, and the room that is kept for them."""
+    """Requests as observed last, the next step of each, and the capacity reserved for them."""
 
     observed: RequestsObservation
     nexts: Mapping[str, Next]
@@ -29,15 +29,15 @@ class Seen:
     booked: Booked
 
     def booked_nodes(self) -> Mapping[str, str]:
-        """Return the nodes on which room is kept, and for whom (namespace/name)."""
+        """Return the nodes with reservations, and for which request (namespace/name)."""
         keys = {booking.uid: booking.key for booking in self.bookings}
         on_nodes = {name: keys[uids[0]] for name, uids in self.booked.uids.items()}
         own = {name: keys[uid] for uid in keys for name in self.observed.booked.get(uid, ())}
         return {**own, **on_nodes}
 
     def consumer_nodes(self, nominated: Callable[[Iterable[str]], Mapping[str, PendingPod]]) -> Mapping[str, str]:
-        """Return which pod that consumes a request is to be nominated to which node of its booking, both by UID.
-        `nominated` gives pods as they are."""
+        """Return the node of its booking to nominate each pod to that consumes a request, by UID. `nominated` returns
+        pods as they are."""
         if not self.booked.places:
             return {}
         observed = self.observed
@@ -64,14 +64,14 @@ class Seen:
         return Counter(each.phase.value for each in self.nexts.values())
 
     def over_share(self) -> Mapping[str, int]:
-        """Return, by namespace, how many requests wait for others of it; of very many namespaces the first."""
+        """Return how many requests wait for others of their namespace, by namespace; the first 20 only."""
         waiting = (self.observed.ours[uid] for uid, each in self.nexts.items() if each.over_share)
         return dict(Counter(each.request.namespace for each in waiting).most_common(_MOST_NAMESPACES))
 
 
 def bookings_of(observed: RequestsObservation, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
-    """Return room that is kept, the oldest request's first. One whose nodes are still coming is among them: others
-    see its labels, and plan, before it is looked at again."""
+    """Return the bookings, the oldest request's first. They include requests whose nodes are in flight: others may see
+    their labels, and plan, before the next observation."""
     found = []
     for uid, each in nexts.items():
         ours = observed.ours[uid]

@@ -1,5 +1,5 @@
-"""What the loop of ProvisioningRequests needs of others: where requests, the cluster and the fleet are seen, and where
-it writes."""
+"""The protocols of what the controller of ProvisioningRequests needs: sources of requests, of the cluster and of the
+fleet, and the client that it writes with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from solver.model import PodSpec
 
 
 class RequestTemplate(Protocol):
-    """A PodTemplate, read."""
+    """A parsed PodTemplate."""
 
     @property
     def spec(self) -> PodSpec: ...
@@ -26,7 +26,7 @@ class RequestTemplate(Protocol):
 
 
 class RequestSource(Protocol):
-    """What `store.Store` offers."""
+    """The part of `store.RequestStore` that is needed."""
 
     @property
     def synced(self) -> bool: ...
@@ -40,23 +40,23 @@ class RequestSource(Protocol):
     def requests(self) -> tuple[ProvisioningRequest, ...]: ...
 
     def template(self, namespace: str, name: str) -> RequestTemplate | str:
-        """Or why there is none."""
+        """Return the template, or why there is none."""
         ...
 
     def service(self, class_name: str) -> Service | None:
-        """Of a ProvisioningClass."""
+        """Return the service of a ProvisioningClass; None where there is none."""
         ...
 
 
 class RequestsCluster(ClusterSource, Protocol):
-    """What of `cagrpc.cluster.view.view.ClusterView` is needed."""
+    """The part of `cagrpc.cluster.view.view.ClusterView` that is needed."""
 
     @property
     def problem(self) -> str | None: ...
 
 
 class Increments(Protocol):
-    """What of `cagrpc.fleet.fleet.Fleet` is needed."""
+    """The part of `cagrpc.fleet.fleet.Fleet` that is needed."""
 
     @property
     def problem(self) -> str | None: ...
@@ -72,7 +72,7 @@ class Increments(Protocol):
 
 
 class RequestClient(Protocol):
-    """What of `cagrpc.kube.client.Client` is needed."""
+    """The part of `cagrpc.kube.client.Client` that is needed."""
 
     def patch(self, path: str, body: Mapping[str, Any], kind: PatchKind = ...) -> dict[str, Any]: ...
 

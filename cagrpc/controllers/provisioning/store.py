@@ -1,5 +1,5 @@
-"""The objects that ProvisioningRequests are made of, as the API server has them now: requests, PodTemplates, classes of
-provisioning and of priority. Nothing is decided here, and nothing written."""
+"""The store of requests, PodTemplates, ProvisioningClasses and PriorityClasses, as informers report them. Nothing is
+decided or written here."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A PodTemplate, as planning has pods that are made from it."""
+    """A PodTemplate, as planning sees the pods made from it."""
 
     spec: PodSpec
-    """With namespace and all labels: as pods that select each other see them."""
+    """With namespace and all labels, which constraints between pods select by."""
     priority: int = 0
 
 
 class RequestObjects:
-    """All of them, object by object; no I/O. Thread-safe."""
+    """The objects, fed one by one; no I/O. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -52,7 +52,7 @@ class RequestObjects:
         self._classes: Values[Service] = Values()
         self._priorities = Priorities(self._template_changed)
         self._read: dict[str, Template] = {}
-        """Templates that were asked for since one of them changed: many requests name the same one."""
+        """Templates resolved since one of them changed: many requests refer to the same one."""
         self._in_order: tuple[ProvisioningRequest, ...] | None = ()
         self._expected: frozenset[PodSpec] | None = frozenset()
         self.followed: tuple[Followed[Any], ...] = (
@@ -61,10 +61,10 @@ class RequestObjects:
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
             self._fed(Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True), self._classes),
         )
-        """All that is to be followed; a cluster may not know what is optional."""
+        """The resources to watch; a cluster may not serve optional ones."""
 
     def requests(self) -> tuple[ProvisioningRequest, ...]:
-        """Oldest first."""
+        """Return all requests, oldest first."""
         with self._lock:
             if self._in_order is None:
                 found = self._requests.of.values()
@@ -72,7 +72,7 @@ class RequestObjects:
             return self._in_order
 
     def template(self, namespace: str, name: str) -> Template | str:
-        """Or why there is none, in a sentence."""
+        """Return the template, or why there is none, in a sentence."""
         key = f"{namespace}/{name}"
         with self._lock:
             if key in self._read:
@@ -89,13 +89,13 @@ class RequestObjects:
             return self._read[key]
 
     def service(self, class_name: str) -> Service | None:
-        """What the ProvisioningClass of that name says; None where there is none."""
+        """Return the service of the ProvisioningClass of that name; None where there is none."""
         with self._lock:
             return self._classes.of.get(class_name)
 
     def expected(self) -> frozenset[PodSpec]:
-        """The specs of all templates that requests refer to, but for those that have failed; for `ClusterView.expect`.
-        The same object until one of them changes."""
+        """Return the specs of all templates that requests refer to, except failed ones, for `ClusterView.expect`. The
+        same object until one of them changes."""
         with self._lock:
             if self._expected is None:
                 asked = {
@@ -120,25 +120,25 @@ class RequestObjects:
 
 
 class RequestStore(RequestObjects, InformerStore):
-    """Thread-safe. It follows the cluster from `start` to `stop`."""
+    """The objects, kept up to date by informers from `start` to `stop`. Thread-safe."""
 
     def __init__(self, client: Client) -> None:
         super().__init__()
         self.informers = tuple(
-            # who may not see ProvisioningClasses does without them
+            # without the right to list ProvisioningClasses we do without them
             each.informer(client, needed=each.resource.path != wire.CLASSES)
             for each in self.followed
         )
 
 
 def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
-    """Never raises for invalid fields: they are in its `problems`."""
+    """Return the request. Invalid fields raise nothing: they are in its `problems`."""
     problems: Problems = []
     metadata = mapping(document, "metadata", "", problems)
     spec = mapping(document, "spec", "", problems)
     pod_sets = wire.pod_sets(spec, problems)
     parameters = strings(spec, "parameters", "spec", problems)
-    status = mapping(document, "status", "", [])  # what cannot be read there is no mistake of who asks
+    status = mapping(document, "status", "", [])  # invalid fields there are not the requester's mistake
     conditions = members(status, "conditions", "status", [])
     found = ProvisioningRequest(
         uid=str(metadata.get("uid") or ""),

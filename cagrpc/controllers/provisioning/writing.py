@@ -1,5 +1,5 @@
-"""What comes next for requests is written: their statuses, what is told of them, and in the end their deletion. By
-resource version: where somebody else was first, it is looked at again."""
+"""Writes to requests: their statuses, Events, and in the end their deletion. Statuses are patched by resource version:
+after a conflict the request is observed again. What is written is `progress`'s."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from cagrpc.runtime.clock import EpochClock, MonotonicClock
 log = logging.getLogger(__name__)
 
 _REFUSED_SECONDS = 30.0
-"""What the API server says no to is not tried again for so long,"""
+"""How long a write is not tried again after the API server refused it,"""
 _UNREACHED_SECONDS = 5.0
-"""and so long what it does not answer: others may be luckier."""
+"""and how long after it did not answer: other requests come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Outcome:
 
 
 class Writing:
-    """`write` and `delete` are for one thread, `counts` for any."""
+    """Writes statuses and deletes requests. `write` and `delete` are for one thread, `counts` for any."""
 
     def __init__(
         self,
@@ -67,16 +67,17 @@ class Writing:
         self._clock = clock
         self._lock = threading.Lock()
         self._left: dict[str, tuple[str, float]] = {}
-        """What is not tried again for now: by UID the resource version, and until when."""
+        """Writes to try later, by UID: the resource version, and until when."""
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """Requests by class and outcome, since the start."""
+        """Return the number of requests by class and outcome, since the start."""
         with self._lock:
             return dict(self._counts)
 
     def write(self, changes: Iterable[tuple[Ours, Change]]) -> set[str]:
-        """UIDs of those that were written. Raises Unavailable where the API server is out of reach, at the first."""
+        """Write the changes. Return the UIDs of requests that were written. Raises Unavailable at the first request for
+        which the API server is out of reach."""
         now = self._clock()
         with self._lock:
             self._left = {uid: each for uid, each in self._left.items() if now < each[1]}
@@ -85,11 +86,11 @@ class Writing:
         return {uid for uid in written if uid}
 
     def delete(self, requests: Iterable[ProvisioningRequest]) -> None:
-        """Raises Unavailable where the API server is out of reach."""
+        """Delete the requests. Raises Unavailable where the API server is out of reach."""
         in_parallel("delete", self._delete, requests, self._workers)
 
     def note(self, each: Ours, outcome: str) -> None:
-        """Counts what became of a request."""
+        """Count the outcome of a request."""
         request = each.request
         with self._lock:
             self._counts[request.class_name, outcome] += 1
@@ -134,7 +135,7 @@ class Writing:
 
     def _delete(self, request: ProvisioningRequest) -> None:
         self._client.delete(request_path(request.namespace, request.name), uid=request.uid)
-        log.info("%s: deleted, since it was over long enough", request.key)
+        log.info("%s: deleted, since it was finished long enough ago", request.key)
 
     def _is_left(self, request: ProvisioningRequest, now: float) -> bool:
         version, until = self._left.get(request.uid, ("", 0.0))

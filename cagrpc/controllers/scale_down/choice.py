@@ -1,9 +1,9 @@
-"""Which nodes the autoscaler may take away, so that the order of weights is kept and nothing comes up again for what it
-took: those whose pods all have room elsewhere on nodes of the same or a higher weight, and find some wherever the
-scheduler puts them. Pure. Nodes are annotated by `controller`; places are found by `relocation` and `crowd`.
+"""Which nodes the autoscaler may scale down, so that the order of weights holds and no node comes up again for a
+removed one: those whose pods all fit elsewhere on nodes of the same or a higher weight, wherever the scheduler puts
+them. Pure. Nodes are annotated by `controller`; places are found by `relocation` and `crowd`.
 
-CA may remove several nodes at once, so those that may go may go together: each one's pods are put onto what is left,
-and count there when the next one is looked at. Lowest weights go first, then what costs most for nothing.
+CA may remove several nodes at once, so the candidates may all go together: each one's pods are placed on what is left,
+and count there when the next one is evaluated. The lowest weights go first, then the highest unused cost.
 """
 
 from __future__ import annotations
@@ -36,66 +36,69 @@ BOOKED = "booked for ProvisioningRequest"
 
 
 def no_room(weight: int) -> str:
+    """Return the reason of a node whose pods may not fit elsewhere."""
     return f"its pods, or pods that wait, are not sure to find room elsewhere on nodes of weight {weight} or above"
 
 
 def no_room_with_slack(weight: int) -> str:
+    """Return the same reason for a node with placeholders of the slack."""
     return f"its pods, or the slack on it, are not sure to find room elsewhere on nodes of weight {weight} or above"
 
 
 def booked_for(request: str) -> str:
+    """Return the reason of a node that is booked for a request (namespace/name)."""
     return f"{BOOKED} {request}"
 
 
 @dataclass(frozen=True, slots=True)
 class Bookings:
-    """What nodes are for beside the pods that run there."""
+    """What is reserved on nodes beside the pods that run there."""
 
     reservations: Reservations = field(default_factory=dict)
-    """Of ProvisioningRequests, for pods that are still to come. They cannot be moved."""
+    """Of ProvisioningRequests, for pods that are still to be created. They cannot be moved."""
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """Those that stay, and for which ProvisioningRequest: namespace/name."""
+    """Booked nodes, which have to stay, with the ProvisioningRequest of each (namespace/name)."""
     slack: Reservations = field(default_factory=dict)
-    """Placeholders on nodes. They may go elsewhere, as pods may."""
+    """Placeholders on nodes. They may move, as pods may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How much is looked at. Times in seconds."""
+    """How much is evaluated in one round. Times in seconds."""
 
     utilisation: float = 0.5
-    """CA's own --scale-down-utilization-threshold: nodes at or above it are not looked at."""
+    """CA's own --scale-down-utilization-threshold: nodes at or above it are not evaluated."""
     most: int = 30
     """Nodes with pods that may go at a time. CA drains fewer at once."""
-    looks: int = 50
-    """Nodes that are looked at in one round beside those that may go already."""
-    look_seconds: float = 1.0
-    """So long one round looks."""
+    evaluations: int = 50
+    """Nodes evaluated in one round beside those that may go already."""
+    evaluation_seconds: float = 1.0
+    """How long one round evaluates."""
     place_seconds: float = 0.1
     """The planner's budget for the pods of one node,"""
     waiting_seconds: float = 1.0
-    """and for all that wait."""
+    """and for all pending pods."""
 
     @classmethod
     def for_thresholds(cls, thresholds: Iterable[float | None]) -> Rules:
-        """Return the rules under which every node is looked at that CA may find too little used: `thresholds` are those
-        that node groups are given, None where one has CA's own."""
+        """Return the rules under which every node is evaluated that CA may find underutilized: `thresholds` are those
+        of the node groups, None where one has CA's own."""
         return cls(utilisation=max([cls().utilisation, *(each or 0.0 for each in thresholds)]))
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """About all nodes of the fleet that may be annotated, by name."""
+    """What was decided of all nodes of the fleet that may be annotated, by name."""
 
     stay: Mapping[str, str]
-    """Why."""
+    """The reason of each node that has to stay."""
     go: tuple[str, ...]
     low: frozenset[str]
-    """Those that CA may find too little used, whatever is said of them here."""
+    """Nodes that CA may find underutilized, whatever was decided of them."""
     refused: frozenset[str]
-    """Those that were looked at, now or lately, and have to stay."""
+    """Nodes that were evaluated, in this sweep, and have to stay."""
     swept: bool
-    """Whether all that can be looked at have been, now or lately."""
+    """Whether all candidates have been evaluated in this sweep."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class _Ours:
 
     @cached_property
     def used(self) -> float:
-        """CA's utilisation: of the GPUs where there are any, else the larger of cpu and memory."""
+        """CA's utilisation: of the GPUs where there are any, otherwise the larger of cpu and memory."""
         allocatable = self.group.allocatable
         gpus = [name for name, amount in allocatable.items() if name.endswith("/gpu") and amount]
         resources = gpus or (CPU, MEMORY)
@@ -128,27 +131,27 @@ def choose(
     clock: MonotonicClock,
     bookings: Bookings | None = None,
 ) -> Verdicts:
-    """`cluster` without the pods of increments in flight. `before` are the nodes that may go until now: of equal ones
-    they go first, so that CA, which waits 10 minutes, is not told another story each time. `lately` were looked at in
-    this sweep and refused. `clock` gives seconds that only grow."""
+    """Return which nodes may go and which have to stay. `cluster` is without the pods of increments in flight. `before`
+    are the nodes that may go so far: they win ties, since CA waits 10 minutes before it removes a node. `lately` were
+    evaluated in this sweep and refused."""
     return _ChoiceRound(cluster, fleet, rules, bookings or Bookings()).verdicts(before, lately, clock)
 
 
 class _Allowance:
-    """What is left of the rules in one round."""
+    """What is left in one round of what the rules allow."""
 
     def __init__(self, rules: Rules, clock: MonotonicClock) -> None:
         self._clock = clock
-        self._left = rules.looks
-        self._until = clock() + rules.look_seconds
-        # A node that may go already is not taken back for want of time, unless it takes far too long.
-        self._until_at_most = self._until + 3 * rules.look_seconds
+        self._left = rules.evaluations
+        self._until = clock() + rules.evaluation_seconds
+        # A node that may go already is not refused for lack of time, unless the round takes far too long.
+        self._until_at_most = self._until + 3 * rules.evaluation_seconds
         self.most = rules.most
         """Nodes with pods that may still go."""
 
     def spend(self, *, known: bool) -> str:
-        """Count one more node with pods that is considered; `known` is one that may go already. Return why it cannot
-        be now."""
+        """Count the evaluation of a node with pods; `known` is one that may go already. Return why it has to wait;
+        empty where it has not."""
         if not self.most:
             return ENOUGH
         late = self._clock() >= (self._until_at_most if known else self._until)
@@ -159,6 +162,8 @@ class _Allowance:
 
 
 class _ChoiceRound:
+    """One evaluation of all nodes, on one capacity that changes as nodes go."""
+
     def __init__(self, cluster: ClusterState, fleet: FleetSnapshot, rules: Rules, bookings: Bookings) -> None:
         self._rules = rules
         self._booked, self._slack = bookings.nodes, bookings.slack
@@ -188,8 +193,8 @@ class _ChoiceRound:
         self._onto = self._preferred_targets(cluster.nodes)
 
     def _reserve(self, cluster: ClusterState) -> None:
-        """Room for pods that wait, and for those of nodes that are on their way out. Whether they are gangs does not
-        matter here: what stands may be a part of what they get."""
+        """Assume pending pods, and those of nodes that are being removed, on existing nodes. Gangs are not heeded:
+        these nodes may be a part of what a gang gets."""
         sets = [replace(each.pod_set, gang=None) for each in cluster.waiting]
         homeless: Counter[PodSpec] = Counter()
         for each in cluster.nodes:
@@ -206,8 +211,8 @@ class _ChoiceRound:
                 self._crowd.add(pods)
 
     def _preferred_targets(self, nodes: Sequence[ClusterNode]) -> tuple[tuple[str, float], ...]:
-        """Nodes with their weight: first those that stay anyway, each part with the most free first. Nodes that are not
-        of the fleet are of no tier."""
+        """Return nodes with their weight: first those that stay anyway, then candidates, the most free first in each
+        part. Nodes outside the fleet have no tier."""
 
         def key(each: ClusterNode) -> tuple[bool, int, str]:
             return each.node.name in self._candidates, -each.node.free.get(CPU, 0), each.node.name
@@ -218,6 +223,7 @@ class _ChoiceRound:
         )
 
     def verdicts(self, before: AbstractSet[str], lately: AbstractSet[str], clock: MonotonicClock) -> Verdicts:
+        """Decide all nodes, in their order."""
         others = sorted(self._ours.keys() - self._leaving - self._candidates)
         stay = {name: self._why_not_considered(name) for name in others}
         go: list[str] = []
@@ -243,6 +249,7 @@ class _ChoiceRound:
         )
 
     def _why_not_considered(self, name: str) -> str:
+        """Return why a node that is no candidate has to stay."""
         if name in self._held:
             return IN_FLIGHT
         return booked_for(self._booked[name]) if name in self._booked else IN_USE
@@ -251,7 +258,7 @@ class _ChoiceRound:
         return (no_room_with_slack if each.name in self._slack else no_room)(each.group.weight)
 
     def _pods_on(self, each: _Ours) -> Pods:
-        """Its own, placeholders, and those that were moved there; bookings cannot move."""
+        """Return its own pods, placeholders, and pods assumed there; bookings cannot move."""
         found = Counter(_pods(each.node))
         for reservation in self._capacity[each.name].reservations:
             if not isinstance(reservation.owner, RequestOwner):
@@ -259,8 +266,8 @@ class _ChoiceRound:
         return found
 
     def _take(self, each: _Ours, allowance: _Allowance, *, known: bool, refused_lately: bool) -> str:
-        """Return why the node has to stay. Empty where it can go: then it is gone, and its pods have taken the room
-        that they have found."""
+        """Remove the node from the capacity and assume its pods elsewhere, or return why it has to stay; empty where it
+        can go."""
         has_pods = bool(self._pods_on(each))
         if self._spare[each.group.id] < 1:
             return AT_MINIMUM
@@ -279,7 +286,8 @@ class _ChoiceRound:
         return ""
 
     def _move(self, each: _Ours) -> bool:
-        """Their own tier is asked first: what is free above may be needed by pods that may not go anywhere else."""
+        """Assume its pods on other nodes, of their own tier first: pods that fit nowhere else may need the room
+        above."""
         pods = self._pods_on(each)
         if not pods:
             return True
@@ -294,7 +302,8 @@ class _ChoiceRound:
 
 
 def _as_pods_see_them(cluster: ClusterState, slack: Reservations) -> Iterable[Node]:
-    """The nodes with what pods that move can see of those that run. `Node.running` has only what pods that wait see."""
+    """Return nodes with the running pods that matter to pods that move. `Node.running` has those that matter to pending
+    pods only."""
     specs = {pods.spec for each in cluster.nodes for pods in each.movable}
     specs |= {pods.spec for placeholders in slack.values() for pods in placeholders}
     if not any(each.host_ports or is_constrained_by_others(each) for each in specs):
@@ -312,18 +321,19 @@ def _ours(nodes: Iterable[ClusterNode], fleet: FleetSnapshot) -> dict[str, _Ours
 
 
 def _leaves(node: ClusterNode, going: AbstractSet[str]) -> bool:
-    """CA or the fleet is removing it, or it is broken, which is CA's business: its pods will look for other places."""
+    """Return whether CA or the fleet is removing the node, or it is not Ready, which CA handles: its pods need other
+    places."""
     taken = any(taint.key == TO_BE_DELETED for taint in node.node.taints)
     return taken or not node.ready or node.provider_id in going
 
 
 def _foreign(node: ClusterNode) -> bool:
-    """Somebody else has said what shall happen to it."""
+    """Return whether somebody else has set the annotation."""
     return bool(node.scale_down_disabled) and not node.scale_down_disabled_by_us
 
 
 def _spare(fleet: FleetSnapshot) -> Counter[str]:
-    """Nodes that a group may lose. Targets are without instances that are being deleted."""
+    """Return how many nodes each group may lose. Targets are without instances that are being deleted."""
     return Counter({group_id: each.target_size - each.group.min_size for group_id, each in fleet.groups.items()})
 
 

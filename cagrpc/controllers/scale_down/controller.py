@@ -1,8 +1,8 @@
-"""Scale-down keeps the order of weights: nodes of the fleet that must stay carry CA's annotation that says so, set and
-cleared here. Which ones must stay is `choice`'s.
+"""The scale-down controller: sets and clears CA's `scale-down-disabled` annotation on nodes of the fleet, so that
+scale-down follows the order of weights. Which nodes have to stay is `choice`'s.
 
 A second annotation with the reason marks the first as ours. One that somebody else has set, to any value, is never
-touched. Without cagrpc the annotations stay as they are: fewer nodes go down, never more.
+touched. Without cagrpc the annotations stay as they are: fewer nodes are scaled down, never more.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller, Json
 
 STEP_SECONDS = 1.0
-"""How often to look for new bookings: they may be on nodes that have not been needed for long."""
+"""How often to check for new bookings: they may be on nodes that have long been unneeded."""
 REVIEW_SECONDS = 20.0
-"""How often to review all nodes. One is not needed for 10 minutes before CA removes it."""
+"""How often to review all nodes. CA removes one that has been unneeded for 10 minutes."""
 MOST_WRITES = 200
 _TRIES = 3
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class Nodes(Protocol):
-    """What `kube.client.Client` offers of it."""
+    """The part of `kube.client.Client` that annotating needs."""
 
     def get(self, path: str) -> dict[str, Any]: ...
 
@@ -44,7 +44,7 @@ class Nodes(Protocol):
 
 
 class ScaleDownController(Controller):
-    """Not for several threads."""
+    """Annotates nodes. For one thread."""
 
     name = "what the autoscaler may scale down"
     every_seconds = STEP_SECONDS
@@ -62,8 +62,8 @@ class ScaleDownController(Controller):
         booked: Callable[[], Mapping[str, str]] = dict,
         slack: Callable[[], Reservations] = dict,
     ) -> None:
-        """Of ProvisioningRequests: `reservations` is the room that is kept for them on nodes, `booked` which nodes stay
-        for whom (namespace/name). `slack` is where placeholders are."""
+        """`reservations` returns the room reserved for ProvisioningRequests, `booked` the nodes that have to stay for
+        them (namespace/name), `slack` the room of placeholders."""
         self._cluster = cluster
         self._fleet = fleet
         self._nodes = nodes
@@ -75,7 +75,7 @@ class ScaleDownController(Controller):
         self._slack = slack
         self._verdicts: Verdicts | None = None
         self._lately: AbstractSet[str] = frozenset()
-        self._written: dict[str, str] = {}  # node -> the reason that its annotation gives, where that is known
+        self._written: dict[str, str] = {}  # node -> the reason in its annotation, where known
         self._next_review = float("-inf")
 
     def status(self) -> Json:
@@ -83,15 +83,15 @@ class ScaleDownController(Controller):
         return {"scale_down": self.summary()}
 
     def summary(self) -> Mapping[str, int]:
-        """Return the same, by reason."""
+        """Return the number of nodes that may go, and of those that stay by reason; empty before the first review."""
         if self._verdicts is None:
             return {}
         reasons = (BOOKED if why.startswith(BOOKED) else why for why in self._verdicts.stay.values())
         return {"may go": len(self._verdicts.go), **Counter(reasons)}
 
     def step(self) -> None:
-        """Review all nodes when it is time to; until then annotate those that have been booked since. Raises as
-        `review` does."""
+        """Review all nodes when that is due; otherwise annotate those that were booked since. Raises as `review`
+        does."""
         if self._clock() >= self._next_review:
             self.review()
             self._next_review = self._clock() + REVIEW_SECONDS
@@ -104,11 +104,11 @@ class ScaleDownController(Controller):
                 self._annotate(name, booked_for(new[name]))
 
     def review(self) -> None:
-        """Choose anew which nodes must stay, and annotate at most so many on which that has changed. Raises Unavailable
-        where the cluster is not known or out of reach; what is not written then is written later."""
+        """Choose anew which nodes have to stay, and annotate those for which that has changed, `most_writes` at most.
+        Raises Unavailable while the cluster is unknown or out of reach; the next review writes the rest."""
         snapshot = self._fleet.snapshot
         state = self._cluster.state(without=snapshot.in_flight_pods)
-        # After a start those that may go are those that carry no annotation.
+        # After a start the nodes without annotation are those that may go.
         before = (
             {each.node.name for each in state.nodes if not each.scale_down_disabled}
             if self._verdicts is None
@@ -125,8 +125,8 @@ class ScaleDownController(Controller):
             self._annotate(name, reason)
 
     def _annotate(self, name: str, reason: str) -> None:
-        """Set both annotations, or with an empty reason clear them. Somebody else's are seen even where the view is
-        behind: the node is read first, and written only as it was read."""
+        """Set both annotations, or clear them where the reason is empty. The node is read first and patched by resource
+        version, so that somebody else's annotation is never overwritten even where the view is behind."""
         path = f"/api/v1/nodes/{name}"
         for _ in range(_TRIES):
             try:
@@ -150,8 +150,8 @@ class ScaleDownController(Controller):
 def _news(
     verdicts: Verdicts, nodes: Mapping[str, ClusterNode], written: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Node and reason (empty: it may go) where the node does not say so yet, the most urgent first: nodes that CA might
-    take, nodes that may go, others; reasons that have changed come last."""
+    """Yield node and reason (empty: it may go) where the annotations differ, the most urgent first: nodes that CA might
+    remove, nodes that may go, others; changed reasons come last."""
     unmarked = {name: why for name, why in verdicts.stay.items() if not nodes[name].scale_down_disabled_by_us}
     yield from ((name, why) for name, why in unmarked.items() if name in verdicts.low)
     yield from ((name, "") for name in verdicts.go if nodes[name].scale_down_disabled_by_us)

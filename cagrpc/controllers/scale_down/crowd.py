@@ -1,9 +1,10 @@
-"""Pods that look for room at the same time, on nodes that the scheduler chooses. Pure.
+"""Whether pods that are scheduled at the same time all fit, whichever nodes the scheduler chooses. Pure. Constraints
+between pods are left to the planner (`relocation`).
 
-The planner shows one way to place them all. The scheduler has another, and could leave room in pieces that are too
-small for the last pod: then a node would come up again for it. So more is asked: that no order and no choice of nodes
-can shut a pod out. A node with room for a pod is shut to it only after so many others have come that too little is
-left; where all nodes together take more of these than there are others, one stays open.
+The planner finds one way to place them all. The scheduler has another, and could leave fragments that are too small for
+the last pod: then a node would come up again for it. So the condition is stricter: no order and no choice of nodes may
+leave a pod without room. A node with room for a pod is closed to it only after so many other pods have been bound there
+that too little is left; where closing all nodes takes more pods than there are, one stays open.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from solver.model.eligibility import why_not_eligible
 
 
 class Crowd:
-    """The pods, and the nodes that stand for them with what is free before anybody comes."""
+    """The pods, and the existing nodes with what is free before any of them is bound."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -32,14 +33,16 @@ class Crowd:
         self._open_to: dict[PodSpec, NDArray[np.bool_]] = {}
 
     def add(self, pods: Pods) -> None:
+        """Add pods to be scheduled."""
         self._pods.update(pods)
 
     def remove(self, name: str) -> None:
+        """Remove a node."""
         self._there[self._index[name]] = False
 
     def has_room(self, pods: Pods, without: str) -> bool:
-        """Whether everybody, these pods too, is sure to find room if the node `without` goes. Constraints between pods
-        are not looked at: these are the planner's."""
+        """Return whether all pods, these included, are sure to fit if the node `without` goes. Constraints between pods
+        are ignored."""
         everybody = self._pods + Counter(pods)
         there = self._there.copy()
         there[self._index[without]] = False
@@ -51,7 +54,8 @@ class Crowd:
         return all(self._takes_to_shut(spec, there, largest) >= total for spec in everybody)
 
     def _takes_to_shut(self, spec: PodSpec, there: NDArray[np.bool_], largest: Counter[str]) -> int:
-        """How many pods, of the largest size in every resource, have to come before no node has room for this one."""
+        """Return how many pods, of the largest size in every resource, are bound before no node has room for this
+        one."""
         open_ = there & self._eligible(spec)
         comers = np.full(len(self._nodes), np.iinfo(np.int64).max)
         for resource, amount in (*spec.requests, (PODS, 1)):
@@ -75,5 +79,5 @@ class Crowd:
 
 @lru_cache(maxsize=10_000)
 def _where(spec: PodSpec) -> PodSpec:
-    """What of a spec says on which nodes it may be."""
+    """Return the part of a spec that decides which nodes are eligible."""
     return PodSpec(node_selector=spec.node_selector, affinity=spec.affinity, tolerations=spec.tolerations)

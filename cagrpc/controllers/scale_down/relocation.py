@@ -1,5 +1,5 @@
-"""Where pods go that have to go elsewhere: onto nodes that stand, as the planner places them. Pure: nothing is opened.
-Whose pods have to go and where they may go is `choice`'s."""
+"""Places on existing nodes for pods that have to move, as the planner finds them. Pure; no node is opened. Whose pods
+have to move, and to which nodes they may, is `choice`'s."""
 
 from __future__ import annotations
 
@@ -15,50 +15,51 @@ from solver.model import HOSTNAME, Budget, Node, Plan, PodSet, PodSpec, Problem,
 Pods = Mapping[PodSpec, int]
 
 _MOST_TARGETS = 64
-"""So many nodes with room are enough for pods without constraints between pods: planning over thousands of nodes takes
-half a second, over these some milliseconds."""
+"""How many nodes with room are enough for pods without constraints between pods: planning over thousands of nodes takes
+half a second, over these a few milliseconds."""
 
 
 @lru_cache(maxsize=10_000)
 def required(spec: PodSpec) -> PodSpec:
-    """Return the spec without its preferences: these do not keep a pod from moving."""
+    """Return the spec without its preferences, which never prevent a move."""
     hard = tuple(each for each in spec.topology_spread if each.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE)
     return replace(spec, topology_spread=hard, preferred_nodes=(), preferred_pods=())
 
 
 @lru_cache(maxsize=10_000)
 def is_constrained_by_others(spec: PodSpec) -> bool:
-    """Return whether it asks anything of other pods."""
+    """Return whether it has required pod affinity or anti-affinity, or any topology spread, a `ScheduleAnyway` one too.
+    Of `required` specs only `DoNotSchedule` ones are left."""
     return bool(spec.pod_affinity or spec.pod_anti_affinity or spec.topology_spread)
 
 
 @lru_cache(maxsize=10_000)
 def _keeps_others_out(spec: PodSpec) -> bool:
-    """Out of more than its own node."""
+    """Return whether its anti-affinity reaches beyond its own node."""
     return any(term.topology_key != HOSTNAME for term in spec.pod_anti_affinity)
 
 
 @dataclass(frozen=True, slots=True)
 class Relocated:
-    """Pods by node."""
+    """Pods by the node that was found for them."""
 
     pods: Mapping[str, Pods]
     all: bool
-    """Whether everybody found a place."""
+    """Whether all pods have one."""
 
 
 _DISPLACED = DisplacedOwner()
 
 
 class Relocation:
-    """Places for pods on nodes of a capacity, which changes as they are taken."""
+    """Finds places on the nodes of a capacity, which changes as pods are assumed."""
 
     def __init__(self, capacity: ClusterCapacity) -> None:
         self._capacity = capacity
         self._watched = {info.name for info in capacity if _watches(info.node())}
 
     def assume(self, relocated: Relocated) -> None:
-        """Take these places."""
+        """Assume pods in these places."""
         for name, pods in relocated.pods.items():
             for spec, count in pods.items():
                 self._capacity[name].assume(_DISPLACED, spec, count)
@@ -66,8 +67,8 @@ class Relocation:
                 self._watched.add(name)
 
     def place(self, pods: Pods, onto: Sequence[str], budget: Budget) -> Relocated:
-        """Return where these pods fit on nodes of `onto` (those that are there still), as the planner has it; the first
-        of the nodes are asked first. No place is taken."""
+        """Return where these pods fit on those nodes of `onto` that are left, the first nodes preferred. Nothing is
+        assumed."""
         hard: Counter[PodSpec] = Counter()
         for spec, count in pods.items():
             hard[required(spec)] += count
@@ -78,7 +79,7 @@ class Relocation:
         return self.place_sets(sets, targets, budget)
 
     def place_sets(self, pod_sets: tuple[PodSet, ...], onto: Iterable[str], budget: Budget) -> Relocated:
-        """The same for pod sets as they are, asked of all of `onto`."""
+        """Return the same for pod sets with their preferences, over all nodes of `onto`."""
         asked = sum(pod_set.count for pod_set in pod_sets)
         nodes = tuple(self._capacity[name].node() for name in onto if name in self._capacity)
         if not asked or not nodes:
@@ -89,7 +90,7 @@ class Relocation:
     def _targets(self, pods: Pods, onto: Sequence[str]) -> list[str]:
         infos = [info for name in onto if (info := self._capacity.get(name)) is not None]
         if any(is_constrained_by_others(spec) for spec in pods):
-            return [info.name for info in infos]  # what is on all of them counts
+            return [info.name for info in infos]  # pods on any of them count
         found: list[str] = []
         for info in infos:
             if info.name in self._watched or (len(found) < _MOST_TARGETS and _suits_one(info, pods)):

@@ -100,7 +100,7 @@ def _requests() -> Iterator[Decoder]:
         for each in objects.requests():
             change = conditions.consumption(conditions.consumed_of(each))
             conditions.merged(each, change, conditions.retry_at(each))
-            conditions.attempts_of(each), conditions.overtaken_of(each), conditions.nodes_told(each)
+            conditions.attempts_of(each), conditions.overtaken_of(each), conditions.reported_nodes(each)
 
     for each in objects.followed:
         yield _followed("requests", each, look)

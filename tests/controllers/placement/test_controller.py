@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cagrpc.controllers.placement.controller import LEFT_SECONDS, LOOK_SECONDS
+from cagrpc.controllers.placement.controller import CHECK_SECONDS, LEFT_SECONDS
 from cagrpc.controllers.placement.nominations import FORBIDDEN_SECONDS
 from cagrpc.controllers.placement.waiting import LONGEST_SECONDS, REST_SECONDS, SEEN_SECONDS
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
@@ -100,7 +100,7 @@ def test_after_a_restart_nominations_stay_as_they_are(scene: Scene) -> None:
     scene.restart()
     scene.cluster.requests.clear()
     scene.run()
-    scene.later(LOOK_SECONDS)
+    scene.later(CHECK_SECONDS)
     assert scene.nominated() == planned
     assert scene.cluster.requests == []
 
@@ -110,7 +110,7 @@ def test_a_nomination_whose_node_cannot_take_the_pod_any_more_is_taken_back_with
     scene.run()
     lost = planned["pod-0"]
     scene.cluster.change(f"/api/v1/nodes/{lost}", status={"conditions": [{"type": "Ready", "status": "False"}]})
-    scene.later(LOOK_SECONDS)
+    scene.later(CHECK_SECONDS)
     assert lost not in scene.nominated().values()
     assert scene.placement.news >= 1
 
@@ -141,7 +141,7 @@ def test_pods_of_nodes_that_are_held_move_where_that_helps_and_nothing_is_opened
     scene.place()
     assert scene.nominated() == {"large": left, **dict.fromkeys(small, right)}
     scene.pod("thief", 2000, node=left)
-    scene.clock.advance(LOOK_SECONDS)
+    scene.clock.advance(CHECK_SECONDS)
     scene.place()
     found = scene.nominated()
     assert found["large"] == right
@@ -154,7 +154,7 @@ def test_a_pod_without_any_place_is_news_and_keeps_no_nomination(scene: Scene) -
     scene.run()
     for node in set(planned.values()):
         scene.pod(f"fills-{node}", 4000, node=node)
-    scene.later(LOOK_SECONDS)
+    scene.later(CHECK_SECONDS)
     assert scene.nominated() == {}
     assert scene.placement.news == 9
     scene.later(LEFT_SECONDS)
@@ -194,7 +194,7 @@ def test_while_the_scheduler_stands_still_nobody_gives_up(scene: Scene) -> None:
     assert scene.nominated() == planned
     scene.bind("pod-1", planned["pod-1"])  # it works: but the others wait for nothing that is known
     scene.run()
-    scene.later(LOOK_SECONDS)
+    scene.later(CHECK_SECONDS)
     assert scene.nominated() == {}
 
 
@@ -227,7 +227,7 @@ def test_nodes_that_others_still_keep_pods_off_are_not_released(scene: Scene) ->
     node = scene.cluster.node(name)
     rest = [taint for taint in node["spec"]["taints"] if taint["key"] != "network"]
     scene.cluster.change(f"/api/v1/nodes/{name}", spec={"taints": rest})
-    scene.later(LOOK_SECONDS)
+    scene.later(CHECK_SECONDS)
     assert scene.phase() is Phase.DONE
 
 

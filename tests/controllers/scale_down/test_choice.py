@@ -190,7 +190,7 @@ def test_a_round_has_an_end_and_the_next_goes_on() -> None:
     nodes += [Played(f"m{i}", small, _with(1, 500)) for i in range(2)]
     nodes += [Played(f"below{i}", LOW, disabled="true") for i in range(4)]
     play = Play(nodes, (*TIERS, small))
-    rules = replace(QUICK, looks=2)
+    rules = replace(QUICK, evaluations=2)
     rounds = [play.verdicts(rules) for _ in range(3)]
     assert [sum(why == NOT_YET for why in each.stay.values()) for each in rounds] == [4, 2, 0]
     assert [each.swept for each in rounds] == [False, False, True]
@@ -216,7 +216,7 @@ def test_time_ends_a_round_too_but_takes_nothing_back_that_was_said() -> None:
     fresh = Play(play.nodes, play.groups)
     said = play.verdicts().go
     assert len(said) == 3
-    rules = replace(QUICK, look_seconds=1.0)
+    rules = replace(QUICK, evaluation_seconds=1.0)
     play.clock, fresh.clock = (
         any_clock(itertools.count(0.0, 0.5).__next__),
         any_clock(itertools.count(0.0, 0.5).__next__),

@@ -18,7 +18,7 @@ from solver.model.eligibility import why_not_eligible
 from tests.support.clocks import any_clock
 
 GIB = 2**30
-QUICK = Rules(look_seconds=1e9)
+QUICK = Rules(evaluation_seconds=1e9)
 """Everything is looked at, however slow the machine."""
 
 

@@ -1,1 +1,1 @@
-"""Which ProvisioningRequests are served, by which nodes. Pure."""
+"""Decides which ProvisioningRequests are served, by which nodes. Pure; `planning` is the entry point."""

@@ -1,7 +1,7 @@
-"""Who gets which nodes of a plan, and which new nodes have to come together. Pure, and nothing in it is per pod.
+"""Which request gets which nodes of a plan, and which new nodes are one increment. Pure, and nothing in it is per pod.
 
-Requests whose pods share a new node are one increment, whole or not at all. So nodes are handed out request by request,
-whole ones first, that few are shared.
+Requests whose pods share a new node are one increment, whole or not at all. So nodes are assigned request by request,
+whole ones first, so that few are shared.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ NewNode = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Every pod in its place."""
+    """The nodes of every request."""
 
     on_nodes: Mapping[str, tuple[str, ...]]
-    """UID -> names of nodes that stand, sorted. Only requests that have pods there."""
+    """UID -> names of existing nodes, sorted. Only requests with pods there."""
     new: tuple[NewNode, ...]
 
 
 def assign(demands: Sequence[Demand], existing: Sequence[PlacedOnNode], nodes: Sequence[PlannedNodes]) -> Assignment:
-    """`demands` in the order in which they are served, together all that the nodes hold. What stands goes to the
-    first. New nodes for nobody in particular, there so that everybody lands, go with others of their group."""
+    """Assign nodes to `demands`, which are in the order in which they are served and together fill the nodes. Existing
+    nodes go to the first. New nodes without pods go with others of their group."""
     standing, pool = _Standing(existing), _Pool(nodes)
     on_nodes: dict[str, tuple[str, ...]] = {}
     new: list[NewNode] = []
@@ -47,7 +47,7 @@ def assign(demands: Sequence[Demand], existing: Sequence[PlacedOnNode], nodes: S
 
 
 class _Standing:
-    """Room on nodes that stand, class by class."""
+    """Room on existing nodes, class by class."""
 
     def __init__(self, existing: Sequence[PlacedOnNode]) -> None:
         self._room: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
@@ -56,7 +56,7 @@ class _Standing:
                 self._room[who].append((placed.node, count))
 
     def take(self, need: Counter[int]) -> tuple[str, ...]:
-        """The nodes' names; what they hold is taken off the need."""
+        """Return the names of nodes with room for the need, and subtract from it what fits there."""
         names: set[str] = set()
         for who in need:
             room = self._room[who]
@@ -72,11 +72,11 @@ class _Standing:
 
 @dataclass(slots=True)
 class _Alike:
-    """New nodes that nobody has yet."""
+    """Equal new nodes that are not assigned yet."""
 
     node_group: str
     pods: Mapping[int, int]
-    """Of each."""
+    """On each of them."""
     left: int
 
 
@@ -90,7 +90,7 @@ class _Begun:
 
 
 class _Pool:
-    """New nodes: alike ones together as long as nobody has them."""
+    """New nodes; equal ones are together until they are assigned."""
 
     def __init__(self, nodes: Sequence[PlannedNodes]) -> None:
         found = [_Alike(each.node_group, each.pods, each.count) for each in nodes if each.pods]
@@ -98,8 +98,8 @@ class _Pool:
         self.begun: list[_Begun] = []
 
     def whole(self, need: Counter[int]) -> Iterator[str]:
-        """The group of every node that the need fills alone; what they hold is taken off it. The fullest come first, so
-        that few pods are left for shared ones."""
+        """Yield the group of every node that the need fills alone, and subtract its pods from the need. The fullest
+        come first, so that few pods are left for shared nodes."""
         for each in self._alike:
             taken = min([each.left, *(need[who] // count for who, count in each.pods.items())])
             if taken:
@@ -108,7 +108,7 @@ class _Pool:
                 yield from [each.node_group] * taken
 
     def shared(self, uid: str, need: Counter[int]) -> None:
-        """The rest of a need: on nodes that others have begun, then on new ones."""
+        """Assign the rest of a need: to nodes that others have begun, then to new ones."""
         while any(need.values()):
             node = max(self.begun, key=lambda each: _common(each.room, need), default=None)
             if node is None or not _common(node.room, need):
@@ -119,7 +119,7 @@ class _Pool:
             node.uids.append(uid)
 
     def _begin(self, need: Mapping[int, int]) -> _Begun:
-        """The node of which the need takes most, and leaves least to others."""
+        """Begin the node of which the need takes most, and leaves least to others."""
         open_ones = (each for each in self._alike if each.left)
         best = max(open_ones, key=lambda each: (_common(each.pods, need), -sum(each.pods.values())))
         best.left -= 1
@@ -132,7 +132,7 @@ def _common(room: Mapping[int, int], need: Mapping[int, int]) -> int:
 
 
 def _spare(nodes: Sequence[PlannedNodes], new: Sequence[NewNode]) -> Iterator[NewNode]:
-    """Nodes without pods, each as one more of whoever has the first of its group, or the first at all."""
+    """Yield nodes without pods, each for the requests of the first node of its group, or of the first node at all."""
     owners: dict[str, tuple[str, ...]] = {}
     for group_id, uids in new:
         owners.setdefault(group_id, uids)
@@ -143,7 +143,7 @@ def _spare(nodes: Sequence[PlannedNodes], new: Sequence[NewNode]) -> Iterator[Ne
 
 
 def together(new: Sequence[NewNode]) -> list[tuple[NewNode, ...]]:
-    """The smallest sets of new nodes that have no request in common."""
+    """Return the smallest sets of new nodes that have no request in common."""
     owners = list(dict.fromkeys(uids for _, uids in new))  # as many as there are ways to share, not one per node
     part_of = {owners[position]: number for number, part in enumerate(connected(owners)) for position in part}
     found: defaultdict[int, list[NewNode]] = defaultdict(list)

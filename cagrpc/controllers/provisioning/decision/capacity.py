@@ -1,4 +1,4 @@
-"""The world as it is, as it may be one day, and less what is kept: from a World to the planner's problem. Pure."""
+"""Scenarios: as they are, as they may be one day, and less what is reserved; and the planner's problem of one. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from solver.model.eligibility import why_not_eligible
 
 
 def problem_of(scenario: Scenario, pod_sets: Iterable[PodSet]) -> Problem:
-    """Where the pods may go now: groups that are short are left out."""
+    """Return the planner's problem. Groups with a shortage are left out."""
     return Problem(
         tuple(pod_sets),
         tuple(group for group in scenario.groups if group.id not in scenario.short),
@@ -26,7 +26,7 @@ def problem_of(scenario: Scenario, pod_sets: Iterable[PodSet]) -> Problem:
 
 
 def pods_of(candidates: Iterable[Candidate], *, priority: int = 0, gang: str | None = None) -> list[PodSet]:
-    """Their pods as planning takes them: what tells requests apart is their order, not their pods."""
+    """Return the pods of candidates for planning. Only their order tells requests apart, not their pods."""
     return [
         PodSet(pods.name, pods.spec, pods.count, priority, gang=gang)
         for candidate in candidates
@@ -35,13 +35,14 @@ def pods_of(candidates: Iterable[Candidate], *, priority: int = 0, gang: str | N
 
 
 def without_faults(scenario: Scenario) -> Scenario:
-    """Without invalid Nodes and DaemonSets."""
+    """Return the scenario without invalid Nodes and DaemonSets."""
     left = drop_invalid(Problem((), nodes=scenario.nodes, daemon_sets=scenario.daemon_sets))
     return replace(scenario, nodes=left.nodes, daemon_sets=left.daemon_sets)
 
 
 def emptied(scenario: Scenario) -> Scenario:
-    """With all that groups could ever have, and nothing in it. What belongs to no group is there, and empty."""
+    """Return the scenario with all groups at size 0 and no limit used. Nodes that belong to no group exist, and are
+    empty."""
     foreign = [node for node in scenario.nodes if node.name in scenario.foreign]
     return replace(
         scenario,
@@ -53,7 +54,7 @@ def emptied(scenario: Scenario) -> Scenario:
 
 
 def in_the_end(scenario: Scenario) -> Scenario:
-    """Once other requests are through."""
+    """Return the scenario once other requests are finished."""
     if scenario.returning is None:
         return emptied(scenario)
     nodes = tuple(replace(node, free=_sum(node.free, scenario.returning.get(node.name, {}))) for node in scenario.nodes)
@@ -62,12 +63,13 @@ def in_the_end(scenario: Scenario) -> Scenario:
 
 
 def may_run_on(spec: PodSpec, node: Node) -> bool:
-    """By its labels and taints."""
+    """Return whether the pod may run on the node, by labels and taints."""
     return why_not_eligible(spec, node.labels, node.taints, node.name) is None
 
 
 def without(scenario: Scenario, on_nodes: Mapping[str, Resources], deltas: Mapping[str, int]) -> Scenario:
-    """Beside what is kept on nodes that stand, and so many new nodes; below 0 for nodes that are not there."""
+    """Return the scenario less what is reserved on existing nodes, and less so many new nodes by group; negative counts
+    give nodes back."""
     groups = {group.id: group for group in scenario.groups}
     return replace(
         scenario,
@@ -77,10 +79,10 @@ def without(scenario: Scenario, on_nodes: Mapping[str, Resources], deltas: Mappi
     )
 
 
-def _less(node: Node, kept: Resources) -> Node:
-    if not kept:
+def _less(node: Node, reserved: Resources) -> Node:
+    if not reserved:
         return node
-    return replace(node, free={name: max(0, amount - kept.get(name, 0)) for name, amount in node.free.items()})
+    return replace(node, free={name: max(0, amount - reserved.get(name, 0)) for name, amount in node.free.items()})
 
 
 def _smaller(group: NodeGroup, delta: int) -> NodeGroup:
@@ -101,7 +103,8 @@ def _sum(one: Resources, other: Resources) -> Resources:
 
 
 def held_alone(plan: Plan, who: frozenset[int]) -> tuple[dict[str, Resources], dict[str, int]]:
-    """What pods of these classes have of a plan: on nodes that stand, and of new nodes those that are theirs alone."""
+    """Return what pods of these classes get in a plan: on existing nodes, and the new nodes by group that are theirs
+    alone."""
     mine = {
         placed.node: [(plan.pod_classes[index].spec, count) for index, count in placed.pods.items() if index in who]
         for placed in plan.existing

@@ -1,4 +1,4 @@
-"""What requests are decided in, and what is decided: plain values. `planning` makes the decisions."""
+"""Plain values: the scenario that requests are decided in, and the decisions. `planning` makes them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Scenario:
     """Where there is room, and where room can be made."""
 
     nodes: tuple[Node, ...] = ()
-    """With what is free on them, less what is kept for other requests and for pods that are planned already. They have
-    their booking labels."""
+    """With what is free on them, less what is reserved for other requests and planned pods. They have their booking
+    labels."""
     groups: tuple[NodeGroup, ...] = ()
     """All that may grow, with their target sizes, and labels as their Nodes will have them."""
     limits: tuple[Limit, ...] = ()
@@ -22,24 +22,24 @@ class Scenario:
     short: frozenset[str] = frozenset()
     """Ids of groups that are left out for now, after a shortage."""
     foreign: frozenset[str] = frozenset()
-    """Names of nodes that belong to no node group: they are there whatever is asked of the groups."""
+    """Names of nodes that belong to no node group: they exist whatever the sizes of groups."""
     returning: Mapping[str, Resources] | None = None
-    """By node, what requests have there that will be free again: kept for them, or taken by their consumers. None
-    where it is not known: then everything is taken to be free one day."""
+    """By node, what requests have there that will be free again: reserved for them, or used by their consumers. None
+    where it is unknown: then everything counts as free one day."""
     coming: Mapping[str, int] = field(default_factory=dict)
-    """Node group -> new nodes on their way for other requests. They count as full, and will be given back, too."""
+    """Node group -> nodes in flight for other requests. They count as full, and will be free again, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestPart:
-    """New nodes that must come together, as one increment: no other part has a request in common with it."""
+    """New nodes of one increment: no other part has a request in common with it."""
 
     uids: tuple[str, ...]
     """Requests, in the order in which they are served."""
     deltas: Mapping[str, int]
     """Node group -> new nodes."""
     placements: tuple[tuple[str, tuple[str, ...]], ...]
-    """Of each new node the group, and the requests that have pods there."""
+    """The group of each new node, and the requests with pods there."""
     cost_usd_per_hour: float
     lower_bound_usd_per_hour: float
     """No other nodes beside those of the other parts serve these requests for less."""
@@ -49,21 +49,21 @@ class RequestPart:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What becomes of candidates. Each is in one of `served`, `left` and `infeasible`, but for those that were too many
-    to be looked at."""
+    """The decisions about candidates. Each is in one of `served`, `left` and `infeasible`, except those that there was
+    no time for."""
 
     parts: tuple[RequestPart, ...] = ()
     on_nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of requests that are served, the nodes that stand and hold some of their pods; sorted."""
+    """Of requests that are served, the existing nodes that some of their pods go to; sorted."""
     served: frozenset[str] = frozenset()
     left: Mapping[str, str] = field(default_factory=dict)
     """Why not now, in a sentence, and what would help."""
     overtaken: frozenset[str] = frozenset()
-    """Of those left: ones that could have been served in the end had younger ones, served now, been held back."""
+    """Of those left, the bypassed: they could be served one day if younger ones, served now, were not."""
     infeasible: Mapping[str, str] = field(default_factory=dict)
-    """Why never, even with all node groups empty and no limit used."""
+    """Why they can never be served, even with all node groups empty and no limit used."""
     kept_for: tuple[str, ...] = ()
-    """Keys of requests that were overtaken too often: what they need was kept from others."""
+    """Keys of requests that were bypassed too often: what they need is reserved for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,4 +74,4 @@ class Checked:
     message: str
     """`16 of 16 pods fit`, or `12 of 16 pods fit: cpu short by 14 in zone b`."""
     nodes: tuple[str, ...] = ()
-    """That hold its pods where all fit; sorted."""
+    """The nodes of its pods where all fit; sorted."""

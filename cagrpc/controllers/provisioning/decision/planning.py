@@ -1,5 +1,6 @@
-"""ProvisioningRequests decided: which are served whole, by which new nodes, and why others are not. Pure; the `loop`
-orders and writes. `world` has the values, `choosing` says who is served, `handing` who gets what, `reasons` why not.
+"""Decides ProvisioningRequests: which are served whole, by which new nodes, and why others are not. Pure; `deciding`
+orders, `controller` writes. `model` has the values, `selection` chooses who is served, `assignment` who gets what,
+`reasons` explains the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MOST_AT_ONCE = 64
 log = logging.getLogger(__name__)
 
 _CHOOSING_UNTIL = 0.85
-"""Of the time; the rest is for reasons."""
+"""The share of the budget for choosing; the rest is for reasons."""
 
 
 def decide(
@@ -38,8 +39,8 @@ def decide(
     *,
     advised: bool = True,
 ) -> Decisions:
-    """Atomic requests: each whole or not at all, the highest priority first, then by turn, then the oldest. With
-    `advised` reasons say what would help."""
+    """Decide atomic requests: each whole or not at all, the highest priority first, then by turn, then the oldest. With
+    `advised` the reasons include what would help."""
     scenario = without_faults(scenario)
     infeasible: dict[str, str] = {}
     ordered = []
@@ -80,7 +81,8 @@ def _rank(candidate: Candidate) -> tuple[int, int, float, str]:
 def _part(
     nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGroup], certificate: Certificate
 ) -> RequestPart:
-    """Whatever would be saved here would be saved of the whole, so no more than the whole may have too much."""
+    """Return one part. Its gap in dollars is no more than the whole plan's: any saving here would be one of the
+    whole."""
     deltas = Counter(group_id for group_id, _ in nodes)
     owners = {uid for _, uids in nodes for uid in uids}
     cost = dollars(groups[group_id].price_usd_per_hour * count for group_id, count in deltas.items())
@@ -97,14 +99,14 @@ def _part(
 
 
 def _never(candidate: Candidate, scenario: Scenario, budget: RunningBudget, *, advised: bool) -> str:
-    """Why it can never be served; empty where that is not certain."""
+    """Return why it can never be served; empty where that is not proved."""
     scenario = emptied(scenario)
     found = alone(scenario, candidate, budget)
     return why_never(candidate, found, budget, advised=advised) if found.proves_it_cannot else ""
 
 
 def check(candidate: Candidate, scenario: Scenario, budget: Budget) -> Checked:
-    """Whether all its pods fit on nodes that stand, and where."""
+    """Return whether all its pods fit on existing nodes, and where."""
     wrong = faults(Problem(tuple(pods_of([candidate]))))
     if wrong:
         return Checked(fits=False, message="; ".join(wrong))

@@ -1,4 +1,4 @@
-"""Why a request is not served, and what would help, for people. Pure."""
+"""Messages on why a request is not served, and what would help. Pure; who is served is `selection`'s."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _EXPLAIN_SHARE = 0.2
 """Of the budget, for one request."""
 _FIT_SHARE = 0.05
 _MOST_EXPLAINED = 2_000
-"""Nodes and node groups together, above which only the planner's own reasons are told."""
+"""Nodes and node groups together, above which only the planner's own reasons are given."""
 
 
 def why_left(left: Left, choice: Choice, budget: RunningBudget, *, advised: bool) -> str:
-    """Why it is not served now, and what would serve it beside those that are."""
+    """Return why it is not served now, and what would serve it beside those that are."""
     if left.kept_for:
         bypassed = f"which younger requests have bypassed {MOST_OVERTAKEN} times"
         return f"what it needs is reserved for {left.kept_for}, {bypassed}"
@@ -44,17 +44,17 @@ def why_left(left: Left, choice: Choice, budget: RunningBudget, *, advised: bool
     found, scenario = choice.found, problem_of(choice.scenario, ())
     if found is not None:
         scenario = after_plan(found.problem, found.plan, range(len(found.plan.pod_classes)))
-    return _told(scenario, left.candidate, "now", budget, advised=advised)
+    return _message(scenario, left.candidate, "now", budget, advised=advised)
 
 
 def why_never(candidate: Candidate, found: Attempt, budget: RunningBudget, *, advised: bool) -> str:
-    """`found` is the attempt to serve it with everything empty."""
-    return _told(found.problem, candidate, "with all node groups empty and no limit used", budget, advised=advised)
+    """Return why it can never be served. `found` is the attempt with everything empty."""
+    return _message(found.problem, candidate, "with all node groups empty and no limit used", budget, advised=advised)
 
 
-def _told(scenario: Problem, candidate: Candidate, when: str, budget: RunningBudget, *, advised: bool) -> str:
-    """`7 of 8 pods fit now (7 of 8 of ns/workers): node group b is at its maximum size 9. What would serve all of
-    them: raise maxSize of b from 9 to 10`."""
+def _message(scenario: Problem, candidate: Candidate, when: str, budget: RunningBudget, *, advised: bool) -> str:
+    """Return the message, such as `7 of 8 pods fit now (7 of 8 of ns/workers): node group b is at its maximum size 9.
+    What would serve all of them: raise maxSize of b from 9 to 10`."""
     pods = sum(each.count for each in candidate.pod_sets)
     problem = replace(scenario, pod_sets=tuple(pods_of([candidate])), previous=None)
     apart = Attempt(problem, solve(problem, budget.next_plan(_FIT_SHARE)))
@@ -69,7 +69,7 @@ def _told(scenario: Problem, candidate: Candidate, when: str, budget: RunningBud
 
 
 def _lacking(candidate: Candidate, plan: Plan) -> Iterator[str]:
-    """Of pod sets that are alike the last is short first."""
+    """Yield how many pods fit of each pod set that is short; of equal pod sets the last is short first."""
     missing = Counter({plan.pod_classes[each.pod_class].spec: each.count for each in plan.unplaced})
     found = []
     for pods in reversed(candidate.pod_sets):
@@ -81,7 +81,8 @@ def _lacking(candidate: Candidate, plan: Plan) -> Iterator[str]:
 
 
 def _ways(scenario: Problem, candidate: Candidate, budget: RunningBudget) -> list[str]:
-    """The smallest changes that would serve it, each enough; that it asks for less only where nothing else would."""
+    """Return the smallest changes that would serve it, each sufficient; smaller requests only where nothing else
+    would."""
     if budget.exhausted or len(scenario.nodes) + len(scenario.node_groups) > _MOST_EXPLAINED:
         return []
     problem = replace(scenario, pod_sets=tuple(pods_of([candidate], gang=candidate.key)), previous=None)
@@ -96,8 +97,8 @@ def _ways(scenario: Problem, candidate: Candidate, budget: RunningBudget) -> lis
 
 
 def short_of(found: Attempt) -> str:
-    """`12 of 16 fit: cpu short by 14 in zone b`: what the pods that find no room ask for, of what there is too little
-    left on nodes that they may run on."""
+    """Return a message such as `12 of 16 fit: cpu short by 14 in zone b`: what the pods without room request of
+    resources of which too little is left on the nodes that they may run on."""
     plan, problem = found.plan, found.problem
     pods = sum(each.count for each in plan.pod_classes)
     missing = sum(each.count for each in plan.unplaced)
@@ -114,16 +115,16 @@ def short_of(found: Attempt) -> str:
             amounts.update({name: asked[name] * each.count for name in names})
         else:
             others.update(dict.fromkeys(each.reasons[:1]))
-    told = [
+    amounts_short = [
         f"{name} short by {format_quantity(name, amount)}{where}"
         for where, amounts in short.items()
         for name, amount in amounts.items()
     ]
-    return f"{pods - missing} of {pods} fit: {', '.join([*told, *others])}"
+    return f"{pods - missing} of {pods} fit: {', '.join([*amounts_short, *others])}"
 
 
 def _left(problem: Problem, plan: Plan) -> dict[str, Resources]:
-    """By node, what the plan leaves."""
+    """Return what the plan leaves free, by node."""
     left: dict[str, Resources] = {node.name: node.free for node in problem.nodes}
     for placed in plan.existing:
         used = requested((plan.pod_classes[index].spec, count) for index, count in placed.pods.items())
@@ -133,8 +134,8 @@ def _left(problem: Problem, plan: Plan) -> dict[str, Resources]:
 
 
 def _blocking(cls: PodClass, left: Sequence[Resources]) -> Iterator[str]:
-    """Resources of which some of the nodes have too little, those of most nodes first, until all nodes are counted.
-    None where there are nodes with enough of everything: then it is something else."""
+    """Yield resources that block the pods, those short on most nodes first, until every node is accounted for. Yield
+    none where a node has enough of everything: then something else blocks."""
     asked = (*cls.spec.requests, (PODS, 1))
     rest = list(left)
     found = []
@@ -150,7 +151,7 @@ def _blocking(cls: PodClass, left: Sequence[Resources]) -> Iterator[str]:
 
 
 def _where(nodes: Sequence[Node], all_nodes: Sequence[Node]) -> str:
-    """The zones of the nodes, where they are known and not simply all."""
+    """Return the zones of the nodes; empty where one is unknown, or where they are all there are."""
     zones = {node.labels.get(ZONE, "") for node in nodes}
     everywhere = {node.labels.get(ZONE, "") for node in all_nodes}
     if "" in zones or (zones == everywhere and len(zones) > 1):

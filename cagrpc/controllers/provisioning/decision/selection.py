@@ -1,9 +1,9 @@
-"""Which requests can be served together, by priority, then in turn: whoever comes first is never given up for others.
-Pure.
+"""Which requests can be served together, by priority, then in turn: an earlier one is never given up for a later one.
+Pure. Who gets which nodes is `assignment`'s.
 
-Most often all can, so that is tried first. Where not, the plan that was tried tells who is the first that it does not
-serve: it is tried alone, and those before and after it together. Those that are served already are planned again with
-whoever is tried, so that no place that they might leave is in the way.
+Most often all can, so that is tried first. Where not, the plan shows the first request that it does not serve: that one
+is tried alone, and those before and after it together. Requests that are served already are planned again with those
+that are tried, so that no place that they could leave is in the way.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from solver.model import NODES, Limit
 from solver.model.budget import RunningBudget
 
 MOST_OVERTAKEN = 10
-"""So often requests after it are served while one waits that is to be served in the end; then what it needs is kept,
-for one request of a namespace at a time."""
+"""How often a feasible request is bypassed before what it needs is reserved, for one request of a namespace at a
+time."""
 
 FIRST_SHARE = 0.1
-"""Of the budget, for a first look at who can be served; it is often enough to prove it."""
+"""Of the budget, for a first attempt; it is often enough for a proof."""
 SECOND_SHARE = 0.3
-"""For the same of a request alone."""
+"""For a second attempt, of a request alone."""
 LAST_SHARE = 0.5
-"""For the plan of all who are served."""
+"""For the plan of all that are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Attempt:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why some are not placed, most telling first."""
+        """Why some pods are not placed, the most telling first."""
         return tuple(dict.fromkeys(reason for each in self.plan.unplaced for reason in each.reasons))
 
     @property
@@ -61,12 +61,13 @@ class Attempt:
 
 
 def attempt(scenario: Scenario, pod_sets: Sequence[PodSet], budget: Budget) -> Attempt:
+    """Plan these pods in the scenario."""
     problem = problem_of(scenario, pod_sets)
     return Attempt(problem, solve(problem, budget))
 
 
 def alone(scenario: Scenario, candidate: Candidate, budget: RunningBudget) -> Attempt:
-    """Whether the world has room for it: with more time where a first look leaves that open."""
+    """Plan the candidate alone, with more time where a first attempt proves nothing."""
     pods = pods_of([candidate])
     found = attempt(scenario, pods, budget.next_plan(FIRST_SHARE))
     if found.serves_all or found.proves_it_cannot or budget.exhausted:
@@ -80,28 +81,31 @@ class Left:
 
     candidate: Candidate
     nodes: int = 0
-    """More than an increment may have, where that is what it would take."""
+    """The number of nodes it needs, where one increment may not have so many."""
     kept_for: str = ""
-    """The key of the request that is waited for."""
+    """The key of the request that its capacity is reserved for."""
     reasons: tuple[str, ...] = ()
-    """The planner's, most telling first."""
+    """The planner's, the most telling first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """Which requests are served, and by which plan."""
+
     scenario: Scenario
-    """Less what is kept for requests that were overtaken too often."""
+    """Less what is reserved for requests that were bypassed too often."""
     served: tuple[Candidate, ...]
-    """In their order."""
+    """In the order of candidates."""
     left: tuple[Left, ...]
     found: Attempt | None
     """The plan for all that are served."""
     kept_for: tuple[str, ...] = ()
-    """Keys of the requests for which something is kept."""
+    """Keys of the requests that something is reserved for."""
 
 
 def choose(ordered: Sequence[Candidate], scenario: Scenario, budget: RunningBudget) -> Choice:
-    """Of candidates in their order. Those for which there is no time are in neither; at least one is decided."""
+    """Choose among candidates, given in their order. Those that there is no time for are in neither `served` nor
+    `left`; at least one is decided."""
     return _Choosing(scenario, budget).run(ordered)
 
 
@@ -129,7 +133,7 @@ class _Choosing:
         return Choice(self._scenario, tuple(self._served), tuple(self._left), self._refined(), tuple(self._kept_for))
 
     def _take(self, block: Sequence[Candidate], share: float) -> Attempt:
-        """Serves the block where there is room for all that are served already, and for it."""
+        """Serve the block where it fits together with all that are served already."""
         found = attempt(self._scenario, pods_of((*self._served, *block)), self._budget.next_plan(share))
         self._accept(block, found)
         return found
@@ -152,7 +156,7 @@ class _Choosing:
             self._leave(Left(candidate, nodes, kept_for, found.reasons))
 
     def _on_fewer_nodes(self, candidate: Candidate) -> None:
-        """The nodes that cost least are too many for one increment: larger ones."""
+        """Try larger nodes, where the cheapest are too many for one increment."""
         limits = (*self._scenario.limits, Limit("nodes of an increment", {NODES: LARGEST_INCREMENT}))
         pods = pods_of((*self._served, candidate))
         self._accept(
@@ -164,7 +168,7 @@ class _Choosing:
         candidate = left.candidate
         late = candidate.overtaken >= MOST_OVERTAKEN and candidate.may_keep and not left.nodes
         if late and namespace_of(candidate.key) in map(namespace_of, self._kept_for):
-            late = False  # one at a time
+            late = False  # one of a namespace at a time
         if late and alone(in_the_end(self._all), candidate, self._budget).serves_all:
             self._keep_for(candidate)
 
@@ -175,7 +179,7 @@ class _Choosing:
         return self._kept_for[0] if found.serves_all else ""
 
     def _keep_for(self, candidate: Candidate) -> None:
-        """What it can have of its needs by now is not for those after it; what others leave comes to it in time."""
+        """Reserve what the candidate can get of its needs by now; it gets what others leave in time."""
         pod_sets = (*pods_of(self._served, priority=1), *pods_of([candidate]))
         plan = attempt(self._scenario, pod_sets, self._budget.next_plan(SECOND_SHARE)).plan
         mine = frozenset(each.index for each in plan.pod_classes if each.priority == 0)
@@ -183,7 +187,7 @@ class _Choosing:
         self._kept_for.append(candidate.key)
 
     def _refined(self) -> Attempt | None:
-        """The same once more, where time is left and it may be had for less."""
+        """Return a cheaper plan for the same requests, where time is left and there may be one."""
         found = self._found
         if found is None or found.plan.certificate.status is Status.OPTIMAL or self._budget.exhausted:
             return found
@@ -194,14 +198,14 @@ class _Choosing:
 
 
 def _blocks(ordered: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
-    """Those that nothing is known of together; those that failed before alone, that they stand in nobody's way."""
+    """Yield new requests together, and those that failed before alone, so that they delay no other."""
     for fresh, alike in groupby(ordered, key=lambda each: not each.attempts):
         block = tuple(alike)
         yield from [block] if fresh else [(each,) for each in block]
 
 
 def _first_unserved(ordered: Sequence[Candidate], plan: Plan) -> int:
-    """The first for whose pods there is no place in the plan where those before it have theirs."""
+    """Return the index of the first whose pods have no place in the plan once those before it have theirs."""
     missing = {each.pod_class: each.count for each in plan.unplaced}
     places = {each.spec: each.count - missing.get(each.index, 0) for each in plan.pod_classes}
     for number, candidate in enumerate(ordered):
@@ -213,14 +217,14 @@ def _first_unserved(ordered: Sequence[Candidate], plan: Plan) -> int:
 
 
 def largest_part(candidates: Sequence[Candidate], found: Attempt) -> int:
-    """The most new nodes that must come together; looked at only where there are many."""
+    """Return the number of new nodes of the largest part; all of them where they fit into one increment."""
     if found.new_nodes <= LARGEST_INCREMENT:
         return found.new_nodes
     return max(map(len, together(assigned(candidates, found.plan).new)))
 
 
 def assigned(candidates: Sequence[Candidate], plan: Plan) -> Assignment:
-    """Who gets what of a plan that serves them all."""
+    """Return which candidate gets which nodes of a plan that serves them all."""
     index = {each.spec: each.index for each in plan.pod_classes}
     demands = []
     for candidate in candidates:
