@@ -76,6 +76,11 @@ def test_the_api_server_takes_every_object(deployed: Cluster) -> None:
 
 def test_all_pods_are_restricted_ones(deployed: Cluster) -> None:
     """By the strictest of the Pod Security Standards, to which the API server holds the namespace."""
+    accounts = "/api/v1/namespaces/cagrpc/serviceaccounts"  # a controller makes it, soon after the namespace
+    wait_for(
+        lambda: deployed.admin.items(accounts, fieldSelector="metadata.name=default"),
+        "the namespace has its service account",
+    )
     unsafe = {"containers": [{"name": "main", "image": "example.com/none"}]}
     with pytest.raises(ApiRefusal, match="violates PodSecurity"):
         _dry_run(deployed.admin, unsafe)

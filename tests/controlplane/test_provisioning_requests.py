@@ -41,9 +41,9 @@ def started(requests: PlaneRequests, *groups: dict[str, Any], drive: str = "plan
 
 @DRIVES
 def test_scenario_1_check_capacity_looks_whether_there_is_room(requests: PlaneRequests, drive: str) -> None:
-    started(requests, CPU, drive=drive)
-    for number in range(4):
+    for number in range(4):  # before the server: it answers from the Nodes that it knows of by then
         requests.cluster.create_node(f"standing-{number}", {"cpu": "4", "memory": "16Gi"})
+    started(requests, CPU, drive=drive)
     requests.template("worker", {"cpu": "1", "memory": "1Gi"})
     requests.create("fits", {"worker": 12}, CHECK)
     requests.create("too-many", {"worker": 20}, CHECK)
