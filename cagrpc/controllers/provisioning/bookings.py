@@ -42,8 +42,8 @@ class Booked:
     def uids(self) -> dict[str, tuple[str, ...]]:
         """The UIDs of requests with reservations, by node; sorted."""
         return {
-            name: tuple(sorted({each.owner.uid for each in kept if isinstance(each.owner, RequestOwner)}))
-            for name, kept in self.reservations.items()
+            name: tuple(sorted({each.owner.uid for each in reserved if isinstance(each.owner, RequestOwner)}))
+            for name, reserved in self.reservations.items()
         }
 
 
@@ -64,8 +64,8 @@ def book(bookings: Sequence[Booking], state: ClusterState) -> Booked:
         if left := _place(booking, infos):
             missing[booking.uid] = left
     places: defaultdict[str, dict[str, Mapping[PodSpec, int]]] = defaultdict(dict)
-    for name, kept in capacity.reservations.items():
-        for owner in {each.owner for each in kept}:
+    for name, reserved in capacity.reservations.items():
+        for owner in {each.owner for each in reserved}:
             if isinstance(owner, RequestOwner):
                 places[owner.uid][name] = capacity[name].assumed(owner)
     for uid, left in missing.items():
@@ -91,9 +91,9 @@ def overfull(bookings: Sequence[Booking], state: ClusterState) -> frozenset[str]
     found = asked.keys() - {uid for uids, _ in shared for uid in uids}
     for part in connected([uids for uids, _ in shared]):
         there = {uid for position in part for uid in shared[position][0]}
-        kept = sum((asked[uid] for uid in there), Counter[str]())
+        reserved = sum((asked[uid] for uid in there), Counter[str]())
         free = [shared[position][1].free for position in part]
-        if any(sum(each.get(name, 0) for each in free) < amount for name, amount in kept.items()):
+        if any(sum(each.get(name, 0) for each in free) < amount for name, amount in reserved.items()):
             found |= there
     return frozenset(found)
 

@@ -74,8 +74,8 @@ def merged(request: ProvisioningRequest, change: Change, now: float) -> Provisio
         since = before.since_seconds if before is not None and before.status is status else now
         conditions[kind] = Condition(kind, status, reason, cut(message, _MOST_MESSAGE), since)
     details = {**request.details, **{name: value or "" for name, value in change.details.items()}}
-    kept = {name: cut(text, _MOST_DETAIL) for name, text in details.items() if change.details.get(name, "") is not None}
-    return replace(request, conditions=conditions, details=kept)
+    left = {name: cut(text, _MOST_DETAIL) for name, text in details.items() if change.details.get(name, "") is not None}
+    return replace(request, conditions=conditions, details=left)
 
 
 def accepted(request: ProvisioningRequest, status: IncrementStatus, snapshot: FleetSnapshot, standing: int) -> Change:

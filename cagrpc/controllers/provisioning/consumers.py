@@ -93,8 +93,8 @@ def _too_many(ours: Ours, consumers: Sequence[Consumer]) -> Iterator[Note]:
 
 def _gone(ours: Ours, pending: Sequence[Consumer], room: _FreeCapacity) -> Iterator[Note]:
     """Yield Events where the request has no reservation any more, or never had, and pending pods find no room."""
-    kept = ours.phase is RequestPhase.PROVISIONED and ours.service.books
-    if not pending or kept or ours.phase in (RequestPhase.WAITING, RequestPhase.COMING):
+    reserved = ours.phase is RequestPhase.PROVISIONED and ours.service.books
+    if not pending or reserved or ours.phase in (RequestPhase.WAITING, RequestPhase.COMING):
         return
     short = room.short(ours.request, pending)
     if not short:

@@ -201,7 +201,7 @@ def booking_of(each: Ours) -> Booking:
 
 def _returning(state: ClusterState, reservations: Reservations) -> dict[str, dict[str, int]]:
     """Return what requests have on each node, which will be free again."""
-    pods = {name: [(each.spec, each.count) for each in kept] for name, kept in reservations.items()}
+    pods = {name: [(each.spec, each.count) for each in reserved] for name, reserved in reservations.items()}
     on_nodes = Counter((each.node, each.spec) for each in state.consumers if each.stage is ConsumerStage.BOUND)
     for (name, spec), count in on_nodes.items():
         pods.setdefault(name, []).append((spec, count))

@@ -30,7 +30,7 @@ class RequestMetrics:
             buckets=_SECONDS_BUCKETS,
             registry=None,
         )
-        self._bookings = Gauge("cagrpc_bookings", "ProvisioningRequests that room is kept for.", registry=None)
+        self._bookings = Gauge("cagrpc_bookings", "ProvisioningRequests with reserved capacity.", registry=None)
         self._bookings.set_function(bookings)
 
     def observe(self, outcome: Outcome) -> None:

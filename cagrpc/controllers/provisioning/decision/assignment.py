@@ -136,10 +136,10 @@ def _spare(nodes: Sequence[PlannedNodes], new: Sequence[NewNode]) -> Iterator[Ne
     owners: dict[str, tuple[str, ...]] = {}
     for group_id, uids in new:
         owners.setdefault(group_id, uids)
-    anybody = new[0][1] if new else ()
+    first = new[0][1] if new else ()
     for each in nodes:
         if not each.pods:
-            yield from [(each.node_group, owners.get(each.node_group, anybody))] * each.count
+            yield from [(each.node_group, owners.get(each.node_group, first))] * each.count
 
 
 def together(new: Sequence[NewNode]) -> list[tuple[NewNode, ...]]:
