@@ -16,7 +16,7 @@ from solver.model import Limit
 from tests.support.fleet import FleetHarness, MemoryJournal, group, run_inline, states, targets
 
 
-def _world(**more: object) -> FleetHarness:
+def _harness(**more: object) -> FleetHarness:
     limits = [
         Limit("provisioner gold", {"cpu": 24_000}, node_groups=frozenset({"a", "b"})),
         Limit("cluster", {"nodes": 12}),
@@ -58,80 +58,80 @@ def _world(**more: object) -> FleetHarness:
 def test_refused_with_nothing_changed(
     deltas: Mapping[str, int], error: type[errors.CagrpcError], words: list[str]
 ) -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     before = fleet.snapshot
     with pytest.raises(error) as raised:
         fleet.apply(IncrementSpec(deltas))
     assert all(word in str(raised.value) for word in words), str(raised.value)
     fleet.reconcile()
     assert fleet.snapshot is before
-    assert world.backend.order_calls == []
+    assert harness.backend.order_calls == []
 
 
 def test_one_increment_has_a_largest_size() -> None:
-    world = FleetHarness(groups=[group("a", max_size=2**31 - 1), group("b", max_size=2**31 - 1)])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", max_size=2**31 - 1), group("b", max_size=2**31 - 1)])
+    fleet = harness.fleet()
     with pytest.raises(errors.InvalidInput, match="an increment of 10001 nodes; one has at most 10000"):
         fleet.apply(IncrementSpec({"a": 10_000, "b": 1}))
     assert targets(fleet.snapshot) == {}
 
 
 def test_the_journal_is_written_before_the_backend_is_asked() -> None:
-    world = _world()
-    fleet = world.fleet()
-    assert isinstance(world.journal, MemoryJournal)
-    journal = world.journal
+    harness = _harness()
+    fleet = harness.fleet()
+    assert isinstance(harness.journal, MemoryJournal)
+    journal = harness.journal
     seen = []
-    world.backend.before_order = lambda: seen.append([r.phase for r in journal.shelf[0].increments.values()])
+    harness.backend.before_order = lambda: seen.append([r.phase for r in journal.shelf[0].increments.values()])
     applied = fleet.apply(IncrementSpec({"a": 2}))
     assert applied.phase is Phase.PLANNED
-    assert world.backend.order_calls == []
+    assert harness.backend.order_calls == []
     assert targets(fleet.snapshot) == {"a": 2}
     fleet.reconcile()
     assert seen == [[Phase.CREATING]]
 
 
 def test_an_increment_over_several_groups_is_one_order_and_ends_done() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     applied = fleet.apply(IncrementSpec({"a": 2, "c": 1}, pods=frozenset({"p"}), reason="gang"))
     fleet.reconcile()
-    assert [len(call) for call in world.backend.order_calls] == [3]
+    assert [len(call) for call in harness.backend.order_calls] == [3]
     assert fleet.increment(applied.id).message == "0 of 3 instances run"
     assert states(fleet.snapshot, "a") == ["creating", "creating"]
     assert fleet.snapshot.in_flight_pods == {"p"}
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
     assert fleet.increment(applied.id).phase is Phase.DONE
     assert states(fleet.snapshot, "a") == ["running", "running"]
     assert states(fleet.snapshot, "c") == ["running"]
     assert targets(fleet.snapshot) == {"a": 2, "c": 1}
     assert fleet.snapshot.in_flight_pods == frozenset()
-    assert isinstance(world.journal, MemoryJournal)
-    phases = [record.phase for changes in world.journal.commits for record in changes.increments]
+    assert isinstance(harness.journal, MemoryJournal)
+    phases = [record.phase for changes in harness.journal.commits for record in changes.increments]
     assert list(dict.fromkeys(phases)) == [Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.DONE]
 
 
 def test_every_node_counts_once_at_every_step() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 3}))
     seen = [targets(fleet.snapshot)]
-    world.backend.before_order = lambda: seen.append(targets(fleet.snapshot))
+    harness.backend.before_order = lambda: seen.append(targets(fleet.snapshot))
     fleet.reconcile()
     seen.append(targets(fleet.snapshot))
-    world.backend.boot(world.backend.ids()[0])
+    harness.backend.boot(harness.backend.ids()[0])
     fleet.reconcile()
     seen.append(targets(fleet.snapshot))
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
     seen.append(targets(fleet.snapshot))
     assert seen == [{"a": 3}] * 5
 
 
 def test_increments_in_flight_count_against_maximum_and_limits() -> None:
-    fleet = _world().fleet()
+    fleet = _harness().fleet()
     fleet.apply(IncrementSpec({"a": 3}))
     with pytest.raises(errors.OutOfRange):
         fleet.apply(IncrementSpec({"a": 3}))
@@ -143,8 +143,8 @@ def test_increments_in_flight_count_against_maximum_and_limits() -> None:
 
 
 def test_what_a_limit_is_given_with_stands_outside_the_fleet() -> None:
-    world = FleetHarness(groups=[group("a")], limits=[Limit("cluster", {"nodes": 5}, used={"nodes": 3})])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a")], limits=[Limit("cluster", {"nodes": 5}, used={"nodes": 3})])
+    fleet = harness.fleet()
     with pytest.raises(errors.LimitExceeded, match="nodes is at 3 of 5, 3 more"):
         fleet.apply(IncrementSpec({"a": 3}))
     fleet.apply(IncrementSpec({"a": 2}))
@@ -154,15 +154,15 @@ def test_what_a_limit_is_given_with_stands_outside_the_fleet() -> None:
 def test_a_limit_that_is_broken_already_bounds_only_what_it_counts() -> None:
     gpu = group("gpu", capacity={"cpu": 4000, "nvidia.com/gpu": 1})
     plain = group("a", capacity={"cpu": 4000, "nvidia.com/gpu": 0})
-    world = FleetHarness(groups=[gpu, plain], limits=[Limit("cluster", {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 4})])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[gpu, plain], limits=[Limit("cluster", {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 4})])
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 1}))
     with pytest.raises(errors.LimitExceeded):
         fleet.apply(IncrementSpec({"gpu": 1}))
 
 
 def test_the_caller_may_change_its_mapping_afterwards() -> None:
-    fleet = _world().fleet()
+    fleet = _harness().fleet()
     deltas = {"a": 1}
     applied = fleet.apply(IncrementSpec(deltas))
     deltas["a"] = 5
@@ -174,45 +174,45 @@ def test_the_caller_may_change_its_mapping_afterwards() -> None:
 
 @pytest.mark.parametrize("origin", [pytest.param(o, id=o.value) for o in Origin])
 def test_an_immediate_refusal_is_raised_and_leaves_nothing(origin: Origin) -> None:
-    world = _world()
-    world.backend.refused_groups = {"b"}
-    fleet = world.fleet()
+    harness = _harness()
+    harness.backend.refused_groups = {"b"}
+    fleet = harness.fleet()
     with pytest.raises(errors.OutOfCapacity, match="no capacity for b"):
         fleet.apply(IncrementSpec({"a": 1, "b": 1}, origin), refusal_wait_seconds=1)
     assert targets(fleet.snapshot) == {}
     assert [i.phase for i in fleet.snapshot.increments] == [Phase.ROLLED_BACK]
-    fleet = world.restart()
+    fleet = harness.restart()
     assert targets(fleet.snapshot) == {}
-    assert world.backend.executed_orders == []
+    assert harness.backend.executed_orders == []
 
 
 def test_an_order_that_is_taken_at_once_is_answered_at_once() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     applied = fleet.apply(IncrementSpec({"a": 2}), refusal_wait_seconds=1)
     assert applied.phase is Phase.CREATING
-    assert len(world.backend.executed_orders) == 2
+    assert len(harness.backend.executed_orders) == 2
     fleet.reconcile()
-    assert len(world.backend.order_calls) == 1
+    assert len(harness.backend.order_calls) == 1
 
 
 def test_an_unknown_answer_is_no_refusal() -> None:
-    world = _world()
-    fleet = world.fleet()
-    world.backend.unreachable = True
+    harness = _harness()
+    fleet = harness.fleet()
+    harness.backend.unreachable = True
     applied = fleet.apply(IncrementSpec({"a": 2}), refusal_wait_seconds=1)
     assert applied.phase is Phase.CREATING
     assert targets(fleet.snapshot) == {"a": 2}
-    world.backend.unreachable = False
+    harness.backend.unreachable = False
     fleet.reconcile()
-    assert len(world.backend.executed_orders) == 2
+    assert len(harness.backend.executed_orders) == 2
 
 
 def test_a_refusal_that_comes_too_late_is_a_failure_that_ca_sees() -> None:
     works = [run_inline]  # The first look; what is to be ordered later never gets a thread.
-    world = _world(options={"submit": lambda work: works.pop()(work) if works else None})
-    world.backend.refused_groups = {"a"}
-    fleet = world.fleet()
+    harness = _harness(options={"submit": lambda work: works.pop()(work) if works else None})
+    harness.backend.refused_groups = {"a"}
+    fleet = harness.fleet()
     applied = fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER), refusal_wait_seconds=0.001)
     assert applied.phase is Phase.PLANNED
     fleet.reconcile()
@@ -223,33 +223,33 @@ def test_a_refusal_that_comes_too_late_is_a_failure_that_ca_sees() -> None:
 
 def test_a_slow_backend_holds_up_neither_answers_nor_reads() -> None:
     """The default worker thread, a backend that takes long, and a caller that waits only a little."""
-    world = _world()
+    harness = _harness()
     entered, go_on = threading.Event(), threading.Event()
 
     def slow() -> None:
         entered.set()
         assert go_on.wait(10)
 
-    world.backend.before_order = slow
-    fleet = Fleet(world.groups, world.limits, world.backend, world.journal, clock=world.clock)
+    harness.backend.before_order = slow
+    fleet = Fleet(harness.groups, harness.limits, harness.backend, harness.journal, clock=harness.clock)
     applied = fleet.apply(IncrementSpec({"a": 2}), refusal_wait_seconds=0.01)
     assert entered.wait(10)
     assert applied.phase in (Phase.PLANNED, Phase.CREATING)
     assert targets(fleet.snapshot) == {"a": 2}
     second = fleet.apply(IncrementSpec({"b": 1}))
     assert second.phase is Phase.PLANNED
-    world.backend.before_order = None
+    harness.backend.before_order = None
     go_on.set()
     fleet.reconcile()
     assert fleet.increment(applied.id).phase is Phase.CREATING
-    assert len(world.backend.executed_orders) == 3
+    assert len(harness.backend.executed_orders) == 3
     fleet.close()
 
 
 def test_a_refusal_reaches_the_waiting_caller_from_the_worker_thread() -> None:
-    world = _world()
-    world.backend.refused_groups = {"a"}
-    fleet = Fleet(world.groups, world.limits, world.backend, world.journal, clock=world.clock)
+    harness = _harness()
+    harness.backend.refused_groups = {"a"}
+    fleet = Fleet(harness.groups, harness.limits, harness.backend, harness.journal, clock=harness.clock)
     with pytest.raises(errors.OutOfCapacity):
         fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER), refusal_wait_seconds=10)
     assert targets(fleet.snapshot) == {}
@@ -260,126 +260,126 @@ def test_a_refusal_reaches_the_waiting_caller_from_the_worker_thread() -> None:
 
 
 def test_with_the_journal_out_of_reach_nothing_is_ordered() -> None:
-    world = _world()
-    fleet = world.fleet()
-    assert isinstance(world.journal, MemoryJournal)
-    world.journal.broken = True
+    harness = _harness()
+    fleet = harness.fleet()
+    assert isinstance(harness.journal, MemoryJournal)
+    harness.journal.broken = True
     with pytest.raises(errors.Unavailable):
         fleet.apply(IncrementSpec({"a": 1}), refusal_wait_seconds=1)
-    world.journal.broken = False
+    harness.journal.broken = False
     fleet.reconcile()
-    assert world.backend.order_calls == []
+    assert harness.backend.order_calls == []
     assert targets(fleet.snapshot) == {}
 
 
 def test_a_journal_that_took_no_change_is_a_problem_until_it_can_be_written() -> None:
-    world = _world()
-    fleet = world.fleet()
-    assert isinstance(world.journal, MemoryJournal)
-    world.journal.broken = True
+    harness = _harness()
+    fleet = harness.fleet()
+    assert isinstance(harness.journal, MemoryJournal)
+    harness.journal.broken = True
     with pytest.raises(errors.Unavailable):
         fleet.apply(IncrementSpec({"a": 1}))
     assert fleet.problem == "journal: out of reach"
     with pytest.raises(errors.Unavailable, match="journal: out of reach"):
         fleet.refresh()
     assert fleet.problem == "journal: out of reach"
-    world.journal.broken = False
+    harness.journal.broken = False
     fleet.refresh()
     assert fleet.problem is None
 
 
 def test_a_journal_that_cannot_be_written_is_found_within_seconds_without_any_change() -> None:
-    world = _world()
-    fleet = world.fleet()
-    assert isinstance(world.journal, MemoryJournal)
-    world.journal.broken = True
-    world.clock.advance(9)
+    harness = _harness()
+    fleet = harness.fleet()
+    assert isinstance(harness.journal, MemoryJournal)
+    harness.journal.broken = True
+    harness.clock.advance(9)
     fleet.refresh()
-    world.clock.advance(1)
+    harness.clock.advance(1)
     with pytest.raises(errors.Unavailable, match="journal: out of reach"):
         fleet.refresh()
     assert fleet.problem == "journal: out of reach"
-    world.backend.boot(world.backend.add("a", token="t"))
+    harness.backend.boot(harness.backend.add("a", token="t"))
     with pytest.raises(errors.Unavailable):
         fleet.refresh()
     assert targets(fleet.snapshot) == {"a": 1}  # What stands is still seen.
 
 
 def test_a_journal_lost_between_plan_and_order_holds_the_order_back() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 1}))
-    assert isinstance(world.journal, MemoryJournal)
-    world.journal.broken = True
+    assert isinstance(harness.journal, MemoryJournal)
+    harness.journal.broken = True
     with pytest.raises(errors.Unavailable):
         fleet.reconcile()
-    assert world.backend.order_calls == []
-    world.journal.broken = False
+    assert harness.backend.order_calls == []
+    harness.journal.broken = False
     fleet.reconcile()
-    assert len(world.backend.executed_orders) == 1
+    assert len(harness.backend.executed_orders) == 1
 
 
 def test_a_backend_out_of_reach_loses_nothing() -> None:
-    world = _world()
-    fleet = world.fleet()
-    world.backend.unreachable = True
+    harness = _harness()
+    fleet = harness.fleet()
+    harness.backend.unreachable = True
     fleet.apply(IncrementSpec({"a": 1}))
     for step in (fleet.refresh, fleet.reconcile):
         with pytest.raises(errors.Unavailable):
             step()
     assert fleet.problem is not None
-    world.backend.unreachable = False
+    harness.backend.unreachable = False
     fleet.refresh()
     assert fleet.problem is None
     assert states(fleet.snapshot, "a") == ["creating"]
 
 
 def test_a_lost_answer_is_not_ordered_twice() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 2}))
-    world.backend.lose_answers = True
+    harness.backend.lose_answers = True
     fleet.reconcile()
-    world.backend.lose_answers = False
+    harness.backend.lose_answers = False
     fleet.reconcile()
-    assert len(world.backend.order_calls) == 1
-    assert len(world.backend.executed_orders) == 2
+    assert len(harness.backend.order_calls) == 1
+    assert len(harness.backend.executed_orders) == 2
 
 
 def test_a_lost_answer_for_instances_that_are_not_listed_yet_is_asked_again_by_the_same_tokens() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 2}))
-    world.backend.lose_answers = world.backend.hide_new = True
+    harness.backend.lose_answers = harness.backend.hide_new = True
     fleet.reconcile()
-    world.backend.lose_answers = False
-    world.backend.hidden = {world.backend.executed_orders[1]}
+    harness.backend.lose_answers = False
+    harness.backend.hidden = {harness.backend.executed_orders[1]}
     fleet.reconcile()
-    assert world.backend.order_calls[1:] == [(world.backend.executed_orders[1],)]
-    assert len(world.backend.executed_orders) == 2
+    assert harness.backend.order_calls[1:] == [(harness.backend.executed_orders[1],)]
+    assert len(harness.backend.executed_orders) == 2
     assert targets(fleet.snapshot) == {"a": 2}
 
 
 def test_an_order_that_finds_its_part_of_the_backend_out_of_reach_holds_up_no_other() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     first, second = fleet.apply(IncrementSpec({"a": 1})), fleet.apply(IncrementSpec({"b": 1}))
-    world.backend.unreachable_groups = {"a"}
+    harness.backend.unreachable_groups = {"a"}
     fleet.refresh()
     assert fleet.problem is None
     assert targets(fleet.snapshot) == {"a": 1, "b": 1}
-    assert [len(world.backend.ids(key)) for key in "ab"] == [0, 1]
-    assert len(world.backend.order_calls) == 2  # Each once a step.
+    assert [len(harness.backend.ids(key)) for key in "ab"] == [0, 1]
+    assert len(harness.backend.order_calls) == 2  # Each once a step.
     assert (fleet.increment(first.id).message, fleet.increment(second.id).message) == ("0 of 1 instances run",) * 2
-    world.backend.unreachable_groups = set()
+    harness.backend.unreachable_groups = set()
     fleet.refresh()
-    assert [len(world.backend.ids(key)) for key in "ab"] == [1, 1]
+    assert [len(harness.backend.ids(key)) for key in "ab"] == [1, 1]
 
 
 def test_an_order_out_of_reach_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    world = _world()
-    fleet = world.fleet()
-    world.backend.unreachable_groups = {"a"}
+    harness = _harness()
+    fleet = harness.fleet()
+    harness.backend.unreachable_groups = {"a"}
     fleet.apply(IncrementSpec({"a": 1}))
     for _ in range(3):
         fleet.reconcile()
@@ -387,9 +387,9 @@ def test_an_order_out_of_reach_is_logged_once(caplog: pytest.LogCaptureFixture) 
 
 
 def test_nothing_is_changed_before_the_backend_was_seen_once() -> None:
-    world = _world()
-    world.backend.unreachable = True
-    fleet = world.fleet()
+    harness = _harness()
+    harness.backend.unreachable = True
+    fleet = harness.fleet()
     for change in (
         lambda: fleet.apply(IncrementSpec({"a": 1})),
         lambda: fleet.delete_instances("a", ["x"]),
@@ -397,14 +397,14 @@ def test_nothing_is_changed_before_the_backend_was_seen_once() -> None:
     ):
         with pytest.raises(errors.Unavailable, match="not reached yet"):
             change()
-    world.backend.unreachable = False
+    harness.backend.unreachable = False
     fleet.refresh()
     fleet.apply(IncrementSpec({"a": 1}))
 
 
 def test_a_closed_fleet_changes_nothing() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     fleet.close()
     fleet.close()
     with pytest.raises(errors.Unavailable):
@@ -413,7 +413,7 @@ def test_a_closed_fleet_changes_nothing() -> None:
 
 def test_an_unknown_increment() -> None:
     with pytest.raises(errors.NotFound, match="'nope'"):
-        _world().fleet().increment("nope")
+        _harness().fleet().increment("nope")
 
 
 # Construction and snapshots.
@@ -446,8 +446,8 @@ def test_what_cannot_be_is_refused_at_the_start(
 
 
 def test_a_snapshot_is_replaced_only_when_something_changed() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     first = fleet.snapshot
     fleet.reconcile()
     assert fleet.snapshot is first
@@ -460,94 +460,94 @@ def test_a_snapshot_is_replaced_only_when_something_changed() -> None:
 
 
 def test_a_group_with_nodes_is_always_shown() -> None:
-    world = _world(options={"shown": lambda groups, targets: ["c"]})
-    fleet = world.fleet()
+    harness = _harness(options={"shown": lambda groups, targets: ["c"]})
+    fleet = harness.fleet()
     assert list(fleet.snapshot.shown) == ["c"]
     fleet.apply(IncrementSpec({"a": 1}))
     assert list(fleet.snapshot.shown) == ["a", "c"]
 
 
 def test_finished_increments_are_shown_for_a_while_and_forgotten_after_a_day() -> None:
-    world = FleetHarness(groups=[group("a", max_size=1000)], options={"submit": run_inline})
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", max_size=1000)], options={"submit": run_inline})
+    fleet = harness.fleet()
     ids = []
     for _ in range(105):
         ids.append(fleet.apply(IncrementSpec({"a": 1})).id)
         fleet.reconcile()
-        world.backend.boot_all()
+        harness.backend.boot_all()
         fleet.reconcile()
-        world.clock.advance(1)
+        harness.clock.advance(1)
     assert [status.id for status in fleet.snapshot.increments] == ids[5:]
     assert fleet.increment(ids[0]).phase is Phase.DONE
-    world.clock.advance(86_401)
+    harness.clock.advance(86_401)
     fleet.reconcile()
     assert fleet.snapshot.increments == ()
     assert targets(fleet.snapshot) == {"a": 105}
-    assert isinstance(world.journal, MemoryJournal)
-    assert not world.journal.shelf[0].increments
+    assert isinstance(harness.journal, MemoryJournal)
+    assert not harness.journal.shelf[0].increments
 
 
 def test_what_ended_together_is_shown_however_much_it_is() -> None:
-    world = FleetHarness(groups=[group("a", max_size=1000)], options={"submit": run_inline})
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", max_size=1000)], options={"submit": run_inline})
+    fleet = harness.fleet()
     together = [fleet.apply(IncrementSpec({"a": 1})).id for _ in range(150)]
     fleet.reconcile()
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
     before = fleet.snapshot
     assert [(status.id, status.phase) for status in before.increments] == [(id_, Phase.DONE) for id_ in together]
-    world.clock.advance(60)
+    harness.clock.advance(60)
     fleet.reconcile()
     assert fleet.snapshot is before  # time alone is no news
     last = fleet.apply(IncrementSpec({"a": 1})).id
     fleet.reconcile()
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
     assert [status.id for status in fleet.snapshot.increments] == [*together[-99:], last]
 
 
 def test_what_was_asked_for_long_ago_and_ended_as_the_last_is_among_the_most_recent() -> None:
-    world = FleetHarness(groups=[group("a", max_size=1000), group("b")], options={"submit": run_inline})
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", max_size=1000), group("b")], options={"submit": run_inline})
+    fleet = harness.fleet()
     slow = fleet.apply(IncrementSpec({"b": 1})).id
     fleet.reconcile()
     for _ in range(105):
         fleet.apply(IncrementSpec({"a": 1}))
         fleet.reconcile()
-        for instance_id in world.backend.ids("a"):
-            world.backend.boot(instance_id)
+        for instance_id in harness.backend.ids("a"):
+            harness.backend.boot(instance_id)
         fleet.reconcile()
-    world.clock.advance(600)
+    harness.clock.advance(600)
     fleet.reconcile()
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
-    (told,) = [status for status in fleet.snapshot.increments if status.id == slow]
-    assert (told.phase, told.short_groups) == (Phase.ROLLED_BACK, ("b",))
+    (reported,) = [status for status in fleet.snapshot.increments if status.id == slow]
+    assert (reported.phase, reported.short_groups) == (Phase.ROLLED_BACK, ("b",))
 
 
 def test_a_member_knows_its_instance_once_it_is_listed() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 1}))
     fleet.reconcile()
-    assert isinstance(world.journal, MemoryJournal)
-    ((member,),) = [record.members for record in world.journal.shelf[0].increments.values()]
-    assert (member.state, [member.instance_id]) == (MemberState.ORDERED, world.backend.ids())
+    assert isinstance(harness.journal, MemoryJournal)
+    ((member,),) = [record.members for record in harness.journal.shelf[0].increments.values()]
+    assert (member.state, [member.instance_id]) == (MemberState.ORDERED, harness.backend.ids())
 
 
 def test_an_order_at_once_that_fails_in_a_way_nobody_thought_of_is_told_and_made_by_the_next_step(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    world = FleetHarness(groups=[group("a")])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a")])
+    fleet = harness.fleet()
 
     def fail() -> None:
         raise ZeroDivisionError("ours")
 
-    world.backend.before_order = fail
+    harness.backend.before_order = fail
     key = fleet.apply(IncrementSpec({"a": 1}), refusal_wait_seconds=10.0).id
     assert "ZeroDivisionError" in caplog.text
     assert fleet.increment(key).phase is Phase.CREATING
-    world.backend.before_order = None
+    harness.backend.before_order = None
     fleet.reconcile()
-    assert len(world.backend.executed_orders) == 1
+    assert len(harness.backend.executed_orders) == 1

@@ -35,18 +35,18 @@ class Clocks:
 
 
 def _ordered(clocks: Clocks) -> tuple[FleetHarness, Fleet, str]:
-    world = FleetHarness(groups=[group("a")], options={"clock": clocks.steady()})
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a")], options={"clock": clocks.steady()})
+    fleet = harness.fleet()
     key = fleet.apply(IncrementSpec({"a": 2})).id
     fleet.reconcile()
-    return world, fleet, key
+    return harness, fleet, key
 
 
-def _taken_over(world: FleetHarness, clocks: Clocks, ahead: float) -> Fleet:
+def _taken_over(harness: FleetHarness, clocks: Clocks, ahead: float) -> Fleet:
     """By a process whose wall clock is that much ahead."""
     clocks.wall.advance(ahead)
-    world.options["clock"] = clocks.steady()
-    return world.restart()
+    harness.options["clock"] = clocks.steady()
+    return harness.restart()
 
 
 def _lasts(clocks: Clocks, fleet: Fleet, key: str) -> float:
@@ -93,9 +93,9 @@ def test_it_grows_as_time_passes_and_never_otherwise(steps: list[tuple[float, fl
 )
 def test_who_takes_over_gives_what_is_in_flight_between_half_its_time_and_all_of_it(ahead: float, lasts: float) -> None:
     clocks = Clocks()
-    world, _, key = _ordered(clocks)
+    harness, _, key = _ordered(clocks)
     clocks.pass_time(200)
-    fleet = _taken_over(world, clocks, ahead)
+    fleet = _taken_over(harness, clocks, ahead)
     assert fleet.increment(key).phase is Phase.CREATING
     assert _lasts(clocks, fleet, key) == lasts
 
@@ -103,11 +103,11 @@ def test_who_takes_over_gives_what_is_in_flight_between_half_its_time_and_all_of
 @pytest.mark.parametrize("ahead", STEPS)
 def test_what_came_in_time_is_done_whatever_the_clock_of_the_next_process_says(ahead: float) -> None:
     clocks = Clocks()
-    world, _, key = _ordered(clocks)
+    harness, _, key = _ordered(clocks)
     clocks.pass_time(550)
-    fleet = _taken_over(world, clocks, ahead)
+    fleet = _taken_over(harness, clocks, ahead)
     clocks.pass_time(290)
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.DONE
 
@@ -115,14 +115,14 @@ def test_what_came_in_time_is_done_whatever_the_clock_of_the_next_process_says(a
 @pytest.mark.parametrize(("ahead", "lasts"), [(0.0, 400), (600.0, 300), (-600.0, 600)])
 def test_the_autoscaler_has_time_to_delete_what_failed(ahead: float, lasts: int) -> None:
     clocks = Clocks()
-    world = FleetHarness(groups=[group("a")], options={"clock": clocks.steady()})
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a")], options={"clock": clocks.steady()})
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER))
     fleet.reconcile()
-    world.backend.vanish(world.backend.ids()[0])
+    harness.backend.vanish(harness.backend.ids()[0])
     fleet.reconcile()
     clocks.pass_time(200)
-    fleet = _taken_over(world, clocks, ahead)
+    fleet = _taken_over(harness, clocks, ahead)
     clocks.pass_time(lasts - 1)
     fleet.reconcile()
     assert states(fleet.snapshot, "a") == ["failed"]
@@ -133,25 +133,25 @@ def test_the_autoscaler_has_time_to_delete_what_failed(ahead: float, lasts: int)
 
 def test_what_has_ended_ahead_of_our_time_is_forgotten_a_day_after_it_was_taken_over() -> None:
     clocks = Clocks()
-    world, fleet, _ = _ordered(clocks)
-    fleet.delete_instances("a", world.backend.ids())
-    world.backend.instances.clear()
+    harness, fleet, _ = _ordered(clocks)
+    fleet.delete_instances("a", harness.backend.ids())
+    harness.backend.instances.clear()
     fleet.reconcile()
-    fleet = _taken_over(world, clocks, -86_400.0 * 30)
+    fleet = _taken_over(harness, clocks, -86_400.0 * 30)
     clocks.pass_time(86_401)
     fleet.reconcile()
-    assert isinstance(world.journal, MemoryJournal)
-    assert not world.journal.shelf[0].increments
-    assert not world.journal.shelf[0].deletions
+    assert isinstance(harness.journal, MemoryJournal)
+    assert not harness.journal.shelf[0].increments
+    assert not harness.journal.shelf[0].deletions
 
 
 def test_clocks_that_agree_write_nothing() -> None:
     clocks = Clocks()
-    world, _, _ = _ordered(clocks)
+    harness, _, _ = _ordered(clocks)
     clocks.pass_time(250)
-    _taken_over(world, clocks, 0.0)
-    assert isinstance(world.journal, MemoryJournal)
-    assert world.journal.commits == []
+    _taken_over(harness, clocks, 0.0)
+    assert isinstance(harness.journal, MemoryJournal)
+    assert harness.journal.commits == []
 
 
 _TIMES = Times(deadline=600.0, failed_listing=400.0)

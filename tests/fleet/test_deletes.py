@@ -17,45 +17,45 @@ from tests.support.fleet import FleetHarness, MemoryJournal, group, listed, stat
 def _running(
     deltas: dict[str, int], *, min_size: int = 0, origin: Origin = Origin.CAGRPC
 ) -> tuple[FleetHarness, Fleet]:
-    world = FleetHarness(groups=[group("a", min_size=min_size), group("b")])
-    fleet = world.fleet()
-    world.backend.boot_all()
+    harness = FleetHarness(groups=[group("a", min_size=min_size), group("b")])
+    fleet = harness.fleet()
+    harness.backend.boot_all()
     fleet.reconcile()
     fleet.apply(IncrementSpec(deltas, origin))
     fleet.reconcile()
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
-    return world, fleet
+    return harness, fleet
 
 
 def test_a_delete_is_journalled_first_and_leaves_the_target_at_once() -> None:
-    world, fleet = _running({"a": 3})
-    first, second, third = world.backend.ids()
+    harness, fleet = _running({"a": 3})
+    first, second, third = harness.backend.ids()
     fleet.delete_instances("a", [second])
-    assert isinstance(world.journal, MemoryJournal)
-    assert list(world.journal.shelf[0].deletions) == [second]
-    assert world.backend.executed_deletes == []
+    assert isinstance(harness.journal, MemoryJournal)
+    assert list(harness.journal.shelf[0].deletions) == [second]
+    assert harness.backend.executed_deletes == []
     assert states(fleet.snapshot, "a") == ["running", "deleting", "running"]
     assert targets(fleet.snapshot) == {"a": 2}
     fleet.reconcile()
-    assert world.backend.executed_deletes == [second]
-    world.backend.finish_deletes()
+    assert harness.backend.executed_deletes == [second]
+    harness.backend.finish_deletes()
     fleet.reconcile()
     assert [i.id for i in listed(fleet.snapshot, "a")] == [first, third]
     assert targets(fleet.snapshot) == {"a": 2}
 
 
 def test_a_repeated_delete_lowers_nothing_twice() -> None:
-    world, fleet = _running({"a": 3})
-    (gone, *_) = world.backend.ids()
+    harness, fleet = _running({"a": 3})
+    (gone, *_) = harness.backend.ids()
     fleet.delete_instances("a", [gone, gone])
     for _ in range(3):
         fleet.delete_instances("a", [gone])
         fleet.reconcile()
-        world.backend.finish_deletes()
+        harness.backend.finish_deletes()
         assert targets(fleet.snapshot) == {"a": 2}
-        fleet = world.restart()
-    assert world.backend.executed_deletes == [gone]
+        fleet = harness.restart()
+    assert harness.backend.executed_deletes == [gone]
 
 
 def test_nothing_to_delete_is_no_error() -> None:
@@ -85,19 +85,19 @@ def test_nothing_to_delete_is_no_error() -> None:
 def test_wrong_ids_are_named_and_nothing_is_deleted(
     group_id: str, numbers: Sequence[int], extra: Sequence[str], error: type[errors.CagrpcError], words: Sequence[str]
 ) -> None:
-    world, fleet = _running({"a": 2, "b": 1})
+    harness, fleet = _running({"a": 2, "b": 1})
     before = fleet.snapshot
     with pytest.raises(error) as raised:
-        fleet.delete_instances(group_id, [*(world.backend.ids()[n] for n in numbers), *extra])
+        fleet.delete_instances(group_id, [*(harness.backend.ids()[n] for n in numbers), *extra])
     assert all(word in str(raised.value) for word in words), str(raised.value)
     fleet.reconcile()
     assert fleet.snapshot is before
-    assert world.backend.executed_deletes == []
+    assert harness.backend.executed_deletes == []
 
 
 def test_the_minimum_is_kept() -> None:
-    world, fleet = _running({"a": 2}, min_size=1)
-    ids = world.backend.ids()
+    harness, fleet = _running({"a": 2}, min_size=1)
+    ids = harness.backend.ids()
     with pytest.raises(errors.FailedPrecondition, match="would leave 0 nodes, fewer than its minimum of 1"):
         fleet.delete_instances("a", ids)
     assert targets(fleet.snapshot) == {"a": 3}
@@ -109,17 +109,17 @@ def test_the_minimum_is_kept() -> None:
 
 
 def test_failed_instances_do_not_stand_in_for_the_minimum_and_may_always_go() -> None:
-    world, fleet = _running({"b": 1}, min_size=2)
-    (first, second, *_) = world.backend.ids("a")
+    harness, fleet = _running({"b": 1}, min_size=2)
+    (first, second, *_) = harness.backend.ids("a")
     fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER))
     fleet.reconcile()
-    failed = world.backend.ids("a")[2]
-    world.backend.fail(failed)
+    failed = harness.backend.ids("a")[2]
+    harness.backend.fail(failed)
     fleet.reconcile()
     assert states(fleet.snapshot, "a") == ["running", "running", "failed"]
     with pytest.raises(errors.FailedPrecondition, match="would leave 1 nodes"):
         fleet.delete_instances("a", [first])
-    world.backend.vanish(second)
+    harness.backend.vanish(second)
     fleet.reconcile()
     fleet.delete_instances("a", [failed])
     assert fleet.snapshot.groups["a"].target_size == 1
@@ -128,123 +128,123 @@ def test_failed_instances_do_not_stand_in_for_the_minimum_and_may_always_go() ->
 
 
 def test_with_the_journal_out_of_reach_nothing_is_deleted() -> None:
-    world, fleet = _running({"a": 1})
-    assert isinstance(world.journal, MemoryJournal)
-    world.journal.broken = True
+    harness, fleet = _running({"a": 1})
+    assert isinstance(harness.journal, MemoryJournal)
+    harness.journal.broken = True
     with pytest.raises(errors.Unavailable):
-        fleet.delete_instances("a", world.backend.ids())
-    world.journal.broken = False
+        fleet.delete_instances("a", harness.backend.ids())
+    harness.journal.broken = False
     fleet.reconcile()
-    assert world.backend.executed_deletes == []
+    assert harness.backend.executed_deletes == []
     assert targets(fleet.snapshot) == {"a": 1}
 
 
 def test_with_the_backend_out_of_reach_a_delete_is_kept_for_later() -> None:
-    world, fleet = _running({"a": 1})
-    world.backend.unreachable = True
-    fleet.delete_instances("a", world.backend.ids())
+    harness, fleet = _running({"a": 1})
+    harness.backend.unreachable = True
+    fleet.delete_instances("a", harness.backend.ids())
     with pytest.raises(errors.Unavailable):
         fleet.reconcile()
-    world.backend.unreachable = False
-    fleet = world.restart()
-    assert len(world.backend.executed_deletes) == 1
+    harness.backend.unreachable = False
+    fleet = harness.restart()
+    assert len(harness.backend.executed_deletes) == 1
     assert targets(fleet.snapshot) == {}
 
 
 def test_a_lost_answer_to_a_delete_deletes_once() -> None:
-    world, fleet = _running({"a": 2})
-    fleet.delete_instances("a", world.backend.ids()[:1])
-    world.backend.lose_answers = True
+    harness, fleet = _running({"a": 2})
+    fleet.delete_instances("a", harness.backend.ids()[:1])
+    harness.backend.lose_answers = True
     fleet.reconcile()
-    world.backend.lose_answers = False
+    harness.backend.lose_answers = False
     fleet.reconcile()
-    assert len(world.backend.executed_deletes) == 1
+    assert len(harness.backend.executed_deletes) == 1
 
 
 def test_a_delete_that_finds_its_part_of_the_backend_out_of_reach_holds_up_no_other() -> None:
-    world, fleet = _running({"a": 1, "b": 1})
-    (of_a,), (of_b,) = world.backend.ids("a"), world.backend.ids("b")
-    world.backend.unreachable_groups = {"a"}
+    harness, fleet = _running({"a": 1, "b": 1})
+    (of_a,), (of_b,) = harness.backend.ids("a"), harness.backend.ids("b")
+    harness.backend.unreachable_groups = {"a"}
     fleet.delete_instances("a", [of_a])
     fleet.delete_instances("b", [of_b])
     fleet.refresh()
-    assert world.backend.executed_deletes == [of_b]
+    assert harness.backend.executed_deletes == [of_b]
     assert fleet.problem is None
-    world.backend.unreachable_groups = set()
+    harness.backend.unreachable_groups = set()
     fleet.refresh()
-    assert world.backend.executed_deletes == [of_b, of_a]
+    assert harness.backend.executed_deletes == [of_b, of_a]
 
 
 def test_between_two_deletes_it_is_looked_whether_the_journal_is_ours_still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cagrpc.fleet.orders._MOST_DELETES", 2)
     journal = MemoryJournal()
-    world = FleetHarness(groups=[group("a")], journal=journal)
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a")], journal=journal)
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 5}))
     fleet.reconcile()
-    fleet.delete_instances("a", world.backend.ids())
+    fleet.delete_instances("a", harness.backend.ids())
 
     def lose() -> None:
         journal.lost = True
 
-    world.backend.before_delete = lose
+    harness.backend.before_delete = lose
     with pytest.raises(errors.Unavailable, match="not the one writer"):
         fleet.reconcile()
-    assert world.backend.executed_deletes == world.backend.ids()[:2]
+    assert harness.backend.executed_deletes == harness.backend.ids()[:2]
     with pytest.raises(errors.Unavailable, match="not the one writer"):
         fleet.reconcile()
-    journal.lost, world.backend.before_delete = False, None
+    journal.lost, harness.backend.before_delete = False, None
     fleet.reconcile()
-    assert world.backend.executed_deletes == world.backend.ids()
+    assert harness.backend.executed_deletes == harness.backend.ids()
 
 
 def test_deleted_members_leave_their_increment_which_goes_on_with_the_others() -> None:
-    world = FleetHarness(groups=[group("a")])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a")])
+    fleet = harness.fleet()
     key = fleet.apply(IncrementSpec({"a": 3}, Origin.AUTOSCALER)).id
     fleet.reconcile()
-    first, *others = world.backend.ids()
+    first, *others = harness.backend.ids()
     fleet.delete_instances("a", [first])
     assert targets(fleet.snapshot) == {"a": 2}
     fleet.reconcile()
-    world.backend.finish_deletes()
-    fleet = world.restart()
+    harness.backend.finish_deletes()
+    fleet = harness.restart()
     assert fleet.increment(key).phase is Phase.CREATING
     assert targets(fleet.snapshot) == {"a": 2}
     assert fleet.increment(key).message == "0 of 2 instances run"
     for instance_id in others:
-        world.backend.boot(instance_id)
+        harness.backend.boot(instance_id)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.DONE
     assert targets(fleet.snapshot) == {"a": 2}
 
 
 def test_an_increment_all_of_whose_members_were_deleted_is_done() -> None:
-    world = FleetHarness(groups=[group("a")])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a")])
+    fleet = harness.fleet()
     key = fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER)).id
     fleet.reconcile()
-    fleet.delete_instances("a", world.backend.ids())
+    fleet.delete_instances("a", harness.backend.ids())
     fleet.reconcile()
     status = fleet.increment(key)
     assert (status.phase, status.message) == (Phase.DONE, "all of its instances were deleted")
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
     assert targets(fleet.snapshot) == {}
     assert listed(fleet.snapshot, "a") == []
 
 
 def test_tombstones_are_kept_for_a_day() -> None:
-    world, fleet = _running({"a": 1})
-    (gone,) = world.backend.ids()
+    harness, fleet = _running({"a": 1})
+    (gone,) = harness.backend.ids()
     fleet.delete_instances("a", [gone])
     fleet.reconcile()
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
-    world.clock.advance(86_000)
+    harness.clock.advance(86_000)
     fleet.reconcile()
     fleet.delete_instances("a", [gone])
-    world.clock.advance(500)
+    harness.clock.advance(500)
     fleet.reconcile()
     with pytest.raises(errors.NotFound):
         fleet.delete_instances("a", [gone])
@@ -267,7 +267,7 @@ def test_a_decrease_of_an_unknown_group() -> None:
 
 
 def test_a_decrease_never_takes_existing_instances_nor_a_part_of_an_increment_in_flight() -> None:
-    world, fleet = _running({"a": 2})
+    harness, fleet = _running({"a": 2})
     fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER))
     fleet.decrease_target("a", -2)
     assert targets(fleet.snapshot) == {"a": 4}
@@ -275,22 +275,22 @@ def test_a_decrease_never_takes_existing_instances_nor_a_part_of_an_increment_in
     fleet.decrease_target("a", -1000)
     fleet.reconcile()
     assert targets(fleet.snapshot) == {"a": 4}
-    assert world.backend.executed_deletes == []
+    assert harness.backend.executed_deletes == []
 
 
 def test_a_decrease_gives_failed_instances_back_oldest_first() -> None:
-    world, fleet = _running({"a": 2})
+    harness, fleet = _running({"a": 2})
     fleet.apply(IncrementSpec({"a": 3}, Origin.AUTOSCALER))
     fleet.reconcile()
-    failed = world.backend.ids()[2:]
-    world.backend.fail(failed[0])
+    failed = harness.backend.ids()[2:]
+    harness.backend.fail(failed[0])
     fleet.reconcile()
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
     assert targets(fleet.snapshot) == {"a": 5}
     fleet.decrease_target("a", -1)
     assert [i.id for i in listed(fleet.snapshot, "a")][2:] == failed[1:]
-    fleet = world.restart()
+    fleet = harness.restart()
     fleet.decrease_target("a", -3)
     assert states(fleet.snapshot, "a") == ["running", "running"]
     assert targets(fleet.snapshot) == {"a": 2}
@@ -309,27 +309,27 @@ def _reopen(path: Path) -> FleetHarness:
 
 
 def test_everything_survives_a_restart_from_the_same_file(tmp_path: Path) -> None:
-    world = _reopen(tmp_path / "journal.db")
-    fleet = world.fleet()
+    harness = _reopen(tmp_path / "journal.db")
+    fleet = harness.fleet()
     done = fleet.apply(IncrementSpec({"a": 2, "b": 1}, pods=frozenset({"x", "y"}), reason="gang")).id
     fleet.reconcile()
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
     failed = fleet.apply(IncrementSpec({"b": 2}, Origin.AUTOSCALER)).id
     fleet.reconcile()
-    world.backend.fail(world.backend.ids("b")[2])
+    harness.backend.fail(harness.backend.ids("b")[2])
     fleet.reconcile()
-    fleet.delete_instances("a", world.backend.ids("a")[:1])
+    fleet.delete_instances("a", harness.backend.ids("a")[:1])
     planned = fleet.apply(IncrementSpec({"a": 1}, pods=frozenset({"z"}))).id
     before = fleet.snapshot
-    world.backend.unreachable = True
-    fleet = world.restart()
+    harness.backend.unreachable = True
+    fleet = harness.restart()
     assert [fleet.increment(key).phase for key in (done, failed, planned)] == [
         Phase.DONE,
         Phase.ROLLING_BACK,
         Phase.PLANNED,
     ]
-    world.backend.unreachable = False
+    harness.backend.unreachable = False
     fleet.reconcile()
     assert targets(fleet.snapshot) == targets(before)
     assert fleet.snapshot.increments[:2] == before.increments[:2]
@@ -340,11 +340,11 @@ def test_everything_survives_a_restart_from_the_same_file(tmp_path: Path) -> Non
 
 
 def test_instances_of_unknown_origin_are_adopted() -> None:
-    world = FleetHarness(groups=[group("a", max_size=2)])
-    first = world.backend.add("a", token="", state=InstanceState.RUNNING)
-    second = world.backend.add("a", token="", state=InstanceState.CREATING)
-    world.backend.add("not ours", token="other", state=InstanceState.RUNNING)
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", max_size=2)])
+    first = harness.backend.add("a", token="", state=InstanceState.RUNNING)
+    second = harness.backend.add("a", token="", state=InstanceState.CREATING)
+    harness.backend.add("not ours", token="other", state=InstanceState.RUNNING)
+    fleet = harness.fleet()
     assert states(fleet.snapshot, "a") == ["running", "creating"]
     assert targets(fleet.snapshot) == {"a": 2}
     assert fleet.snapshot.group_of_instance == {first: "a", second: "a"}
@@ -352,32 +352,32 @@ def test_instances_of_unknown_origin_are_adopted() -> None:
         fleet.apply(IncrementSpec({"a": 1}))
     fleet.delete_instances("a", [second])
     fleet.reconcile()
-    assert world.backend.executed_deletes == [second]
+    assert harness.backend.executed_deletes == [second]
     assert states(fleet.snapshot, "a") == ["running", "deleting"]
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
     fleet.delete_instances("a", [second])
     assert targets(fleet.snapshot) == {"a": 1}
 
 
 def test_with_a_lost_journal_everything_that_stands_is_adopted() -> None:
-    world, fleet = _running({"a": 2, "b": 1})
+    harness, fleet = _running({"a": 2, "b": 1})
     fleet.close()
-    world.journal = MemoryJournal()
-    fleet = world.fleet()
+    harness.journal = MemoryJournal()
+    fleet = harness.fleet()
     assert targets(fleet.snapshot) == {"a": 2, "b": 1}
-    assert world.backend.executed_deletes == []
+    assert harness.backend.executed_deletes == []
 
 
 def test_instances_are_listed_in_order_of_creation_whatever_the_backend_says_first() -> None:
-    world = FleetHarness(groups=[group("a")])
-    adopted = world.backend.add("a", token="t", state=InstanceState.RUNNING)
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a")])
+    adopted = harness.backend.add("a", token="t", state=InstanceState.RUNNING)
+    fleet = harness.fleet()
     for _ in range(3):
         fleet.apply(IncrementSpec({"a": 1}))
         fleet.reconcile()
-    ids = world.backend.ids()
+    ids = harness.backend.ids()
     assert ids[0] == adopted
-    world.backend.instances = dict(sorted(world.backend.instances.items(), reverse=True))
+    harness.backend.instances = dict(sorted(harness.backend.instances.items(), reverse=True))
     fleet.reconcile()
     assert [i.id for i in listed(fleet.snapshot, "a")] == ids

@@ -13,34 +13,34 @@ from solver.model import Limit
 from tests.support.fleet import FleetHarness, MemoryJournal, ScriptedBackend, group, listed, states, targets
 
 
-def _world(**more: object) -> FleetHarness:
+def _harness(**more: object) -> FleetHarness:
     return FleetHarness(groups=[group("a"), group("b")], **more)  # type: ignore[arg-type]
 
 
-def _ordered(world: FleetHarness, deltas: dict[str, int], origin: Origin) -> tuple[Fleet, str]:
-    fleet = world.fleet()
+def _ordered(harness: FleetHarness, deltas: dict[str, int], origin: Origin) -> tuple[Fleet, str]:
+    fleet = harness.fleet()
     applied = fleet.apply(IncrementSpec(deltas, origin, pods=frozenset({"p"})))
     fleet.reconcile()
     return fleet, applied.id
 
 
-def _fail_one(world: FleetHarness) -> None:
-    world.backend.boot(world.backend.ids()[0])
-    world.backend.fail(world.backend.ids()[1])
+def _fail_one(harness: FleetHarness) -> None:
+    harness.backend.boot(harness.backend.ids()[0])
+    harness.backend.fail(harness.backend.ids()[1])
 
 
-def _vanish_one(world: FleetHarness) -> None:
-    world.backend.vanish(world.backend.ids()[1])
+def _vanish_one(harness: FleetHarness) -> None:
+    harness.backend.vanish(harness.backend.ids()[1])
 
 
-def _delete_one_elsewhere(world: FleetHarness) -> None:
-    world.backend.delete([world.backend.ids()[1]])
-    world.backend.executed_deletes.clear()
+def _delete_one_elsewhere(harness: FleetHarness) -> None:
+    harness.backend.delete([harness.backend.ids()[1]])
+    harness.backend.executed_deletes.clear()
 
 
-def _miss_the_deadline(world: FleetHarness) -> None:
-    world.backend.boot(world.backend.ids()[0])
-    world.clock.advance(600)
+def _miss_the_deadline(harness: FleetHarness) -> None:
+    harness.backend.boot(harness.backend.ids()[0])
+    harness.clock.advance(600)
 
 
 TROUBLES = [
@@ -53,35 +53,35 @@ TROUBLES = [
 
 @pytest.mark.parametrize(("trouble", "words"), TROUBLES)
 def test_our_own_increment_restores_targets_at_once(trouble: Callable[[FleetHarness], None], words: str) -> None:
-    world = _world()
-    fleet, key = _ordered(world, {"a": 2, "b": 1}, Origin.CAGRPC)
-    trouble(world)
+    harness = _harness()
+    fleet, key = _ordered(harness, {"a": 2, "b": 1}, Origin.CAGRPC)
+    trouble(harness)
     fleet.reconcile()
     assert targets(fleet.snapshot) == {}
     assert set(states(fleet.snapshot, "a") + states(fleet.snapshot, "b")) == {"deleting"}
     assert fleet.increment(key).phase is Phase.ROLLING_BACK
     assert words in fleet.increment(key).message
     assert fleet.snapshot.in_flight_pods == frozenset()
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLED_BACK
     assert words in fleet.increment(key).message
     assert listed(fleet.snapshot, "a") == listed(fleet.snapshot, "b") == []
-    assert len(world.backend.executed_deletes) == len(set(world.backend.executed_deletes))
+    assert len(harness.backend.executed_deletes) == len(set(harness.backend.executed_deletes))
 
 
 @pytest.mark.parametrize(("trouble", "words"), TROUBLES)
 def test_what_ca_asked_for_goes_at_once_and_stays_listed_as_failed(
     trouble: Callable[[FleetHarness], None], words: str
 ) -> None:
-    world = _world()
-    fleet, key = _ordered(world, {"a": 3}, Origin.AUTOSCALER)
-    ids = world.backend.ids()
-    trouble(world)
+    harness = _harness()
+    fleet, key = _ordered(harness, {"a": 3}, Origin.AUTOSCALER)
+    ids = harness.backend.ids()
+    trouble(harness)
     fleet.reconcile()
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
-    assert world.backend.ids() == []
+    assert harness.backend.ids() == []
     assert fleet.increment(key).phase is Phase.ROLLED_BACK
     instances = listed(fleet.snapshot, "a")
     assert [i.id for i in instances] == ids
@@ -91,36 +91,36 @@ def test_what_ca_asked_for_goes_at_once_and_stays_listed_as_failed(
 
 
 def test_each_delete_of_a_failed_instance_lowers_the_target_once() -> None:
-    world = _world()
-    fleet, _ = _ordered(world, {"a": 3}, Origin.AUTOSCALER)
-    ids = world.backend.ids()
-    _fail_one(world)
+    harness = _harness()
+    fleet, _ = _ordered(harness, {"a": 3}, Origin.AUTOSCALER)
+    ids = harness.backend.ids()
+    _fail_one(harness)
     fleet.reconcile()
     for left, instance_id in zip((2, 1, 0), ids, strict=True):
         for _ in range(2):
             fleet.delete_instances("a", [instance_id])
             assert fleet.snapshot.groups["a"].target_size == left
             fleet.reconcile()
-        fleet = world.restart()
+        fleet = harness.restart()
         assert fleet.snapshot.groups["a"].target_size == left
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
     assert listed(fleet.snapshot, "a") == []
-    assert sorted(world.backend.executed_deletes) == sorted(ids)
+    assert sorted(harness.backend.executed_deletes) == sorted(ids)
 
 
 def test_failed_instances_that_ca_never_deletes_are_given_up_after_ten_minutes_also_across_restarts() -> None:
-    world = _world()
-    fleet, key = _ordered(world, {"a": 2}, Origin.AUTOSCALER)
-    _vanish_one(world)
+    harness = _harness()
+    fleet, key = _ordered(harness, {"a": 2}, Origin.AUTOSCALER)
+    _vanish_one(harness)
     fleet.reconcile()
-    world.backend.finish_deletes()
-    world.clock.advance(200)
-    fleet = world.restart()
-    world.clock.advance(399)
+    harness.backend.finish_deletes()
+    harness.clock.advance(200)
+    fleet = harness.restart()
+    harness.clock.advance(399)
     fleet.reconcile()
     assert states(fleet.snapshot, "a") == ["failed", "failed"]
-    world.clock.advance(1)
+    harness.clock.advance(1)
     fleet.reconcile()
     assert listed(fleet.snapshot, "a") == []
     assert targets(fleet.snapshot) == {}
@@ -128,75 +128,75 @@ def test_failed_instances_that_ca_never_deletes_are_given_up_after_ten_minutes_a
 
 
 def test_a_member_without_an_instance_is_listed_under_a_stable_made_up_id() -> None:
-    world = _world()
-    world.backend.hidden = {"everything"}
-    fleet = world.fleet()
-    world.backend.unreachable = True
+    harness = _harness()
+    harness.backend.hidden = {"everything"}
+    fleet = harness.fleet()
+    harness.backend.unreachable = True
     fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER))
     with pytest.raises(errors.Unavailable):
         fleet.reconcile()
-    world.clock.advance(600)
-    world.backend.unreachable = False
+    harness.clock.advance(600)
+    harness.backend.unreachable = False
     fleet.reconcile()
-    assert world.backend.order_calls == []
+    assert harness.backend.order_calls == []
     made_up = [i.id for i in listed(fleet.snapshot, "a")]
     assert len(set(made_up)) == 2
-    fleet = world.restart()
+    fleet = harness.restart()
     assert [i.id for i in listed(fleet.snapshot, "a")] == made_up
     fleet.delete_instances("a", made_up)
     fleet.reconcile()
     assert targets(fleet.snapshot) == {}
-    assert world.backend.executed_deletes == []
+    assert harness.backend.executed_deletes == []
 
 
 def test_a_machine_that_turns_up_after_the_roll_back_is_deleted_and_never_counted() -> None:
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER))
-    world.backend.lose_answers = world.backend.hide_new = True
+    harness.backend.lose_answers = harness.backend.hide_new = True
     fleet.reconcile()
-    world.backend.lose_answers = False
-    world.clock.advance(600)
+    harness.backend.lose_answers = False
+    harness.clock.advance(600)
     fleet.reconcile()
     (made_up,) = (i.id for i in listed(fleet.snapshot, "a"))
-    world.backend.hidden = set()
-    fleet = world.restart()
+    harness.backend.hidden = set()
+    fleet = harness.restart()
     assert [i.id for i in listed(fleet.snapshot, "a")] == [made_up]
     assert targets(fleet.snapshot) == {"a": 1}
-    assert len(world.backend.executed_deletes) == 1
+    assert len(harness.backend.executed_deletes) == 1
     fleet.delete_instances("a", [made_up])
     assert states(fleet.snapshot, "a") == ["deleting"]
     assert targets(fleet.snapshot) == {}
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
     assert listed(fleet.snapshot, "a") == []
 
 
 def test_a_late_machine_is_remembered_beyond_a_day_while_it_is_listed() -> None:
-    world = _world()
-    fleet, key = _ordered(world, {"a": 1}, Origin.CAGRPC)
-    world.backend.hidden = set(world.backend.executed_orders)
+    harness = _harness()
+    fleet, key = _ordered(harness, {"a": 1}, Origin.CAGRPC)
+    harness.backend.hidden = set(harness.backend.executed_orders)
     fleet.reconcile()
-    world.backend.hidden = set()
+    harness.backend.hidden = set()
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLED_BACK
-    world.clock.advance(86_401)
+    harness.clock.advance(86_401)
     fleet.reconcile()
     assert states(fleet.snapshot, "a") == ["deleting"]
     assert fleet.increment(key).phase is Phase.ROLLED_BACK
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
     with pytest.raises(errors.NotFound):
         fleet.increment(key)
 
 
 def test_one_increment_fails_and_the_others_of_its_group_go_on() -> None:
-    world = _world()
-    fleet, first = _ordered(world, {"a": 2}, Origin.AUTOSCALER)
+    harness = _harness()
+    fleet, first = _ordered(harness, {"a": 2}, Origin.AUTOSCALER)
     second = fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER)).id
     fleet.reconcile()
-    world.backend.fail(world.backend.ids()[0])
-    world.backend.boot(world.backend.ids()[2])
+    harness.backend.fail(harness.backend.ids()[0])
+    harness.backend.boot(harness.backend.ids()[2])
     fleet.reconcile()
     assert fleet.increment(first).phase is Phase.ROLLING_BACK
     assert fleet.increment(second).phase is Phase.DONE
@@ -204,73 +204,73 @@ def test_one_increment_fails_and_the_others_of_its_group_go_on() -> None:
 
 
 def test_a_roll_back_waits_for_a_backend_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = _world()
-    fleet, key = _ordered(world, {"a": 2}, Origin.CAGRPC)
-    world.backend.fail(world.backend.ids()[0])
+    harness = _harness()
+    fleet, key = _ordered(harness, {"a": 2}, Origin.CAGRPC)
+    harness.backend.fail(harness.backend.ids()[0])
 
     def no_delete(instance_ids: Sequence[str]) -> None:
         raise errors.Unavailable("not now")
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.backend, "delete", no_delete)
+        patch.setattr(harness.backend, "delete", no_delete)
         fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLING_BACK
     assert targets(fleet.snapshot) == {}
-    fleet = world.restart()
-    world.backend.finish_deletes()
+    fleet = harness.restart()
+    harness.backend.finish_deletes()
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLED_BACK
 
 
 def test_a_refused_order_whose_first_answer_was_lost_takes_back_what_exists() -> None:
     """The first call was carried out, its answer lost, one instance not listed yet; the second call is refused."""
-    world = _world()
-    fleet = world.fleet()
+    harness = _harness()
+    fleet = harness.fleet()
     key = fleet.apply(IncrementSpec({"a": 1, "b": 1})).id
-    world.backend.lose_answers = world.backend.hide_new = True
+    harness.backend.lose_answers = harness.backend.hide_new = True
     fleet.reconcile()
-    world.backend.lose_answers = False
-    token = world.backend.executed_orders[1]
-    world.backend.hidden = {token}
-    world.backend.tokens.discard(token)  # A cloud that forgets tokens before it lists instances.
-    world.backend.refused_groups = {"b"}
+    harness.backend.lose_answers = False
+    token = harness.backend.executed_orders[1]
+    harness.backend.hidden = {token}
+    harness.backend.tokens.discard(token)  # A cloud that forgets tokens before it lists instances.
+    harness.backend.refused_groups = {"b"}
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLING_BACK
-    world.backend.hidden = set()
+    harness.backend.hidden = set()
     fleet.reconcile()
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLED_BACK
-    assert world.backend.ids() == []
+    assert harness.backend.ids() == []
 
 
 def test_a_group_that_is_no_longer_configured_fails_its_increments() -> None:
-    world = _world()
-    fleet, key = _ordered(world, {"a": 1, "b": 1}, Origin.CAGRPC)
-    world.groups = [group("a")]
-    fleet = world.restart()
+    harness = _harness()
+    fleet, key = _ordered(harness, {"a": 1, "b": 1}, Origin.CAGRPC)
+    harness.groups = [group("a")]
+    fleet = harness.restart()
     assert "node group b is no longer configured" in fleet.increment(key).message
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
-    assert world.backend.ids() == []
+    assert harness.backend.ids() == []
 
 
 def test_the_message_says_how_far_it_is() -> None:
-    world = _world()
-    fleet, key = _ordered(world, {"a": 3}, Origin.CAGRPC)
-    world.backend.boot(world.backend.ids()[1])
+    harness = _harness()
+    fleet, key = _ordered(harness, {"a": 3}, Origin.CAGRPC)
+    harness.backend.boot(harness.backend.ids()[1])
     fleet.reconcile()
     assert fleet.increment(key).message == "1 of 3 instances run"
     assert fleet.snapshot.increments[0].message == "1 of 3 instances run"
 
 
 def test_nodes_that_vanish_after_their_increment_was_done_leave_listing_and_target() -> None:
-    world = _world()
-    fleet, key = _ordered(world, {"a": 2}, Origin.AUTOSCALER)
-    world.backend.boot_all()
+    harness = _harness()
+    fleet, key = _ordered(harness, {"a": 2}, Origin.AUTOSCALER)
+    harness.backend.boot_all()
     fleet.reconcile()
-    gone = world.backend.ids()[0]
-    world.backend.vanish(gone)
+    gone = harness.backend.ids()[0]
+    harness.backend.vanish(gone)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.DONE
     assert targets(fleet.snapshot) == {"a": 1}
@@ -282,24 +282,24 @@ def test_nodes_that_vanish_after_their_increment_was_done_leave_listing_and_targ
 
 
 def test_a_group_below_its_minimum_is_filled() -> None:
-    world = FleetHarness(groups=[group("a", min_size=2), group("b")])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", min_size=2), group("b")])
+    fleet = harness.fleet()
     assert targets(fleet.snapshot) == {"a": 2}
-    assert len(world.backend.executed_orders) == 2
+    assert len(harness.backend.executed_orders) == 2
     (status,) = fleet.snapshot.increments
     assert (status.increment.origin, status.increment.reason) == (Origin.CAGRPC, "minimum size")
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
-    world.backend.vanish(world.backend.ids()[0])
+    harness.backend.vanish(harness.backend.ids()[0])
     fleet.reconcile()
     assert targets(fleet.snapshot) == {"a": 2}
-    assert len(world.backend.executed_orders) == 3
+    assert len(harness.backend.executed_orders) == 3
 
 
 def test_a_large_minimum_is_filled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cagrpc.fleet.minimum_size.LARGEST_INCREMENT", 4)
-    world = FleetHarness(groups=[group("a", min_size=10)])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", min_size=10)])
+    fleet = harness.fleet()
     fleet.reconcile()
     assert targets(fleet.snapshot) == {"a": 10}
     assert sorted(i.increment.deltas["a"] for i in fleet.snapshot.increments) == [2, 4, 4]
@@ -308,47 +308,47 @@ def test_a_large_minimum_is_filled_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 def test_filling_backs_off_after_failures_also_across_restarts() -> None:
     backend = ScriptedBackend()
     backend.refused_groups = {"a"}
-    world = FleetHarness(groups=[group("a", min_size=1)], backend=backend)
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", min_size=1)], backend=backend)
+    fleet = harness.fleet()
     tries = []
     for _ in range(20):
-        world.clock.advance(30)
+        harness.clock.advance(30)
         fleet.reconcile()
         tries.append(len(backend.order_calls))
     # At 0 s, 60 s, 180 s, 420 s.
     assert tries == [1] + [2] * 4 + [3] * 8 + [4] * 7
-    fleet = world.restart()
+    fleet = harness.restart()
     assert len(backend.order_calls) == 4
     backend.refused_groups = set()
-    world.clock.advance(480)
+    harness.clock.advance(480)
     fleet.reconcile()
     assert targets(fleet.snapshot) == {"a": 1}
 
 
 def test_a_success_ends_the_back_off() -> None:
-    world = FleetHarness(groups=[group("a", min_size=1)])
-    world.backend.refused_groups = {"a"}
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", min_size=1)])
+    harness.backend.refused_groups = {"a"}
+    fleet = harness.fleet()
     for seconds in (60, 120):
-        world.clock.advance(seconds)
+        harness.clock.advance(seconds)
         fleet.reconcile()
-    world.backend.refused_groups = set()
-    world.clock.advance(240)
+    harness.backend.refused_groups = set()
+    harness.clock.advance(240)
     fleet.reconcile()
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
-    world.backend.vanish(world.backend.ids()[0])
-    world.backend.refused_groups = {"a"}
+    harness.backend.vanish(harness.backend.ids()[0])
+    harness.backend.refused_groups = {"a"}
     fleet.reconcile()
-    assert len(world.backend.order_calls) == 5
-    world.clock.advance(60)
+    assert len(harness.backend.order_calls) == 5
+    harness.clock.advance(60)
     fleet.reconcile()
-    assert len(world.backend.order_calls) == 6
+    assert len(harness.backend.order_calls) == 6
 
 
 def test_a_minimum_that_a_limit_forbids_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    world = FleetHarness(groups=[group("a", min_size=2)], limits=[Limit("cluster", {"nodes": 1})])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", min_size=2)], limits=[Limit("cluster", {"nodes": 1})])
+    fleet = harness.fleet()
     fleet.reconcile()
     fleet.reconcile()
     assert targets(fleet.snapshot) == {}
@@ -356,8 +356,8 @@ def test_a_minimum_that_a_limit_forbids_is_told_once(caplog: pytest.LogCaptureFi
 
 
 def test_a_failed_fill_of_one_group_does_not_hold_up_another() -> None:
-    world = FleetHarness(groups=[group("a", min_size=1), group("b", min_size=1)])
-    world.backend.refused_groups = {"a"}
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", min_size=1), group("b", min_size=1)])
+    harness.backend.refused_groups = {"a"}
+    fleet = harness.fleet()
     assert targets(fleet.snapshot) == {"b": 1}
-    assert isinstance(world.journal, MemoryJournal)
+    assert isinstance(harness.journal, MemoryJournal)

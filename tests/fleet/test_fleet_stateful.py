@@ -75,7 +75,7 @@ class FleetMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.directory = tempfile.TemporaryDirectory()
         path = Path(self.directory.name) / "journal.db"
-        self.world = FleetHarness(
+        self.harness = FleetHarness(
             groups=list(GROUPS.values()),
             limits=LIMITS,
             journal=BreakableJournal(path),
@@ -86,14 +86,14 @@ class FleetMachine(RuleBasedStateMachine):
                 **self._more_options(),
             },
         )
-        self.backend = self.world.backend
+        self.backend = self.harness.backend
         self.known: dict[str, Known] = {}
         self.tokens: dict[str, str] = {}  # instance id -> token
         self.vanished: set[str] = set()
         self.deleted: dict[str, set[str]] = {key: set() for key in GROUPS}
         self.refused_reasons: set[str] = set()
         self.applied = 0
-        self.fleet = self.world.fleet()
+        self.fleet = self.harness.fleet()
         self._learn(looked=True)
 
     def _more_options(self) -> dict[str, object]:
@@ -224,14 +224,14 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(ahead=st.sampled_from([0.0, 0.0, 600.0, -600.0, -86_400.0]))
     def restart(self, ahead: float) -> None:
         """Another process, whose clock is that much ahead of the last one's."""
-        self.world.journal.close()
-        self.world.clock.advance(ahead)
+        self.harness.journal.close()
+        self.harness.clock.advance(ahead)
         self._new_process()
-        self.fleet = self.world.restart()
+        self.fleet = self.harness.restart()
         self._learn(looked=self.fleet.problem is None)
 
     def _new_process(self) -> None:
-        now = self.world.clock()
+        now = self.harness.clock()
         for known in self.known.values():
             known.deadline = min(max(known.deadline, now + DEADLINE_SECONDS / 2), now + DEADLINE_SECONDS)
             if known.give_up_at < float("inf"):
@@ -242,9 +242,9 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 30.0, 59.0, 299.0, 601.0]))
     def time_passes(self, seconds: float) -> None:
-        self.world.clock.advance(seconds)
+        self.harness.clock.advance(seconds)
         for known in self.known.values():
-            known.may_fail |= self.world.clock() >= known.deadline
+            known.may_fail |= self.harness.clock() >= known.deadline
 
     @rule()
     def boot_all(self) -> None:
@@ -285,8 +285,8 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule()
     def toggle_journal(self) -> None:
-        assert isinstance(self.world.journal, BreakableJournal)
-        self.world.journal.broken = not self.world.journal.broken
+        assert isinstance(self.harness.journal, BreakableJournal)
+        self.harness.journal.broken = not self.harness.journal.broken
 
     # What must hold.
 
@@ -343,7 +343,7 @@ class FleetMachine(RuleBasedStateMachine):
         if not looked:
             return
         for known in self.known.values():
-            if self.world.clock() >= known.give_up_at:
+            if self.harness.clock() >= known.give_up_at:
                 known.counted.clear()
         for instance_id in tuple(self.vanished):
             if self._known_of(instance_id).phase in WHOLE:
@@ -367,7 +367,7 @@ class FleetMachine(RuleBasedStateMachine):
             if known.origin is Origin.CAGRPC or status.increment.reason in self.refused_reasons:
                 known.counted.clear()
             else:
-                known.give_up_at = self.world.clock() + FAILED_LISTING_SECONDS
+                known.give_up_at = self.harness.clock() + FAILED_LISTING_SECONDS
         assert known.phase is not Phase.DONE or status.phase is Phase.DONE
         assert known.phase is not Phase.READY or status.phase in WHOLE or known.withdrawn
         assert not known.withdrawn or not status.short_groups
@@ -375,12 +375,12 @@ class FleetMachine(RuleBasedStateMachine):
         known.phase = status.phase
 
     def _settle(self) -> None:
-        """With the world in order everything ends: increments finished, failed ones gone without a trace, minimum
-        sizes reached, and what is left runs."""
+        """With backend and cluster in order everything ends: increments finished, failed ones gone without a trace,
+        minimum sizes reached, and what is left runs."""
         self.backend.unreachable = self.backend.lose_answers = False
         self.backend.refused_groups = self.backend.unreachable_groups = set()
-        assert isinstance(self.world.journal, BreakableJournal)
-        self.world.journal.broken = False
+        assert isinstance(self.harness.journal, BreakableJournal)
+        self.harness.journal.broken = False
         for _ in range(8):
             self.fleet.reconcile()
             self._learn(looked=True)
@@ -419,13 +419,13 @@ class ClusterFleetMachine(FleetMachine):
     def _new_process(self) -> None:
         super()._new_process()
         if self.nodes.unknown:  # the grace begins anew
-            self.unknown_from = self.world.clock()
+            self.unknown_from = self.harness.clock()
 
     @rule()
     def toggle_cluster(self) -> None:
         self.nodes.unknown = not self.nodes.unknown
         if self.nodes.unknown:
-            self.unknown_from = min(self.unknown_from, self.world.clock())
+            self.unknown_from = min(self.unknown_from, self.harness.clock())
 
     @precondition(lambda self: self.fleet.snapshot.increments)
     @rule(data=st.data())
@@ -454,7 +454,7 @@ class ClusterFleetMachine(FleetMachine):
             assert len(parts) == known.counted.total()
             assert all(i.state is InstanceState.RUNNING and i.id in self.nodes.ready for i in parts)
         if known.phase in FAILING and was not in FAILING and "the cluster is unreachable" in status.message:
-            assert self.world.clock() >= self.unknown_from + UNKNOWN_GRACE_SECONDS
+            assert self.harness.clock() >= self.unknown_from + UNKNOWN_GRACE_SECONDS
         assert known.phase in FAILING or not status.short_groups
         assert set(status.short_groups) <= set(status.increment.deltas)
 

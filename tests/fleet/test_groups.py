@@ -19,29 +19,29 @@ LIMITS = [
 
 def _without_c(count: int) -> tuple[FleetHarness, Fleet]:
     """A fleet after `c` was taken out of its configuration while so many nodes of it ran."""
-    world = FleetHarness(groups=[group("a"), group("b"), group("c", min_size=1)], limits=LIMITS)
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a"), group("b"), group("c", min_size=1)], limits=LIMITS)
+    fleet = harness.fleet()
     if count > 1:
         fleet.apply(IncrementSpec({"c": count - 1}))
         fleet.reconcile()
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
-    world.groups = [group("a"), group("b")]
-    world.limits = [
+    harness.groups = [group("a"), group("b")]
+    harness.limits = [
         limit if limit.node_groups is None else Limit(limit.name, limit.maxima, node_groups=limit.node_groups - {"c"})
         for limit in LIMITS
     ]
-    return world, world.restart()
+    return harness, harness.restart()
 
 
 def test_a_removed_group_is_served_with_what_stands_and_does_not_grow(caplog: pytest.LogCaptureFixture) -> None:
-    world, fleet = _without_c(3)
+    harness, fleet = _without_c(3)
     assert states(fleet.snapshot, "c") == ["running"] * 3
     assert fleet.snapshot.shown == ("a", "b", "c")
     shown = fleet.snapshot.groups["c"].group
     assert (shown.min_size, shown.max_size, shown.target_size) == (0, 3, 3)
     assert shown.allocatable == group("c").allocatable
-    assert fleet.snapshot.group_of_instance[world.backend.ids()[0]] == "c"
+    assert fleet.snapshot.group_of_instance[harness.backend.ids()[0]] == "c"
     with pytest.raises(errors.OutOfRange):
         fleet.apply(IncrementSpec({"c": 1}))
     fleet.reconcile()
@@ -59,51 +59,51 @@ def test_limits_count_what_stands_in_a_removed_group() -> None:
 
 
 def test_a_removed_group_is_forgotten_when_its_last_instance_is_gone() -> None:
-    world, fleet = _without_c(2)
-    fleet.delete_instances("c", world.backend.ids())  # The minimum went with the configuration.
+    harness, fleet = _without_c(2)
+    fleet.delete_instances("c", harness.backend.ids())  # The minimum went with the configuration.
     fleet.reconcile()
     assert states(fleet.snapshot, "c") == ["deleting"] * 2
-    world.backend.finish_deletes()
+    harness.backend.finish_deletes()
     fleet.reconcile()
     assert "c" not in fleet.snapshot.groups
-    assert isinstance(world.journal, MemoryJournal)
-    assert set(world.journal.shelf[0].groups) == {"a", "b"}
-    fleet = world.restart()
+    assert isinstance(harness.journal, MemoryJournal)
+    assert set(harness.journal.shelf[0].groups) == {"a", "b"}
+    fleet = harness.restart()
     assert "c" not in fleet.snapshot.groups
 
 
 def test_it_is_remembered_over_starts_without_the_backend() -> None:
-    world, _ = _without_c(1)
-    world.backend.unreachable = True
-    world.restart()
-    world.backend.unreachable = False
-    fleet = world.restart()
+    harness, _ = _without_c(1)
+    harness.backend.unreachable = True
+    harness.restart()
+    harness.backend.unreachable = False
+    fleet = harness.restart()
     assert targets(fleet.snapshot) == {"c": 1}
 
 
 def test_a_group_that_comes_back_is_what_is_configured_then() -> None:
-    world, _ = _without_c(2)
-    world.groups = [group("a"), group("b"), group("c", min_size=1, max_size=3, price=9.0)]
-    fleet = world.restart()
+    harness, _ = _without_c(2)
+    harness.groups = [group("a"), group("b"), group("c", min_size=1, max_size=3, price=9.0)]
+    fleet = harness.restart()
     back = fleet.snapshot.groups["c"].group
     assert (back.min_size, back.max_size, back.price_usd_per_hour) == (1, 3, 9.0)
     fleet.apply(IncrementSpec({"c": 1}))
 
 
 def test_a_maximum_below_what_stands_is_shown_as_what_stands() -> None:
-    world = FleetHarness(groups=[group("a", max_size=5)])
-    world.fleet().apply(IncrementSpec({"a": 4}))
-    world.groups = [group("a", max_size=2)]
-    fleet = world.restart()
+    harness = FleetHarness(groups=[group("a", max_size=5)])
+    harness.fleet().apply(IncrementSpec({"a": 4}))
+    harness.groups = [group("a", max_size=2)]
+    fleet = harness.restart()
     assert fleet.snapshot.groups["a"].group.max_size == 4
     with pytest.raises(errors.OutOfRange, match="maximum of 2"):
         fleet.apply(IncrementSpec({"a": 1}))
 
 
 def test_instances_of_a_group_that_nobody_knows_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    world = FleetHarness(groups=[group("a")])
-    world.backend.add("x", token="t", state=InstanceState.RUNNING)
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a")])
+    harness.backend.add("x", token="t", state=InstanceState.RUNNING)
+    fleet = harness.fleet()
     fleet.reconcile()
     assert listed(fleet.snapshot, "a") == []
     assert caplog.text.count("node group x is unknown; its instances are ignored and not counted") == 1
@@ -111,16 +111,16 @@ def test_instances_of_a_group_that_nobody_knows_are_told_of_once(caplog: pytest.
 
 def test_definitions_are_journalled_once_and_when_they_change() -> None:
     tainted = group("a", taints=(Taint("k", TaintEffect.NO_SCHEDULE, "v"),), labels={"l": "x"}, capacity={"cpu": 1})
-    world = FleetHarness(groups=[tainted, group("b")], limits=LIMITS)
-    world.fleet()
-    assert isinstance(world.journal, MemoryJournal)
-    known = world.journal.shelf[0].groups
+    harness = FleetHarness(groups=[tainted, group("b")], limits=LIMITS)
+    harness.fleet()
+    assert isinstance(harness.journal, MemoryJournal)
+    known = harness.journal.shelf[0].groups
     assert {key: (record.group, record.limits) for key, record in known.items()} == {
         "a": (tainted, ("provisioner gold",)),
         "b": (group("b"), ("provisioner lead",)),
     }
-    world.restart()
-    assert world.journal.commits == []
-    world.groups = [tainted, group("b", max_size=7)]
-    world.restart()
-    assert [[r.group.id for r in changes.groups] for changes in world.journal.commits] == [["b"]]
+    harness.restart()
+    assert harness.journal.commits == []
+    harness.groups = [tainted, group("b", max_size=7)]
+    harness.restart()
+    assert [[r.group.id for r in changes.groups] for changes in harness.journal.commits] == [["b"]]

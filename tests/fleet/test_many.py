@@ -15,13 +15,13 @@ from tests.support.fleet import FleetHarness, MemoryJournal, group, targets
 
 
 @pytest.fixture
-def world() -> FleetHarness:
+def harness() -> FleetHarness:
     return FleetHarness(groups=[group("a", max_size=5), group("b", max_size=5)], limits=[Limit("all", {"nodes": 8})])
 
 
-def _commits(world: FleetHarness) -> list[Counter[str]]:
-    assert isinstance(world.journal, MemoryJournal)
-    return [Counter(record.phase.value for record in changes.increments) for changes in world.journal.commits]
+def _commits(harness: FleetHarness) -> list[Counter[str]]:
+    assert isinstance(harness.journal, MemoryJournal)
+    return [Counter(record.phase.value for record in changes.increments) for changes in harness.journal.commits]
 
 
 def _ids(fleet: Fleet, *asked: IncrementSpec) -> list[str]:
@@ -30,9 +30,9 @@ def _ids(fleet: Fleet, *asked: IncrementSpec) -> list[str]:
     return [answer.id for answer in answers if isinstance(answer, IncrementStatus)]
 
 
-def test_each_is_admitted_beside_those_before_it_with_one_write(world: FleetHarness) -> None:
-    fleet = world.fleet()
-    before, commits = fleet.snapshot.version, len(_commits(world))
+def test_each_is_admitted_beside_those_before_it_with_one_write(harness: FleetHarness) -> None:
+    fleet = harness.fleet()
+    before, commits = fleet.snapshot.version, len(_commits(harness))
     asked = [
         IncrementSpec({"a": 3}),
         IncrementSpec({"a": 3}),
@@ -51,14 +51,14 @@ def test_each_is_admitted_beside_those_before_it_with_one_write(world: FleetHarn
     assert "target size 3 plus delta 3" in str(answers[1])
     assert "nodes is at 7 of 8, 2 more" in str(answers[4])
     assert targets(fleet.snapshot) == {"a": 3, "b": 4}
-    assert _commits(world)[commits:] == [{"planned": 2}]
+    assert _commits(harness)[commits:] == [{"planned": 2}]
     assert fleet.snapshot.version == before + 1
 
 
-def test_nothing_of_it_is_in_force_where_the_journal_is_out_of_reach(world: FleetHarness) -> None:
-    fleet = world.fleet()
-    assert isinstance(world.journal, MemoryJournal)
-    world.journal.broken = True
+def test_nothing_of_it_is_in_force_where_the_journal_is_out_of_reach(harness: FleetHarness) -> None:
+    fleet = harness.fleet()
+    assert isinstance(harness.journal, MemoryJournal)
+    harness.journal.broken = True
     with pytest.raises(errors.Unavailable):
         fleet.apply_all([IncrementSpec({"a": 1}), IncrementSpec({"b": 1})])
     assert targets(fleet.snapshot) == {}
@@ -73,43 +73,43 @@ class _Narrow(MemoryJournal):
         super().commit(changes)
 
 
-def test_one_that_the_journal_cannot_keep_hinders_no_other(world: FleetHarness) -> None:
-    world.journal = _Narrow()
-    fleet = world.fleet()
+def test_one_that_the_journal_cannot_keep_hinders_no_other(harness: FleetHarness) -> None:
+    harness.journal = _Narrow()
+    fleet = harness.fleet()
     answers = fleet.apply_all([IncrementSpec({"a": 1}), IncrementSpec({"a": 4}), IncrementSpec({"b": 2})])
     assert [type(answer) for answer in answers] == [IncrementStatus, errors.InvalidInput, IncrementStatus]
     assert targets(fleet.snapshot) == {"a": 1, "b": 2}
 
 
-def test_each_is_an_order_of_its_own_and_the_journal_is_written_before_and_after_all(world: FleetHarness) -> None:
-    fleet = world.fleet()
+def test_each_is_an_order_of_its_own_and_the_journal_is_written_before_and_after_all(harness: FleetHarness) -> None:
+    fleet = harness.fleet()
     _ids(fleet, *(IncrementSpec({"a": 1, "b": 1}) for _ in range(3)))
-    commits = len(_commits(world))
+    commits = len(_commits(harness))
     seen: list[Counter[str]] = []
-    world.backend.before_order = lambda: seen.append(Counter(status.phase.value for status in _stored(world)))
+    harness.backend.before_order = lambda: seen.append(Counter(status.phase.value for status in _stored(harness)))
     fleet.reconcile()
-    assert [len(call) for call in world.backend.order_calls] == [2, 2, 2]
+    assert [len(call) for call in harness.backend.order_calls] == [2, 2, 2]
     assert seen == [{"creating": 3}] * 3
     # Begun, and answered; what the next look learns of instances is the third.
-    assert _commits(world)[commits:] == [{"creating": 3}] * 3
+    assert _commits(harness)[commits:] == [{"creating": 3}] * 3
 
 
-def _stored(world: FleetHarness) -> list[IncrementStatus]:
-    assert isinstance(world.journal, MemoryJournal)
-    return [record.status() for record in world.journal.shelf[0].increments.values()]
+def _stored(harness: FleetHarness) -> list[IncrementStatus]:
+    assert isinstance(harness.journal, MemoryJournal)
+    return [record.status() for record in harness.journal.shelf[0].increments.values()]
 
 
-def test_one_that_is_withdrawn_while_others_are_ordered_is_not_ordered(world: FleetHarness) -> None:
-    fleet = world.fleet()
+def test_one_that_is_withdrawn_while_others_are_ordered_is_not_ordered(harness: FleetHarness) -> None:
+    fleet = harness.fleet()
     first, second, third = _ids(fleet, IncrementSpec({"a": 1}), IncrementSpec({"a": 1}), IncrementSpec({"b": 1}))
 
     def withdraw() -> None:
-        world.backend.before_order = None
+        harness.backend.before_order = None
         fleet.withdraw(second, "no longer wanted")
 
-    world.backend.before_order = withdraw
+    harness.backend.before_order = withdraw
     fleet.reconcile()
-    assert [call[0].partition("-")[0] for call in world.backend.order_calls] == [first, third]
+    assert [call[0].partition("-")[0] for call in harness.backend.order_calls] == [first, third]
     assert [fleet.increment(key).phase for key in (first, second, third)] == [
         Phase.CREATING,
         Phase.ROLLED_BACK,
@@ -118,50 +118,50 @@ def test_one_that_is_withdrawn_while_others_are_ordered_is_not_ordered(world: Fl
     assert targets(fleet.snapshot) == {"a": 1, "b": 1}
 
 
-def test_answers_of_a_slow_backend_are_journalled_meanwhile(world: FleetHarness) -> None:
-    fleet = world.fleet()
+def test_answers_of_a_slow_backend_are_journalled_meanwhile(harness: FleetHarness) -> None:
+    fleet = harness.fleet()
     _ids(fleet, *(IncrementSpec({"a": 1}) for _ in range(4)))
     ordered: list[int] = []
 
     def order() -> None:
-        assert isinstance(world.journal, MemoryJournal)
-        members = [m for record in world.journal.shelf[0].increments.values() for m in record.members]
+        assert isinstance(harness.journal, MemoryJournal)
+        members = [m for record in harness.journal.shelf[0].increments.values() for m in record.members]
         ordered.append(sum(member.state is MemberState.ORDERED for member in members))
-        world.clock.advance(0.6)
+        harness.clock.advance(0.6)
 
-    world.backend.before_order = order
+    harness.backend.before_order = order
     fleet.reconcile()
     assert ordered == [0, 0, 2, 2]
 
 
-def test_a_refusal_and_a_part_of_the_backend_out_of_reach_hinder_no_other(world: FleetHarness) -> None:
-    fleet = world.fleet()
-    world.backend.refused_groups = {"b"}
+def test_a_refusal_and_a_part_of_the_backend_out_of_reach_hinder_no_other(harness: FleetHarness) -> None:
+    fleet = harness.fleet()
+    harness.backend.refused_groups = {"b"}
     refused, ordered = _ids(fleet, IncrementSpec({"b": 1}), IncrementSpec({"a": 2}))
     fleet.reconcile()
     assert (fleet.increment(refused).phase, fleet.increment(ordered).phase) == (Phase.ROLLED_BACK, Phase.CREATING)
-    world.backend.refused_groups = set()
-    world.backend.unreachable_groups = {"b"}
+    harness.backend.refused_groups = set()
+    harness.backend.unreachable_groups = {"b"}
     late, soon = _ids(fleet, IncrementSpec({"b": 1}), IncrementSpec({"a": 1}))
     fleet.reconcile()
-    assert [len(world.backend.ids(key)) for key in ("a", "b")] == [3, 0]
-    world.backend.unreachable_groups = set()
+    assert [len(harness.backend.ids(key)) for key in ("a", "b")] == [3, 0]
+    harness.backend.unreachable_groups = set()
     fleet.reconcile()
-    assert [len(world.backend.ids(key)) for key in ("a", "b")] == [3, 1]
-    assert len(world.backend.executed_orders) == len(set(world.backend.executed_orders)) == 4
-    world.backend.boot_all()
+    assert [len(harness.backend.ids(key)) for key in ("a", "b")] == [3, 1]
+    assert len(harness.backend.executed_orders) == len(set(harness.backend.executed_orders)) == 4
+    harness.backend.boot_all()
     fleet.reconcile()
     assert {fleet.increment(key).phase for key in (late, soon, ordered)} == {Phase.DONE}
 
 
 def test_so_many_nodes_are_journalled_together_as_a_journal_of_objects_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cagrpc.fleet.orders._MOST_ORDERS", 4)
-    world = FleetHarness(groups=[group("a", max_size=100)])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", max_size=100)])
+    fleet = harness.fleet()
     _ids(fleet, *(IncrementSpec({"a": nodes}) for nodes in (6, 2, 2, 1)))
-    commits = len(_commits(world))
+    commits = len(_commits(harness))
     fleet.reconcile()
-    begun = [record for record in _commits(world)[commits:] if record]
+    begun = [record for record in _commits(harness)[commits:] if record]
     assert begun[:6] == [
         {"creating": 1},
         {"creating": 1},
@@ -170,31 +170,31 @@ def test_so_many_nodes_are_journalled_together_as_a_journal_of_objects_takes(mon
         {"creating": 1},
         {"creating": 1},
     ]
-    assert [len(call) for call in world.backend.order_calls] == [6, 2, 2, 1]
+    assert [len(call) for call in harness.backend.order_calls] == [6, 2, 2, 1]
 
 
-def test_between_two_orders_it_is_looked_whether_the_journal_is_ours_still(world: FleetHarness) -> None:
+def test_between_two_orders_it_is_looked_whether_the_journal_is_ours_still(harness: FleetHarness) -> None:
     """Orders may take long; the write that precedes them is one for many."""
-    fleet, journal = world.fleet(), world.journal
+    fleet, journal = harness.fleet(), harness.journal
     assert isinstance(journal, MemoryJournal)
     first, _, _ = _ids(fleet, *(IncrementSpec({"a": 1}) for _ in range(3)))
 
     def lose() -> None:
         journal.lost = True
 
-    world.backend.before_order = lose
+    harness.backend.before_order = lose
     with pytest.raises(errors.Unavailable, match="not the one writer"):
         fleet.reconcile()
-    assert [call[0].partition("-")[0] for call in world.backend.order_calls] == [first]
-    world.backend.before_order = None
+    assert [call[0].partition("-")[0] for call in harness.backend.order_calls] == [first]
+    harness.backend.before_order = None
     with pytest.raises(errors.Unavailable, match="not the one writer"):
         fleet.reconcile()
-    assert len(world.backend.order_calls) == 1
+    assert len(harness.backend.order_calls) == 1
 
 
-def test_an_order_at_once_is_made_only_by_the_one_writer(world: FleetHarness) -> None:
-    fleet, journal = world.fleet(), world.journal
+def test_an_order_at_once_is_made_only_by_the_one_writer(harness: FleetHarness) -> None:
+    fleet, journal = harness.fleet(), harness.journal
     assert isinstance(journal, MemoryJournal)
     journal.lost = True
     assert fleet.apply(IncrementSpec({"a": 1}), refusal_wait_seconds=1.0).phase is Phase.CREATING
-    assert world.backend.order_calls == []
+    assert harness.backend.order_calls == []

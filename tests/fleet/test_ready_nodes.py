@@ -48,35 +48,35 @@ class ReadyNodesHarness(FleetHarness):
 
 
 @pytest.fixture
-def world() -> ReadyNodesHarness:
+def harness() -> ReadyNodesHarness:
     return ReadyNodesHarness()
 
 
 # Ready.
 
 
-def test_an_instance_comes_when_it_runs_and_its_node_is_ready(world: ReadyNodesHarness) -> None:
-    fleet, key = world.creating()
-    first, second, third = world.backend.ids()
-    world.nodes.ready = {first, second, third}
-    world.backend.boot(first)
-    world.backend.boot(second)
+def test_an_instance_comes_when_it_runs_and_its_node_is_ready(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.creating()
+    first, second, third = harness.backend.ids()
+    harness.nodes.ready = {first, second, third}
+    harness.backend.boot(first)
+    harness.backend.boot(second)
     fleet.reconcile()
     assert fleet.increment(key).message == "2 of 3 instances run, 2 of their nodes are ready"
-    world.backend.boot(third)
-    world.nodes.ready = {first, third, "somebody-else://node"}
+    harness.backend.boot(third)
+    harness.nodes.ready = {first, third, "somebody-else://node"}
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.CREATING
     assert fleet.increment(key).message == "3 of 3 instances run, 2 of their nodes are ready"
     assert states(fleet.snapshot, "a") == ["running", "running"]
-    world.nodes.ready.add(second)
+    harness.nodes.ready.add(second)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.READY
 
 
-def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(world: ReadyNodesHarness) -> None:
-    fleet, key = world.ready()
-    a1, a2, b1 = world.backend.ids()
+def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.ready()
+    a1, a2, b1 = harness.backend.ids()
     status = fleet.increment(key)
     assert status.held == (
         IncrementNode(f"{key}/a/0", "a", a1, ("p1",)),
@@ -89,8 +89,8 @@ def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(world: 
     assert fleet.snapshot.in_flight_pods == PODS
 
 
-def test_the_nodes_of_an_increment_have_names_before_they_have_instances(world: ReadyNodesHarness) -> None:
-    fleet = world.fleet()
+def test_the_nodes_of_an_increment_have_names_before_they_have_instances(harness: ReadyNodesHarness) -> None:
+    fleet = harness.fleet()
     asked = IncrementSpec({"a": 2}, placements=(Placement("a", ("p1",)), Placement("a", (ExpectedPod("Job/ns/j", 0),))))
     key = fleet.apply(asked).id
     first, second = (
@@ -99,31 +99,33 @@ def test_the_nodes_of_an_increment_have_names_before_they_have_instances(world: 
     )
     assert (fleet.increment(key).nodes, fleet.increment(key).held) == ((first, second), ())
     fleet.reconcile()
-    a1, a2 = world.backend.ids()
+    a1, a2 = harness.backend.ids()
     known = (replace(first, instance_id=a1), replace(second, instance_id=a2))
     assert (fleet.increment(key).phase, fleet.increment(key).nodes) == (Phase.CREATING, known)
     fleet.delete_instances("a", [a1])
     assert fleet.increment(key).nodes == known[1:]
-    world.register_all()
+    harness.register_all()
     fleet.reconcile()
     assert (fleet.increment(key).phase, fleet.increment(key).held) == (Phase.READY, known[1:])
     fleet.release(key)
     assert fleet.increment(key).nodes == ()
 
 
-def test_members_without_a_placement_are_held_for_nobody(world: ReadyNodesHarness) -> None:
-    fleet = world.fleet()
+def test_members_without_a_placement_are_held_for_nobody(harness: ReadyNodesHarness) -> None:
+    fleet = harness.fleet()
     key = fleet.apply(IncrementSpec({"a": 2}, placements=(Placement("a", ("p1", "p2")),))).id
     fleet.reconcile()
-    world.register_all()
+    harness.register_all()
     fleet.reconcile()
     assert [node.pods for node in fleet.increment(key).held] == [("p1", "p2"), ()]
 
 
-def test_a_machine_is_held_from_the_look_that_finds_it_until_its_increment_is_let_go(world: ReadyNodesHarness) -> None:
-    fleet, key = world.creating()
-    assert fleet.snapshot.held_instances == set(world.backend.ids()) == fleet.snapshot.group_of_instance.keys()
-    world.register_all()
+def test_a_machine_is_held_from_the_look_that_finds_it_until_its_increment_is_let_go(
+    harness: ReadyNodesHarness,
+) -> None:
+    fleet, key = harness.creating()
+    assert fleet.snapshot.held_instances == set(harness.backend.ids()) == fleet.snapshot.group_of_instance.keys()
+    harness.register_all()
     fleet.reconcile()
     fleet.release(key)
     assert fleet.snapshot.held_instances == frozenset()
@@ -131,11 +133,11 @@ def test_a_machine_is_held_from_the_look_that_finds_it_until_its_increment_is_le
 
 
 def test_without_a_cluster_ready_is_done_and_nothing_is_held() -> None:
-    world = FleetHarness(groups=[group("a")])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a")])
+    fleet = harness.fleet()
     key = fleet.apply(IncrementSpec({"a": 1})).id
     fleet.reconcile()
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
     assert (fleet.increment(key).phase, fleet.increment(key).held) == (Phase.DONE, ())
     assert fleet.snapshot.held_instances == frozenset()
@@ -145,69 +147,69 @@ def test_without_a_cluster_ready_is_done_and_nothing_is_held() -> None:
 # Held.
 
 
-def test_letting_go_is_journalled_first_and_may_be_repeated(world: ReadyNodesHarness) -> None:
-    fleet, key = world.ready()
-    assert isinstance(world.journal, MemoryJournal)
-    world.journal.broken = True
+def test_letting_go_is_journalled_first_and_may_be_repeated(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.ready()
+    assert isinstance(harness.journal, MemoryJournal)
+    harness.journal.broken = True
     with pytest.raises(errors.Unavailable):
         fleet.release(key)
     assert fleet.increment(key).phase is Phase.READY
-    world.journal.broken = False
+    harness.journal.broken = False
     fleet.release(key)
     assert fleet.increment(key).phase is Phase.DONE
     assert fleet.snapshot.in_flight_pods == frozenset()
-    writes = len(world.journal.commits)
+    writes = len(harness.journal.commits)
     fleet.release(key)
-    assert len(world.journal.commits) == writes
-    assert world.restart().increment(key).phase is Phase.DONE
+    assert len(harness.journal.commits) == writes
+    assert harness.restart().increment(key).phase is Phase.DONE
 
 
-def test_only_a_ready_increment_can_be_let_go(world: ReadyNodesHarness) -> None:
-    fleet, key = world.creating()
+def test_only_a_ready_increment_can_be_let_go(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.creating()
     with pytest.raises(errors.FailedPrecondition, match="is creating; only a ready one"):
         fleet.release(key)
     with pytest.raises(errors.NotFound, match="'nope' not found"):
         fleet.release("nope")
 
 
-def test_a_ready_increment_is_held_on_after_a_restart(world: ReadyNodesHarness) -> None:
-    fleet, key = world.ready()
+def test_a_ready_increment_is_held_on_after_a_restart(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.ready()
     before = fleet.increment(key)
-    world.backend.unreachable = True
-    fleet = world.restart()
+    harness.backend.unreachable = True
+    fleet = harness.restart()
     with pytest.raises(errors.Unavailable, match="not reached yet"):  # Nobody knows which nodes there are.
         fleet.release(key)
-    world.backend.unreachable = False
-    world.clock.advance(10_000)
+    harness.backend.unreachable = False
+    harness.clock.advance(10_000)
     fleet.reconcile()
     assert fleet.increment(key) == before
     fleet.release(key)
     assert fleet.increment(key).phase is Phase.DONE
 
 
-def test_without_its_cluster_a_ready_increment_is_done_at_the_next_start(world: ReadyNodesHarness) -> None:
-    _, key = world.ready()
-    world.options = {}
-    assert world.restart().increment(key).phase is Phase.DONE
+def test_without_its_cluster_a_ready_increment_is_done_at_the_next_start(harness: ReadyNodesHarness) -> None:
+    _, key = harness.ready()
+    harness.options = {}
+    assert harness.restart().increment(key).phase is Phase.DONE
 
 
-def test_a_ready_increment_is_never_rolled_back(world: ReadyNodesHarness) -> None:
-    fleet, key = world.ready()
-    world.nodes.ready.clear()
-    world.clock.advance(10_000)
+def test_a_ready_increment_is_never_rolled_back(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.ready()
+    harness.nodes.ready.clear()
+    harness.clock.advance(10_000)
     fleet.reconcile()
-    world.nodes.unknown = True
-    world.clock.advance(10_000)
+    harness.nodes.unknown = True
+    harness.clock.advance(10_000)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.READY
     assert len(fleet.increment(key).held) == 3
-    assert world.backend.executed_deletes == []
+    assert harness.backend.executed_deletes == []
 
 
-def test_a_node_that_vanishes_or_is_deleted_while_it_is_held_is_let_go_of(world: ReadyNodesHarness) -> None:
-    fleet, key = world.ready()
-    a1, a2, b1 = world.backend.ids()
-    world.backend.vanish(a1)
+def test_a_node_that_vanishes_or_is_deleted_while_it_is_held_is_let_go_of(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.ready()
+    a1, a2, b1 = harness.backend.ids()
+    harness.backend.vanish(a1)
     fleet.reconcile()
     assert fleet.increment(key).held == (
         IncrementNode(f"{key}/a/1", "a", a2, ("p2",)),
@@ -219,10 +221,10 @@ def test_a_node_that_vanishes_or_is_deleted_while_it_is_held_is_let_go_of(world:
     assert fleet.increment(key).held == (IncrementNode(f"{key}/a/1", "a", a2, ("p2",)),)
     assert fleet.snapshot.in_flight_pods == {"p2"}
     fleet.reconcile()
-    assert world.backend.executed_deletes == [b1]
+    assert harness.backend.executed_deletes == [b1]
     assert fleet.increment(key).phase is Phase.READY
-    world.backend.finish_deletes()
-    world.backend.vanish(a2)
+    harness.backend.finish_deletes()
+    harness.backend.vanish(a2)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.DONE
     assert fleet.increment(key).message == "all of its instances are gone"
@@ -233,103 +235,105 @@ def test_a_node_that_vanishes_or_is_deleted_while_it_is_held_is_let_go_of(world:
 
 
 @pytest.mark.parametrize("origin", list(Origin))
-def test_a_node_that_is_not_ready_by_the_deadline_fails_its_increment(world: ReadyNodesHarness, origin: Origin) -> None:
-    fleet, key = world.creating(origin)
-    world.register_all()
-    late = world.backend.ids()[2]
-    world.nodes.ready.remove(late)
-    world.clock.advance(599)
+def test_a_node_that_is_not_ready_by_the_deadline_fails_its_increment(
+    harness: ReadyNodesHarness, origin: Origin
+) -> None:
+    fleet, key = harness.creating(origin)
+    harness.register_all()
+    late = harness.backend.ids()[2]
+    harness.nodes.ready.remove(late)
+    harness.clock.advance(599)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.CREATING
-    world.clock.advance(1)
+    harness.clock.advance(1)
     fleet.reconcile()
     status = fleet.increment(key)
     assert status.phase is Phase.ROLLING_BACK
     assert status.message == "not whole after 600 s: 3 of 3 instances run, 2 of their nodes are ready"
     assert status.short_groups == (("b",) if origin is Origin.CAGRPC else ("a",))
-    assert sorted(world.backend.executed_deletes) == sorted(world.backend.ids())
-    assert fleet.snapshot.held_instances == set(world.backend.ids())  # Nothing lands on what has to go.
+    assert sorted(harness.backend.executed_deletes) == sorted(harness.backend.ids())
+    assert fleet.snapshot.held_instances == set(harness.backend.ids())  # Nothing lands on what has to go.
     assert states(fleet.snapshot, "a") == (["deleting"] * 2 if origin is Origin.CAGRPC else ["failed"] * 3)
 
 
-def test_a_node_that_is_lost_again_before_the_increment_is_whole_is_waited_for(world: ReadyNodesHarness) -> None:
-    fleet, key = world.creating()
-    first, second, third = world.backend.ids()
-    world.backend.boot(first)
-    world.nodes.ready = {first}
+def test_a_node_that_is_lost_again_before_the_increment_is_whole_is_waited_for(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.creating()
+    first, second, third = harness.backend.ids()
+    harness.backend.boot(first)
+    harness.nodes.ready = {first}
     fleet.reconcile()
-    world.backend.boot_all()
-    world.nodes.ready = {second, third}
+    harness.backend.boot_all()
+    harness.nodes.ready = {second, third}
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.CREATING
-    world.nodes.ready.add(first)
+    harness.nodes.ready.add(first)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.READY
 
 
 def test_of_an_unknown_cluster_nothing_is_taken_for_ready_or_late(
-    world: ReadyNodesHarness, caplog: pytest.LogCaptureFixture
+    harness: ReadyNodesHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fleet, key = world.creating()
-    world.register_all()
-    world.nodes.unknown = True
+    fleet, key = harness.creating()
+    harness.register_all()
+    harness.nodes.unknown = True
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             fleet.reconcile()
     assert [record.message for record in caplog.records] == ["the cluster is unreachable: API server: out of reach"]
     assert fleet.problem == "the cluster is unreachable: API server: out of reach"
     assert fleet.increment(key).message == "3 of 3 instances run, the cluster is unreachable"
-    world.clock.advance(400)
-    world.nodes.unknown = False
-    world.nodes.ready.clear()
+    harness.clock.advance(400)
+    harness.nodes.unknown = False
+    harness.nodes.ready.clear()
     fleet.reconcile()
     assert fleet.problem is None
-    world.nodes.unknown = True
-    world.clock.advance(200)
+    harness.nodes.unknown = True
+    harness.clock.advance(200)
     fleet.reconcile()
-    world.clock.advance(UNKNOWN_GRACE_SECONDS - 1)
+    harness.clock.advance(UNKNOWN_GRACE_SECONDS - 1)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.CREATING
-    world.nodes.unknown = False
-    world.register_all()
+    harness.nodes.unknown = False
+    harness.register_all()
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.READY
 
 
-def test_after_an_outage_late_nodes_have_as_long_to_come_but_a_minute_at_most(world: ReadyNodesHarness) -> None:
-    fleet, key = world.creating()
-    world.backend.boot_all()
-    world.clock.advance(580)
-    world.nodes.unknown = True
+def test_after_an_outage_late_nodes_have_as_long_to_come_but_a_minute_at_most(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.creating()
+    harness.backend.boot_all()
+    harness.clock.advance(580)
+    harness.nodes.unknown = True
     fleet.reconcile()
-    world.clock.advance(40)
+    harness.clock.advance(40)
     fleet.reconcile()
-    world.nodes.unknown = False  # what could not register yet does so now
+    harness.nodes.unknown = False  # what could not register yet does so now
     fleet.reconcile()
-    world.clock.advance(39)
-    fleet.reconcile()
-    assert fleet.increment(key).phase is Phase.CREATING
-    world.nodes.unknown = True
-    fleet.reconcile()
-    world.clock.advance(200)
-    world.nodes.unknown = False
-    fleet.reconcile()
-    world.clock.advance(KNOWN_AGAIN_SECONDS - 1)
+    harness.clock.advance(39)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.CREATING
-    world.clock.advance(1)
+    harness.nodes.unknown = True
+    fleet.reconcile()
+    harness.clock.advance(200)
+    harness.nodes.unknown = False
+    fleet.reconcile()
+    harness.clock.advance(KNOWN_AGAIN_SECONDS - 1)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    harness.clock.advance(1)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLING_BACK
 
 
-def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(world: ReadyNodesHarness) -> None:
-    fleet, key = world.creating()
-    world.backend.boot(world.backend.ids()[2])
-    world.nodes.unknown = True
-    world.clock.advance(600)
+def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.creating()
+    harness.backend.boot(harness.backend.ids()[2])
+    harness.nodes.unknown = True
+    harness.clock.advance(600)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.CREATING
-    world.clock.advance(UNKNOWN_GRACE_SECONDS)
+    harness.clock.advance(UNKNOWN_GRACE_SECONDS)
     fleet.reconcile()
     status = fleet.increment(key)
     assert status.phase is Phase.ROLLING_BACK
@@ -337,10 +341,10 @@ def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(wor
     assert status.short_groups == ("a",)  # The one of b runs; that its Node is not seen is no shortage.
 
 
-def test_failures_that_the_backend_tells_need_no_cluster(world: ReadyNodesHarness) -> None:
-    fleet, key = world.creating()
-    world.nodes.unknown = True
-    world.backend.fail(world.backend.ids()[2])
+def test_failures_that_the_backend_tells_need_no_cluster(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.creating()
+    harness.nodes.unknown = True
+    harness.backend.fail(harness.backend.ids()[2])
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLING_BACK
 
@@ -348,33 +352,33 @@ def test_failures_that_the_backend_tells_need_no_cluster(world: ReadyNodesHarnes
 # Which groups were short.
 
 
-def test_the_groups_of_failed_and_vanished_machines_are_short(world: ReadyNodesHarness) -> None:
-    fleet, key = world.creating()
-    a1, _, b1 = world.backend.ids()
-    world.backend.fail(b1)
-    world.backend.vanish(a1)
+def test_the_groups_of_failed_and_vanished_machines_are_short(harness: ReadyNodesHarness) -> None:
+    fleet, key = harness.creating()
+    a1, _, b1 = harness.backend.ids()
+    harness.backend.fail(b1)
+    harness.backend.vanish(a1)
     fleet.reconcile()
     assert fleet.increment(key).short_groups == ("a", "b")
-    assert world.restart().increment(key).short_groups == ("a", "b")
+    assert harness.restart().increment(key).short_groups == ("a", "b")
 
 
-def test_the_groups_that_the_backend_refuses_are_short(world: ReadyNodesHarness) -> None:
-    fleet = world.fleet()
-    world.backend.refused_groups = {"b"}
+def test_the_groups_that_the_backend_refuses_are_short(harness: ReadyNodesHarness) -> None:
+    fleet = harness.fleet()
+    harness.backend.refused_groups = {"b"}
     key = fleet.apply(IncrementSpec({"a": 2, "b": 1})).id
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLED_BACK
     assert fleet.increment(key).short_groups == ("b",)
 
 
-def test_a_refusal_that_names_no_group_may_be_any(world: ReadyNodesHarness) -> None:
-    fleet = world.fleet()
+def test_a_refusal_that_names_no_group_may_be_any(harness: ReadyNodesHarness) -> None:
+    fleet = harness.fleet()
     key = fleet.apply(IncrementSpec({"a": 2, "b": 1})).id
 
     def refuse() -> None:
         raise errors.OutOfCapacity("no more of anything")
 
-    world.backend.before_order = refuse
+    harness.backend.before_order = refuse
     fleet.reconcile()
     assert fleet.increment(key).short_groups == ("a", "b")
 
@@ -383,11 +387,11 @@ def test_a_refusal_that_names_no_group_may_be_any(world: ReadyNodesHarness) -> N
 
 
 def test_where_the_planner_decides_ca_gets_no_more_than_the_minimum() -> None:
-    world = FleetHarness(
+    harness = FleetHarness(
         groups=[group("a", min_size=2, max_size=3), group("b")], options={"autoscaler_may_grow": False}
     )
-    world.backend.unreachable_groups = {"a"}
-    fleet = world.fleet()
+    harness.backend.unreachable_groups = {"a"}
+    fleet = harness.fleet()
     assert targets(fleet.snapshot) == {"a": 2}
     for deltas in ({"a": 1}, {"b": 1}, {"a": 9}):
         with pytest.raises(errors.FailedPrecondition, match="drive: plan: the planner decides on scale-ups"):
@@ -399,9 +403,9 @@ def test_where_the_planner_decides_ca_gets_no_more_than_the_minimum() -> None:
 
 
 def test_where_the_planner_decides_ca_may_still_fill_up_to_the_minimum_and_delete() -> None:
-    world = FleetHarness(groups=[group("a", min_size=2)], options={"autoscaler_may_grow": False})
-    world.backend.refused_groups = {"a"}
-    fleet = world.fleet()  # It has tried by itself, and waits before it tries again.
+    harness = FleetHarness(groups=[group("a", min_size=2)], options={"autoscaler_may_grow": False})
+    harness.backend.refused_groups = {"a"}
+    fleet = harness.fleet()  # It has tried by itself, and waits before it tries again.
     fleet.reconcile()
     assert targets(fleet.snapshot) == {}
     fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER))
@@ -413,10 +417,10 @@ def test_where_the_planner_decides_ca_may_still_fill_up_to_the_minimum_and_delet
     assert targets(fleet.snapshot) == {}
 
 
-def test_before_the_first_look_nothing_of_a_ready_increment_counts_as_lost(world: ReadyNodesHarness) -> None:
+def test_before_the_first_look_nothing_of_a_ready_increment_counts_as_lost(harness: ReadyNodesHarness) -> None:
     """A new process that does not reach the backend: the pods are served by nodes that it cannot see yet."""
-    world.ready()
-    world.backend.unreachable = True
-    fleet = world.fleet()
+    harness.ready()
+    harness.backend.unreachable = True
+    fleet = harness.fleet()
     assert fleet.snapshot.in_flight_pods == PODS
     assert fleet.problem is not None

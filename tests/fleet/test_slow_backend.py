@@ -36,43 +36,45 @@ class SlowBackendHarness(FleetHarness):
 
 
 @pytest.fixture
-def world() -> Iterator[SlowBackendHarness]:
-    world = SlowBackendHarness()
-    yield world
-    world.answer.set()
+def harness() -> Iterator[SlowBackendHarness]:
+    harness = SlowBackendHarness()
+    yield harness
+    harness.answer.set()
 
 
-def _answer(world: SlowBackendHarness, fleet: Fleet) -> None:
-    world.answer.set()
+def _answer(harness: SlowBackendHarness, fleet: Fleet) -> None:
+    harness.answer.set()
     fleet.refresh(wait_seconds=10)
 
 
-def test_a_refresh_waits_no_longer_than_it_said_and_the_silence_is_told(world: SlowBackendHarness) -> None:
-    fleet = world.threaded()
-    world.slow_down()
+def test_a_refresh_waits_no_longer_than_it_said_and_the_silence_is_told(harness: SlowBackendHarness) -> None:
+    fleet = harness.threaded()
+    harness.slow_down()
     with pytest.raises(errors.Unavailable, match=r"the backend has not answered for 0\.01 s"):
         fleet.refresh(wait_seconds=0.01)
-    assert world.entered.wait(10)
-    world.clock.advance(4)
+    assert harness.entered.wait(10)
+    harness.clock.advance(4)
     assert fleet.problem is None
-    world.clock.advance(3)
+    harness.clock.advance(3)
     assert fleet.problem == "the backend has not answered for 7 s"
     with pytest.raises(errors.Unavailable, match="the backend has not answered for 7 s"):
         fleet.refresh(wait_seconds=0.01)
-    _answer(world, fleet)
+    _answer(harness, fleet)
     assert fleet.problem is None
     fleet.close()
 
 
-def test_each_call_of_the_backend_is_progress(world: SlowBackendHarness) -> None:
+def test_each_call_of_the_backend_is_progress(harness: SlowBackendHarness) -> None:
     beats: list[str] = []
-    fleet = Fleet(world.groups, world.limits, world.backend, world.journal, clock=world.clock, beat=beats.append)
+    fleet = Fleet(
+        harness.groups, harness.limits, harness.backend, harness.journal, clock=harness.clock, beat=beats.append
+    )
     fleet.apply_all([IncrementSpec({"a": 2}), IncrementSpec({"a": 1})])
     beats.clear()
     fleet.reconcile()
     listing = "listing instances"
     assert beats == [listing, "ordering 2 instances", "ordering 1 instances", listing]
-    fleet.delete_instances("a", world.backend.ids())
+    fleet.delete_instances("a", harness.backend.ids())
     beats.clear()
     fleet.reconcile()
     assert beats == [listing, "deleting 3 instances", listing]
@@ -80,54 +82,54 @@ def test_each_call_of_the_backend_is_progress(world: SlowBackendHarness) -> None
     assert beats[3:] == ["ordering 1 instances"]
 
 
-def test_refreshes_that_come_while_one_is_under_way_join_it(world: SlowBackendHarness) -> None:
-    fleet = world.threaded()
-    world.slow_down()
+def test_refreshes_that_come_while_one_is_under_way_join_it(harness: SlowBackendHarness) -> None:
+    fleet = harness.threaded()
+    harness.slow_down()
     for _ in range(20):
         with pytest.raises(errors.Unavailable):
             fleet.refresh(wait_seconds=0.001)
-    assert world.entered.wait(10)
-    world.backend.before_list = None
-    _answer(world, fleet)
-    assert world.asked == 1
+    assert harness.entered.wait(10)
+    harness.backend.before_list = None
+    _answer(harness, fleet)
+    assert harness.asked == 1
     fleet.close()
 
 
 def test_a_start_does_not_wait_for_a_backend_that_hangs(
-    world: SlowBackendHarness, monkeypatch: pytest.MonkeyPatch
+    harness: SlowBackendHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cagrpc.fleet.fleet._FIRST_LISTING_SECONDS", 0.01)
-    world.slow_down()
-    fleet = world.threaded()
+    harness.slow_down()
+    fleet = harness.threaded()
     with pytest.raises(errors.Unavailable, match="the backend was not reached yet"):
         fleet.apply(IncrementSpec({"a": 1}))
-    _answer(world, fleet)
+    _answer(harness, fleet)
     fleet.apply(IncrementSpec({"a": 1}))
     assert targets(fleet.snapshot) == {"a": 1}
     fleet.close()
 
 
-def test_an_unexpected_error_of_a_step_reaches_who_waits_for_it(world: SlowBackendHarness) -> None:
-    fleet = world.threaded()
+def test_an_unexpected_error_of_a_step_reaches_who_waits_for_it(harness: SlowBackendHarness) -> None:
+    fleet = harness.threaded()
 
     def broken() -> None:
         raise KeyError("a bug")
 
-    world.backend.before_list = broken
+    harness.backend.before_list = broken
     with pytest.raises(KeyError, match="a bug"):
         fleet.refresh(wait_seconds=10)
-    world.backend.before_list = None
+    harness.backend.before_list = None
     fleet.refresh(wait_seconds=10)
     fleet.close()
 
 
-def test_any_number_of_refreshes_leave_threads_for_what_is_read(world: SlowBackendHarness) -> None:
-    fleet = world.threaded()
-    world.slow_down()
+def test_any_number_of_refreshes_leave_threads_for_what_is_read(harness: SlowBackendHarness) -> None:
+    fleet = harness.threaded()
+    harness.slow_down()
     with serving(provider.SERVICE, provider.Provider(fleet).methods(), threads=2) as client:
         for _ in range(6):
             code, details = client.code("Refresh", timeout=0.4)
             assert (code, "has not answered" in details) == ("UNAVAILABLE", True)
             assert client.code("NodeGroups", timeout=5)[0] == "OK"
-    _answer(world, fleet)
+    _answer(harness, fleet)
     fleet.close()

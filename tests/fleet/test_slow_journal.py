@@ -64,16 +64,16 @@ class SlowJournalHarness(FleetHarness):
 
 
 @pytest.fixture
-def world() -> Iterator[SlowJournalHarness]:
-    world = SlowJournalHarness()
-    yield world
-    world.slow.answer.set()
+def harness() -> Iterator[SlowJournalHarness]:
+    harness = SlowJournalHarness()
+    yield harness
+    harness.slow.answer.set()
 
 
-def test_what_is_read_does_not_wait_for_a_commit(world: SlowJournalHarness) -> None:
-    fleet = world.threaded()
+def test_what_is_read_does_not_wait_for_a_commit(harness: SlowJournalHarness) -> None:
+    fleet = harness.threaded()
     key = fleet.apply(IncrementSpec({"b": 1})).id
-    thread = world.hanging(fleet)
+    thread = harness.hanging(fleet)
     with serving(provider.SERVICE, provider.Provider(fleet).methods(), threads=2) as client:
         assert client.code("NodeGroups", timeout=5)[0] == "OK"
         code, details = client.code("Refresh", timeout=0.4)
@@ -81,16 +81,16 @@ def test_what_is_read_does_not_wait_for_a_commit(world: SlowJournalHarness) -> N
         assert client.code("NodeGroups", timeout=5)[0] == "OK"
     assert fleet.increment(key).phase is Phase.PLANNED
     assert targets(fleet.snapshot) == {"b": 1}
-    world.end(fleet, thread)
+    harness.end(fleet, thread)
     assert targets(fleet.snapshot) == {"a": 1, "b": 1}
 
 
 def test_a_request_waits_for_its_turn_for_a_limited_time_and_the_silence_is_told(
-    world: SlowJournalHarness, monkeypatch: pytest.MonkeyPatch
+    harness: SlowJournalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cagrpc.fleet.fleet._TURN_SECONDS", 0.01)
-    fleet = world.threaded()
-    thread = world.hanging(fleet)
+    fleet = harness.threaded()
+    thread = harness.hanging(fleet)
     for change in (
         lambda: fleet.apply(IncrementSpec({"b": 1}), refusal_wait_seconds=1.0),
         lambda: fleet.delete_instances("a", ["x"]),
@@ -100,24 +100,24 @@ def test_a_request_waits_for_its_turn_for_a_limited_time_and_the_silence_is_told
         with pytest.raises(errors.Unavailable, match=r"the journal has not answered for 0\.01 s"):
             change()
     assert fleet.problem is None
-    world.clock.advance(7)
+    harness.clock.advance(7)
     assert fleet.problem == "the journal has not answered for 7 s"
-    world.end(fleet, thread)
+    harness.end(fleet, thread)
     assert fleet.problem is None
     assert targets(fleet.snapshot) == {"a": 1}
 
 
 def test_what_was_journalled_too_late_to_be_answered_is_taken_back_before_it_is_ordered(
-    world: SlowJournalHarness,
+    harness: SlowJournalHarness,
 ) -> None:
-    fleet = world.fleet()
-    world.slow.seconds = 4.0
+    fleet = harness.fleet()
+    harness.slow.seconds = 4.0
     asked = IncrementSpec({"a": 2}, Origin.AUTOSCALER)
     with pytest.raises(errors.DeadlineExpired, match="the journal took 4 s, the answer was due after 3 s"):
         fleet.apply(asked, refusal_wait_seconds=2.0, answer_within_seconds=3.0)
     assert targets(fleet.snapshot) == {}
     fleet.reconcile()
-    assert world.backend.order_calls == []
+    assert harness.backend.order_calls == []
     (status,) = fleet.snapshot.increments
     assert (status.phase, status.short_groups) == (Phase.ROLLED_BACK, ())
     assert fleet.apply(asked, answer_within_seconds=4.0).phase is Phase.PLANNED
@@ -126,64 +126,64 @@ def test_what_was_journalled_too_late_to_be_answered_is_taken_back_before_it_is_
 # Lost, as with its Lease.
 
 
-def test_a_journal_that_is_lost_in_the_middle_of_a_step_stops_it(world: SlowJournalHarness) -> None:
-    fleet = world.fleet()
+def test_a_journal_that_is_lost_in_the_middle_of_a_step_stops_it(harness: SlowJournalHarness) -> None:
+    fleet = harness.fleet()
     for key in ("a", "b"):
         fleet.apply(IncrementSpec({key: 1}))
-    world.slow.commits_left = 1  # The first order is journalled, and carried out; its answer is not taken any more.
-    world.backend.before_order = lambda: world.clock.advance(1)  # and for the second that would be too long ago
+    harness.slow.commits_left = 1  # The first order is journalled, and carried out; its answer is not taken any more.
+    harness.backend.before_order = lambda: harness.clock.advance(1)  # and for the second that would be too long ago
     with pytest.raises(errors.Unavailable, match="journal: out of reach"):
         fleet.reconcile()
-    assert len(world.backend.order_calls) == 1
+    assert len(harness.backend.order_calls) == 1
     for _ in range(3):
         with pytest.raises(errors.Unavailable):
             fleet.reconcile()
-    assert len(world.backend.order_calls) == 1
+    assert len(harness.backend.order_calls) == 1
     assert fleet.problem == "journal: out of reach"
-    world.slow.broken, world.slow.commits_left = False, 1000
+    harness.slow.broken, harness.slow.commits_left = False, 1000
     fleet.reconcile()
-    assert sorted(len(call) for call in world.backend.order_calls) == [1, 1]
-    assert len(world.backend.executed_orders) == 2
+    assert sorted(len(call) for call in harness.backend.order_calls) == [1, 1]
+    assert len(harness.backend.executed_orders) == 2
 
 
-def test_an_order_is_not_repeated_without_the_journal(world: SlowJournalHarness) -> None:
-    fleet = world.fleet()
-    world.backend.lose_answers = world.backend.hide_new = True
+def test_an_order_is_not_repeated_without_the_journal(harness: SlowJournalHarness) -> None:
+    fleet = harness.fleet()
+    harness.backend.lose_answers = harness.backend.hide_new = True
     fleet.apply(IncrementSpec({"a": 1}))
     fleet.reconcile()
-    asked = len(world.backend.order_calls)
-    world.slow.broken = True  # Nobody knows it yet: the last write was a moment ago.
+    asked = len(harness.backend.order_calls)
+    harness.slow.broken = True  # Nobody knows it yet: the last write was a moment ago.
     with pytest.raises(errors.Unavailable):
         fleet.reconcile()
-    assert len(world.backend.order_calls) == asked
+    assert len(harness.backend.order_calls) == asked
 
 
-def test_nothing_is_deleted_once_the_journal_is_known_to_be_lost(world: SlowJournalHarness) -> None:
-    fleet = world.fleet()
+def test_nothing_is_deleted_once_the_journal_is_known_to_be_lost(harness: SlowJournalHarness) -> None:
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 1}))
     fleet.reconcile()
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()
-    world.backend.unreachable_groups = {"a"}
-    fleet.delete_instances("a", world.backend.ids())
-    world.slow.broken = True
+    harness.backend.unreachable_groups = {"a"}
+    fleet.delete_instances("a", harness.backend.ids())
+    harness.slow.broken = True
     with pytest.raises(errors.Unavailable):
         fleet.apply(IncrementSpec({"b": 1}))
-    world.backend.unreachable_groups = set()
+    harness.backend.unreachable_groups = set()
     with pytest.raises(errors.Unavailable):
         fleet.reconcile()
-    assert world.backend.executed_deletes == []
-    world.slow.broken = False
+    assert harness.backend.executed_deletes == []
+    harness.slow.broken = False
     fleet.reconcile()
-    assert len(world.backend.executed_deletes) == 1
+    assert len(harness.backend.executed_deletes) == 1
 
 
-def test_a_closed_fleet_asks_the_backend_for_nothing(world: SlowJournalHarness) -> None:
-    fleet = world.fleet()
+def test_a_closed_fleet_asks_the_backend_for_nothing(harness: SlowJournalHarness) -> None:
+    fleet = harness.fleet()
     fleet.apply(IncrementSpec({"a": 1}))
     fleet.close()
     for step in (fleet.reconcile, fleet.refresh):
         with pytest.raises(errors.Unavailable, match="closed"):
             step()
-    assert world.backend.order_calls == []
+    assert harness.backend.order_calls == []
     assert targets(fleet.snapshot) == {"a": 1}  # What was seen last can still be read.

@@ -2,13 +2,13 @@
 
 Typical use:
 
-    world = FleetHarness(groups=[group("a", max_size=5)])
-    fleet = world.fleet()
+    harness = FleetHarness(groups=[group("a", max_size=5)])
+    fleet = harness.fleet()
     fleet.apply(Increment({"a": 2}, origin=Origin.AUTOSCALER))
     fleet.reconcile()                  # orders
-    world.backend.boot_all()
+    harness.backend.boot_all()
     fleet.reconcile()                  # done
-    fleet = world.restart()            # same journal, same backend, new process as far as the fleet can tell
+    fleet = harness.restart()            # same journal, same backend, new process as far as the fleet can tell
 """
 
 from __future__ import annotations

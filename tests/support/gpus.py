@@ -21,7 +21,7 @@ def with_gpu(cpu: int) -> PodSpec:
     return PodSpec((("cpu", cpu), (GPU, 1)), tolerations=(Toleration(GPU, "Exists"),))
 
 
-def add_gang(world: PlannerHarness, name: str, plain: int, gpus: int) -> None:
-    uids = world.add(plain + gpus, cpu=4000, gang=name)
+def add_gang(harness: PlannerHarness, name: str, plain: int, gpus: int) -> None:
+    uids = harness.add(plain + gpus, cpu=4000, gang=name)
     for uid in uids[:gpus]:
-        world.cluster.pods[uid].spec = with_gpu(4000)
+        harness.cluster.pods[uid].spec = with_gpu(4000)

@@ -61,7 +61,7 @@ class GrpcClient:
 class House:
     """A fleet, its two services and a client of both; a context manager, so that no server outlives its test."""
 
-    world: FleetHarness
+    harness: FleetHarness
     gpu_label: str = "cagrpc.io/gpu"
     options: Mapping[str, Any] = field(default_factory=dict)
     rank: Rank = rank
@@ -70,13 +70,13 @@ class House:
     expander_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
-        self.fleet: Fleet = self.world.fleet()
-        self.decisions = DecisionLog(self.world.clock)
+        self.fleet: Fleet = self.harness.fleet()
+        self.decisions = DecisionLog(self.harness.clock)
         self.expander = Expander(
             self.fleet,
             self.rank,
             self.decisions,
-            clock=self.world.clock,
+            clock=self.harness.clock,
             timing=self.timing or Timing(),
             **self.expander_options,
         )

@@ -36,7 +36,7 @@ def as_recorded(contents: Contents) -> dict[str, list[Any]]:
 class Upgrade:
     """Today's fleet over a recorded journal. Node group `retired` is configured no longer."""
 
-    world: FleetHarness
+    harness: FleetHarness
     nodes: ScriptedNodes
     fleet: Fleet
     ids: dict[str, str]
@@ -47,8 +47,8 @@ class Upgrade:
 
     def boot(self) -> None:
         """Run every machine that is being created, with its Node Ready."""
-        self.world.backend.boot_all()
-        self.nodes.ready.update(self.world.backend.ids())
+        self.harness.backend.boot_all()
+        self.nodes.ready.update(self.harness.backend.ids())
         self.fleet.reconcile()
 
 
@@ -62,25 +62,25 @@ def start_on(journal: Journal) -> Upgrade:
         "labels": {"tier": "gold"},
         "taints": (Taint("dedicated", TaintEffect.NO_SCHEDULE, "gold"),),
     }
-    world = FleetHarness(
+    harness = FleetHarness(
         groups=[group("a", max_size=20), group("b", max_size=20, **gold)],
         limits=[Limit("cores", {"cpu": 400_000}, node_groups=frozenset({"a", "b"}))],
         clock=FakeClock(outside["now_seconds"]),
         journal=journal,
         options={"nodes": nodes},
     )
-    world.backend.tokens.update(outside["tokens"])
+    harness.backend.tokens.update(outside["tokens"])
     for each in outside["instances"]:
         instance = BackendInstance(each["id"], each["token"], each["node_group"], InstanceState(each["state"]))
-        world.backend.instances[instance.id] = instance
-    return Upgrade(world, nodes, world.fleet(), outside["increments"])
+        harness.backend.instances[instance.id] = instance
+    return Upgrade(harness, nodes, harness.fleet(), outside["increments"])
 
 
 def check_reads_and_finishes(journal: Journal) -> None:
     """Read the recorded journal, see what the earlier release saw, and finish every increment and deletion in it."""
     outside = recorded("outside")
     upgrade = start_on(journal)
-    fleet, backend = upgrade.fleet, upgrade.world.backend
+    fleet, backend = upgrade.fleet, upgrade.harness.backend
     snapshot = fleet.snapshot
     assert {key: state.target_size for key, state in snapshot.groups.items()} == outside["targets"]
     in_flight = {f"expected/{pod}" if isinstance(pod, ExpectedPod) else pod for pod in snapshot.in_flight_pods}

@@ -139,10 +139,10 @@ def test_a_configuration_says_all_that_is_wrong_with_it() -> None:
                 "spec": {"retryStrategy": {"backoffLimitCount": -1}, "podSetMergePolicy": "Some"},
             }
         )
-    told = str(raised.value)
-    assert "spec.retryStrategy.backoffLimitCount" in told
-    assert "spec.podSetMergePolicy: 'Some' is not one of" in told
-    assert "spec.provisioningClassName: missing" in told
+    reported = str(raised.value)
+    assert "spec.retryStrategy.backoffLimitCount" in reported
+    assert "spec.podSetMergePolicy: 'Some' is not one of" in reported
+    assert "spec.provisioningClassName: missing" in reported
 
 
 def test_the_first_forms_configuration_is_read() -> None:

@@ -36,26 +36,26 @@ REVOKED = condition("CapacityRevoked", message="node gpu-b-1 was lost")
 ADMITTED = condition("Admitted")
 
 
-def asked(**world: Any) -> KueueHarness:
+def asked(**fields: Any) -> KueueHarness:
     """A Workload whose request was made and has no answer yet."""
-    made = KueueHarness(**world)
+    made = KueueHarness(**fields)
     made.settle()
     return made
 
 
-def answered(*conditions: dict[str, Any], details: dict[str, str] | None = None, **world: Any) -> KueueHarness:
-    made = asked(**world)
+def answered(*conditions: dict[str, Any], details: dict[str, str] | None = None, **fields: Any) -> KueueHarness:
+    made = asked(**fields)
     made.says(*conditions, **(details or {}))
     made.settle()
     return made
 
 
-def ready(**world: Any) -> KueueHarness:
-    return answered(PROVISIONED, **world)
+def ready(**fields: Any) -> KueueHarness:
+    return answered(PROVISIONED, **fields)
 
 
-def admitted(**world: Any) -> KueueHarness:
-    made = ready(**world)
+def admitted(**fields: Any) -> KueueHarness:
+    made = ready(**fields)
     made.kueue_says(ADMITTED)
     made.settle()
     return made
@@ -72,40 +72,40 @@ class Case:
     """What is there then; PodTemplates are of the same requests."""
 
 
-def no_checks(world: KueueHarness) -> None:
-    world.workload["status"]["admissionChecks"] = []
+def no_checks(harness: KueueHarness) -> None:
+    harness.workload["status"]["admissionChecks"] = []
 
 
 def set_config(**spec: Any) -> Callable[[KueueHarness], object]:
-    return lambda world: world.configs.update({CHECK: config(**spec)})
+    return lambda harness: harness.configs.update({CHECK: config(**spec)})
 
 
-def remove_config(world: KueueHarness) -> None:
-    world.configs[CHECK] = "there is no ProvisioningRequestConfig config"
+def remove_config(harness: KueueHarness) -> None:
+    harness.configs[CHECK] = "there is no ProvisioningRequestConfig config"
 
 
-def stop(world: KueueHarness) -> None:
-    world.workload["spec"]["active"] = False
+def stop(harness: KueueHarness) -> None:
+    harness.workload["spec"]["active"] = False
 
 
-def delete(world: KueueHarness) -> None:
-    world.workload["metadata"]["deletionTimestamp"] = timestamp(NOW)
+def delete(harness: KueueHarness) -> None:
+    harness.workload["metadata"]["deletionTimestamp"] = timestamp(NOW)
 
 
-def suspend(world: KueueHarness) -> None:
-    world.kueue_says(condition("QuotaReserved", False))
+def suspend(harness: KueueHarness) -> None:
+    harness.kueue_says(condition("QuotaReserved", False))
 
 
-def finish(world: KueueHarness) -> None:
-    world.kueue_says(condition("Finished", message="the job succeeded"))
+def finish(harness: KueueHarness) -> None:
+    harness.kueue_says(condition("Finished", message="the job succeeded"))
 
 
 def says(*conditions: dict[str, Any]) -> Callable[[KueueHarness], object]:
-    return lambda world: world.says(*conditions)
+    return lambda harness: harness.says(*conditions)
 
 
-def nothing(world: KueueHarness) -> None:
-    del world
+def nothing(harness: KueueHarness) -> None:
+    del harness
 
 
 ONE, TWO = "job-capacity-1", "job-capacity-2"
@@ -169,30 +169,34 @@ MORE = {
     "a check of another controller is left alone": Case(lambda: KueueHarness(configs={}), nothing, PENDING, ()),
     "Retry waits for Kueue": Case(lambda: answered(FAILED), nothing, RETRY, (ONE,)),
     "Retry, and Kueue evicts": Case(lambda: answered(FAILED), KueueHarness.kueue_evicts, PENDING, ()),
-    "a request that somebody deleted is made anew": Case(asked, lambda world: world.requests.clear(), PENDING, (ONE,)),
-    "a request that somebody deletes after Ready is not": Case(ready, lambda world: world.requests.clear(), READY, ()),
+    "a request that somebody deleted is made anew": Case(
+        asked, lambda harness: harness.requests.clear(), PENDING, (ONE,)
+    ),
+    "a request that somebody deletes after Ready is not": Case(
+        ready, lambda harness: harness.requests.clear(), READY, ()
+    ),
 }
 
 
 @pytest.mark.parametrize("name", [*KEP, *MORE])
 def test_case(name: str) -> None:
     case = {**KEP, **MORE}[name]
-    world = case.before()
-    case.then(world)
-    world.settle()
-    states = [each["state"] for each in world.workload["status"]["admissionChecks"]]
+    harness = case.before()
+    case.then(harness)
+    harness.settle()
+    states = [each["state"] for each in harness.workload["status"]["admissionChecks"]]
     assert states == ([case.state] if case.state else [])
-    assert tuple(world.requests) == case.requests
-    of = {template["metadata"]["annotations"]["kueue.cagrpc.io/request"] for template in world.templates.values()}
+    assert tuple(harness.requests) == case.requests
+    of = {template["metadata"]["annotations"]["kueue.cagrpc.io/request"] for template in harness.templates.values()}
     assert of == set(case.requests)
-    assert world.writes() == CheckWrites(again_seconds=world.writes().again_seconds), "nothing is left to do"
+    assert harness.writes() == CheckWrites(again_seconds=harness.writes().again_seconds), "nothing is left to do"
 
 
 # ---- what is asked for
 
 
 def test_the_request_has_class_parameters_and_pods() -> None:
-    world = asked(
+    harness = asked(
         workload=workload(
             annotations={
                 "provreq.kueue.x-k8s.io/Priority": "low",
@@ -202,19 +206,19 @@ def test_the_request_has_class_parameters_and_pods() -> None:
         ),
         configs={CHECK: config(parameters={"Priority": "TopTier", "ValidUntilSeconds": "600"})},
     )
-    spec = world.requests[ONE]["spec"]
+    spec = harness.requests[ONE]["spec"]
     assert spec["provisioningClassName"] == CLASS
     assert spec["parameters"] == {"Priority": "low", "ValidUntilSeconds": "600", "noRetry": "true"}
     assert [(each["podTemplateRef"]["name"], each["count"]) for each in spec["podSets"]] == [
         (f"ppt-{ONE}-workers", 8),
         (f"ppt-{ONE}-head", 1),
     ]
-    assert set(world.templates) == {f"ppt-{ONE}-workers", f"ppt-{ONE}-head"}
+    assert set(harness.templates) == {f"ppt-{ONE}-workers", f"ppt-{ONE}-head"}
 
 
 def test_the_workload_owns_the_templates_and_the_first_of_them_the_request() -> None:
-    world = asked()
-    for template in world.templates.values():
+    harness = asked()
+    for template in harness.templates.values():
         (owner,) = template["metadata"]["ownerReferences"]
         assert (owner["apiVersion"], owner["kind"], owner["name"], owner["uid"]) == (
             "kueue.x-k8s.io/v1beta2",
@@ -222,8 +226,8 @@ def test_the_workload_owns_the_templates_and_the_first_of_them_the_request() -> 
             "job",
             "workload-uid",
         )
-    (owner,) = world.requests[ONE]["metadata"]["ownerReferences"]
-    first = world.templates[f"ppt-{ONE}-workers"]["metadata"]
+    (owner,) = harness.requests[ONE]["metadata"]["ownerReferences"]
+    first = harness.templates[f"ppt-{ONE}-workers"]["metadata"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("PodTemplate", first["name"], first["uid"])
     assert owner["name"] != "job", "Kueue's own controller deletes what is owned by the Workload's name"
 
@@ -233,14 +237,14 @@ def test_flavors_add_labels_and_tolerations_and_limits_are_requests() -> None:
     pods = pod_set("workers", 2, nodeSelector={"zone": "a"}, tolerations=[toleration])
     pods["template"]["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "2", "nvidia.com/gpu": "1"}
     pods["template"]["metadata"] = {"labels": {"app": "x"}, "annotations": {"a": "b"}, "name": "dropped"}
-    world = asked(
+    harness = asked(
         workload=workload(pods, flavors={"cpu": "spot", "nvidia.com/gpu": "gpu"}),
         flavors=[
             flavor("spot", nodeLabels={"zone": "a", "spot": "true"}, tolerations=[toleration]),
             flavor("gpu", nodeLabels={"gpu": "h100"}, tolerations=[{"key": "gpu", "operator": "Exists"}]),
         ],
     )
-    template = world.templates[f"ppt-{ONE}-workers"]["template"]
+    template = harness.templates[f"ppt-{ONE}-workers"]["template"]
     assert template["metadata"] == {"labels": {"app": "x"}, "annotations": {"a": "b"}}
     assert template["spec"]["nodeSelector"] == {"zone": "a", "spot": "true", "gpu": "h100"}
     assert template["spec"]["tolerations"] == [{"key": "gpu", "operator": "Exists"}, toleration][::-1]
@@ -248,35 +252,35 @@ def test_flavors_add_labels_and_tolerations_and_limits_are_requests() -> None:
 
 
 def test_a_flavor_that_is_not_there_or_contradicts_is_told() -> None:
-    world = asked(flavors=[])
-    assert world.state["state"] == PENDING
-    assert world.state["message"] == "pod set workers is admitted to ResourceFlavor plain, which does not exist"
+    harness = asked(flavors=[])
+    assert harness.state["state"] == PENDING
+    assert harness.state["message"] == "pod set workers is admitted to ResourceFlavor plain, which does not exist"
     pods = pod_set("workers", 1, nodeSelector={"zone": "a"})
-    world = asked(workload=workload(pods), flavors=[flavor(nodeLabels={"zone": "b"})])
-    assert world.state["message"] == (
+    harness = asked(workload=workload(pods), flavors=[flavor(nodeLabels={"zone": "b"})])
+    assert harness.state["message"] == (
         "pod set workers selects nodes with zone=a, and its ResourceFlavor plain has zone=b"
     )
-    assert not world.requests
+    assert not harness.requests
 
 
 def test_only_pod_sets_with_managed_resources_are_asked_for() -> None:
     gpus = pod_set("gpus", 4, {"nvidia.com/gpu": "8"})
     init = pod_set("init", 1)
     init["template"]["spec"]["initContainers"] = [{"name": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
-    world = asked(
+    harness = asked(
         workload=workload(pod_set("head", 1), gpus, init),
         configs={CHECK: config(managedResources=["nvidia.com/gpu"])},
     )
-    names = [each["podTemplateRef"]["name"] for each in world.requests[ONE]["spec"]["podSets"]]
+    names = [each["podTemplateRef"]["name"] for each in harness.requests[ONE]["spec"]["podSets"]]
     assert names == [f"ppt-{ONE}-gpus", f"ppt-{ONE}-init"]
-    world.says(PROVISIONED)
-    world.settle()
-    assert [each["name"] for each in world.state["podSetUpdates"]] == ["gpus", "init"]
+    harness.says(PROVISIONED)
+    harness.settle()
+    assert [each["name"] for each in harness.state["podSetUpdates"]] == ["gpus", "init"]
 
 
 def test_partial_admission_counts() -> None:
-    world = asked(workload=workload(counts={"workers": 5, "head": 0}))
-    assert [each["count"] for each in world.requests[ONE]["spec"]["podSets"]] == [5]
+    harness = asked(workload=workload(counts={"workers": 5, "head": 0}))
+    assert [each["count"] for each in harness.requests[ONE]["spec"]["podSets"]] == [5]
 
 
 ALIKE = [pod_set("a", 2, {"cpu": "1"}), pod_set("b", 3, {"cpu": "1000m"}), pod_set("c", 1, {"cpu": "2"})]
@@ -297,22 +301,22 @@ def test_pod_sets_are_merged_by_policy(policy: str, other_image: bool, counts: l
     ]
     if other_image:
         sets[1]["template"]["spec"]["containers"][0]["image"] = "example.com/other"
-    world = ready(
+    harness = ready(
         workload=workload(*sets), configs={CHECK: config(**({"podSetMergePolicy": policy} if policy else {}))}
     )
-    assert [each["count"] for each in world.requests[ONE]["spec"]["podSets"]] == counts
-    assert [each["name"] for each in world.state["podSetUpdates"]] == ["a", "b", "c"], "also those that were merged"
+    assert [each["count"] for each in harness.requests[ONE]["spec"]["podSets"]] == counts
+    assert [each["name"] for each in harness.state["podSetUpdates"]] == ["a", "b", "c"], "also those that were merged"
 
 
 def test_pod_sets_of_other_flavors_are_not_merged() -> None:
     made = workload(pod_set("a", 1), pod_set("b", 1))
     made["status"]["admission"]["podSetAssignments"][1]["flavors"] = {"cpu": "spot"}
-    world = asked(
+    harness = asked(
         workload=made,
         flavors=[flavor(), flavor("spot", nodeLabels={"spot": "true"})],
         configs={CHECK: config(podSetMergePolicy="IdenticalPodTemplates")},
     )
-    assert [each["count"] for each in world.requests[ONE]["spec"]["podSets"]] == [1, 1]
+    assert [each["count"] for each in harness.requests[ONE]["spec"]["podSets"]] == [1, 1]
 
 
 # ---- what the pods get
@@ -324,12 +328,12 @@ def test_ready_pods_consume_and_are_led_to_their_nodes() -> None:
         {"key": "cagrpc.io/booked", "valueFromProvisioningClassDetail": "nodeSelector"},
         {"key": "example.com/absent", "valueFromProvisioningClassDetail": "absent"},
     ]
-    world = answered(
+    harness = answered(
         PROVISIONED,
         details={"nodeSelector": "booking.cagrpc.io/u-1=true", "pool": "p-7"},
         configs={CHECK: config(podSetUpdates={"nodeSelector": selectors})},
     )
-    first, second = world.state["podSetUpdates"]
+    first, second = harness.state["podSetUpdates"]
     assert (first["name"], second["name"]) == ("workers", "head")
     found = consumption(first["annotations"])
     assert found is not None
@@ -340,11 +344,11 @@ def test_ready_pods_consume_and_are_led_to_their_nodes() -> None:
 
 
 def test_updates_go_when_ready_goes() -> None:
-    world = ready(settings=KEEP)
-    assert world.state["podSetUpdates"]
-    world.says(PROVISIONED, EXPIRED)
-    world.settle()
-    assert "podSetUpdates" not in world.state
+    harness = ready(settings=KEEP)
+    assert harness.state["podSetUpdates"]
+    harness.says(PROVISIONED, EXPIRED)
+    harness.settle()
+    assert "podSetUpdates" not in harness.state
 
 
 # ---- what people are told
@@ -352,32 +356,32 @@ def test_updates_go_when_ready_goes() -> None:
 
 def test_the_message_has_the_explanation_the_counter_offer_cost_and_gap() -> None:
     details = {"costPerHour": "12.5", "lowerBoundPerHour": "12.0", "gap": "0.04", "nodeGroups": "gpu-b=2,cpu=1"}
-    world = answered(ACCEPTED, details=details)
-    assert world.state["message"] == (
+    harness = answered(ACCEPTED, details=details)
+    assert harness.state["message"] == (
         "ready in about 90 s: 2 nodes of gpu-b; costs 12.5 USD an hour, at least 12.0 (gap 0.04);"
         " node groups gpu-b=2,cpu=1"
     )
-    world = answered(FAILED)
-    assert world.state["message"] == (
+    harness = answered(FAILED)
+    assert harness.state["message"] == (
         "attempt 1 of 4 failed: 7 of 8 workers fit now; all 8 if gpu-b may grow by 1; Kueue may admit it again in 60 s"
     )
-    world = answered(FAILED, configs={CHECK: config(**retries(0))})
-    assert world.state["message"] == ("attempt 1 of 1 failed: 7 of 8 workers fit now; all 8 if gpu-b may grow by 1")
+    harness = answered(FAILED, configs={CHECK: config(**retries(0))})
+    assert harness.state["message"] == ("attempt 1 of 1 failed: 7 of 8 workers fit now; all 8 if gpu-b may grow by 1")
 
 
 def test_the_time_of_the_check_is_that_of_its_state() -> None:
-    world = asked(now=NOW + 5)
-    assert world.state["lastTransitionTime"] == timestamp(NOW - 60), "Pending as before"
-    world.says(PROVISIONED)
-    world.settle()
-    assert world.state["lastTransitionTime"] == timestamp(NOW + 5)
+    harness = asked(now=NOW + 5)
+    assert harness.state["lastTransitionTime"] == timestamp(NOW - 60), "Pending as before"
+    harness.says(PROVISIONED)
+    harness.settle()
+    assert harness.state["lastTransitionTime"] == timestamp(NOW + 5)
 
 
 def test_what_kueue_keeps_in_its_checks_stays() -> None:
     other = check_state("quota-of-another", READY, retryCount=4, message="theirs")
     mine = check_state(retryCount=2, later="a field of tomorrow")
-    world = asked(workload=workload(checks=[other, mine]))
-    first, second = world.workload["status"]["admissionChecks"]
+    harness = asked(workload=workload(checks=[other, mine]))
+    first, second = harness.workload["status"]["admissionChecks"]
     assert first == other
     assert (second["retryCount"], second["later"]) == (2, "a field of tomorrow")
 
@@ -386,97 +390,99 @@ def test_what_kueue_keeps_in_its_checks_stays() -> None:
 
 
 def test_released_attempts_are_counted_by_kueue_and_wait_longer_each_time() -> None:
-    world, pauses = asked(), []
+    harness, pauses = asked(), []
     while True:
-        world.says(FAILED)
-        world.settle()
-        if world.state["state"] != RETRY:
+        harness.says(FAILED)
+        harness.settle()
+        if harness.state["state"] != RETRY:
             break
-        pauses.append(world.state["requeueAfterSeconds"])
-        world.kueue_evicts()
-        world.settle()
-        assert not world.requests
-        world.now += pauses[-1]
-        world.kueue_reserves()
-        world.settle()
-    assert world.made == [f"job-capacity-{attempt}" for attempt in (1, 2, 3, 4)]
+        pauses.append(harness.state["requeueAfterSeconds"])
+        harness.kueue_evicts()
+        harness.settle()
+        assert not harness.requests
+        harness.now += pauses[-1]
+        harness.kueue_reserves()
+        harness.settle()
+    assert harness.made == [f"job-capacity-{attempt}" for attempt in (1, 2, 3, 4)]
     assert pauses == [60, 120, 240]
-    assert world.state["state"] == REJECTED
-    assert "attempt 4 of 4" in world.state["message"]
+    assert harness.state["state"] == REJECTED
+    assert "attempt 4 of 4" in harness.state["message"]
 
 
 def test_kept_attempts_stay_pending_until_the_last() -> None:
-    world, times = asked(settings=KEEP), []
+    harness, times = asked(settings=KEEP), []
     for _ in range(3):
-        world.says(condition("Failed", since=world.now))
-        world.settle()
-        again = world.writes().again_seconds
+        harness.says(condition("Failed", since=harness.now))
+        harness.settle()
+        again = harness.writes().again_seconds
         assert again is not None
         times.append(again)
-        assert world.state["state"] == PENDING
-        world.now += again - 1
-        assert not world.settle()
-        world.now += 1
-        world.settle()
-        assert len(world.requests) == 1
+        assert harness.state["state"] == PENDING
+        harness.now += again - 1
+        assert not harness.settle()
+        harness.now += 1
+        harness.settle()
+        assert len(harness.requests) == 1
     assert times == [60, 120, 240]
-    world.says(condition("Failed", message="no more", since=world.now))
-    world.settle()
-    assert (world.made[-1], world.state["state"]) == ("job-capacity-4", REJECTED)
+    harness.says(condition("Failed", message="no more", since=harness.now))
+    harness.settle()
+    assert (harness.made[-1], harness.state["state"]) == ("job-capacity-4", REJECTED)
 
 
 def test_the_pause_is_never_longer_than_the_longest() -> None:
     strategy = retries(10, base=100, longest=150)
-    world = answered(FAILED, configs={CHECK: config(**strategy)}, workload=workload(checks=[check_state(retryCount=6)]))
-    assert (world.made, world.state["requeueAfterSeconds"]) == (["job-capacity-7"], 150)
+    harness = answered(
+        FAILED, configs={CHECK: config(**strategy)}, workload=workload(checks=[check_state(retryCount=6)])
+    )
+    assert (harness.made, harness.state["requeueAfterSeconds"]) == (["job-capacity-7"], 150)
 
 
 def test_after_a_preemption_it_begins_anew() -> None:
-    world = admitted()
-    world.kueue_evicts()
-    world.now += 30
-    world.kueue_reserves()  # and nobody looked in between: the request of before is still there
-    (writes, *_) = world.settle()
+    harness = admitted()
+    harness.kueue_evicts()
+    harness.now += 30
+    harness.kueue_reserves()  # and nobody looked in between: the request of before is still there
+    (writes, *_) = harness.settle()
     assert [each.name for each in writes.in_the_way if each.resource == "provisioningrequests"] == [ONE]
-    assert (world.made, list(world.requests)) == ([ONE, ONE], [ONE])
-    assert "status" not in world.requests[ONE]
-    assert (world.state["state"], world.state.get("podSetUpdates")) == (PENDING, None)
+    assert (harness.made, list(harness.requests)) == ([ONE, ONE], [ONE])
+    assert "status" not in harness.requests[ONE]
+    assert (harness.state["state"], harness.state.get("podSetUpdates")) == (PENDING, None)
 
 
 def test_updates_that_an_eviction_left_are_never_ready_ones() -> None:
-    world = admitted()
-    world.kueue_evicts()
-    assert world.state["podSetUpdates"]
-    world.settle()
-    world.configs[CHECK] = config(managedResources=["nvidia.com/gpu"])
-    world.kueue_reserves()
-    world.settle()
-    assert (world.state["state"], world.state.get("podSetUpdates"), world.requests) == (READY, None, {})
+    harness = admitted()
+    harness.kueue_evicts()
+    assert harness.state["podSetUpdates"]
+    harness.settle()
+    harness.configs[CHECK] = config(managedResources=["nvidia.com/gpu"])
+    harness.kueue_reserves()
+    harness.settle()
+    assert (harness.state["state"], harness.state.get("podSetUpdates"), harness.requests) == (READY, None, {})
 
 
 def test_a_workload_that_is_activated_again_after_its_last_attempt_has_all_of_them() -> None:
-    world = answered(
+    harness = answered(
         FAILED, configs={CHECK: config(**retries(1))}, workload=workload(checks=[check_state(retryCount=1)])
     )
-    assert (world.made, world.state["state"]) == ([TWO], REJECTED)
-    stop(world)
-    world.kueue_evicts()
-    world.settle()
-    world.workload["spec"]["active"] = True
-    world.kueue_reserves()
-    world.settle()
-    assert (world.made, list(world.requests)) == ([TWO, ONE], [ONE])
+    assert (harness.made, harness.state["state"]) == ([TWO], REJECTED)
+    stop(harness)
+    harness.kueue_evicts()
+    harness.settle()
+    harness.workload["spec"]["active"] = True
+    harness.kueue_reserves()
+    harness.settle()
+    assert (harness.made, list(harness.requests)) == ([TWO, ONE], [ONE])
 
 
 def test_a_new_configuration_begins_a_new_series() -> None:
-    world = answered(FAILED, settings=KEEP)
-    world.now += 60
-    world.settle()
-    assert list(world.requests) == [TWO]
-    world.configs[CHECK] = config(parameters={"more": "patience"})
-    world.settle()
-    assert list(world.requests) == [ONE]
-    assert world.requests[ONE]["spec"]["parameters"] == {"more": "patience"}
+    harness = answered(FAILED, settings=KEEP)
+    harness.now += 60
+    harness.settle()
+    assert list(harness.requests) == [TWO]
+    harness.configs[CHECK] = config(parameters={"more": "patience"})
+    harness.settle()
+    assert list(harness.requests) == [ONE]
+    assert harness.requests[ONE]["spec"]["parameters"] == {"more": "patience"}
 
 
 def test_requests_out_of_step_are_replaced_by_anything_that_is_asked_for() -> None:
@@ -488,18 +494,18 @@ def test_requests_out_of_step_are_replaced_by_anything_that_is_asked_for() -> No
     ]
     sets = [pod_set("a", 1), pod_set("b", 1), pod_set("c", 1, {"nvidia.com/gpu": "1"})]
     for change in changes:
-        world = asked(workload=workload(*sets))
-        world.configs[CHECK] = config(**change)
-        (writes, *_) = world.settle()
+        harness = asked(workload=workload(*sets))
+        harness.configs[CHECK] = config(**change)
+        (writes, *_) = harness.settle()
         assert [each.replaces for each in writes.creations] == [True], change
-        assert len(world.made) == 2
+        assert len(harness.made) == 2
 
 
 def test_retries_of_a_configuration_that_change_replace_nothing() -> None:
-    world = asked()
-    world.configs[CHECK] = config(**retries(7))
-    world.settle()
-    assert world.made == [ONE]
+    harness = asked()
+    harness.configs[CHECK] = config(**retries(7))
+    harness.settle()
+    assert harness.made == [ONE]
 
 
 # ---- several checks
@@ -507,14 +513,16 @@ def test_retries_of_a_configuration_that_change_replace_nothing() -> None:
 
 def test_each_check_has_requests_of_its_own() -> None:
     checks = [check_state("first"), check_state("theirs"), check_state("second")]
-    world = KueueHarness(workload=workload(checks=checks), configs={"first": config(), "second": config(**retries(0))})
-    world.settle()
-    assert sorted(world.requests) == ["job-first-1", "job-second-1"]
-    world.says(FAILED, name="job-second-1")
-    world.says(PROVISIONED, name="job-first-1")
-    world.settle()
-    states = {each["name"]: each["state"] for each in world.workload["status"]["admissionChecks"]}
+    harness = KueueHarness(
+        workload=workload(checks=checks), configs={"first": config(), "second": config(**retries(0))}
+    )
+    harness.settle()
+    assert sorted(harness.requests) == ["job-first-1", "job-second-1"]
+    harness.says(FAILED, name="job-second-1")
+    harness.says(PROVISIONED, name="job-first-1")
+    harness.settle()
+    states = {each["name"]: each["state"] for each in harness.workload["status"]["admissionChecks"]}
     assert states == {"first": READY, "theirs": PENDING, "second": REJECTED}
-    world.workload["status"]["admissionChecks"] = [checks[0]]
-    world.settle()
-    assert sorted(world.requests) == ["job-first-1"]
+    harness.workload["status"]["admissionChecks"] = [checks[0]]
+    harness.settle()
+    assert sorted(harness.requests) == ["job-first-1"]

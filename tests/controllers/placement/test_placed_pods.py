@@ -71,21 +71,21 @@ class _Life:
 
     def __init__(self) -> None:
         ready = ScriptedNodes()
-        world = FleetHarness([group("g")], options={"nodes": ready})
-        fleet = world.fleet()
+        harness = FleetHarness([group("g")], options={"nodes": ready})
+        fleet = harness.fleet()
         asked = IncrementSpec({"g": 1}, requests=frozenset({"u1"}), placements=(Placement("g", requests=("u1",)),))
         increment_id = fleet.apply(asked).id
         self.snapshots = [fleet.snapshot]
-        world.backend.hide_new = True
+        harness.backend.hide_new = True
         fleet.reconcile()
         self.snapshots.append(fleet.snapshot)
-        world.backend.hidden.clear()
+        harness.backend.hidden.clear()
         fleet.reconcile()
         self.snapshots.append(fleet.snapshot)
-        world.backend.boot_all()
+        harness.backend.boot_all()
         fleet.reconcile()
         self.snapshots.append(fleet.snapshot)
-        (self.instance,) = world.backend.ids()
+        (self.instance,) = harness.backend.ids()
         ready.ready.add(self.instance)
         fleet.reconcile()
         self.snapshots.append(fleet.snapshot)
@@ -96,10 +96,10 @@ class _Life:
         fleet.release(increment_id)
         self.done = fleet.snapshot
         self.snapshots.append(fleet.snapshot)
-        world.clock.advance(3600)
+        harness.clock.advance(3600)
         fleet.reconcile()
         self.snapshots.append(fleet.snapshot)
-        self.restarted = world.restart().snapshot
+        self.restarted = harness.restart().snapshot
         self.snapshots.append(self.restarted)
 
     def cluster(self, *, ready: bool, held: bool, labelled: bool) -> ClusterState:

@@ -13,12 +13,12 @@ from tests.support.fleet import group
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    worlds: list[PlannerHarness] = []
+    harnesses: list[PlannerHarness] = []
 
     def made(*groups: Any, **more: Any) -> PlannerHarness:
-        worlds.append(PlannerHarness(groups or [group("a")], **more))
-        return worlds[-1]
+        harnesses.append(PlannerHarness(groups or [group("a")], **more))
+        return harnesses[-1]
 
     yield made
-    for world in worlds:
-        world.close()
+    for harness in harnesses:
+        harness.close()

@@ -22,179 +22,179 @@ Make = Callable[..., PlannerHarness]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    worlds: list[PlannerHarness] = []
+    harnesses: list[PlannerHarness] = []
 
     def made(*groups: Any, **more: Any) -> PlannerHarness:
-        worlds.append(PlannerHarness(groups or [group("a", cpu=4000), group("b", cpu=10000, price=0.24)], **more))
-        return worlds[-1]
+        harnesses.append(PlannerHarness(groups or [group("a", cpu=4000), group("b", cpu=10000, price=0.24)], **more))
+        return harnesses[-1]
 
     yield made
-    for world in worlds:
-        world.close()
+    for harness in harnesses:
+        harness.close()
 
 
-def _trickle(world: PlannerHarness, workload: str, seconds: float = 5.0) -> None:
-    while world.cluster.to_come[workload][1]:
-        world.create(workload)
-        world.run(seconds)
+def _trickle(harness: PlannerHarness, workload: str, seconds: float = 5.0) -> None:
+    while harness.cluster.to_come[workload][1]:
+        harness.create(workload)
+        harness.run(seconds)
 
 
 def test_one_round_plans_them_all_and_each_goes_where_one_was_planned(make: Make) -> None:
-    world = make()
-    world.want(WEB, 10)
-    world.create(WEB, 2)
-    world.run(SOON)
-    (record,) = world.loop.plans()
-    assert (record.pods, world.targets()) == (10, {"b": 1})
-    _trickle(world, WEB)
-    world.run(LONG)
-    assert not world.pending()
-    assert world.targets() == {"b": 1}
-    assert len(world.loop.plans()) == 1
+    harness = make()
+    harness.want(WEB, 10)
+    harness.create(WEB, 2)
+    harness.run(SOON)
+    (record,) = harness.loop.plans()
+    assert (record.pods, harness.targets()) == (10, {"b": 1})
+    _trickle(harness, WEB)
+    harness.run(LONG)
+    assert not harness.pending()
+    assert harness.targets() == {"b": 1}
+    assert len(harness.loop.plans()) == 1
 
 
 def test_without_any_pod_that_waits_a_round_begins_all_the_same(make: Make) -> None:
-    world = make()
-    world.want(WEB, 3)
-    world.run(SOON)
-    assert world.targets() == {"a": 1}
-    assert not world.notes
-    world.create(WEB, 3)
-    world.run(LONG)
-    assert not world.pending()
+    harness = make()
+    harness.want(WEB, 3)
+    harness.run(SOON)
+    assert harness.targets() == {"a": 1}
+    assert not harness.notes
+    harness.create(WEB, 3)
+    harness.run(LONG)
+    assert not harness.pending()
 
 
 def test_a_node_is_held_until_all_of_its_pods_are_there(make: Make) -> None:
-    world = make(group("a", cpu=4000))
-    world.want(WEB, 4)
-    first = world.create(WEB, 3)
-    world.run(LONG)
-    assert set(first) == set(world.pending())
-    world.add(1)  # would take the last one's room
-    world.run(SOON)
-    assert world.targets() == {"a": 2}
-    world.create(WEB)
-    world.run(LONG)
-    assert not world.pending()
-    assert len({world.cluster.pods[uid].node for uid in first}) == 1
+    harness = make(group("a", cpu=4000))
+    harness.want(WEB, 4)
+    first = harness.create(WEB, 3)
+    harness.run(LONG)
+    assert set(first) == set(harness.pending())
+    harness.add(1)  # would take the last one's room
+    harness.run(SOON)
+    assert harness.targets() == {"a": 2}
+    harness.create(WEB)
+    harness.run(LONG)
+    assert not harness.pending()
+    assert len({harness.cluster.pods[uid].node for uid in first}) == 1
 
 
 def test_nodes_of_others_are_released_meanwhile(make: Make) -> None:
-    world = make(group("a", cpu=4000))
-    world.want(WEB, 8)
-    world.create(WEB, 4)
-    world.run(LONG)
-    assert len(world.pending()) == 0
-    assert world.targets() == {"a": 2}
-    assert [each.phase for each in world.increments()] == [Phase.READY]
+    harness = make(group("a", cpu=4000))
+    harness.want(WEB, 8)
+    harness.create(WEB, 4)
+    harness.run(LONG)
+    assert len(harness.pending()) == 0
+    assert harness.targets() == {"a": 2}
+    assert [each.phase for each in harness.increments()] == [Phase.READY]
 
 
 def test_nodes_for_pods_that_never_come_are_not_kept(make: Make) -> None:
-    world = make(group("a", cpu=4000))
-    world.want(WEB, 8)
-    world.create(WEB, 3)
-    world.run(LONG)
-    world.cluster.to_come.clear()  # given up
-    world.run(LONG)
-    assert not world.pending()
-    assert world.targets() == {"a": 1}
-    assert [each.phase for each in world.increments()] == [Phase.DONE]
+    harness = make(group("a", cpu=4000))
+    harness.want(WEB, 8)
+    harness.create(WEB, 3)
+    harness.run(LONG)
+    harness.cluster.to_come.clear()  # given up
+    harness.run(LONG)
+    assert not harness.pending()
+    assert harness.targets() == {"a": 1}
+    assert [each.phase for each in harness.increments()] == [Phase.DONE]
 
 
 def test_where_their_nodes_may_not_be_deleted_they_are_released(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def below_the_minimum(*_: object) -> None:
         raise FailedPrecondition("node group a: the minimum is 2")
 
-    world = make(group("a", cpu=4000))
-    world.want(WEB, 8)
-    world.run(LONG)
-    monkeypatch.setattr(world.fleet, "delete_instances", below_the_minimum)
-    world.cluster.to_come.clear()
-    world.run(LONG)
-    assert world.targets() == {"a": 2}
-    assert not world.cluster.held_nodes()
+    harness = make(group("a", cpu=4000))
+    harness.want(WEB, 8)
+    harness.run(LONG)
+    monkeypatch.setattr(harness.fleet, "delete_instances", below_the_minimum)
+    harness.cluster.to_come.clear()
+    harness.run(LONG)
+    assert harness.targets() == {"a": 2}
+    assert not harness.cluster.held_nodes()
 
 
 def test_pods_that_come_while_they_are_planned_are_who_the_increment_is_for(make: Make) -> None:
-    world = make()
-    world.want(WEB, 3)
-    world.run(0.5)
+    harness = make()
+    harness.want(WEB, 3)
+    harness.run(0.5)
     came: list[str] = []
-    world.cluster.after_state = lambda: came.extend(world.create(WEB, 2))
-    world.run(SOON)
-    (status,) = world.increments()
+    harness.cluster.after_state = lambda: came.extend(harness.create(WEB, 2))
+    harness.run(SOON)
+    (status,) = harness.increments()
     assert len(came) == 2
     assert status.increment.pods == {*came, ExpectedPod("Deployment/ns/web", 0)}
-    assert {note.about.uid for note in world.notes if note.reason == PLANNED} == set(came)
+    assert {note.about.uid for note in harness.notes if note.reason == PLANNED} == set(came)
 
 
 def test_pods_that_were_given_up_while_they_were_planned_are_not_ordered_for(make: Make) -> None:
-    world = make()
-    world.want(WEB, 3)
-    world.run(0.5)
-    world.cluster.after_state = world.cluster.to_come.clear
-    world.run(SOON)
-    assert not world.increments()
+    harness = make()
+    harness.want(WEB, 3)
+    harness.run(0.5)
+    harness.cluster.after_state = harness.cluster.to_come.clear
+    harness.run(SOON)
+    assert not harness.increments()
 
 
 @pytest.mark.parametrize("at", [0.5 * BOOT_SECONDS, 1.5 * BOOT_SECONDS, 3 * BOOT_SECONDS])
 def test_after_a_restart_they_still_go_where_they_were_planned(make: Make, at: float) -> None:
-    world = make()
-    world.want(WEB, 10)
-    world.want(BATCH, 4, cpu=2500)
-    world.create(WEB, 3)
-    world.run(at)
-    targets = world.targets()
-    world.restart()
-    _trickle(world, BATCH)
-    _trickle(world, WEB)
-    world.run(LONG)
-    assert not world.pending()
-    assert world.targets() == targets
+    harness = make()
+    harness.want(WEB, 10)
+    harness.want(BATCH, 4, cpu=2500)
+    harness.create(WEB, 3)
+    harness.run(at)
+    targets = harness.targets()
+    harness.restart()
+    _trickle(harness, BATCH)
+    _trickle(harness, WEB)
+    harness.run(LONG)
+    assert not harness.pending()
+    assert harness.targets() == targets
 
 
 def test_pods_of_a_failed_increment_are_planned_anew_whether_they_are_there_or_not(make: Make) -> None:
-    world = make(group("a", cpu=4000), group("b", cpu=4000, price=0.5))
-    world.want(WEB, 4)
-    world.create(WEB, 2)
-    world.run(SOON)
-    (status,) = world.increments()
-    world.fleet.withdraw(status.id, "taken back")
-    world.run(LONG)
-    world.create(WEB, 2)
-    world.run(LONG)
-    assert not world.pending()
-    assert sum(world.targets().values()) == 1
+    harness = make(group("a", cpu=4000), group("b", cpu=4000, price=0.5))
+    harness.want(WEB, 4)
+    harness.create(WEB, 2)
+    harness.run(SOON)
+    (status,) = harness.increments()
+    harness.fleet.withdraw(status.id, "taken back")
+    harness.run(LONG)
+    harness.create(WEB, 2)
+    harness.run(LONG)
+    assert not harness.pending()
+    assert sum(harness.targets().values()) == 1
 
 
 def test_room_on_standing_nodes_is_kept_for_them(make: Make) -> None:
-    world = make(group("a", cpu=4000))
-    world.add(1)
-    world.run(LONG)
-    world.want(WEB, 3)
-    world.run(SOON)
-    assert world.targets() == {"a": 1}
-    world.add(2)
-    world.cluster.scheduling = False
-    world.run(SOON)
-    assert world.targets() == {"a": 2}
-    world.create(WEB, 3)
-    world.cluster.scheduling = True
-    world.run(LONG)
-    assert not world.pending()
-    assert world.targets() == {"a": 2}
+    harness = make(group("a", cpu=4000))
+    harness.add(1)
+    harness.run(LONG)
+    harness.want(WEB, 3)
+    harness.run(SOON)
+    assert harness.targets() == {"a": 1}
+    harness.add(2)
+    harness.cluster.scheduling = False
+    harness.run(SOON)
+    assert harness.targets() == {"a": 2}
+    harness.create(WEB, 3)
+    harness.cluster.scheduling = True
+    harness.run(LONG)
+    assert not harness.pending()
+    assert harness.targets() == {"a": 2}
 
 
 def test_who_has_lost_a_place_is_ordered_for_once(make: Make) -> None:
-    world = make(group("a", cpu=4000))
-    lost = world.add(2, cpu=3000)
-    world.run(SOON)
-    nodes = {node.name for status in world.increments() for node in status.nodes}
+    harness = make(group("a", cpu=4000))
+    lost = harness.add(2, cpu=3000)
+    harness.run(SOON)
+    nodes = {node.name for status in harness.increments() for node in status.nodes}
     assert len(nodes) == 2
-    world.run(2)
-    world.cluster.scheduling = False
+    harness.run(2)
+    harness.cluster.scheduling = False
     for uid in lost:
-        world.placement._lose([uid])
-        world.run(3)
-    (first, second) = world.loop.plans()[1:]
+        harness.placement._lose([uid])
+        harness.run(3)
+    (first, second) = harness.loop.plans()[1:]
     assert (first.pods, second.pods) == (1, 1)

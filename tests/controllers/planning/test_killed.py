@@ -67,22 +67,22 @@ class MortalHarness(PlannerHarness):
         super().close()
 
 
-def to_done(world: MortalHarness) -> None:
-    world.add(4, cpu=1500)
-    world.run_or_die(LONG)
+def to_done(harness: MortalHarness) -> None:
+    harness.add(4, cpu=1500)
+    harness.run_or_die(LONG)
 
 
-def a_gang_to_done(world: MortalHarness) -> None:
-    world.add(4, cpu=1500, gang="gang")
-    world.run_or_die(LONG)
+def a_gang_to_done(harness: MortalHarness) -> None:
+    harness.add(4, cpu=1500, gang="gang")
+    harness.run_or_die(LONG)
 
 
-def to_rolled_back(world: MortalHarness) -> None:
-    world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=1))
-    world.add(4, cpu=1500, gang="gang")
-    world.run_or_die(LONG)
-    world.cluster.pods.clear()
-    world.run_or_die(LONG)
+def to_rolled_back(harness: MortalHarness) -> None:
+    harness.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=1))
+    harness.add(4, cpu=1500, gang="gang")
+    harness.run_or_die(LONG)
+    harness.cluster.pods.clear()
+    harness.run_or_die(LONG)
 
 
 Story = Callable[[MortalHarness], None]
@@ -90,20 +90,20 @@ Story = Callable[[MortalHarness], None]
 
 def end_of(story: Story, fatal: int = 0) -> tuple[dict[str, object], list[str]]:
     """What there is in the end, and the steps up to it or to the kill."""
-    world = MortalHarness(fatal)
-    names = world.step_at.names
+    harness = MortalHarness(fatal)
+    names = harness.step_at.names
     try:
-        story(world)
+        story(harness)
         end: dict[str, object] = {
-            "phases": {each.phase.value for each in world.increments()},
-            "ordered": world.ordered(),
-            "instances": len(world.backend.list_instances()),
-            "held": world.cluster.held_nodes(),
-            "pending": world.pending(),
-            "targets": world.targets(),
+            "phases": {each.phase.value for each in harness.increments()},
+            "ordered": harness.ordered(),
+            "instances": len(harness.backend.list_instances()),
+            "held": harness.cluster.held_nodes(),
+            "pending": harness.pending(),
+            "targets": harness.targets(),
         }
     finally:
-        world.close()
+        harness.close()
     return end, names
 
 

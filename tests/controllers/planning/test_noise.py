@@ -66,9 +66,9 @@ def waits_seconds(disturb: Disturb, seconds: float = 60.0) -> list[float]:
         if fed.time == came:
             fed.put(pod(f"modest-{tick}", namespace="modest"))
         arrivals = fed.model.arrivals()
-        memory = notice(memory, arrivals, "world", fed.time)
+        memory = notice(memory, arrivals, "state", fed.time)
         if round_due(memory, arrivals, fed.time, SETTINGS).due:
-            memory = planned(arrivals, "world", fed.time)
+            memory = planned(arrivals, "state", fed.time)
             if fed.time >= came:
                 waited.append(fed.time - came)
                 came = fed.time + TICK_SECONDS

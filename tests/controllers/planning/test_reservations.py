@@ -20,59 +20,59 @@ FOR_A_REQUEST = IncrementSpec({"a": 1}, requests=frozenset({"u1"}), placements=(
 
 
 def test_room_that_is_kept_is_not_planned_with_until_it_is_free(make: Make) -> None:
-    world = make(group("a", max_size=5))
-    world.cluster.extra_nodes = [Node("old", {"cpu": 4000, "pods": 10}, {}, ())]
-    world.cluster.scheduling = False
-    world.reserved = {"old": (Reservation(RequestOwner("u"), PodSpec((("cpu", 3000),))),)}
-    world.add(cpu=1000)
-    world.run(SOON)
-    assert world.targets() == {}  # it has room beside what is kept
-    world.add(cpu=1000)
-    world.run(SOON)
-    assert world.targets() == {"a": 1}
-    world.reserved = {}
-    world.add(cpu=4000)
-    world.add(cpu=3000)
-    world.run(SOON)
-    assert world.targets() == {"a": 2}
+    harness = make(group("a", max_size=5))
+    harness.cluster.extra_nodes = [Node("old", {"cpu": 4000, "pods": 10}, {}, ())]
+    harness.cluster.scheduling = False
+    harness.reserved = {"old": (Reservation(RequestOwner("u"), PodSpec((("cpu", 3000),))),)}
+    harness.add(cpu=1000)
+    harness.run(SOON)
+    assert harness.targets() == {}  # it has room beside what is kept
+    harness.add(cpu=1000)
+    harness.run(SOON)
+    assert harness.targets() == {"a": 1}
+    harness.reserved = {}
+    harness.add(cpu=4000)
+    harness.add(cpu=3000)
+    harness.run(SOON)
+    assert harness.targets() == {"a": 2}
 
 
 def test_a_node_for_a_request_is_nobodys_room_from_its_order_to_its_booking(make: Make) -> None:
-    world = make(group("a", cpu=4000))
-    world.cluster.scheduling = False  # as if it always came too late: only the planner's word counts
-    status = world.fleet.apply(FOR_A_REQUEST)
-    while world.fleet.increment(status.id).phase is not Phase.DONE:
-        world.add(cpu=4000)
-        world.run(SOON)
-        (mine,) = world.increments()[:1]
+    harness = make(group("a", cpu=4000))
+    harness.cluster.scheduling = False  # as if it always came too late: only the planner's word counts
+    status = harness.fleet.apply(FOR_A_REQUEST)
+    while harness.fleet.increment(status.id).phase is not Phase.DONE:
+        harness.add(cpu=4000)
+        harness.run(SOON)
+        (mine,) = harness.increments()[:1]
         for node in mine.held:
-            world.reserved = {
+            harness.reserved = {
                 node.instance_id.removeprefix("simulated://"): (
                     Reservation(RequestOwner("u"), PodSpec((("cpu", 4000),))),
                 )
             }
-    world.run(SOON)
-    assert world.targets() == {"a": 1 + world.made}
-    assert world.made >= 2
-    world.reserved = {}  # it is over
-    world.add(cpu=4000)
-    world.run(SOON)
-    assert world.targets() == {"a": world.made}
+    harness.run(SOON)
+    assert harness.targets() == {"a": 1 + harness.made}
+    assert harness.made >= 2
+    harness.reserved = {}  # it is over
+    harness.add(cpu=4000)
+    harness.run(SOON)
+    assert harness.targets() == {"a": harness.made}
 
 
 def test_an_increment_for_a_request_that_is_taken_back_teaches_no_shortage(make: Make) -> None:
-    world = make(group("a", max_size=1))
-    status = world.fleet.apply(FOR_A_REQUEST)
-    world.add()
-    world.run(SOON)
-    assert world.targets() == {"a": 1}
-    assert [each.count for each in world.loop.plans()[-1].unplaced] == [1]
-    world.fleet.withdraw(status.id, "its request was deleted")
-    world.run(SOON)
-    (taken_back, own) = world.increments()
+    harness = make(group("a", max_size=1))
+    status = harness.fleet.apply(FOR_A_REQUEST)
+    harness.add()
+    harness.run(SOON)
+    assert harness.targets() == {"a": 1}
+    assert [each.count for each in harness.loop.plans()[-1].unplaced] == [1]
+    harness.fleet.withdraw(status.id, "its request was deleted")
+    harness.run(SOON)
+    (taken_back, own) = harness.increments()
     assert (taken_back.phase, own.phase) == (Phase.ROLLED_BACK, Phase.CREATING)
-    assert not world.loop.plans()[-1].shortages
-    assert world.targets() == {"a": 1}
+    assert not harness.loop.plans()[-1].shortages
+    assert harness.targets() == {"a": 1}
 
 
 class _Turn:
@@ -96,42 +96,42 @@ class _Turn:
 def test_a_round_takes_its_turn_and_knows_what_others_asked_for_in_theirs(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make(group("a", max_size=1), group("b", price=0.5))
-    turn = _Turn(lambda: world.fleet.apply(FOR_A_REQUEST))
-    world.turn = turn
-    world.restart()
+    harness = make(group("a", max_size=1), group("b", price=0.5))
+    turn = _Turn(lambda: harness.fleet.apply(FOR_A_REQUEST))
+    harness.turn = turn
+    harness.restart()
     turns: list[bool] = []
 
     def none_reserved(state: ClusterState) -> Reservations:
         turns.append(turn.taken)
         return {}
 
-    monkeypatch.setattr(world.loop, "_reservations", none_reserved)
-    world.add(cpu=4000)
-    world.run(SOON)
+    monkeypatch.setattr(harness.loop, "_reservations", none_reserved)
+    harness.add(cpu=4000)
+    harness.run(SOON)
     assert set(turns) == {True}
     assert not turn.taken
-    assert world.targets() == {"a": 1, "b": 1}
-    assert [each.id != "" for record in world.loop.plans() for each in record.increments] == [True]
+    assert harness.targets() == {"a": 1, "b": 1}
+    assert [each.id != "" for record in harness.loop.plans() for each in record.increments] == [True]
 
 
 def test_while_it_is_not_known_what_is_kept_nothing_is_planned(make: Make) -> None:
-    world = make(group("a"))
-    known = world.reservations
+    harness = make(group("a"))
+    known = harness.reservations
 
     def unknown(state: ClusterState) -> Reservations:
         raise errors.Unavailable("the list of ProvisioningRequests is still to come")
 
-    world.reservations = unknown  # type: ignore[method-assign]
-    world.restart()
-    world.add()
-    world.run(SOON)
-    assert world.targets() == {}
-    assert world.loop.waits_for == "the list of ProvisioningRequests is still to come"
-    world.clock.advance(LONG)
-    assert [world.planning.take(), world.planning.take()] == [False, True]  # and then it waits a while
-    assert not world.turn.locked()
-    world.reservations = known  # type: ignore[method-assign]
-    world.restart()
-    world.run(LONG)
-    assert not world.pending()
+    harness.reservations = unknown  # type: ignore[method-assign]
+    harness.restart()
+    harness.add()
+    harness.run(SOON)
+    assert harness.targets() == {}
+    assert harness.loop.waits_for == "the list of ProvisioningRequests is still to come"
+    harness.clock.advance(LONG)
+    assert [harness.planning.take(), harness.planning.take()] == [False, True]  # and then it waits a while
+    assert not harness.turn.locked()
+    harness.reservations = known  # type: ignore[method-assign]
+    harness.restart()
+    harness.run(LONG)
+    assert not harness.pending()

@@ -42,12 +42,12 @@ SHAPES = {
 class PlannerMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
-        self.world = PlannerHarness(
+        self.harness = PlannerHarness(
             _groups(),
             [Limit("gpus", {"nodes": 60})],
             settings=PlannerSettings(shortage_seconds=60.0),
         )
-        self.cluster = self.world.cluster
+        self.cluster = self.harness.cluster
         self.gangs = 0
         self.excused: set[PodKey] = set()
         """Pods whose node was taken away, or that lost their room on it to others."""
@@ -55,21 +55,21 @@ class PlannerMachine(RuleBasedStateMachine):
         """Gangs that have lost a node on which they ran."""
 
     def teardown(self) -> None:
-        if hasattr(self, "world"):
+        if hasattr(self, "harness"):
             self._settle()
-            self.world.close()
+            self.harness.close()
 
     # What people and workloads do.
 
     @rule(shape=st.sampled_from(list(SHAPES)), count=st.integers(1, 6), priority=st.sampled_from([0, 0, 10]))
     def pods_come(self, shape: str, count: int, priority: int) -> None:
-        for uid in self.world.add(count, priority=priority):
+        for uid in self.harness.add(count, priority=priority):
             self.cluster.pods[uid].spec = SHAPES[shape]
 
     @rule(shapes=st.lists(st.sampled_from(list(SHAPES)), min_size=2, max_size=5))
     def a_gang_comes(self, shapes: list[str]) -> None:
         self.gangs += 1
-        for uid, shape in zip(self.world.add(len(shapes), gang=f"gang-{self.gangs}"), shapes, strict=True):
+        for uid, shape in zip(self.harness.add(len(shapes), gang=f"gang-{self.gangs}"), shapes, strict=True):
             self.cluster.pods[uid].spec = SHAPES[shape]
 
     @rule(data=st.data(), again=st.booleans())
@@ -78,32 +78,32 @@ class PlannerMachine(RuleBasedStateMachine):
         if alone:
             pod = self.cluster.pods[data.draw(st.sampled_from(alone))]
             if again:
-                self.world.replace(pod)
+                self.harness.replace(pod)
             else:
                 del self.cluster.pods[pod.ref.uid]
 
-    # What the world does.
+    # What happens around it.
 
     @rule(seconds=st.sampled_from([1.0, 1.0, 3.0, 12.0, BOOT_SECONDS, 45.0]))
     def time_passes(self, seconds: float) -> None:
-        self.world.run(seconds)
+        self.harness.run(seconds)
 
     @rule(name=st.sampled_from(["small", "large", "gpu"]), stock=st.sampled_from([0, 1, 3]), late=st.booleans())
     def an_offering_runs_short(self, name: str, stock: int, late: bool) -> None:
         shortage = Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=stock) if late else Behaviour(stock=stock)
-        self.world.backend.set_behaviour(name, shortage)
+        self.harness.backend.set_behaviour(name, shortage)
 
     @rule(name=st.sampled_from(["small", "large", "gpu"]), boot=st.sampled_from([BOOT_SECONDS, 90.0]))
     def an_offering_is_there(self, name: str, boot: float) -> None:
-        self.world.backend.set_behaviour(name, Behaviour(boot_seconds=boot))
+        self.harness.backend.set_behaviour(name, Behaviour(boot_seconds=boot))
 
     @rule(data=st.data())
     def a_machine_vanishes(self, data: st.DataObject) -> None:
-        machines = self.world.backend.list_instances()
+        machines = self.harness.backend.list_instances()
         if machines:
             machine = data.draw(st.sampled_from(machines))
             self._excuse(machine.id)
-            self.world.backend.vanish([machine.id])
+            self.harness.backend.vanish([machine.id])
 
     @rule(data=st.data())
     def the_autoscaler_takes_an_empty_node(self, data: st.DataObject) -> None:
@@ -113,10 +113,10 @@ class PlannerMachine(RuleBasedStateMachine):
         ]
         if empty:
             chosen = data.draw(st.sampled_from(empty)).provider_id
-            group_id = self.world.fleet.snapshot.group_of_instance.get(chosen)
+            group_id = self.harness.fleet.snapshot.group_of_instance.get(chosen)
             if group_id is not None:
                 self._excuse(chosen)
-                self.world.fleet.delete_instances(group_id, [chosen])
+                self.harness.fleet.delete_instances(group_id, [chosen])
 
     @rule()
     def the_scheduler_pauses(self) -> None:
@@ -128,15 +128,15 @@ class PlannerMachine(RuleBasedStateMachine):
 
     @rule()
     def the_journal_breaks(self) -> None:
-        assert isinstance(self.world.journal, MemoryJournal)
-        if not self.world.journal.broken:
-            self.world.journal.broken = True
-            self.world.run(5)
-            self.world.journal.broken = False
+        assert isinstance(self.harness.journal, MemoryJournal)
+        if not self.harness.journal.broken:
+            self.harness.journal.broken = True
+            self.harness.run(5)
+            self.harness.journal.broken = False
 
     @rule()
     def cagrpc_is_restarted(self) -> None:
-        self.world.restart()
+        self.harness.restart()
 
     # What must hold.
 
@@ -144,15 +144,15 @@ class PlannerMachine(RuleBasedStateMachine):
     def no_pod_is_given_a_second_node(self) -> None:
         """But where somebody of a higher priority has taken its room, or its node has gone."""
         live: Counter[PodKey] = Counter()
-        for status in self.world.increments(*LIVE):
+        for status in self.harness.increments(*LIVE):
             live.update(status.increment.pods)
         twice = {uid for uid, count in live.items() if count > 1} - self.excused
-        assert not twice, (twice, self.world.increments(*LIVE))
+        assert not twice, (twice, self.harness.increments(*LIVE))
 
     @invariant()
     def gangs_run_whole_or_not_at_all(self) -> None:
         """But for gangs with pods that have room on nodes that stand: there the scheduler may put others first."""
-        on_new = {uid for status in self.world.increments(*LIVE) for uid in status.increment.pods}
+        on_new = {uid for status in self.harness.increments(*LIVE) for uid in status.increment.pods}
         elsewhere = {pod.gang for uid, pod in self.cluster.pods.items() if uid not in on_new}
         members: dict[str, set[bool]] = {}
         for pod in self.cluster.pods.values():
@@ -166,20 +166,20 @@ class PlannerMachine(RuleBasedStateMachine):
         here = {uid: pod for uid, pod in self.cluster.pods.items() if pod.node == name}
         self.excused |= here.keys()
         self.torn |= {pod.gang for pod in here.values()}
-        for status in self.world.increments(*LIVE):
+        for status in self.harness.increments(*LIVE):
             self.excused |= status.increment.pods
 
     def _settle(self) -> None:
-        """With the world in order every pod runs, and nothing more is ordered."""
+        """With everything around it in order every pod runs, and nothing more is ordered."""
         self.cluster.scheduling, self.cluster.problem = True, None
         for name in ("small", "large", "gpu"):
-            self.world.backend.set_behaviour(name, None)
-        self.world.run(3000, step=5.0)
-        assert not self.world.pending(), self.world.loop.plans()[-1]
-        assert not [each for each in self.world.increments() if each.phase.in_flight]
-        before = len(self.world.increments())
-        self.world.run(120, step=5.0)
-        assert len(self.world.increments()) == before
+            self.harness.backend.set_behaviour(name, None)
+        self.harness.run(3000, step=5.0)
+        assert not self.harness.pending(), self.harness.loop.plans()[-1]
+        assert not [each for each in self.harness.increments() if each.phase.in_flight]
+        before = len(self.harness.increments())
+        self.harness.run(120, step=5.0)
+        assert len(self.harness.increments()) == before
 
 
 PlannerMachine.TestCase.settings = examples(25, steps=25)

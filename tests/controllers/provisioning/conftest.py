@@ -13,13 +13,13 @@ from tests.support.fleet import group
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    worlds: list[ProvisioningHarness] = []
+    harnesses: list[ProvisioningHarness] = []
 
     def made(*groups: Any, **more: Any) -> ProvisioningHarness:
-        worlds.append(ProvisioningHarness(groups or [group("a")], **more))
-        worlds[-1].template("web", cpu=1000)
-        return worlds[-1]
+        harnesses.append(ProvisioningHarness(groups or [group("a")], **more))
+        harnesses[-1].template("web", cpu=1000)
+        return harnesses[-1]
 
     yield made
-    for world in worlds:
-        world.close()
+    for harness in harnesses:
+        harness.close()

@@ -62,7 +62,7 @@ def test_a_requests_own_parameters_win_over_its_classs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "reported"),
     [
         ({"Colour": "blue"}, "'Colour', expected one of ValidUntilSeconds, noRetry"),
         ({"ValidUntilSeconds": "soon"}, "found 'soon'"),
@@ -74,4 +74,4 @@ def test_a_requests_own_parameters_win_over_its_classs() -> None:
 def test_what_cannot_be_meant_is_said(parameters: dict[str, Any], told: str) -> None:
     found = terms(request(**parameters), ATOMIC)
     assert isinstance(found, str)
-    assert told in found
+    assert reported in found

@@ -51,58 +51,58 @@ class Watched(ProvisioningHarness):
 
 
 @pytest.fixture
-def world() -> Iterator[Watched]:
-    world = Watched([group("a", cpu=4000)])
-    world.template("web", cpu=1000)
-    yield world
-    world.close()
+def harness() -> Iterator[Watched]:
+    harness = Watched([group("a", cpu=4000)])
+    harness.template("web", cpu=1000)
+    yield harness
+    harness.close()
 
 
-def _watch(world: Watched) -> None:
+def _watch(harness: Watched) -> None:
     def looks() -> None:
-        free = world.free()
+        free = harness.free()
         assert sum(free.values()) == 0, free
 
-    world.looks = looks
+    harness.looks = looks
 
 
 @pytest.mark.parametrize("lags", [False, True])
 @pytest.mark.parametrize("restarted_at", [None, "creating", "ready", "done"])
-def test_from_the_order_to_the_last_pod(world: Watched, lags: bool, restarted_at: str | None) -> None:
-    uid = world.request("r", ("web", 8))
-    world.run(1)
-    world.view_lags = lags
-    _watch(world)
-    world.releases = False
-    world.run(BOOT_SECONDS / 2)
-    assert world.targets() == {"a": 2}
+def test_from_the_order_to_the_last_pod(harness: Watched, lags: bool, restarted_at: str | None) -> None:
+    uid = harness.request("r", ("web", 8))
+    harness.run(1)
+    harness.view_lags = lags
+    _watch(harness)
+    harness.releases = False
+    harness.run(BOOT_SECONDS / 2)
+    assert harness.targets() == {"a": 2}
     if restarted_at == "creating":
-        _restart(world)
-    world.run(2 * BOOT_SECONDS)
-    (status,) = world.increments()
+        _restart(harness)
+    harness.run(2 * BOOT_SECONDS)
+    (status,) = harness.increments()
     assert status.phase is Phase.READY
     if restarted_at == "ready":
-        _restart(world)
-    world.releases = True
-    world.run(3)
-    assert len(world.labelled(uid)) == 2
-    world.sync(again=True)
-    world.run(3)
-    assert world.is_true("r", "Provisioned")
+        _restart(harness)
+    harness.releases = True
+    harness.run(3)
+    assert len(harness.labelled(uid)) == 2
+    harness.sync(again=True)
+    harness.run(3)
+    assert harness.is_true("r", "Provisioned")
     if restarted_at == "done":
-        _restart(world)
+        _restart(harness)
     for _ in range(4):
-        world.consume("r", 2)
-        world.run(3)
-    assert world.details("r")["consumed"] == "0=8"
-    assert world.requests.bookings() == 0
+        harness.consume("r", 2)
+        harness.run(3)
+    assert harness.details("r")["consumed"] == "0=8"
+    assert harness.requests.bookings() == 0
 
 
-def _restart(world: Watched) -> None:
+def _restart(harness: Watched) -> None:
     """Nobody plans before it is known what is booked."""
-    watched, world.looks = world.looks, lambda: None
-    world.restart()
+    watched, harness.looks = harness.looks, lambda: None
+    harness.restart()
     with pytest.raises(errors.Unavailable, match="unknown yet"):
-        world.free()
-    world.requests.step()
-    world.looks = watched
+        harness.free()
+    harness.requests.step()
+    harness.looks = watched

@@ -19,51 +19,51 @@ MOST_CALLS = 12
 LONG = 3 * BOOT_SECONDS
 
 
-def new_nodes(world: ProvisioningHarness, run: Callable[[float], None]) -> None:
-    world.request("r", ("web", 6), ("wide", 1))
+def new_nodes(harness: ProvisioningHarness, run: Callable[[float], None]) -> None:
+    harness.request("r", ("web", 6), ("wide", 1))
     run(LONG)
 
 
-def nodes_that_stand_and_new_ones(world: ProvisioningHarness, run: Callable[[float], None]) -> None:
-    _some_room(world)
-    world.request("r", ("web", 6))
+def nodes_that_stand_and_new_ones(harness: ProvisioningHarness, run: Callable[[float], None]) -> None:
+    _some_room(harness)
+    harness.request("r", ("web", 6))
     run(LONG)
 
 
-def nodes_that_stand(world: ProvisioningHarness, run: Callable[[float], None]) -> None:
-    _some_room(world)
-    world.request("r", ("web", 3))
+def nodes_that_stand(harness: ProvisioningHarness, run: Callable[[float], None]) -> None:
+    _some_room(harness)
+    harness.request("r", ("web", 3))
     run(LONG)
 
 
-def a_shortage(world: ProvisioningHarness, run: Callable[[float], None]) -> None:
-    world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=0))
-    world.request("r", ("web", 6))
+def a_shortage(harness: ProvisioningHarness, run: Callable[[float], None]) -> None:
+    harness.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=0))
+    harness.request("r", ("web", 6))
     run(30)
-    world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS))
+    harness.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS))
     run(800)
 
 
-def deleted_on_its_way(world: ProvisioningHarness, run: Callable[[float], None]) -> None:
-    _some_room(world)
-    world.request("r", ("web", 6))
+def deleted_on_its_way(harness: ProvisioningHarness, run: Callable[[float], None]) -> None:
+    _some_room(harness)
+    harness.request("r", ("web", 6))
     run(BOOT_SECONDS / 2)
-    world.delete("r")
+    harness.delete("r")
     run(LONG)
 
 
-def _some_room(world: ProvisioningHarness) -> None:
-    world.request("before", ("web", 4))
-    world.run(LONG)
-    world.delete("before")
-    world.run(5)
+def _some_room(harness: ProvisioningHarness) -> None:
+    harness.request("before", ("web", 4))
+    harness.run(LONG)
+    harness.delete("before")
+    harness.run(5)
 
 
 def _told(story: Story, calls: int | None, *, after: bool) -> tuple[object, bool]:
     """What there is in the end, and whether the process was killed."""
-    world = ProvisioningHarness([group("a"), group("b", cpu=9000, price=0.3)])
-    world.template("web", cpu=1000)
-    world.template("wide", cpu=8000)
+    harness = ProvisioningHarness([group("a"), group("b", cpu=9000, price=0.3)])
+    harness.template("web", cpu=1000)
+    harness.template("wide", cpu=8000)
     made, left = 0, calls
 
     def count() -> None:
@@ -79,33 +79,42 @@ def _told(story: Story, calls: int | None, *, after: bool) -> tuple[object, bool
         nonlocal story_runs, killed, left
         story_runs = True
         try:
-            world.run(seconds, step=seconds / 60)
+            harness.run(seconds, step=seconds / 60)
         except Killed:
             killed, left = True, None
-            world.restart()
-            world.run(seconds, step=seconds / 60)
+            harness.restart()
+            harness.run(seconds, step=seconds / 60)
         story_runs = False
 
-    world.api.before, world.api.after = ((lambda: None), count) if after else (count, (lambda: None))
+    harness.api.before, harness.api.after = ((lambda: None), count) if after else (count, (lambda: None))
     try:
-        story(world, run)
-        world.run(LONG)
-        made = len(world.increments())
-        there = "r" in {path.rpartition("/")[2] for path in world.api.store.objects}
+        story(harness, run)
+        harness.run(LONG)
+        made = len(harness.increments())
+        there = "r" in {path.rpartition("/")[2] for path in harness.api.store.objects}
         conditions = {
-            kind: world.condition("r", kind)["status"]  # type: ignore[index]
+            kind: harness.condition("r", kind)["status"]  # type: ignore[index]
             for kind in ("Accepted", "Provisioned", "Failed", "CapacityRevoked", "BookingExpired")
-            if there and world.condition("r", kind) is not None
+            if there and harness.condition("r", kind) is not None
         }
-        details = world.details("r") if there else {}
-        told = {key: details.get(key) for key in ("nodes", "nodeGroups", "attempts", "costPerHour")}
-        uid = world.document("r")["metadata"]["uid"] if there else "gone"
-        done = sum(each.phase is Phase.DONE for each in world.increments())
-        flying = sum(each.phase.in_flight for each in world.increments())
-        labels = len(world.labelled(uid)), len(world.any_labels())
-        return (conditions, told, labels, made, done, flying, world.targets(), world.requests.bookings()), killed
+        details = harness.details("r") if there else {}
+        reported = {key: details.get(key) for key in ("nodes", "nodeGroups", "attempts", "costPerHour")}
+        uid = harness.document("r")["metadata"]["uid"] if there else "gone"
+        done = sum(each.phase is Phase.DONE for each in harness.increments())
+        flying = sum(each.phase.in_flight for each in harness.increments())
+        labels = len(harness.labelled(uid)), len(harness.any_labels())
+        return (
+            conditions,
+            reported,
+            labels,
+            made,
+            done,
+            flying,
+            harness.targets(),
+            harness.requests.bookings(),
+        ), killed
     finally:
-        world.close()
+        harness.close()
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

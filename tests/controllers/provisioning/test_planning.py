@@ -21,9 +21,9 @@ HEAD = spec(cpu=2000)
 
 def test_a_gang_of_gpu_workers_and_cpu_heads_is_one_part_over_two_groups() -> None:
     gang = request("a1", (WORKER, 8), (HEAD, 2))
-    world = Scenario(groups=(GPUS, CPUS))
-    decided = decide([gang], world, BUDGET)
-    judge([gang], world, decided)
+    scenario = Scenario(groups=(GPUS, CPUS))
+    decided = decide([gang], scenario, BUDGET)
+    judge([gang], scenario, decided)
     (part,) = decided.parts
     assert part.deltas == {"cpu-a": 1, "gpu-b": 8}
     assert part.cost_usd_per_hour == pytest.approx(24.2)
@@ -37,31 +37,31 @@ def test_requests_that_share_no_node_are_parts_of_their_own() -> None:
         request("a3", (HEAD, 1)),
         request("a4", (HEAD, 1)),
     ]
-    world = Scenario(groups=(GPUS, CPUS))
-    decided = decide(requests, world, BUDGET)
-    judge(requests, world, decided)
+    scenario = Scenario(groups=(GPUS, CPUS))
+    decided = decide(requests, scenario, BUDGET)
+    judge(requests, scenario, decided)
     assert sorted(part.uids for part in decided.parts) == [("a1",), ("a2",), ("a3", "a4")]
 
 
 def test_what_stands_is_used_first_and_a_request_that_needs_nothing_else_has_no_part() -> None:
     requests = [request("a1", (HEAD, 2)), request("a2", (HEAD, 3))]
-    world = Scenario((node("n1", 4000), node("n2", 4000)), (CPUS,))
-    decided = decide(requests, world, BUDGET)
-    judge(requests, world, decided)
+    scenario = Scenario((node("n1", 4000), node("n2", 4000)), (CPUS,))
+    decided = decide(requests, scenario, BUDGET)
+    judge(requests, scenario, decided)
     assert opened(decided.parts) == {"cpu-a": 1}
     assert [part.uids for part in decided.parts] == [("a2",)]
     assert decided.served == {"a1", "a2"}
 
 
 def test_the_higher_priority_is_served_then_the_older() -> None:
-    world = Scenario(groups=(replace(CPUS, max_size=1),))
+    scenario = Scenario(groups=(replace(CPUS, max_size=1),))
     low, old, young = (
         request("a1", (HEAD, 2)),
         request("a2", (HEAD, 2), priority=5),
         request("a3", (HEAD, 2), priority=5),
     )
-    decided = decide([young, low, old], world, BUDGET)
-    judge([young, low, old], world, decided)
+    decided = decide([young, low, old], scenario, BUDGET)
+    judge([young, low, old], scenario, decided)
     assert decided.served == {"a2"}
     assert decided.left.keys() == {"a1", "a3"}
     assert not decided.overtaken  # nobody was served who came after them
@@ -70,9 +70,9 @@ def test_the_higher_priority_is_served_then_the_older() -> None:
 def test_a_request_that_does_not_fit_does_not_keep_others_from_being_served() -> None:
     big = request("a1", (WORKER, 8), (HEAD, 5))
     small = [request(f"b{number}", (HEAD, 1)) for number in range(2, 8)]
-    world = Scenario(groups=(replace(GPUS, target_size=2), CPUS))
-    decided = decide([big, *small], world, BUDGET)
-    judge([big, *small], world, decided)
+    scenario = Scenario(groups=(replace(GPUS, target_size=2), CPUS))
+    decided = decide([big, *small], scenario, BUDGET)
+    judge([big, *small], scenario, decided)
     assert decided.served == {each.uid for each in small}
     assert decided.overtaken == {"a1"}
     assert decided.left["a1"] == (
@@ -89,9 +89,9 @@ def test_what_can_never_be_is_told_at_once() -> None:
         request("a3", (HEAD, 20)),
     )
     limit = Limit("cpus", {"nodes": 8}, {"nodes": 8}, frozenset({"cpu-a"}))
-    world = Scenario(groups=(replace(GPUS, target_size=9), replace(CPUS, target_size=8)), limits=(limit,))
-    decided = decide([large, many, costly], world, BUDGET)
-    judge([large, many, costly], world, decided)
+    scenario = Scenario(groups=(replace(GPUS, target_size=9), replace(CPUS, target_size=8)), limits=(limit,))
+    decided = decide([large, many, costly], scenario, BUDGET)
+    judge([large, many, costly], scenario, decided)
     assert decided.infeasible.keys() == {"a1", "a2", "a3"}
     assert "needs 9 cpu, the largest eligible node has" in decided.infeasible["a1"]
     assert decided.infeasible["a2"].startswith("9 of 10 pods fit with all node groups empty and no limit used")
@@ -105,9 +105,9 @@ def test_more_nodes_than_an_increment_may_have_are_not_asked_for() -> None:
     many = request("a1", (HEAD, 12_000))
     decided = decide([many], Scenario(groups=(small,)), BUDGET)
     assert "takes 12000 new nodes that must come together" in decided.left["a1"]
-    world = Scenario(groups=(small, large))
-    decided = decide([many], world, BUDGET)
-    judge([many], world, decided)
+    scenario = Scenario(groups=(small, large))
+    decided = decide([many], scenario, BUDGET)
+    judge([many], scenario, decided)
     assert opened(decided.parts).total() <= 10_000
 
 
@@ -127,9 +127,9 @@ def test_a_request_that_cannot_be_meant_stops_no_other() -> None:
 
 def test_no_more_are_looked_at_than_at_most_at_once() -> None:
     requests = [request(f"a{number:03}", (HEAD, 1)) for number in range(MOST_AT_ONCE + 10)]
-    world = Scenario(groups=(replace(CPUS, max_size=100),))
-    decided = decide(list(reversed(requests)), world, BUDGET)
-    judge(requests, world, decided)
+    scenario = Scenario(groups=(replace(CPUS, max_size=100),))
+    decided = decide(list(reversed(requests)), scenario, BUDGET)
+    judge(requests, scenario, decided)
     assert decided.served == {each.uid for each in requests[:MOST_AT_ONCE]}
 
 
@@ -150,12 +150,12 @@ def test_a_big_one_is_served_in_the_end_against_an_endless_stream_of_small_ones(
     for now in range(60):
         running = {uid: since for uid, since in running.items() if now - since < 4}
         small = [request(f"b{100 + 2 * now + number}", (HEAD, 2)) for number in range(2)]
-        world = Scenario(
+        scenario = Scenario(
             tuple(Node(uid, {"cpu": 0, "pods": 0}) for uid in running),
             (replace(CPUS, max_size=6, target_size=len(running)),),
             returning={uid: {"cpu": 4000, "pods": 110} for uid in running},
         )
-        decided = decide([replace(big, overtaken=overtaken), *small], world, BUDGET, advised=False)
+        decided = decide([replace(big, overtaken=overtaken), *small], scenario, BUDGET, advised=False)
         if big.uid in decided.served:
             served_at = now
             break
@@ -169,9 +169,9 @@ def test_a_big_one_is_served_in_the_end_against_an_endless_stream_of_small_ones(
 def test_nodes_on_their_way_for_small_ones_come_back_to_a_big_one_too() -> None:
     big, small = request("a1", (HEAD, 8), overtaken=10), request("b2", (HEAD, 1))
     limit = Limit("nodes", {"nodes": 4}, {"nodes": 3})
-    world = Scenario((), (replace(CPUS, max_size=4, target_size=3),), (limit,), returning={}, coming={"cpu-a": 3})
-    assert decide([big, small], world, BUDGET).served == set()
-    assert decide([big, small], replace(world, coming={"cpu-a": 2}), BUDGET).served == {"b2"}
+    scenario = Scenario((), (replace(CPUS, max_size=4, target_size=3),), (limit,), returning={}, coming={"cpu-a": 3})
+    assert decide([big, small], scenario, BUDGET).served == set()
+    assert decide([big, small], replace(scenario, coming={"cpu-a": 2}), BUDGET).served == {"b2"}
 
 
 def test_small_ones_wait_for_no_big_one_that_can_never_be() -> None:
@@ -189,11 +189,11 @@ def test_what_is_kept_for_one_that_was_overtaken_is_told_to_those_that_wait_and_
     big = request("a1", (HEAD, 8), overtaken=10)
     small, elsewhere = request("b2", (HEAD, 1)), request("b3", (WORKER, 1))
     urgent = request("c4", (HEAD, 2), priority=1)
-    world = Scenario(
+    scenario = Scenario(
         (node("n1", 0),), (replace(CPUS, max_size=4, target_size=1), GPUS), returning={"n1": {"cpu": 4000}}
     )
-    decided = decide([big, small, elsewhere, urgent], world, BUDGET)
-    judge([big, small, elsewhere, urgent], world, decided)
+    decided = decide([big, small, elsewhere, urgent], scenario, BUDGET)
+    judge([big, small, elsewhere, urgent], scenario, decided)
     assert decided.served == {"b3", "c4"}
     assert decided.left["b2"] == "what it needs is reserved for ns/a1, which younger requests have bypassed 10 times"
 
@@ -202,21 +202,23 @@ def test_it_is_kept_for_one_request_of_a_namespace_at_a_time_and_not_where_that_
     big = request("a1", (HEAD, 8), overtaken=10)
     next_big, small = request("a2", (HEAD, 8), overtaken=10), request("b3", (HEAD, 1))
     returning = {"n1": {"cpu": 4000}, "n2": {"cpu": 4000}}
-    world = Scenario((node("n1", 0), node("n2", 0)), (replace(CPUS, max_size=4, target_size=2),), returning=returning)
-    decided = decide([big, next_big, small], world, BUDGET)
+    scenario = Scenario(
+        (node("n1", 0), node("n2", 0)), (replace(CPUS, max_size=4, target_size=2),), returning=returning
+    )
+    decided = decide([big, next_big, small], scenario, BUDGET)
     assert decided.kept_for == ("ns/a1",)
-    decided = decide([replace(big, may_keep=False), small], world, BUDGET)
+    decided = decide([replace(big, may_keep=False), small], scenario, BUDGET)
     assert not decided.kept_for
     assert decided.served == {"b3"}
     elsewhere = replace(next_big, key="other/a2")
-    assert decide([big, elsewhere, small], world, BUDGET).kept_for == ("ns/a1", "other/a2")
+    assert decide([big, elsewhere, small], scenario, BUDGET).kept_for == ("ns/a1", "other/a2")
 
 
 def test_at_one_priority_turns_come_before_age() -> None:
     older, younger = request("a1", (HEAD, 2), turn=1), request("b2", (HEAD, 2))
-    world = Scenario((), (replace(CPUS, max_size=1),))
-    assert decide([older, younger], world, BUDGET).served == {"b2"}
-    assert decide([replace(older, priority=1), younger], world, BUDGET).served == {"a1"}
+    scenario = Scenario((), (replace(CPUS, max_size=1),))
+    assert decide([older, younger], scenario, BUDGET).served == {"b2"}
+    assert decide([replace(older, priority=1), younger], scenario, BUDGET).served == {"a1"}
 
 
 # Checks
@@ -235,8 +237,8 @@ def test_a_check_tells_what_is_short_and_where() -> None:
 
 
 def test_a_check_tells_other_reasons_too() -> None:
-    world = Scenario((node("n1", 4000, taints=(TAINT,)),))
-    assert check(request("a1", (HEAD, 1)), world, BUDGET).message == (
+    scenario = Scenario((node("n1", 4000, taints=(TAINT,)),))
+    assert check(request("a1", (HEAD, 1)), scenario, BUDGET).message == (
         "0 of 1 fit: taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)"
     )
     assert check(request("a1", (HEAD, 1)), Scenario(), BUDGET).message == (
@@ -244,4 +246,4 @@ def test_a_check_tells_other_reasons_too() -> None:
     )
     both = check(request("a1", (spec(cpu=3000, memory_gib=40), 3)), Scenario((node("n1", 9000),)), BUDGET)
     assert both.message == "1 of 3 fit: memory short by 80Gi"
-    assert check(request("a1", (PodSpec((("cpu", -1),)), 1)), world, BUDGET).message.startswith("pod set ns/a1-0:")
+    assert check(request("a1", (PodSpec((("cpu", -1),)), 1)), scenario, BUDGET).message.startswith("pod set ns/a1-0:")

@@ -1,4 +1,4 @@
-"""What is true of every decision on ProvisioningRequests, in small worlds where all there is can be tried."""
+"""What is true of every decision on ProvisioningRequests, in scenarios small enough to try everything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.solver.problems import TAINT, TOLERATION, spec
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> Scenario:
+def scenarios(draw: st.DrawFn) -> Scenario:
     units = st.integers(1, 4).map(lambda units: 1000 * units)
     groups = tuple(
         NodeGroup(
@@ -56,21 +56,21 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
 
 
 @examples(60)
-@given(worlds(), candidates())
-def test_who_is_served_is_who_can_be_in_their_order(world: Scenario, asked: list[Candidate]) -> None:
-    decided = decide(asked, world, BUDGET, advised=False)
-    judge(asked, world, decided)
-    assert decided.served == served_by_trying(asked, world)
-    assert decided == decide(asked[::-1], world, BUDGET, advised=False)
+@given(scenarios(), candidates())
+def test_who_is_served_is_who_can_be_in_their_order(scenario: Scenario, asked: list[Candidate]) -> None:
+    decided = decide(asked, scenario, BUDGET, advised=False)
+    judge(asked, scenario, decided)
+    assert decided.served == served_by_trying(asked, scenario)
+    assert decided == decide(asked[::-1], scenario, BUDGET, advised=False)
 
 
 @examples(40)
-@given(worlds(), candidates())
-def test_hopeless_is_who_cannot_be_served_with_everything_empty(world: Scenario, asked: list[Candidate]) -> None:
-    decided = decide(asked, world, BUDGET, advised=False)
-    judge(asked, world, decided)
-    groups = tuple(replace(each, target_size=0) for each in world.groups)
-    empty = Scenario(groups=groups, limits=tuple(replace(limit, used={}) for limit in world.limits))
+@given(scenarios(), candidates())
+def test_hopeless_is_who_cannot_be_served_with_everything_empty(scenario: Scenario, asked: list[Candidate]) -> None:
+    decided = decide(asked, scenario, BUDGET, advised=False)
+    judge(asked, scenario, decided)
+    groups = tuple(replace(each, target_size=0) for each in scenario.groups)
+    empty = Scenario(groups=groups, limits=tuple(replace(limit, used={}) for limit in scenario.limits))
     assert decided.infeasible.keys() == {
         each.uid for each in asked if each.uid not in decided.served and not served_by_trying([each], empty)
     }

@@ -36,7 +36,7 @@ FINAL = ("Failed", "BookingExpired", "CapacityRevoked", "Provisioned")
 class RequestsMachine(RuleBasedStateMachine):
     @initialize(plans=st.booleans())
     def start(self, plans: bool) -> None:
-        self.world = ProvisioningHarness(
+        self.harness = ProvisioningHarness(
             [
                 group("small", cpu=4000, max_size=ENOUGH),
                 group("large", cpu=16_000, price=0.35, max_size=ENOUGH),
@@ -44,9 +44,9 @@ class RequestsMachine(RuleBasedStateMachine):
             [Limit("nodes", {"nodes": 40})],
             requests=RequestSettings(booking_seconds=300, upstream_classes=frozenset(Served)),
         )
-        self.world.plans = plans
+        self.harness.plans = plans
         for name, cpu in SHAPES.items():
-            self.world.template(name, cpu=cpu)
+            self.harness.template(name, cpu=cpu)
         self.names: dict[str, str] = {}
         """Of requests that are there, their UIDs by name."""
         self.said: defaultdict[str, set[str]] = defaultdict(set)
@@ -55,9 +55,9 @@ class RequestsMachine(RuleBasedStateMachine):
         self.calls_left: int | None = None
 
     def teardown(self) -> None:
-        if hasattr(self, "world"):
+        if hasattr(self, "harness"):
             self._settle()
-            self.world.close()
+            self.harness.close()
 
     # What people and workloads do.
 
@@ -67,44 +67,44 @@ class RequestsMachine(RuleBasedStateMachine):
         parameters=st.sampled_from([{}, {}, {"noRetry": "true"}, {"ValidUntilSeconds": "3m"}, {"What": "else"}]),
     )
     def a_request_comes(self, shapes: list[tuple[str, int]], of: str, parameters: dict[str, str]) -> None:
-        name = f"r{len(self.said) + len(self.names)}-{self.world.made}-{int(self.world.clock())}"
+        name = f"r{len(self.said) + len(self.names)}-{self.harness.made}-{int(self.harness.clock())}"
         if name not in self.names:
-            self.names[name] = self.world.request(name, *shapes, of=of, **parameters)
+            self.names[name] = self.harness.request(name, *shapes, of=of, **parameters)
 
     @rule(data=st.data())
     def a_request_is_deleted(self, data: st.DataObject) -> None:
         if self.names:
             name = data.draw(st.sampled_from(sorted(self.names)))
-            self.world.delete(name)
+            self.harness.delete(name)
             del self.names[name]
 
     @rule(data=st.data(), count=st.integers(1, 4))
     def its_pods_come(self, data: st.DataObject, count: int) -> None:
         if self.names:
             name = data.draw(st.sampled_from(sorted(self.names)))
-            spec = self.world.document(name)["spec"]
+            spec = self.harness.document(name)["spec"]
             cpu = SHAPES[spec["podSets"][0]["podTemplateRef"]["name"]]
-            self.world.consume(name, count, cpu=cpu, of=spec["provisioningClassName"])
+            self.harness.consume(name, count, cpu=cpu, of=spec["provisioningClassName"])
 
     @rule(data=st.data())
     def a_pod_is_done(self, data: st.DataObject) -> None:
-        bound = sorted(uid for uid, pod in self.world.cluster.pods.items() if pod.node is not None)
+        bound = sorted(uid for uid, pod in self.harness.cluster.pods.items() if pod.node is not None)
         if bound:
-            self.world.cluster.finish(data.draw(st.sampled_from(bound)))
+            self.harness.cluster.finish(data.draw(st.sampled_from(bound)))
 
     @rule(data=st.data())
     def somebody_edits_a_request(self, data: st.DataObject) -> None:
         if self.names:
             name = data.draw(st.sampled_from(sorted(self.names)))
-            path = next(path for path in self.world.api.store.objects if path.endswith(f"/{name}"))
-            self.world.api.store.edit(path, annotations={"at": str(self.world.clock())})
+            path = next(path for path in self.harness.api.store.objects if path.endswith(f"/{name}"))
+            self.harness.api.store.edit(path, annotations={"at": str(self.harness.clock())})
 
-    # What the world does.
+    # What happens around it.
 
     @rule(seconds=st.sampled_from([1.0, 1.0, 2.0, 5.0, BOOT_SECONDS, 45.0]))
     def time_passes(self, seconds: float) -> None:
         try:
-            self.world.run(seconds)
+            self.harness.run(seconds)
         except Killed:
             self._begin_anew()
 
@@ -119,40 +119,40 @@ class RequestsMachine(RuleBasedStateMachine):
             if self.calls_left < 0:
                 raise Killed
 
-        self.world.api.before = (lambda: None) if done else count
-        self.world.api.after = count if done else (lambda: None)
+        self.harness.api.before = (lambda: None) if done else count
+        self.harness.api.after = count if done else (lambda: None)
 
     @rule()
     def the_process_is_restarted(self) -> None:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self.world.api.before = self.world.api.after = lambda: None
+        self.harness.api.before = self.harness.api.after = lambda: None
         self._note()
-        self.world.restart()
+        self.harness.restart()
 
     @rule(name=st.sampled_from(GROUPS), stock=st.sampled_from([0, 1, 3]), late=st.booleans())
     def an_offering_runs_short(self, name: str, stock: int, late: bool) -> None:
         shortage = Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=stock) if late else Behaviour(stock=stock)
-        self.world.backend.set_behaviour(name, shortage)
+        self.harness.backend.set_behaviour(name, shortage)
 
     @rule(name=st.sampled_from(GROUPS))
     def an_offering_is_there(self, name: str) -> None:
-        self.world.backend.set_behaviour(name, Behaviour(boot_seconds=BOOT_SECONDS))
+        self.harness.backend.set_behaviour(name, Behaviour(boot_seconds=BOOT_SECONDS))
 
     @rule(data=st.data())
     def a_machine_vanishes(self, data: st.DataObject) -> None:
-        machines = self.world.backend.list_instances()
+        machines = self.harness.backend.list_instances()
         if machines:
-            self.world.backend.vanish([data.draw(st.sampled_from(machines)).id])
+            self.harness.backend.vanish([data.draw(st.sampled_from(machines)).id])
 
     @rule(store=st.booleans(), view=st.booleans())
     def what_is_seen_lags_behind(self, store: bool, view: bool) -> None:
-        self.world.store_lags, self.world.view_lags = store, view
+        self.harness.store_lags, self.harness.view_lags = store, view
 
     @rule(share=st.sampled_from([0, 2, 3]))
     def the_api_server_fails_now_and_then(self, share: int) -> None:
-        api = self.world.api
+        api = self.harness.api
 
         def refuses(method: str, path: str) -> errors.CagrpcError | None:
             broken = share and len(api.calls) % share == 0
@@ -162,15 +162,15 @@ class RequestsMachine(RuleBasedStateMachine):
 
     @rule()
     def the_cluster_is_out_of_reach(self) -> None:
-        self.world.cluster.problem = None if self.world.cluster.problem else "the API server does not answer"
+        self.harness.cluster.problem = None if self.harness.cluster.problem else "the API server does not answer"
 
     @rule()
     def the_journal_breaks(self) -> None:
-        assert isinstance(self.world.journal, MemoryJournal)
-        if not self.world.journal.broken:
-            self.world.journal.broken = True
+        assert isinstance(self.harness.journal, MemoryJournal)
+        if not self.harness.journal.broken:
+            self.harness.journal.broken = True
             self.time_passes(5.0)
-            self.world.journal.broken = False
+            self.harness.journal.broken = False
 
     # What must hold.
 
@@ -191,43 +191,43 @@ class RequestsMachine(RuleBasedStateMachine):
     @invariant()
     def what_was_told_stays_true(self) -> None:
         for name, uid in self.names.items():
-            now = {kind for kind in FINAL if self.world.is_true(name, kind)}
+            now = {kind for kind in FINAL if self.harness.is_true(name, kind)}
             assert now >= self.said[uid], (name, now, self.said[uid])
             assert not {"Failed", "Provisioned"} <= now
             self.said[uid] = now
 
     def _note(self) -> None:
-        self.increments.update((each.id, each) for each in self.world.increments())
+        self.increments.update((each.id, each) for each in self.harness.increments())
 
     def _settle(self) -> None:
-        """With the world in order every request is decided, and nothing more happens."""
-        world = self.world
-        world.api.before = world.api.after = lambda: None
-        world.api.refuses = lambda method, path: None
-        world.store_lags = world.view_lags = False
-        world.cluster.problem = None
+        """With everything around it in order every request is decided, and nothing more happens."""
+        harness = self.harness
+        harness.api.before = harness.api.after = lambda: None
+        harness.api.refuses = lambda method, path: None
+        harness.store_lags = harness.view_lags = False
+        harness.cluster.problem = None
         for name in GROUPS:
-            world.backend.set_behaviour(name, None)
-        world.run(2400, step=5.0)
+            harness.backend.set_behaviour(name, None)
+        harness.run(2400, step=5.0)
         self.nothing_is_ordered_twice_for_a_request()
         self.what_was_told_stays_true()
         for name, uid in self.names.items():
-            atomic = world.document(name)["spec"]["provisioningClassName"] == ATOMIC_SCALE_UP
-            waits = world.condition(name, "Provisioned") is not None and "retryAt" in world.details(name)
-            assert self.said[uid] or (waits and not atomic), (name, world.document(name))
-        assert not [each for each in world.increments() if each.phase.in_flight]
+            atomic = harness.document(name)["spec"]["provisioningClassName"] == ATOMIC_SCALE_UP
+            waits = harness.condition(name, "Provisioned") is not None and "retryAt" in harness.details(name)
+            assert self.said[uid] or (waits and not atomic), (name, harness.document(name))
+        assert not [each for each in harness.increments() if each.phase.in_flight]
         failed = {booking_label(uid) for uid in self.names.values() if "Failed" in self.said[uid]}
         there = {booking_label(uid) for uid in self.names.values()}
-        assert world.any_labels() <= there - failed
+        assert harness.any_labels() <= there - failed
         ordered = sum(
             sum(each.increment.deltas.values()) for each in self.increments.values() if each.phase is Phase.DONE
         )
-        assert len(world.backend.list_instances()) <= ordered
-        before, writes = len(world.increments()), len(world.api.calls)
-        world.run(60, step=5.0)
-        assert len(world.increments()) == before
-        quiet = not any("retryAt" in world.details(name) for name in self.names)
-        assert len(world.api.calls) == writes or not quiet, world.api.calls[writes:]
+        assert len(harness.backend.list_instances()) <= ordered
+        before, writes = len(harness.increments()), len(harness.api.calls)
+        harness.run(60, step=5.0)
+        assert len(harness.increments()) == before
+        quiet = not any("retryAt" in harness.details(name) for name in self.names)
+        assert len(harness.api.calls) == writes or not quiet, harness.api.calls[writes:]
 
 
 RequestsMachine.TestCase.settings = examples(20, steps=25)

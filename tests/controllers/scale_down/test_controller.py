@@ -94,72 +94,75 @@ class _ScaleDownHarness:
         )
 
 
-def _world() -> _ScaleDownHarness:
+def _harness() -> _ScaleDownHarness:
     one = Counter({spec(1000): 1})
     return _ScaleDownHarness(Play([Played("h", HIGH, Counter(one)), Played("l", LOW, Counter(one))], (HIGH, LOW, BIG)))
 
 
 def test_what_must_stay_is_marked_once_and_cleared_when_it_may_go() -> None:
-    world = _world()
-    controller = world.controller()
+    harness = _harness()
+    controller = harness.controller()
     assert controller.summary() == {}
     controller.review()
     assert controller.summary() == {"may go": 1, no_room(100): 1}
-    assert world.api.annotations == {"h": {SCALE_DOWN_DISABLED: "true", OURS: no_room(100)}, "l": {}}
+    assert harness.api.annotations == {"h": {SCALE_DOWN_DISABLED: "true", OURS: no_room(100)}, "l": {}}
     controller.review()
-    assert world.api.patched == ["h"]
-    world.play.nodes.append(Played("h2", BIG, Counter({spec(1000): 5})))
-    world.api.annotations["h2"] = {"other": "kept"}
+    assert harness.api.patched == ["h"]
+    harness.play.nodes.append(Played("h2", BIG, Counter({spec(1000): 5})))
+    harness.api.annotations["h2"] = {"other": "kept"}
     controller.review()
-    assert world.api.annotations["h"] == {}
-    assert world.api.annotations["h2"] == {"other": "kept", SCALE_DOWN_DISABLED: "true", OURS: IN_USE}
+    assert harness.api.annotations["h"] == {}
+    assert harness.api.annotations["h2"] == {"other": "kept", SCALE_DOWN_DISABLED: "true", OURS: IN_USE}
 
 
 def test_a_node_that_is_booked_is_marked_and_cleared_with_its_booking() -> None:
-    world = _world()
-    controller = world.controller()
+    harness = _harness()
+    controller = harness.controller()
     controller.review()
-    assert world.api.annotations["l"] == {}
+    assert harness.api.annotations["l"] == {}
     kept = {
         "l": (Reservation(RequestOwner("u"), spec(1000), 2),),
         "h": (Reservation(RequestOwner("u"), spec(1000), 3),),
     }
-    world.bookings = Bookings(kept, {"l": "ml/train"})
+    harness.bookings = Bookings(kept, {"l": "ml/train"})
     controller.review()
-    assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: "booked for ProvisioningRequest ml/train"}
+    assert harness.api.annotations["l"] == {
+        SCALE_DOWN_DISABLED: "true",
+        OURS: "booked for ProvisioningRequest ml/train",
+    }
     assert controller.summary() == {"may go": 0, BOOKED: 1, no_room(100): 1}  # by reason, however many requests
-    world.bookings = Bookings(kept, {"l": "ml/other"})
+    harness.bookings = Bookings(kept, {"l": "ml/other"})
     controller.review()
-    assert world.api.annotations["l"][OURS] == booked_for("ml/other")
-    world.bookings = Bookings({"h": kept["h"]})
+    assert harness.api.annotations["l"][OURS] == booked_for("ml/other")
+    harness.bookings = Bookings({"h": kept["h"]})
     controller.review()
-    assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: no_room(10)}  # the room on h is kept
-    world.bookings = Bookings()
+    assert harness.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: no_room(10)}  # the room on h is kept
+    harness.bookings = Bookings()
     controller.review()
-    assert world.api.annotations["l"] == {}
+    assert harness.api.annotations["l"] == {}
 
 
 def test_a_reason_that_changes_is_told_and_after_a_restart_nothing_is_written_anew() -> None:
-    world = _world()
-    controller = world.controller()
+    harness = _harness()
+    controller = harness.controller()
     controller.review()
-    world.play.named("h").pods = Counter({spec(1000): 3})
+    harness.play.named("h").pods = Counter({spec(1000): 3})
     controller.review()
-    assert world.api.annotations["h"][OURS] == IN_USE
-    written = len(world.api.patched)
-    world.play.named("h").pods = Counter({spec(1000): 1})
-    world.controller().review()
-    assert len(world.api.patched) == written
+    assert harness.api.annotations["h"][OURS] == IN_USE
+    written = len(harness.api.patched)
+    harness.play.named("h").pods = Counter({spec(1000): 1})
+    harness.controller().review()
+    assert len(harness.api.patched) == written
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_what_somebody_else_said_is_never_touched(value: str) -> None:
-    world = _world()
-    world.api.annotations["h"] = {SCALE_DOWN_DISABLED: value}
-    world.controller().review()
-    assert world.api.annotations["h"] == {SCALE_DOWN_DISABLED: value}
+    harness = _harness()
+    harness.api.annotations["h"] = {SCALE_DOWN_DISABLED: value}
+    harness.controller().review()
+    assert harness.api.annotations["h"] == {SCALE_DOWN_DISABLED: value}
     # Also where the view is behind: it says nothing yet of what was written just now.
-    behind = _world()
+    behind = _harness()
     controller = behind.controller()
     old = behind.state()
     behind.api.annotations["h"] = {SCALE_DOWN_DISABLED: value}
@@ -169,52 +172,52 @@ def test_what_somebody_else_said_is_never_touched(value: str) -> None:
 
 
 def test_a_conflict_is_tried_again_and_a_node_that_is_gone_is_no_trouble() -> None:
-    world = _world()
-    world.api.conflicts = 2
-    world.controller().review()
-    assert OURS in world.api.annotations["h"]
-    world = _world()
-    world.api.conflicts = 3
-    controller = world.controller()
+    harness = _harness()
+    harness.api.conflicts = 2
+    harness.controller().review()
+    assert OURS in harness.api.annotations["h"]
+    harness = _harness()
+    harness.api.conflicts = 3
+    controller = harness.controller()
     controller.review()
-    assert OURS not in world.api.annotations["h"]
+    assert OURS not in harness.api.annotations["h"]
     controller.review()
-    assert OURS in world.api.annotations["h"]
-    world = _world()
-    del world.api.annotations["h"]
-    world.controller().review()
-    assert not world.api.patched
+    assert OURS in harness.api.annotations["h"]
+    harness = _harness()
+    del harness.api.annotations["h"]
+    harness.controller().review()
+    assert not harness.api.patched
 
 
 def test_a_server_out_of_reach_is_told_and_what_was_left_is_done_later() -> None:
-    world = _world()
-    world.api.broken = True
-    controller = world.controller()
+    harness = _harness()
+    harness.api.broken = True
+    controller = harness.controller()
     with pytest.raises(Unavailable):
         controller.review()
-    world.api.broken = False
+    harness.api.broken = False
     controller.review()
-    assert OURS in world.api.annotations["h"]
+    assert OURS in harness.api.annotations["h"]
 
 
 def test_a_step_writes_only_so_much_and_what_is_urgent_first() -> None:
     busy = [Played(f"busy{i}", HIGH, Counter({spec(1000): 3})) for i in range(3)]
     idle = [Played("idle", HIGH, Counter({spec(1500): 1}))]
-    world = _ScaleDownHarness(Play([*busy, *idle], (HIGH, LOW)))
-    controller = world.controller(writes=2)
+    harness = _ScaleDownHarness(Play([*busy, *idle], (HIGH, LOW)))
+    controller = harness.controller(writes=2)
     controller.review()
-    assert world.api.patched == ["idle", "busy0"]
+    assert harness.api.patched == ["idle", "busy0"]
     controller.review()
-    assert world.api.patched == ["idle", "busy0", "busy1", "busy2"]
+    assert harness.api.patched == ["idle", "busy0", "busy1", "busy2"]
 
 
 def test_between_steps_only_nodes_that_were_booked_since_are_marked() -> None:
-    world = _world()
-    controller = world.controller()
+    harness = _harness()
+    controller = harness.controller()
     controller.step()
-    assert world.api.annotations["l"] == {}
-    world.bookings = Bookings({}, {"l": "ml/train", "not-of-the-fleet": "ml/train"})
+    assert harness.api.annotations["l"] == {}
+    harness.bookings = Bookings({}, {"l": "ml/train", "not-of-the-fleet": "ml/train"})
     controller.step()
     controller.step()
-    assert world.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: booked_for("ml/train")}
-    assert world.api.patched.count("l") == 1
+    assert harness.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: booked_for("ml/train")}
+    assert harness.api.patched.count("l") == 1

@@ -48,37 +48,37 @@ class _CarriersHarness:
 
 
 def test_what_another_process_left_behind_is_withdrawn_once() -> None:
-    world = _CarriersHarness()
-    assert world.switching.placements() is None
-    assert world.switching.carry(STATE)
-    assert world.switching.carry(STATE)
-    assert world.said == ["pods carries", "buffer withdraws", "pods carries"]
-    assert world.switching.placements() == {"pods": {"node": 1}}
+    harness = _CarriersHarness()
+    assert harness.switching.placements() is None
+    assert harness.switching.carry(STATE)
+    assert harness.switching.carry(STATE)
+    assert harness.said == ["pods carries", "buffer withdraws", "pods carries"]
+    assert harness.switching.placements() == {"pods": {"node": 1}}
 
 
 def test_the_one_before_stays_until_the_new_one_carries_all() -> None:
-    world = _CarriersHarness()
-    world.switching.carry(STATE)
-    world.said.clear()
-    world.chosen, world.now, world.buffer.ready = Carrier.BUFFER, CHOOSE_SECONDS, False
-    assert not world.switching.carry(STATE)
-    world.buffer.trouble = "no answer"
+    harness = _CarriersHarness()
+    harness.switching.carry(STATE)
+    harness.said.clear()
+    harness.chosen, harness.now, harness.buffer.ready = Carrier.BUFFER, CHOOSE_SECONDS, False
+    assert not harness.switching.carry(STATE)
+    harness.buffer.trouble = "no answer"
     with pytest.raises(Unavailable):
-        world.switching.carry(STATE)
-    assert world.said == ["buffer carries"]
-    world.buffer.trouble, world.buffer.ready = "", True
-    assert world.switching.carry(STATE)
-    assert world.said == ["buffer carries", "buffer carries", "pods withdraws"]
+        harness.switching.carry(STATE)
+    assert harness.said == ["buffer carries"]
+    harness.buffer.trouble, harness.buffer.ready = "", True
+    assert harness.switching.carry(STATE)
+    assert harness.said == ["buffer carries", "buffer carries", "pods withdraws"]
 
 
 def test_withdrawing_is_tried_again() -> None:
-    world = _CarriersHarness()
-    world.buffer.trouble = "no answer"
+    harness = _CarriersHarness()
+    harness.buffer.trouble = "no answer"
     with pytest.raises(Unavailable):
-        world.switching.carry(STATE)
-    world.buffer.trouble = ""
-    world.switching.carry(STATE)
-    assert world.said == ["pods carries", "pods carries", "buffer withdraws"]
+        harness.switching.carry(STATE)
+    harness.buffer.trouble = ""
+    harness.switching.carry(STATE)
+    assert harness.said == ["pods carries", "pods carries", "buffer withdraws"]
 
 
 @pytest.mark.parametrize(

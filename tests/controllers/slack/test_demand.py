@@ -69,8 +69,8 @@ def test_of_each_namespace_so_many_pods_are_mirrored_and_what_is_not_is_told() -
     (found,) = targets(few, asked, 0.0)
     kept = {each.name: each.count for each in found.mirrors}
     assert kept == {"deployment/greedy/a": 3, "deployment/greedy/b": 2, "deployment/modest/a": 5}
-    (told,) = over_share(few, asked)
-    assert told == (
+    (reported,) = over_share(few, asked)
+    assert reported == (
         "namespace greedy: capacity is reserved for 5 of the 1007 more pods that its workloads ask for"
         " (slack.mirrors_per_namespace); deployment/greedy/b is the first of which it is not for all"
     )

@@ -31,7 +31,7 @@ def fixed(count: int, cpu: int = 1000, **more: Any) -> SlackSettings:
 
 
 @contextmanager
-def world(slack: SlackSettings, **more: Any) -> Iterator[PlannerHarness]:
+def harness(slack: SlackSettings, **more: Any) -> Iterator[PlannerHarness]:
     found = PlannerHarness(more.pop("groups", [group("a", cpu=4000)]), slack=slack, **more)
     try:
         yield found
@@ -55,7 +55,7 @@ def left(of: PlannerHarness) -> int:
 
 
 def test_nodes_are_opened_for_placeholders_once() -> None:
-    with world(fixed(6)) as here:
+    with harness(fixed(6)) as here:
         here.run(COMING)
         assert here.targets() == {"a": 2}
         (status,) = here.increments()
@@ -67,7 +67,7 @@ def test_nodes_are_opened_for_placeholders_once() -> None:
 
 
 def test_a_burst_that_fits_starts_at_once_and_the_slack_is_restored_by_one_increment() -> None:
-    with world(fixed(4)) as here:
+    with harness(fixed(4)) as here:
         here.run(COMING)
         assert here.targets() == {"a": 1}
         here.add(3)
@@ -83,7 +83,7 @@ def test_a_burst_that_fits_starts_at_once_and_the_slack_is_restored_by_one_incre
 
 
 def test_without_slack_the_same_burst_waits_for_a_node() -> None:
-    with world(SlackSettings()) as here:
+    with harness(SlackSettings()) as here:
         here.run(COMING)
         here.add(3)
         here.run(2)
@@ -95,7 +95,7 @@ def test_without_slack_the_same_burst_waits_for_a_node() -> None:
 def test_pods_and_placeholders_are_planned_together() -> None:
     """One large node is cheaper than two small ones; one after the other they would have got these."""
     groups = [group("small", cpu=4000, price=0.2), group("large", cpu=8000, price=0.3)]
-    with world(fixed(4), groups=groups) as here:
+    with harness(fixed(4), groups=groups) as here:
         here.add(4)
         here.run(COMING)
         assert here.targets() == {"large": 1}
@@ -106,15 +106,15 @@ def test_pods_and_placeholders_are_planned_together() -> None:
 
 
 def test_real_pods_come_first_and_placeholders_without_room_are_told_apart() -> None:
-    with world(fixed(4), limits=[Limit("nodes", {"nodes": 1})]) as here:
+    with harness(fixed(4), limits=[Limit("nodes", {"nodes": 1})]) as here:
         here.add(3)
         here.run(COMING)
         assert not here.pending()
         assert here.targets() == {"a": 1}
         assert (held(here), left(here)) == (1, 3)
         record = here.loop.plans()[-1]
-        (told,) = record.unplaced_placeholders
-        assert (told.example, told.count, record.unplaced) == ("t/fixed/x", 3, ())
+        (reported,) = record.unplaced_placeholders
+        assert (reported.example, reported.count, record.unplaced) == ("t/fixed/x", 3, ())
         assert not [note for note in here.notes if note.warning]
         assert here.slack is not None
         assert here.slack.state.pushed_out == {}  # they never had room
@@ -124,7 +124,7 @@ def test_real_pods_come_first_and_placeholders_without_room_are_told_apart() -> 
 
 
 def test_while_nodes_come_nothing_more_is_opened() -> None:
-    with world(fixed(4)) as here:
+    with harness(fixed(4)) as here:
         here.backend.set_behaviour("*", Behaviour(boot_seconds=200.0))
         here.run(150)
         assert left(here) == 4
@@ -138,7 +138,7 @@ def test_while_nodes_come_nothing_more_is_opened() -> None:
 
 
 def test_a_shortage_is_waited_out() -> None:
-    with world(fixed(2)) as here:
+    with harness(fixed(2)) as here:
         here.backend.set_behaviour("*", Behaviour(stock=0))
         here.run(30)
         assert here.targets() == {}
@@ -148,7 +148,7 @@ def test_a_shortage_is_waited_out() -> None:
 
 
 def test_r1_2_after_a_restart_placeholders_are_where_they_were() -> None:
-    with world(fixed(6)) as here:
+    with harness(fixed(6)) as here:
         here.run(COMING)
         here.add(3)
         here.run(COMING)
@@ -162,7 +162,7 @@ def test_r1_2_after_a_restart_placeholders_are_where_they_were() -> None:
 
 
 def test_what_cannot_be_written_is_a_step_that_failed() -> None:
-    with world(fixed(2)) as here:
+    with harness(fixed(2)) as here:
         here.run(COMING)
         assert here.slack is not None
         assert here.slack.step()
@@ -180,7 +180,7 @@ class _Refusing:
 
 
 def test_placeholders_that_are_held_stay_when_others_need_a_node() -> None:
-    with world(fixed(4, cpu=2000)) as here:
+    with harness(fixed(4, cpu=2000)) as here:
         here.run(COMING)
         before = places(here)
         assert sorted(before.values()) == [2, 2]
@@ -195,7 +195,7 @@ def test_placeholders_that_are_held_stay_when_others_need_a_node() -> None:
 
 def test_they_move_rather_than_have_a_node_opened() -> None:
     """Two of 2 cpu are scattered over nodes with pods of 1 cpu each; one of 3 cpu is wanted beside them."""
-    with world(fixed(2, cpu=2000)) as here:
+    with harness(fixed(2, cpu=2000)) as here:
         here.add(1)
         here.run(COMING)
         assert here.targets() == {"a": 2}
@@ -210,7 +210,7 @@ def test_they_move_rather_than_have_a_node_opened() -> None:
 
 def test_a_rate_follows_what_pods_request() -> None:
     target = TargetSettings("t", 0.5, version=Version.EVEN, base=Base.REQUESTED, granularity=4)
-    with world(SlackSettings(targets=(target,))) as here:
+    with harness(SlackSettings(targets=(target,))) as here:
         here.run(30)
         assert here.targets() == {}
         here.add(4)
@@ -223,7 +223,7 @@ def test_a_rate_follows_what_pods_request() -> None:
 
 
 def test_a_window_holds_more_while_it_is_open() -> None:
-    with world(fixed(1)) as here:
+    with harness(fixed(1)) as here:
         opens = int(here.clock() % 3600 // 60) + 2
         window = Window(
             Schedule(parse_cron(f"{opens % 60} * * * *"), ZoneInfo("UTC"), 120.0),
@@ -242,7 +242,7 @@ def test_a_window_holds_more_while_it_is_open() -> None:
 def test_r8_mirrors_that_keep_apart_have_nodes_of_their_own() -> None:
     term = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, ("db",)),)))
     spec = PodSpec((("cpu", 500),), labels=(("app", "db"),), pod_anti_affinity=(term,))
-    with world(SlackSettings()) as here:
+    with harness(SlackSettings()) as here:
         here.cluster.mirrors = (Mirror("deployment/x/db", "x", spec, 3),)
         here.run(COMING)
         assert here.targets() == {"a": 3}
@@ -251,7 +251,7 @@ def test_r8_mirrors_that_keep_apart_have_nodes_of_their_own() -> None:
 
 def test_r9_mirrors_select_their_nodes() -> None:
     groups = [group("a", cpu=4000), replace(group("b", cpu=4000, price=9.0), labels={"disk": "ssd"})]
-    with world(SlackSettings(), groups=groups) as here:
+    with harness(SlackSettings(), groups=groups) as here:
         spec = PodSpec((("cpu", 500),), node_selector=(("disk", "ssd"),))
         here.cluster.mirrors = (Mirror("deployment/x/y", "x", spec, 1),)
         here.run(COMING)
@@ -259,7 +259,7 @@ def test_r9_mirrors_select_their_nodes() -> None:
 
 
 def test_room_that_is_kept_for_requests_holds_no_slack() -> None:
-    with world(fixed(4)) as here:
+    with harness(fixed(4)) as here:
         here.run(COMING)
         (name,) = places(here)
         here.reserved = {name: (Reservation(RequestOwner("u"), PodSpec((("cpu", 3000),))),)}
@@ -269,7 +269,7 @@ def test_room_that_is_kept_for_requests_holds_no_slack() -> None:
 
 
 def test_what_it_costs_is_the_share_of_the_nodes() -> None:
-    with world(fixed(2)) as here:
+    with harness(fixed(2)) as here:
         here.run(COMING)
         assert here.slack is not None
         price = group("a", cpu=4000).price_usd_per_hour
@@ -277,7 +277,7 @@ def test_what_it_costs_is_the_share_of_the_nodes() -> None:
 
 
 def test_a_namespace_that_mirrors_more_than_it_may_opens_no_more_nodes_and_is_told_of() -> None:
-    with world(SlackSettings(mirrors_per_namespace=4)) as here:
+    with harness(SlackSettings(mirrors_per_namespace=4)) as here:
         spec = PodSpec((("cpu", 1000),))
         here.cluster.mirrors = (
             Mirror("deployment/greedy/a", "greedy", spec, 1000),

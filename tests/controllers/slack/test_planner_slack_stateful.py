@@ -37,35 +37,35 @@ class SlackMachine(RuleBasedStateMachine):
     @initialize(wanted=st.sampled_from(sorted(TARGETS)))
     def start(self, wanted: str) -> None:
         large = replace(group("large", cpu=16000, price=0.35, max_size=ENOUGH), labels={"size": "large"})
-        self.world = PlannerHarness(
+        self.harness = PlannerHarness(
             [group("small", cpu=4000, max_size=ENOUGH), large],
             settings=PlannerSettings(shortage_seconds=60.0),
             slack=SlackSettings(targets=TARGETS[wanted]),
         )
-        self.cluster = self.world.cluster
+        self.cluster = self.harness.cluster
 
     def teardown(self) -> None:
-        if hasattr(self, "world"):
+        if hasattr(self, "harness"):
             self._settle()
-            self.world.close()
+            self.harness.close()
 
     @rule(count=st.integers(1, 5), cpu=st.sampled_from([500, 1500, 3000]))
     def pods_come(self, count: int, cpu: int) -> None:
-        self.world.add(count, cpu=cpu)
+        self.harness.add(count, cpu=cpu)
 
     @rule(data=st.data(), again=st.booleans())
     def a_pod_goes(self, data: st.DataObject, again: bool) -> None:
         if self.cluster.pods:
             pod = self.cluster.pods[data.draw(st.sampled_from(sorted(self.cluster.pods)))]
             if again:
-                self.world.replace(pod)
+                self.harness.replace(pod)
             else:
                 del self.cluster.pods[pod.ref.uid]
 
     @rule(wanted=st.sampled_from(sorted(TARGETS)))
     def it_is_configured_otherwise(self, wanted: str) -> None:
-        self.world.slack_settings = SlackSettings(targets=TARGETS[wanted])
-        self.world.restart()
+        self.harness.slack_settings = SlackSettings(targets=TARGETS[wanted])
+        self.harness.restart()
 
     @rule(databases=st.integers(0, 3), large=st.integers(0, 2))
     def workloads_are_marked(self, databases: int, large: int) -> None:
@@ -74,18 +74,18 @@ class SlackMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 1.0, 3.0, 12.0, BOOT_SECONDS, 45.0]))
     def time_passes(self, seconds: float) -> None:
-        self.world.run(seconds)
+        self.harness.run(seconds)
 
     @rule(name=st.sampled_from(["small", "large"]), stock=st.sampled_from([0, 1]), late=st.booleans())
     def an_offering_runs_short(self, name: str, stock: int, late: bool) -> None:
         shortage = Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=stock) if late else Behaviour(stock=stock)
-        self.world.backend.set_behaviour(name, shortage)
+        self.harness.backend.set_behaviour(name, shortage)
 
     @rule(data=st.data())
     def a_machine_vanishes(self, data: st.DataObject) -> None:
-        machines = self.world.backend.list_instances()
+        machines = self.harness.backend.list_instances()
         if machines:
-            self.world.backend.vanish([data.draw(st.sampled_from(machines)).id])
+            self.harness.backend.vanish([data.draw(st.sampled_from(machines)).id])
 
     @rule()
     def the_cluster_is_out_of_reach(self) -> None:
@@ -93,22 +93,22 @@ class SlackMachine(RuleBasedStateMachine):
 
     @rule()
     def the_journal_breaks(self) -> None:
-        assert isinstance(self.world.journal, MemoryJournal)
-        self.world.journal.broken = True
-        self.world.run(5)
-        self.world.journal.broken = False
+        assert isinstance(self.harness.journal, MemoryJournal)
+        self.harness.journal.broken = True
+        self.harness.run(5)
+        self.harness.journal.broken = False
 
     @rule()
     def cagrpc_is_restarted(self) -> None:
-        self.world.restart()
+        self.harness.restart()
 
     @invariant()
     def placeholders_have_room_beside_pods_where_they_are_held(self) -> None:
         """By plain sums, apart from how they were placed."""
-        if not hasattr(self, "world") or self.world.slack is None:
+        if not hasattr(self, "harness") or self.harness.slack is None:
             return
-        self.world.slack.step()
-        state = self.world.slack.state
+        self.harness.slack.step()
+        state = self.harness.slack.state
         nodes = {each.node.name: each.node for each in self.cluster.nodes() if each.ready and not each.held}
         shapes = {shape.name: shape for shape in state.shapes}
         for shape, there in state.placement.items():
@@ -125,16 +125,16 @@ class SlackMachine(RuleBasedStateMachine):
     def _settle(self) -> None:
         self.cluster.problem = None
         for name in ("small", "large"):
-            self.world.backend.set_behaviour(name, Behaviour(boot_seconds=BOOT_SECONDS))
-        self.world.run(900, step=2.0)
-        assert not self.world.pending()
-        assert self.world.slack is not None
-        state = self.world.slack.state
+            self.harness.backend.set_behaviour(name, Behaviour(boot_seconds=BOOT_SECONDS))
+        self.harness.run(900, step=2.0)
+        assert not self.harness.pending()
+        assert self.harness.slack is not None
+        state = self.harness.slack.state
         assert not state.left_over
-        assert not self.world.increments(Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.ROLLING_BACK)
-        before = self.world.targets(), len(self.world.increments()), state.placement
-        self.world.run(300, step=5.0)
-        assert (self.world.targets(), len(self.world.increments()), self.world.slack.state.placement) == before
+        assert not self.harness.increments(Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.ROLLING_BACK)
+        before = self.harness.targets(), len(self.harness.increments()), state.placement
+        self.harness.run(300, step=5.0)
+        assert (self.harness.targets(), len(self.harness.increments()), self.harness.slack.state.placement) == before
 
 
 SlackMachine.TestCase.settings = examples(12, steps=15)

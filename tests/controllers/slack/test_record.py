@@ -163,17 +163,17 @@ class Troubled:
 
 def test_a_carrier_in_trouble_is_asked_less_often_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     target = TargetSettings("t", fixed=(Copies("x", PodSpec((("cpu", 1000),)), 2),))
-    world, carrier = PlannerHarness([group("a")], slack=SlackSettings(targets=(target,))), Troubled()
-    world.carrier = carrier
-    world.restart()
-    world.run(100)
-    assert world.slack is not None
+    harness, carrier = PlannerHarness([group("a")], slack=SlackSettings(targets=(target,))), Troubled()
+    harness.carrier = carrier
+    harness.restart()
+    harness.run(100)
+    assert harness.slack is not None
     assert carrier.calls <= 9
-    assert world.slack.problem == "the cluster is away"
+    assert harness.slack.problem == "the cluster is away"
     assert len([each for each in caplog.messages if "the cluster is away" in each]) == 1
-    assert world.targets() == {"a": 1}  # what is wanted is known all the same
+    assert harness.targets() == {"a": 1}  # what is wanted is known all the same
     carrier.trouble = False
-    world.run(40)
-    assert world.slack.problem == ""
-    assert world.book.kept.placement == world.slack.state.placement
-    world.close()
+    harness.run(40)
+    assert harness.slack.problem == ""
+    assert harness.slack_record.state.placement == harness.slack.state.placement
+    harness.close()

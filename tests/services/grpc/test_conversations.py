@@ -72,7 +72,7 @@ class _Replay:
         self.recorded = _Recorded.of(self.rpcs)
         self.backend = _Backend()
         self.backend.refused_groups = set(refused)
-        self.world = FleetHarness(groups=groups, backend=self.backend)
+        self.harness = FleetHarness(groups=groups, backend=self.backend)
         self.choices: list[str] = []
 
     def ours(self, recorded_id: str) -> str:
@@ -175,7 +175,7 @@ class _Replay:
 )
 def test_a_recorded_conversation_is_answered_as_recorded(name: str, refused: set[str], left: dict[str, int]) -> None:
     replay = _Replay(name, node_groups(name), refused)
-    with House(replay.world) as house:
+    with House(replay.harness) as house:
         replay.run(house)
         replay.backend.finish_deletes()
         house.fleet.reconcile()
@@ -189,7 +189,7 @@ def test_with_a_planner_the_autoscaler_is_vetoed_and_takes_the_nodes_as_they_com
     """Recorded with `drive: plan` in a cluster: nine pods, two larger ones, and a gang over two groups of which no
     option of the autoscaler's has all."""
     replay = _Replay("gang-planned", node_groups("gang-planned"), planned=True)
-    with House(replay.world, expander_options={"planner_drives": True}) as house:
+    with House(replay.harness, expander_options={"planner_drives": True}) as house:
         replay.run(house)
         replay.backend.finish_deletes()
         house.fleet.reconcile()
@@ -206,7 +206,7 @@ def test_an_autoscaler_alone_is_kept_from_half_a_gang() -> None:
     """The same pods with `drive: assist`: ordinary pods are served, also those that CA fits beside a part of the gang
     (which were starved when this was recorded); the gang is not."""
     replay = _Replay("gang-assisted", node_groups("gang-assisted"))
-    with House(replay.world) as house:
+    with House(replay.harness) as house:
         replay.run(house)
         replay.backend.finish_deletes()
         house.fleet.reconcile()
@@ -224,7 +224,7 @@ def test_requests_of_the_autoscaler_and_of_ours_beside_each_other() -> None:
     pods with a GPU, one of its class over two groups, which it never serves, and then one of ours over the same two
     groups, whose pods come and go. It ends with the deletions."""
     replay = _Replay("requests-assisted", node_groups("requests-assisted"), planned=True)
-    with House(replay.world, expander_options={"serves_requests": True}) as house:
+    with House(replay.harness, expander_options={"serves_requests": True}) as house:
         replay.run(house)
         replay.backend.finish_deletes()
         house.fleet.reconcile()

@@ -29,7 +29,7 @@ from tests.support.recordings import conversation, node_groups
 _PODS = [pod(str(index)) for index in range(4)]
 
 
-def _world(*, weights: tuple[int, int] = (10, 50), limits: Sequence[Limit] = ()) -> FleetHarness:
+def _harness(*, weights: tuple[int, int] = (10, 50), limits: Sequence[Limit] = ()) -> FleetHarness:
     return FleetHarness(
         groups=[group("cheap", price=0.1, weight=weights[0]), group("dear", price=0.4, weight=weights[1])],
         limits=limits,
@@ -38,14 +38,14 @@ def _world(*, weights: tuple[int, int] = (10, 50), limits: Sequence[Limit] = ())
 
 def test_a_higher_weight_is_chosen_before_a_lower_price_and_weights_reversed_reverse_it() -> None:
     request = asking(option("cheap", 1, _PODS), option("dear", 1, _PODS))
-    with House(_world()) as house:
+    with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", request)) == "dear"
         (decision,) = house.decisions.latest()
         assert (decision.chosen, decision.ranked_by) == ("dear", "objective")
         assert [o.node_group for o in decision.options] == ["cheap", "dear"]
         assert all(o.score and o.reason and not o.left_out for o in decision.options)
         assert decision.options[0].examples == ("ns/0", "ns/1", "ns/2")
-    with House(_world(weights=(50, 10))) as house:
+    with House(_harness(weights=(50, 10))) as house:
         assert chosen(house.advice.ok("BestOptions", request)) == "cheap"
 
 
@@ -53,7 +53,7 @@ def test_the_older_wire_gets_the_same_answer() -> None:
     older = asking(option("cheap", 1, []), option("dear", 1, []))
     for each in older.options:
         each.pod.extend(_PODS)
-    with House(_world()) as house:
+    with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", older)) == "dear"
 
 
@@ -69,7 +69,7 @@ def test_the_older_wire_gets_the_same_answer() -> None:
 )
 def test_an_option_that_cannot_be_is_left_out_with_the_reason(group_id: str, count: int, why: str) -> None:
     limits = [Limit("cluster", {"nodes": 5}), Limit("provisioner", {"cpu": 8000}, node_groups=frozenset({"dear"}))]
-    with House(_world(limits=limits)) as house:
+    with House(_harness(limits=limits)) as house:
         request = asking(option(group_id, count, _PODS), option("cheap", 1, _PODS))
         assert chosen(house.advice.ok("BestOptions", request)) == "cheap"
         assert house.decisions.latest()[0].options[0].left_out.startswith(why)
@@ -77,7 +77,7 @@ def test_an_option_that_cannot_be_is_left_out_with_the_reason(group_id: str, cou
 
 def test_when_nothing_is_left_the_answer_is_empty_on_purpose_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "cagrpc.decisions")
-    with House(_world(limits=[Limit("cluster", {"nodes": 0})])) as house:
+    with House(_harness(limits=[Limit("cluster", {"nodes": 0})])) as house:
         request = asking(option("cheap", 1, _PODS), option("dear", 1, _PODS))
         assert chosen(house.advice.ok("BestOptions", request)) is None
         (decision,) = house.decisions.latest()
@@ -89,7 +89,7 @@ def test_when_nothing_is_left_the_answer_is_empty_on_purpose_and_logged(caplog: 
 
 
 def test_limits_count_what_stands_already() -> None:
-    with House(_world(limits=[Limit("cluster", {"nodes": 3})])) as house:
+    with House(_harness(limits=[Limit("cluster", {"nodes": 3})])) as house:
         house.fleet.apply(IncrementSpec({"cheap": 2}))
         request = asking(option("dear", 2, _PODS), option("cheap", 1, _PODS))
         assert chosen(house.advice.ok("BestOptions", request)) == "cheap"
@@ -97,7 +97,7 @@ def test_limits_count_what_stands_already() -> None:
 
 
 def test_options_only_for_pods_of_an_increment_in_flight_are_left_out_until_it_is_done() -> None:
-    with House(_world()) as house:
+    with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("dear", 1, _PODS[:2])))) == "dear"
         choice = house.decisions.take_choice("dear")
         assert choice is not None
@@ -107,7 +107,7 @@ def test_options_only_for_pods_of_an_increment_in_flight_are_left_out_until_it_i
         # One more pod that nobody serves: the option is open, for that pod.
         assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS[:3])))) == "cheap"
         house.fleet.reconcile()
-        house.world.backend.boot_all()
+        house.harness.backend.boot_all()
         house.fleet.reconcile()
         assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS[:2])))) == "cheap"
 
@@ -118,7 +118,7 @@ _SERVES = {"serves_requests": True}
 
 def test_options_only_for_pods_that_consume_requests_are_left_out_and_the_record_says_so() -> None:
     consumers = [pod(f"c{index}", **_CONSUMES) for index in range(3)]
-    with House(_world(), expander_options=_SERVES) as house:
+    with House(_harness(), expander_options=_SERVES) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("dear", 2, consumers)))) is None
         (decision,) = house.decisions.latest()
         assert decision.reason == (
@@ -136,7 +136,7 @@ def test_options_only_for_pods_that_consume_requests_are_left_out_and_the_record
 def test_pods_that_consume_requests_are_no_demand_beside_others() -> None:
     asked = _AskedOptions()
     mixed = [*(pod(f"c{index}", **_CONSUMES) for index in range(3)), *_PODS]
-    with House(_world(), rank=asked, expander_options=_SERVES) as house:
+    with House(_harness(), rank=asked, expander_options=_SERVES) as house:
         house.advice.ok("BestOptions", asking(option("dear", 2, mixed)))
         house.fleet.apply(
             IncrementSpec({"dear": 1}, Origin.AUTOSCALER, frozenset(f"uid-{i}" for i in range(4)), "these")
@@ -149,7 +149,7 @@ def test_pods_that_consume_requests_are_no_demand_beside_others() -> None:
 
 def test_pods_of_a_request_that_nobody_serves_are_a_gang() -> None:
     consumers = [pod(f"c{index}", **_CONSUMES) for index in range(3)]
-    with House(_world()) as house:
+    with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("dear", 2, consumers)))) == "dear"
         apart = asking(option("dear", 1, consumers[:2]), option("cheap", 1, consumers[2:]))
         assert chosen(house.advice.ok("BestOptions", apart)) is None
@@ -159,7 +159,7 @@ def test_pods_of_a_request_that_nobody_serves_are_a_gang() -> None:
 def test_by_counts_a_pod_that_consumes_a_request_is_none() -> None:
     mixed = [*(pod(f"c{index}", **_CONSUMES) for index in range(3)), _PODS[0]]
     options = decode(asking(option("dear", 2, mixed)).SerializeToString(), lambda: False).options
-    with House(_world()) as house:
+    with House(_harness()) as house:
         (ranked,) = by_counts(OfferedGangs(options).offers, house.fleet.snapshot)
     assert ranked.reason == "weight 50: 0.8 $/h for each of 1 pods"
 
@@ -190,10 +190,12 @@ class _AskedOptions:
 
 def test_the_problem_is_all_pods_by_class_and_the_groups_of_the_options_only() -> None:
     asked = _AskedOptions()
-    world = FleetHarness(groups=[group("a"), group("b"), group("backed-off")], limits=[Limit("cluster", {"nodes": 9})])
+    harness = FleetHarness(
+        groups=[group("a"), group("b"), group("backed-off")], limits=[Limit("cluster", {"nodes": 9})]
+    )
     small, large = pod("s1", "100m"), pod("l", "3")
     fake = pod("f", "100m", podType="capacityBufferFakePod")
-    with House(world, rank=asked) as house:
+    with House(harness, rank=asked) as house:
         house.fleet.apply(IncrementSpec({"a": 2}))
         request = asking(option("a", 1, [small, large]), option("b", 2, [small, pod("s2", "100m"), fake]))
         house.advice.ok("BestOptions", request)
@@ -217,9 +219,9 @@ def test_a_failure_of_the_planner_is_an_answer_by_counts_and_never_a_failed_call
     def broken(*_: object) -> tuple[Score, ...]:
         raise ZeroDivisionError
 
-    world = FleetHarness(groups=[group("a", price=0.3), group("b", price=0.1), group("c", price=9.0, weight=1)])
+    harness = FleetHarness(groups=[group("a", price=0.3), group("b", price=0.1), group("c", price=9.0, weight=1)])
     options = [option("a", 1, _PODS), option("b", 2, _PODS[:2])]
-    with House(world, rank=broken) as house:
+    with House(harness, rank=broken) as house:
         assert chosen(house.advice.ok("BestOptions", asking(*options))) == "a"  # 0.075 a pod against 0.1
         assert chosen(house.advice.ok("BestOptions", asking(*options, option("c", 1, _PODS)))) == "c"  # its weight
         decision = house.decisions.latest()[0]
@@ -235,7 +237,7 @@ def test_a_planner_that_does_not_come_back_is_not_waited_for() -> None:
         release.wait(10)
         return ()
 
-    with House(_world(), rank=stuck, timing=Timing(answer_seconds=0.3)) as house:
+    with House(_harness(), rank=stuck, timing=Timing(answer_seconds=0.3)) as house:
         started = time.perf_counter()
         request = asking(option("cheap", 1, _PODS), option("dear", 1, _PODS))
         assert chosen(house.advice.ok("BestOptions", request)) == "dear"
@@ -252,14 +254,14 @@ def test_the_callers_deadline_shortens_the_time_to_answer() -> None:
         release.wait(10)
         return ()
 
-    with House(_world(), rank=stuck) as house:
+    with House(_harness(), rank=stuck) as house:
         house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS)), timeout=1.0)
         release.set()
 
 
 def test_without_time_to_decode_the_counts_decide() -> None:
     ticks = iter(range(10**6))  # every look at the clock takes a second
-    with House(_world(), timing=Timing(decode_seconds=0.5)) as house:
+    with House(_harness(), timing=Timing(decode_seconds=0.5)) as house:
         house.expander._monotonic = lambda: float(next(ticks))
         data = asking(option("cheap", 1, _PODS), option("dear", 1, _PODS)).SerializeToString()
         house.expander.best_options(data, CallContext("BestOptions"))
@@ -269,7 +271,7 @@ def test_without_time_to_decode_the_counts_decide() -> None:
 
 
 def test_without_time_to_decode_pods_in_flight_are_known_all_the_same() -> None:
-    with House(_world(), timing=Timing(decode_seconds=-1.0)) as house:
+    with House(_harness(), timing=Timing(decode_seconds=-1.0)) as house:
         house.fleet.apply(IncrementSpec({"dear": 1}, Origin.AUTOSCALER, frozenset({"uid-0", "uid-1"})))
         assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS[:2])))) is None
         assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS)))) == "cheap"
@@ -284,7 +286,7 @@ def test_one_strange_pod_leaves_the_objective_to_the_others_and_is_in_flight_lik
     message.spec.tolerations.add(key="slo", operator="Lt", value="950")  # of a newer Kubernetes
     pods = [*_PODS, message.SerializeToString()]
     request = asking(option("cheap", 1, pods), option("dear", 1, _PODS))
-    with House(_world()) as house:
+    with House(_harness()) as house:
         house.advice.ok("BestOptions", request)
         (decision,) = house.decisions.latest()
         assert decision.ranked_by == "objective"
@@ -302,7 +304,7 @@ def test_the_expander_receives_what_ca_can_send() -> None:
     pods = [pod(f"p{i}", note="x" * 3000) for i in range(500)]
     request = asking(*(option(group_id, 1, pods) for group_id in ("cheap", "dear") for _ in range(5)))
     assert request.ByteSize() > 12 * 1024 * 1024
-    with House(_world()) as house:
+    with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", request)) is not None
 
 
@@ -311,7 +313,7 @@ def test_what_is_kept_of_a_decision_is_bounded_whatever_it_was_about(caplog: pyt
     endless = "x" * 10**6
     unknown = [option(f"{index} {endless}", 1, []) for index in range(2)]
     many = [option("z", 1, []) for _ in range(20_000)]
-    with House(_world()) as house:
+    with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", asking(*unknown, *many))) is None
         assert chosen(house.advice.ok("BestOptions", asking(*unknown, option("cheap", 1, [pod(endless)])))) == "cheap"
         kept = [len(json.dumps(decision.as_json())) for decision in house.decisions.latest()]
@@ -321,7 +323,7 @@ def test_what_is_kept_of_a_decision_is_bounded_whatever_it_was_about(caplog: pyt
 
 
 def test_no_options_are_answered_with_none() -> None:
-    with House(_world()) as house:
+    with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", asking())) is None
         assert house.decisions.latest()[0].reason == "nothing was offered"
 
@@ -329,8 +331,8 @@ def test_no_options_are_answered_with_none() -> None:
 @pytest.mark.parametrize("index", [0, 1])
 def test_the_big_recorded_request_is_answered_in_time(index: int) -> None:
     data = conversation("openb-1165-pods-best-options")[index].request
-    world = FleetHarness(groups=[replace(g, max_size=1000) for g in node_groups("openb")])
-    with House(world) as house:
+    harness = FleetHarness(groups=[replace(g, max_size=1000) for g in node_groups("openb")])
+    with House(harness) as house:
         started = time.perf_counter()
         code, details, _ = house.advice.raw("BestOptions", data)
         elapsed = time.perf_counter() - started

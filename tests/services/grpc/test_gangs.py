@@ -38,7 +38,7 @@ def _member(name: str, *, gang: str = "train", label: str = _LABEL, minimum: str
     return message.SerializeToString()
 
 
-def _world() -> FleetHarness:
+def _harness() -> FleetHarness:
     return FleetHarness(groups=[group("a", price=0.1), group("b", price=0.4), group("c", price=0.2)])
 
 
@@ -56,7 +56,7 @@ def _left_out(house: House) -> list[str]:
 
 def test_a_gang_that_needs_two_groups_is_vetoed_and_the_record_says_what_it_needs() -> None:
     gang = [_member(str(index)) for index in range(4)]
-    with House(_world()) as house:
+    with House(_harness()) as house:
         request = asking(option("a", 1, gang[:3]), option("b", 1, gang[3:]))
         assert chosen(house.advice.ok("BestOptions", request)) is None
         hint = "; no option covers them: a gang that needs several node groups needs drive: plan"
@@ -69,7 +69,7 @@ def test_a_gang_that_needs_two_groups_is_vetoed_and_the_record_says_what_it_need
 
 def test_an_option_that_covers_the_gang_is_taken_and_a_partial_one_is_left_out_though_cheaper() -> None:
     gang = [_member(str(index)) for index in range(4)]
-    with House(_world()) as house:
+    with House(_harness()) as house:
         request = asking(option("a", 1, gang[:3]), option("b", 1, gang), option("c", 1, [pod("other")]))
         assert chosen(house.advice.ok("BestOptions", request)) in ("b", "c")
         assert _left_out(house) == [f"serves 3 pods of gang {_NAME}, of which 4 must be served together", "", ""]
@@ -78,9 +78,9 @@ def test_an_option_that_covers_the_gang_is_taken_and_a_partial_one_is_left_out_t
 def test_another_label_names_gangs_where_it_is_configured() -> None:
     gang = [_member(str(index), label="example.com/gang") for index in range(2)]
     request = asking(option("a", 1, gang[:1]), option("b", 1, gang[1:]))
-    with House(_world()) as house:
+    with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", request)) == "a"
-    with House(_world(), expander_options={"gang_label": "example.com/gang"}) as house:
+    with House(_harness(), expander_options={"gang_label": "example.com/gang"}) as house:
         assert chosen(house.advice.ok("BestOptions", request)) is None
 
 
@@ -89,14 +89,14 @@ def test_another_label_names_gangs_where_it_is_configured() -> None:
 )
 def test_a_minimum_is_enough(minimum: str, first: int, vetoed: bool) -> None:
     gang = [_member(str(index), minimum=minimum) for index in range(4)]
-    with House(_world()) as house:
+    with House(_harness()) as house:
         request = asking(option("a", 1, gang[:first]), option("b", 1, gang[first:]))
         assert (chosen(house.advice.ok("BestOptions", request)) is None) is vetoed
 
 
 def test_a_gang_with_fewer_pods_than_its_minimum_waits() -> None:
     gang = [_member(str(index), minimum="5") for index in range(4)]
-    with House(_world()) as house:
+    with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, gang), option("b", 1, [pod("x")])))) == "b"
         incomplete = f"gang {_NAME} is not complete: it has 4 of 5 pods"
         assert _left_out(house) == [f"has pods of a gang that waits for others: {incomplete}", ""]
@@ -104,7 +104,7 @@ def test_a_gang_with_fewer_pods_than_its_minimum_waits() -> None:
 
 def test_a_minimum_that_cannot_be_meant_is_ignored_and_told() -> None:
     gang = [_member(str(index), minimum="two") for index in range(4)]
-    with House(_world()) as house:
+    with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, gang)))) == "a"
         assert "(4 pods have invalid fields that were ignored: pod ns/0: metadata.annotations" in (
             house.decisions.latest()[0].reason
@@ -113,14 +113,14 @@ def test_a_minimum_that_cannot_be_meant_is_ignored_and_told() -> None:
 
 def test_pods_in_flight_count_as_served() -> None:
     gang = [_member(str(index)) for index in range(4)]
-    with House(_world()) as house:
+    with House(_harness()) as house:
         house.fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER, frozenset({"uid-0", "uid-1"})))
         assert chosen(house.advice.ok("BestOptions", asking(option("b", 1, gang[2:]), option("c", 1, gang[:3])))) == "b"
 
 
 def test_pods_that_settle_are_served_by_what_was_let_go() -> None:
     released = {"released_pods": lambda snapshot: frozenset({"uid-0", "uid-1"})}
-    with House(_world(), expander_options=released) as house:
+    with House(_harness(), expander_options=released) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, [pod("0"), pod("1")])))) is None
         assert "increment in flight" in _left_out(house)[0]
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, [pod("0"), pod("2")])))) == "a"
@@ -137,7 +137,7 @@ class _Broken:
 @pytest.mark.parametrize("part", ["released_pods", "gangs"])
 def test_a_view_that_fails_is_done_without(part: str, caplog: pytest.LogCaptureFixture) -> None:
     gang = [_member(str(index)) for index in range(2)]
-    with House(_world(), expander_options={part: _Broken()}) as house:
+    with House(_harness(), expander_options={part: _Broken()}) as house:
         request = asking(option("a", 1, gang[:1]), option("b", 1, gang))
         assert chosen(house.advice.ok("BestOptions", request)) == "b"
         assert "(judged without the cluster's view, which failed with RuntimeError)" in (
@@ -159,14 +159,14 @@ def test_a_view_that_fails_is_done_without(part: str, caplog: pytest.LogCaptureF
 )
 def test_a_cluster_knows_more_of_a_gang_than_the_request(count: GangCount | None, vetoed: bool) -> None:
     known = _KnownGangs({_NAME: count} if count else {})
-    with House(_world(), expander_options={"gangs": known}) as house:
+    with House(_harness(), expander_options={"gangs": known}) as house:
         gang = [_member(str(index), minimum="3") for index in range(2)]
         assert (chosen(house.advice.ok("BestOptions", asking(option("a", 1, gang)))) is None) is vetoed
 
 
 def test_where_the_planner_drives_every_answer_is_a_veto_without_looking(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "cagrpc.decisions")
-    with House(_world(), expander_options={"planner_drives": True}) as house:
+    with House(_harness(), expander_options={"planner_drives": True}) as house:
         assert house.advice.raw("BestOptions", b"\xff no message") == ("OK", "", b"")
         (decision,) = house.decisions.latest()
         assert (decision.chosen, decision.ranked_by, decision.options) == ("", "nothing", ())
@@ -243,7 +243,7 @@ _FOREVER = "2147483647"
 
 def test_a_gang_that_never_completes_vetoes_nobody() -> None:
     never = [_member(f"never-{index}", gang="never", minimum=_FOREVER) for index in range(3)]
-    with House(_world()) as house:
+    with House(_harness()) as house:
         request = asking(*(option(name, 1, [*never, pod("x")]) for name in "abc"))
         assert chosen(house.advice.ok("BestOptions", request)) == "a"
         (decision,) = house.decisions.latest()
@@ -258,7 +258,7 @@ def test_a_gang_that_never_completes_vetoes_nobody() -> None:
 
 def test_an_option_for_others_is_not_taken_for_its_part_of_a_gang() -> None:
     gang = [_member(str(index)) for index in range(4)]
-    with House(_world()) as house:
+    with House(_harness()) as house:
         request = asking(option("a", 1, [*gang[:3], pod("x")]), option("b", 1, gang[3:]))
         assert chosen(house.advice.ok("BestOptions", request)) == "a"
         (first, second) = house.decisions.latest()[-1].options
@@ -277,9 +277,9 @@ def _too_slow(*_: Any) -> Any:
 @pytest.mark.parametrize("ranked_by", ["objective", "counts"])
 def test_of_options_for_the_same_pods_the_one_with_nodes_for_fewer_others_is_taken(ranked_by: str) -> None:
     never = [_member(f"never-{index}", gang="never", minimum=_FOREVER) for index in range(9)]
-    world = FleetHarness(groups=[group("a", price=0.2), group("b", price=0.2)])
+    harness = FleetHarness(groups=[group("a", price=0.2), group("b", price=0.2)])
     options = [option("a", 4, [*never, pod("x")]), option("b", 2, [*never[:3], pod("x")])]
-    with House(world, rank=_too_slow if ranked_by == "counts" else rank) as house:
+    with House(harness, rank=_too_slow if ranked_by == "counts" else rank) as house:
         assert chosen(house.advice.ok("BestOptions", asking(*options))) == "b"
         assert house.decisions.latest()[-1].ranked_by == ranked_by
 
@@ -295,7 +295,7 @@ _CLAIMS = st.builds(
 
 @pytest.fixture(name="asked", scope="module")
 def _asked() -> Iterator[House]:
-    with House(_world()) as house:
+    with House(_harness()) as house:
         yield house
 
 

@@ -18,8 +18,8 @@ from tests.support.fleet import FleetHarness, group, states, targets
 from tests.support.grpc_servers import House, serving
 
 
-def _house(world: FleetHarness | None = None) -> House:
-    return House(world or FleetHarness(groups=[group("a"), group("b", max_size=3)]))
+def _house(harness: FleetHarness | None = None) -> House:
+    return House(harness or FleetHarness(groups=[group("a"), group("b", max_size=3)]))
 
 
 def _increase(group_id: str, delta: int) -> pb.NodeGroupIncreaseSizeRequest:
@@ -31,7 +31,7 @@ def test_increase_size_answers_once_journalled_and_asks_the_backend() -> None:
         house.ca.ok("NodeGroupIncreaseSize", _increase("a", 2))
         assert targets(house.fleet.snapshot) == {"a": 2}
         assert states(house.fleet.snapshot, "a") in ([], ["creating", "creating"])
-        assert len(house.world.backend.executed_orders) == 2
+        assert len(house.harness.backend.executed_orders) == 2
         (status,) = house.fleet.snapshot.increments
         assert status.increment.origin is Origin.AUTOSCALER
         assert status.phase is not Phase.DONE
@@ -39,7 +39,7 @@ def test_increase_size_answers_once_journalled_and_asks_the_backend() -> None:
 
 def test_a_shortage_known_at_once_is_resource_exhausted_and_leaves_nothing() -> None:
     with _house() as house:
-        house.world.backend.refused_groups = {"a"}
+        house.harness.backend.refused_groups = {"a"}
         assert house.ca.code("NodeGroupIncreaseSize", _increase("a", 2))[0] == "RESOURCE_EXHAUSTED"
         house.fleet.reconcile()
         assert targets(house.fleet.snapshot) == {}
@@ -58,15 +58,15 @@ def test_a_shortage_known_at_once_is_resource_exhausted_and_leaves_nothing() -> 
     ],
 )
 def test_an_increase_that_cannot_be_is_refused_with_nothing_changed(group_id: str, delta: int, code: str) -> None:
-    world = FleetHarness(groups=[group("a"), group("b", max_size=3)], limits=[Limit("cluster", {"nodes": 4})])
-    with _house(world) as house:
+    harness = FleetHarness(groups=[group("a"), group("b", max_size=3)], limits=[Limit("cluster", {"nodes": 4})])
+    with _house(harness) as house:
         version = house.fleet.snapshot.version
         got, details = house.ca.code("NodeGroupIncreaseSize", _increase(group_id, delta))
         assert got == code
         assert details.startswith("NodeGroupIncreaseSize: ")
         assert group_id in details or "cluster" in details
         assert house.fleet.snapshot.version == version
-        assert house.world.backend.order_calls == []
+        assert house.harness.backend.order_calls == []
 
 
 class _Recording:
@@ -99,8 +99,8 @@ class _Recording:
 
 @pytest.fixture(name="recording")
 def _recording() -> _Recording:
-    world = FleetHarness(groups=[group("a")])
-    return _Recording(world.fleet().snapshot)
+    harness = FleetHarness(groups=[group("a")])
+    return _Recording(harness.fleet().snapshot)
 
 
 @pytest.mark.parametrize(

@@ -219,5 +219,5 @@ def test_who_is_refused_is_told_why_and_the_log_has_it_once(caplog: pytest.LogCa
         # What says and changes nothing of the fleet is for whoever got so far.
         health = health_pb2_grpc.HealthStub(channel)
         assert health.Check(health_pb2.HealthCheckRequest(), timeout=5).status == health_pb2.HealthCheckResponse.SERVING
-    told = "refused to a client with a certificate for prometheus; allowed: cluster-autoscaler"
-    assert caplog.messages == [f"{PATHS['NodeGroupIncreaseSize']}: {told}"]
+    reported = "refused to a client with a certificate for prometheus; allowed: cluster-autoscaler"
+    assert caplog.messages == [f"{PATHS['NodeGroupIncreaseSize']}: {reported}"]

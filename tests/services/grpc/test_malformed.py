@@ -22,11 +22,11 @@ _ALLOWED = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "OUT_OF_RANG
 
 @pytest.fixture(name="house", scope="module")
 def _house() -> Iterator[House]:
-    world = FleetHarness(groups=[group("a")])
-    with House(world) as house:
+    harness = FleetHarness(groups=[group("a")])
+    with House(harness) as house:
         house.fleet.apply(IncrementSpec({"a": 1}))
         house.fleet.reconcile()
-        world.backend.boot_all()
+        harness.backend.boot_all()
         house.fleet.reconcile()
         yield house
 

@@ -17,8 +17,8 @@ from tests.support.fleet import FleetHarness, MemoryJournal, group, targets
 from tests.support.grpc_servers import House
 
 
-def _house(world: FleetHarness | None = None, **more: object) -> House:
-    return House(world or FleetHarness(groups=[group("a"), group("b", max_size=3)]), **more)  # type: ignore[arg-type]
+def _house(harness: FleetHarness | None = None, **more: object) -> House:
+    return House(harness or FleetHarness(groups=[group("a"), group("b", max_size=3)]), **more)  # type: ignore[arg-type]
 
 
 def _grow(house: House, group_id: str = "a", count: int = 2, *, boot: bool = True) -> list[str]:
@@ -26,9 +26,9 @@ def _grow(house: House, group_id: str = "a", count: int = 2, *, boot: bool = Tru
     house.fleet.apply(IncrementSpec({group_id: count}, origin=Origin.AUTOSCALER))
     house.fleet.reconcile()
     if boot:
-        house.world.backend.boot_all()
+        house.harness.backend.boot_all()
         house.fleet.reconcile()
-    return house.world.backend.ids(group_id)
+    return house.harness.backend.ids(group_id)
 
 
 def _node(instance_id: str, name: str = "n", **labels: str) -> pb.ExternalGrpcNode:
@@ -39,27 +39,27 @@ def test_node_groups_never_fails_and_refresh_does_when_the_journal_is_out_of_rea
     with _house() as house:
         before = house.ca.ok("NodeGroups")
         assert [(g.id, g.minSize, g.maxSize) for g in before.nodeGroups] == [("a", 0, 10), ("b", 0, 3)]
-        assert isinstance(house.world.journal, MemoryJournal)
-        house.world.journal.broken = True
-        house.world.clock.advance(10)
+        assert isinstance(house.harness.journal, MemoryJournal)
+        house.harness.journal.broken = True
+        house.harness.clock.advance(10)
         assert house.ca.code("Refresh") == ("UNAVAILABLE", "Refresh: journal: out of reach")
         assert house.ca.ok("NodeGroups") == before
         assert house.ca.ok("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest(id="a")).targetSize == 0
-        house.world.journal.broken = False
+        house.harness.journal.broken = False
         assert house.ca.code("Refresh")[0] == "OK"
 
 
 def test_refresh_fails_when_the_backend_is_out_of_reach() -> None:
     with _house() as house:
-        house.world.backend.unreachable = True
+        house.harness.backend.unreachable = True
         assert house.ca.code("Refresh") == ("UNAVAILABLE", "Refresh: backend: out of reach")
-        house.world.backend.unreachable = False
+        house.harness.backend.unreachable = False
         assert house.ca.code("Refresh")[0] == "OK"
 
 
 def test_only_shown_groups_are_told_of_and_all_are_served() -> None:
-    world = FleetHarness(groups=[group("a"), group("b")], options={"shown": lambda *_: ["b"]})
-    with _house(world) as house:
+    harness = FleetHarness(groups=[group("a"), group("b")], options={"shown": lambda *_: ["b"]})
+    with _house(harness) as house:
         assert [g.id for g in house.ca.ok("NodeGroups").nodeGroups] == ["b"]
         assert house.ca.code("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest(id="a"))[0] == "OK"
 
@@ -135,7 +135,7 @@ def test_a_template_is_a_whole_node_in_both_generations() -> None:
 def test_a_failed_instance_is_listed_as_creating_and_out_of_resources() -> None:
     with _house() as house:
         first, _ = _grow(house, boot=False)
-        house.world.backend.fail(first)
+        house.harness.backend.fail(first)
         house.fleet.reconcile()
         listed = house.ca.ok("NodeGroupNodes", pb.NodeGroupNodesRequest(id="a")).instances
         assert len(listed) == 2
@@ -149,7 +149,7 @@ def test_a_failed_instance_is_listed_as_creating_and_out_of_resources() -> None:
 def test_ca_deletes_failed_instances_and_each_lowers_the_target_once() -> None:
     with _house() as house:
         first, _ = _grow(house, boot=False)
-        house.world.backend.fail(first)
+        house.harness.backend.fail(first)
         house.fleet.reconcile()
         listed = house.ca.ok("NodeGroupNodes", pb.NodeGroupNodesRequest(id="a")).instances
         nodes = [pb.ExternalGrpcNode(providerID=i.id, name=i.id) for i in listed]
@@ -165,7 +165,7 @@ def test_delete_nodes_deletes_these_and_no_others() -> None:
         request = pb.NodeGroupDeleteNodesRequest(id="a", nodes=[_node(first), _node(first)])
         house.ca.ok("NodeGroupDeleteNodes", request)
         house.fleet.reconcile()
-        assert house.world.backend.executed_deletes == [first]
+        assert house.harness.backend.executed_deletes == [first]
         assert targets(house.fleet.snapshot) == {"a": 1}
         assert house.ca.ok("NodeGroupForNode", pb.NodeGroupForNodeRequest(node=_node(second))).nodeGroup.id == "a"
 
@@ -184,7 +184,7 @@ def test_delete_nodes_refuses_what_is_not_ours(group_id: str, nodes: list[pb.Ext
         _grow(house)
         request = pb.NodeGroupDeleteNodesRequest(id=group_id, nodes=nodes)
         assert house.ca.code("NodeGroupDeleteNodes", request)[0] == code
-        assert house.world.backend.executed_deletes == []
+        assert house.harness.backend.executed_deletes == []
         assert targets(house.fleet.snapshot) == {"a": 2}
 
 
@@ -211,7 +211,7 @@ def test_decrease_target_size_is_clamped_and_never_removes_an_instance() -> None
         house.ca.ok("NodeGroupDecreaseTargetSize", pb.NodeGroupDecreaseTargetSizeRequest(id="a", delta=-5))
         house.fleet.reconcile()
         assert targets(house.fleet.snapshot) == {"a": 2}
-        assert house.world.backend.executed_deletes == []
+        assert house.harness.backend.executed_deletes == []
 
 
 @pytest.mark.parametrize("delta", [0, 1])
@@ -232,11 +232,11 @@ def _priced(node: pb.ExternalGrpcNode, *, older: bool = False) -> pb.PricingNode
 @pytest.mark.parametrize("older", [False, True], ids=["newer wire", "older wire"])
 def test_a_node_costs_its_groups_price_for_the_interval(older: bool) -> None:
     labels = {"node.kubernetes.io/instance-type": "m5"}
-    world = FleetHarness(groups=[
+    harness = FleetHarness(groups=[
         group("a", price=0.5), group("b1", price=0.3, instance_type="m5", zone="z1"),
         group("b2", price=0.2, instance_type="m5", zone="z2"),
     ])  # fmt: skip
-    with _house(world) as house:
+    with _house(harness) as house:
         instance_id, _ = _grow(house)
 
         def price(node: pb.ExternalGrpcNode) -> float:
@@ -251,9 +251,9 @@ def test_a_node_costs_its_groups_price_for_the_interval(older: bool) -> None:
 def test_a_pod_costs_its_largest_share_of_the_cheapest_capable_group() -> None:
     message = kubernetes_pb2.Pod()
     message.spec.containers.add().resources.requests["cpu"].string = "2"
-    world = FleetHarness(groups=[group("small", cpu=1000, price=0.01), group("a", cpu=4000, price=1.0),
+    harness = FleetHarness(groups=[group("small", cpu=1000, price=0.01), group("a", cpu=4000, price=1.0),
                           group("b", cpu=8000, price=1.6)])  # fmt: skip
-    with _house(world) as house:
+    with _house(harness) as house:
         for field in ("pod", "pod_bytes"):
             request = pb.PricingPodPriceRequest()
             setattr(request, field, message.SerializeToString())
@@ -265,8 +265,8 @@ def test_a_pod_costs_its_largest_share_of_the_cheapest_capable_group() -> None:
 
 
 def test_gpu_label_and_types_come_from_configuration_and_groups() -> None:
-    world = FleetHarness(groups=[group("a"), group("g", labels={"example.com/gpu": "t4"})])
-    with _house(world, gpu_label="example.com/gpu") as house:
+    harness = FleetHarness(groups=[group("a"), group("g", labels={"example.com/gpu": "t4"})])
+    with _house(harness, gpu_label="example.com/gpu") as house:
         assert house.ca.ok("GPULabel").label == "example.com/gpu"
         assert list(house.ca.ok("GetAvailableGPUTypes").gpuTypes) == ["t4"]
 
@@ -277,7 +277,7 @@ def test_cleanup_changes_nothing() -> None:
         house.ca.ok("Cleanup")
         house.fleet.reconcile()
         assert targets(house.fleet.snapshot) == {"a": 2}
-        assert house.world.backend.executed_deletes == []
+        assert house.harness.backend.executed_deletes == []
 
 
 def test_hot_answers_are_ready_bytes_until_the_snapshot_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +319,7 @@ def test_readers_do_not_wait_for_a_slow_backend() -> None:
             entered.set()
             assert leave.wait(5)
 
-        house.world.backend.before_order = slow
+        house.harness.backend.before_order = slow
         worker = threading.Thread(
             target=house.ca.code, args=("NodeGroupIncreaseSize", pb.NodeGroupIncreaseSizeRequest(id="a", delta=1))
         )

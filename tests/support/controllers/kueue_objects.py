@@ -1,5 +1,4 @@
-"""Kueue's objects and ours in JSON, of a few words, and a Workload's world in which `reconcile` can be asked again and
-again."""
+"""Builders for the objects of Kueue and cagrpc in JSON, and a harness that reconciles one Workload step by step."""
 
 from __future__ import annotations
 

@@ -3,11 +3,11 @@ cluster that is played), an API server in memory for requests, PodTemplates and 
 consume requests. What the loop sees of the API server lags behind where a test wants that; it can be killed before or
 after any of its calls.
 
-    world = ProvisioningHarness([group("a")])
-    world.template("web", cpu=1000)
-    world.request("r", ("web", 3))
-    world.run(60)
-    assert world.is_true("r", "Provisioned")
+    harness = ProvisioningHarness([group("a")])
+    harness.template("web", cpu=1000)
+    harness.request("r", ("web", 3))
+    harness.run(60)
+    assert harness.is_true("r", "Provisioned")
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from cagrpc.kube.client.failures import failure, request_info, status_of
 from cagrpc.runtime.runner import Steps
 from solver.model import Budget, PodSpec
 from tests.support.api_server import ApiServer, Request
-from tests.support.controllers.planner import ClusterApi, PlannerHarness, PlayedCluster, SimPod, Unnoticed
+from tests.support.controllers.fake_cluster import ClusterApi, FakeCluster, SimPod, UncountedReads
+from tests.support.controllers.planner import PlannerHarness
 
 NODES = "/api/v1/nodes"
 NAMESPACE = "ns"
@@ -68,7 +69,7 @@ class ConsumerPod(SimPod):
 
 
 @dataclass
-class ClusterWithConsumers(PlayedCluster):
+class ClusterWithConsumers(FakeCluster):
     """With pods that consume requests, and booking labels on Nodes."""
 
     labels: Callable[[str], Mapping[str, str]] = lambda _: {}
@@ -145,7 +146,7 @@ class ProvisioningApi:
 class LabellingApi(ClusterApi):
     """With the labels of Nodes in a store."""
 
-    def __init__(self, cluster: PlayedCluster, store: ApiServer) -> None:
+    def __init__(self, cluster: FakeCluster, store: ApiServer) -> None:
         super().__init__(cluster)
         self.store = store
 
@@ -204,7 +205,7 @@ class ProvisioningHarness(PlannerHarness):
         self.view_lags = self.store_lags = False
         self.node_labels: dict[str, dict[str, str]] = {}
         """As the view sees them."""
-        self.told: list[Note] = []
+        self.recorded: list[Note] = []
         self.outcomes: list[Outcome] = []
         self.templates: dict[str, Any] = {}
         self.priority_classes: list[bytes] = []
@@ -230,7 +231,7 @@ class ProvisioningHarness(PlannerHarness):
             self.api,
             self.request_settings,
             turn=self.turn,
-            record=self.told.append,
+            record=self.recorded.append,
             observe=self.outcomes.append,
             now=self.clock,
             clock=self.clock,
@@ -258,7 +259,7 @@ class ProvisioningHarness(PlannerHarness):
         return LabellingApi(self.cluster, self.api.store)
 
     def _placement(self) -> PlacementController:
-        cluster: Any = Unnoticed(self.cluster)
+        cluster: Any = UncountedReads(self.cluster)
 
         def reservations(state: ClusterState) -> Reservations:  # the loop of requests is made later
             return self.requests.reservations(state)
@@ -355,7 +356,7 @@ class ProvisioningHarness(PlannerHarness):
         }
 
     def notes_of(self, reason: str) -> list[Note]:
-        return [note for note in self.told if note.reason == reason]
+        return [note for note in self.recorded if note.reason == reason]
 
     # ---- what happens
 

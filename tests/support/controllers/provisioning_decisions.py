@@ -29,7 +29,7 @@ def opened(parts: Sequence[RequestPart]) -> Counter[str]:
     return sum((Counter(dict(part.deltas)) for part in parts), Counter())
 
 
-def judge(candidates: Sequence[Candidate], world: Scenario, decided: Decisions) -> None:
+def judge(candidates: Sequence[Candidate], scenario: Scenario, decided: Decisions) -> None:
     """What must be true of any decision."""
     uids = {candidate.uid for candidate in candidates}
     kinds = (decided.served, decided.left.keys(), decided.infeasible.keys())
@@ -41,19 +41,19 @@ def judge(candidates: Sequence[Candidate], world: Scenario, decided: Decisions) 
     owners = [uid for part in decided.parts for uid in part.uids]
     assert len(owners) == len(set(owners)), "a request is in two parts"
     assert {*owners, *decided.on_nodes} == decided.served
-    groups = {group.id: group for group in world.groups}
+    groups = {group.id: group for group in scenario.groups}
     for part in decided.parts:
         _judge_part(part, groups)
     more = opened(decided.parts)
     for group_id, delta in more.items():
-        assert group_id not in world.short
+        assert group_id not in scenario.short
         assert groups[group_id].target_size + delta <= groups[group_id].max_size
-    for limit in world.limits:
+    for limit in scenario.limits:
         for name, most in limit.maxima.items():
             mine = [each for each in more if limit.node_groups is None or each in limit.node_groups]
             used = sum(groups[each].counted_capacity.get(name, 0) * more[each] for each in mine)
             assert limit.used.get(name, 0) + used <= most or not used
-    _judge_room(candidates, world, decided, groups)
+    _judge_room(candidates, scenario, decided, groups)
 
 
 def _judge_part(part: RequestPart, groups: Mapping[str, NodeGroup]) -> None:
@@ -69,14 +69,16 @@ def _judge_part(part: RequestPart, groups: Mapping[str, NodeGroup]) -> None:
 
 
 def _judge_room(
-    candidates: Sequence[Candidate], world: Scenario, decided: Decisions, groups: Mapping[str, NodeGroup]
+    candidates: Sequence[Candidate], scenario: Scenario, decided: Decisions, groups: Mapping[str, NodeGroup]
 ) -> None:  # fmt: skip
     """Every request that is served has room for all its pods on the nodes that are named for it, and only on these: by
     a plan of their own, which the checker has passed."""
     standing = {name for names in decided.on_nodes.values() for name in names}
-    assert standing <= {node.name for node in world.nodes}
-    mine = {node.name: {uid for uid, names in decided.on_nodes.items() if node.name in names} for node in world.nodes}
-    nodes = [_owned(node, mine[node.name]) for node in world.nodes if mine[node.name]]
+    assert standing <= {node.name for node in scenario.nodes}
+    mine = {
+        node.name: {uid for uid, names in decided.on_nodes.items() if node.name in names} for node in scenario.nodes
+    }
+    nodes = [_owned(node, mine[node.name]) for node in scenario.nodes if mine[node.name]]
     for number, (group_id, uids) in enumerate(each for part in decided.parts for each in part.placements):
         group = groups[group_id]
         nodes.append(_owned(Node(f"new-{number}", group.allocatable, group.labels, group.taints), set(uids)))
@@ -100,19 +102,19 @@ def _owned(node: Node, uids: set[str]) -> Node:
     return replace(node, labels={**node.labels, **{_own(uid): "" for uid in uids}})
 
 
-def served_by_trying(candidates: Sequence[Candidate], world: Scenario) -> set[str]:
+def served_by_trying(candidates: Sequence[Candidate], scenario: Scenario) -> set[str]:
     """Who is served where the first in the order never stands back: by trying all sizes of all groups, and all ways to
     put the pods. Of requests it knows cpu, selectors and taints."""
     order = sorted(candidates, key=lambda each: (-each.priority, each.created_at_seconds, each.uid))[:MOST_AT_ONCE]
     served: list[Candidate] = []
     for candidate in order:
-        if any(_fits([*served, candidate], nodes) for nodes in _sizes(world)):
+        if any(_fits([*served, candidate], nodes) for nodes in _sizes(scenario)):
             served.append(candidate)
     return {candidate.uid for candidate in served}
 
 
-def _sizes(world: Scenario) -> Iterator[list[Node]]:
-    groups = [group for group in world.groups if group.id not in world.short]
+def _sizes(scenario: Scenario) -> Iterator[list[Node]]:
+    groups = [group for group in scenario.groups if group.id not in scenario.short]
     for counts in product(*(range(max(0, group.max_size - group.target_size) + 1) for group in groups)):
         more = {group.id: count for group, count in zip(groups, counts, strict=True)}
         if all(
@@ -123,13 +125,13 @@ def _sizes(world: Scenario) -> Iterator[list[Node]]:
                 if limit.node_groups is None or each.id in limit.node_groups
             )
             <= most
-            for limit in world.limits
+            for limit in scenario.limits
             for name, most in limit.maxima.items()
         ):
             new = [
                 Node("", each.allocatable, each.labels, each.taints) for each in groups for _ in range(more[each.id])
             ]
-            yield [*world.nodes, *new]
+            yield [*scenario.nodes, *new]
 
 
 def _fits(candidates: Sequence[Candidate], nodes: Sequence[Node]) -> bool:
