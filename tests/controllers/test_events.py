@@ -94,7 +94,7 @@ def test_an_event_on_any_object_is_found_with_it(writer: ScriptedWriter, clock: 
     assert event["reportingController"] == "cagrpc.io/requests"
 
 
-def test_the_same_is_told_every_five_minutes_at_most_and_then_as_a_series(
+def test_the_same_event_is_written_every_five_minutes_at_most_and_then_as_a_series(
     writer: ScriptedWriter, clock: FakeClock
 ) -> None:
     events = _events(writer, clock)
@@ -118,7 +118,7 @@ def test_an_event_that_has_expired_is_made_anew(writer: ScriptedWriter, clock: F
     assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH", "POST"]
 
 
-def test_news_about_a_pod_replaces_what_was_not_yet_told(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_news_about_a_pod_replaces_what_was_not_yet_written(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock)
     events.event(_note(1, "no room"))
     events.event(_note(1, "a limit"))
@@ -127,7 +127,7 @@ def test_news_about_a_pod_replaces_what_was_not_yet_told(writer: ScriptedWriter,
     assert [event["note"] for event in writer.events.values()] == ["a limit", "increment x"]
 
 
-def test_many_pods_are_told_of_at_a_measured_rate(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_events_on_many_pods_are_written_at_a_limited_rate(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock, rate=Rate(per_second=10, burst=20), most_queued=130)
     for number in range(10_000):
         events.event(_note(number, "no room"))
@@ -140,7 +140,7 @@ def test_many_pods_are_told_of_at_a_measured_rate(writer: ScriptedWriter, clock:
     assert len(writer.events) == 130
 
 
-def test_a_warning_that_no_longer_holds_is_not_told(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_a_warning_that_no_longer_holds_is_not_written(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock, still_so=lambda note: note.about.uid == "uid-2", rate=Rate(1, 1))
     for number in (1, 2):
         events.event(_note(number, "no room"))
@@ -148,7 +148,7 @@ def test_a_warning_that_no_longer_holds_is_not_told(writer: ScriptedWriter, cloc
     assert [event["regarding"]["uid"] for event in writer.events.values()] == ["uid-2"]
 
 
-def test_an_api_server_out_of_reach_is_no_error_and_told_once(
+def test_an_unreachable_api_server_is_no_error_and_logged_once(
     writer: ScriptedWriter, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     events = _events(writer, clock)

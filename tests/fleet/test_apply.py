@@ -535,7 +535,7 @@ def test_a_member_knows_its_instance_once_it_is_listed() -> None:
     assert (member.state, [member.instance_id]) == (MemberState.ORDERED, harness.backend.ids())
 
 
-def test_an_order_at_once_that_fails_in_a_way_nobody_thought_of_is_told_and_made_by_the_next_step(
+def test_an_immediate_order_that_fails_unexpectedly_is_logged_and_made_by_the_next_step(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     harness = FleetHarness(groups=[group("a")])

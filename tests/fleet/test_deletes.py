@@ -175,7 +175,7 @@ def test_a_delete_that_finds_its_part_of_the_backend_out_of_reach_holds_up_no_ot
     assert harness.backend.executed_deletes == [of_b, of_a]
 
 
-def test_between_two_deletes_it_is_looked_whether_the_journal_is_ours_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_journal_is_checked_between_two_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cagrpc.fleet.orders._MOST_DELETES", 2)
     journal = MemoryJournal()
     harness = FleetHarness(groups=[group("a")], journal=journal)

@@ -346,7 +346,7 @@ def test_a_success_ends_the_back_off() -> None:
     assert len(harness.backend.order_calls) == 6
 
 
-def test_a_minimum_that_a_limit_forbids_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_minimum_that_a_limit_forbids_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     harness = FleetHarness(groups=[group("a", min_size=2)], limits=[Limit("cluster", {"nodes": 1})])
     fleet = harness.fleet()
     fleet.reconcile()

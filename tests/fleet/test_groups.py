@@ -100,7 +100,7 @@ def test_a_maximum_below_what_stands_is_shown_as_what_stands() -> None:
         fleet.apply(IncrementSpec({"a": 1}))
 
 
-def test_instances_of_a_group_that_nobody_knows_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_instances_of_an_unknown_group_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     harness = FleetHarness(groups=[group("a")])
     harness.backend.add("x", token="t", state=InstanceState.RUNNING)
     fleet = harness.fleet()

@@ -173,7 +173,7 @@ def test_so_many_nodes_are_journalled_together_as_a_journal_of_objects_takes(mon
     assert [len(call) for call in harness.backend.order_calls] == [6, 2, 2, 1]
 
 
-def test_between_two_orders_it_is_looked_whether_the_journal_is_ours_still(harness: FleetHarness) -> None:
+def test_the_journal_is_checked_between_two_orders(harness: FleetHarness) -> None:
     """Orders may take long; the write that precedes them is one for many."""
     fleet, journal = harness.fleet(), harness.journal
     assert isinstance(journal, MemoryJournal)

@@ -252,7 +252,7 @@ def test_a_provisioners_limit_is_over_its_groups() -> None:
     assert limit_of(Provisioner("q"), ()) is None
 
 
-def test_explicit_groups_are_kept_whatever_the_requirements_and_the_contradiction_is_said() -> None:
+def test_explicit_groups_stay_whatever_the_requirements_and_the_contradiction_is_reported() -> None:
     explicit = replace(group_of("mine", CATALOGUE.offerings[4]), min_size=2, labels={**ARM.labels, "team": "z"})
     provisioner = Provisioner(
         "p", 9, (needs(ARCH, Operator.IN, "amd64"),), {"team": "a"}, limits={"cpu": 4000}, node_groups=(explicit,)

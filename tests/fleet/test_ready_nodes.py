@@ -120,7 +120,7 @@ def test_members_without_a_placement_are_held_for_nobody(harness: ReadyNodesHarn
     assert [node.pods for node in fleet.increment(key).held] == [("p1", "p2"), ()]
 
 
-def test_a_machine_is_held_from_the_look_that_finds_it_until_its_increment_is_let_go(
+def test_a_machine_is_held_from_its_first_observation_until_its_increment_is_released(
     harness: ReadyNodesHarness,
 ) -> None:
     fleet, key = harness.creating()
@@ -341,7 +341,7 @@ def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(har
     assert status.short_groups == ("a",)  # The one of b runs; that its Node is not seen is no shortage.
 
 
-def test_failures_that_the_backend_tells_need_no_cluster(harness: ReadyNodesHarness) -> None:
+def test_failures_that_the_backend_reports_need_no_cluster(harness: ReadyNodesHarness) -> None:
     fleet, key = harness.creating()
     harness.nodes.unknown = True
     harness.backend.fail(harness.backend.ids()[2])
@@ -417,7 +417,7 @@ def test_where_the_planner_decides_ca_may_still_fill_up_to_the_minimum_and_delet
     assert targets(fleet.snapshot) == {}
 
 
-def test_before_the_first_look_nothing_of_a_ready_increment_counts_as_lost(harness: ReadyNodesHarness) -> None:
+def test_before_the_first_observation_nothing_of_a_ready_increment_counts_as_lost(harness: ReadyNodesHarness) -> None:
     """A new process that does not reach the backend: the pods are served by nodes that it cannot see yet."""
     harness.ready()
     harness.backend.unreachable = True

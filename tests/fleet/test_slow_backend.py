@@ -47,7 +47,7 @@ def _answer(harness: SlowBackendHarness, fleet: Fleet) -> None:
     fleet.refresh(wait_seconds=10)
 
 
-def test_a_refresh_waits_no_longer_than_it_said_and_the_silence_is_told(harness: SlowBackendHarness) -> None:
+def test_a_refresh_waits_no_longer_than_its_deadline_and_the_silence_is_logged(harness: SlowBackendHarness) -> None:
     fleet = harness.threaded()
     harness.slow_down()
     with pytest.raises(errors.Unavailable, match=r"the backend has not answered for 0\.01 s"):

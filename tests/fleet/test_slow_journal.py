@@ -85,7 +85,7 @@ def test_what_is_read_does_not_wait_for_a_commit(harness: SlowJournalHarness) ->
     assert targets(fleet.snapshot) == {"a": 1, "b": 1}
 
 
-def test_a_request_waits_for_its_turn_for_a_limited_time_and_the_silence_is_told(
+def test_a_request_waits_for_its_turn_for_a_limited_time_and_the_silence_is_logged(
     harness: SlowJournalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cagrpc.fleet.fleet._TURN_SECONDS", 0.01)

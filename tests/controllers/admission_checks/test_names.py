@@ -42,7 +42,7 @@ def test_different_ones_stay_different_however_they_are_cut(named: list[tuple[st
 
 
 @given(LABELS, LABELS)
-def test_templates_of_one_request_are_told_apart(one: str, other: str) -> None:
+def test_templates_of_one_request_have_distinct_names(one: str, other: str) -> None:
     request = "r" * 240
     assert (template_name(request, one) == template_name(request, other)) == (one == other)
 

@@ -251,7 +251,7 @@ def test_flavors_add_labels_and_tolerations_and_limits_are_requests() -> None:
     assert template["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "nvidia.com/gpu": "1"}
 
 
-def test_a_flavor_that_is_not_there_or_contradicts_is_told() -> None:
+def test_a_missing_or_contradicting_flavor_is_reported() -> None:
     harness = asked(flavors=[])
     assert harness.state["state"] == PENDING
     assert harness.state["message"] == "pod set workers is admitted to ResourceFlavor plain, which does not exist"

@@ -198,7 +198,7 @@ def test_while_the_scheduler_stands_still_nobody_gives_up(scene: Scene) -> None:
     assert scene.nominated() == {}
 
 
-def test_without_the_right_everything_else_is_done_and_it_is_told_once(
+def test_without_the_right_everything_else_is_done_and_it_is_logged_once(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     def forbidden(request: str) -> None:

@@ -47,7 +47,7 @@ def _free(snapshot: FleetSnapshot, state: ClusterState) -> dict[str, int]:
     return {node.name: node.free.get(CPU, 0) for node in placed.nodes}
 
 
-def test_what_is_kept_on_a_node_is_not_free_and_can_be_seen_by_others() -> None:
+def test_reserved_room_on_a_node_is_not_free_and_others_see_it() -> None:
     state = ClusterState(
         (), tuple(ClusterNode(n, n.name, True, False) for n in (_node("x", {LABEL: "true"}), _node("y"))), ()
     )
@@ -58,7 +58,7 @@ def test_what_is_kept_on_a_node_is_not_free_and_can_be_seen_by_others() -> None:
     assert y == _node("y")
 
 
-def test_more_than_there_is_may_be_kept() -> None:
+def test_more_than_there_is_may_be_reserved() -> None:
     state = ClusterState((), (ClusterNode(_node("x"), "x", True, False),), ())
     snapshot = FleetSnapshot(1, {}, (), {})
     (x,) = PlacedPods(state, snapshot, (), Wanted(), {"x": (Reservation(RequestOwner("u1"), BIG, 2),)}).nodes

@@ -157,7 +157,7 @@ def test_nothing_is_done_before_the_cluster_is_known(scene: Scene) -> None:
     assert scene.phase() is Phase.READY
 
 
-def test_with_the_journal_out_of_reach_it_is_told_later(scene: Scene) -> None:
+def test_with_an_unreachable_journal_the_fleet_hears_of_the_release_later(scene: Scene) -> None:
     scene.journal.broken = True
     scene.run()
     with pytest.raises(CagrpcError):
@@ -301,7 +301,7 @@ def test_labels_of_others_stay(scene: Scene) -> None:
     assert _labels(scene) == {**wanted, first: {*wanted[first], "mine"}}
 
 
-def test_nodes_that_never_had_the_taint_are_labelled_before_the_fleet_is_told(scene: Scene) -> None:
+def test_nodes_that_never_had_the_taint_are_labelled_before_the_fleet_is_notified(scene: Scene) -> None:
     key, wanted = _requested(scene)
     for name in wanted:
         scene.cluster.change(f"/api/v1/nodes/{name}", spec={"taints": [OTHER_TAINT]})

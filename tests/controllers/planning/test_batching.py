@@ -70,7 +70,7 @@ def test_a_change_in_the_cluster_is_news_for_pods_that_wait() -> None:
     assert round_due(notice(memory, arrivals, "another state", 111.0), arrivals, 111.0, SETTINGS).due
 
 
-def test_pods_that_wait_on_without_news_are_looked_at_again_now_and_then() -> None:
+def test_pending_pods_are_replanned_now_and_then_without_news() -> None:
     arrivals = Arrivals(1, 100.0, {"a": 100.0})
     memory = planned(arrivals, "state", 101.0)
     assert not round_due(memory, arrivals, 101.0 + RETRY_SECONDS - 1, SETTINGS).due

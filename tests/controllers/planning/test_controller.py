@@ -41,7 +41,7 @@ def test_every_pod_runs_where_it_was_planned_at_the_planned_cost(make: Make) -> 
             assert len({harness.cluster.pods[str(uid)].node for uid in placement.pods}) == 1
 
 
-def test_pods_are_told_what_is_planned_for_them(make: Make) -> None:
+def test_pods_get_events_of_what_is_planned_for_them(make: Make) -> None:
     harness = make(group("a"))
     uids = harness.add(5, cpu=2000)
     harness.run(SOON)
@@ -171,7 +171,7 @@ def test_pods_of_an_increment_that_was_let_go_are_the_schedulers_for_a_while(mak
     assert not harness.pending()
 
 
-def test_pods_of_a_gang_are_told_how_many_it_still_needs_and_it_is_recorded_once(make: Make) -> None:
+def test_pods_of_a_gang_get_events_of_how_many_it_still_needs_and_it_is_recorded_once(make: Make) -> None:
     harness = make(group("a", cpu=4000))
     harness.cluster.gangs = {"train": 3}
     harness.add(1, gang="train")
@@ -195,7 +195,7 @@ def test_pods_of_a_gang_are_told_how_many_it_still_needs_and_it_is_recorded_once
     assert harness.loop.plans()[-1].incomplete_gangs == ()
 
 
-def test_limits_are_kept_and_what_they_leave_out_is_told(make: Make) -> None:
+def test_limits_hold_and_what_they_leave_out_is_reported(make: Make) -> None:
     harness = make(group("a", cpu=4000), limits=[Limit("team", {"nodes": 2})])
     harness.add(3, cpu=4000)
     harness.run(LONG)
@@ -210,7 +210,7 @@ def test_limits_are_kept_and_what_they_leave_out_is_told(make: Make) -> None:
     assert all("limit team" in text and "What would serve it: raise the nodes" in text for text in reported)
 
 
-def test_what_cannot_be_meant_is_in_nobodys_way(make: Make) -> None:
+def test_an_invalid_pod_blocks_no_other(make: Make) -> None:
     harness = make(group("a"))
     good, bad = harness.add(1), harness.add(1, cpu=2 * 10**15)
     harness.run(LONG)

@@ -19,7 +19,7 @@ LONG = 300.0
 FOR_A_REQUEST = IncrementSpec({"a": 1}, requests=frozenset({"u1"}), placements=(Placement("a", requests=("u1",)),))
 
 
-def test_room_that_is_kept_is_not_planned_with_until_it_is_free(make: Make) -> None:
+def test_reserved_room_is_not_planned_with_until_it_is_free(make: Make) -> None:
     harness = make(group("a", max_size=5))
     harness.cluster.extra_nodes = [Node("old", {"cpu": 4000, "pods": 10}, {}, ())]
     harness.cluster.scheduling = False
@@ -115,7 +115,7 @@ def test_a_round_takes_its_turn_and_knows_what_others_asked_for_in_theirs(
     assert [each.id != "" for record in harness.loop.plans() for each in record.increments] == [True]
 
 
-def test_while_it_is_not_known_what_is_kept_nothing_is_planned(make: Make) -> None:
+def test_nothing_is_planned_while_reservations_are_unknown(make: Make) -> None:
     harness = make(group("a"))
     known = harness.reservations
 

@@ -51,7 +51,7 @@ def _booking(uid: str, *pods: tuple[PodSpec, int], anywhere: bool = False) -> Bo
     return Booking(uid, f"ns/{uid}", pods, anywhere)
 
 
-def test_room_is_kept_on_the_nodes_with_the_label_and_nowhere_else() -> None:
+def test_room_is_reserved_on_the_nodes_with_the_label_and_nowhere_else() -> None:
     state = _state(node("n1", 8000), node("n2", 8000, labels=_of("a")), node("n3", 4000, labels=_of("a")))
     booked = book([_booking("a", (HEAD, 6), (WORKER, 1))], state)
     assert booked.reservations == {"n2": (_room("a", WORKER, 1), _room("a", HEAD, 4)), "n3": (_room("a", HEAD, 2),)}
@@ -59,7 +59,7 @@ def test_room_is_kept_on_the_nodes_with_the_label_and_nowhere_else() -> None:
     assert not booked.short
 
 
-def test_what_finds_no_room_any_more_is_told() -> None:
+def test_what_no_longer_finds_room_is_reported() -> None:
     booked = book([_booking("a", (WORKER, 3)), _booking("gone", (HEAD, 2))], _state(node("n1", 9000, labels=_of("a"))))
     assert booked.reservations == {
         "n1": (_room("a", WORKER, 2), _room("a", HEAD, 1))
@@ -90,13 +90,13 @@ def test_the_first_booking_has_the_first_choice_of_a_node_that_both_have() -> No
     assert booked.uids == {"n1": ("b",)}
 
 
-def test_a_booking_without_nodes_of_its_own_is_kept_wherever_there_is_room() -> None:
+def test_a_booking_without_nodes_of_its_own_is_reserved_wherever_there_is_room() -> None:
     state = _state(node("n1", 2000, taints=(TAINT,)), node("n2", 2000), node("n3", 8000))
     booked = book([_booking("a", (HEAD, 4), anywhere=True)], state)
     assert booked.reservations == {"n2": (_room("a", HEAD, 2),), "n3": (_room("a", HEAD, 2),)}
 
 
-def test_a_node_that_may_be_back_in_a_moment_keeps_what_is_kept_on_it() -> None:
+def test_a_node_that_may_be_back_in_a_moment_keeps_its_reservations() -> None:
     unreachable = Taint("node.kubernetes.io/unreachable", TaintEffect.NO_EXECUTE)
     cordoned = Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDULE)
     away = node("n1", 4000, labels=_of("a"), taints=(unreachable,))
@@ -117,7 +117,7 @@ def test_ports_and_selectors_are_minded() -> None:
     assert "n1" not in booked.reservations
 
 
-def test_pods_that_keep_apart_are_kept_apart() -> None:
+def test_room_is_reserved_apart_for_pods_with_anti_affinity() -> None:
     mine = PodSelector((Requirement("app", Operator.IN, ("db",)),))
     apart = spec(cpu=1000, labels=(("app", "db"),), pod_anti_affinity=(PodAffinityTerm(HOSTNAME, mine),))
     nodes = [node(f"n{number}", 8000, labels=_of("a")) for number in range(3)]
@@ -136,7 +136,7 @@ _PODS = st.lists(st.tuples(_SPECS, st.integers(0, 4)), min_size=1, max_size=3)
     st.lists(st.tuples(st.integers(0, 9), st.sets(st.sampled_from("abc"))), max_size=4),
     st.lists(st.tuples(st.sampled_from("abc"), _PODS, st.booleans()), unique_by=lambda each: each[0], max_size=3),
 )
-def test_kept_and_short_are_all_there_is_to_keep_and_nothing_is_kept_twice(
+def test_reserved_and_short_add_up_and_nothing_is_reserved_twice(
     rooms: list[tuple[int, set[str]]], asked: list[tuple[str, list[tuple[PodSpec, int]], bool]]
 ) -> None:
     nodes = [node(f"n{i}", 1000 * units, labels=_of(*sorted(uids))) for i, (units, uids) in enumerate(rooms)]

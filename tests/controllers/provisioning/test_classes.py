@@ -71,7 +71,7 @@ def test_a_requests_own_parameters_win_over_its_classs() -> None:
         ({"noRetry": "maybe"}, "found 'maybe', expected true or false"),
     ],
 )
-def test_what_cannot_be_meant_is_said(parameters: dict[str, Any], told: str) -> None:
+def test_invalid_parameters_are_reported(parameters: dict[str, Any], reported: str) -> None:
     found = terms(request(**parameters), ATOMIC)
     assert isinstance(found, str)
     assert reported in found

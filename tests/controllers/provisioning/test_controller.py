@@ -69,7 +69,7 @@ def test_what_fits_on_nodes_that_stand_is_provisioned_at_once_and_nothing_is_ord
     assert len(harness.increments()) == 1
 
 
-def test_bookings_are_kept_from_other_requests(make: Make) -> None:
+def test_bookings_are_not_given_to_other_requests(make: Make) -> None:
     harness = make(group("a"))
     harness.request("first", ("web", 4))
     harness.run(LONG)
@@ -227,7 +227,7 @@ def test_a_request_that_is_deleted_while_nobody_looks_is_cancelled_after_a_resta
     assert harness.increments(Phase.ROLLED_BACK)
 
 
-def test_what_nobody_asks_for_is_withdrawn_before_requests_are_called_looked_at(make: Make) -> None:
+def test_what_no_request_asks_for_is_withdrawn_before_requests_count_as_considered(make: Make) -> None:
     harness = make(group("a"))
     harness.releases = False
     harness.request("r", ("web", 4))
@@ -242,7 +242,7 @@ def test_what_nobody_asks_for_is_withdrawn_before_requests_are_called_looked_at(
     assert harness.increments(Phase.ROLLING_BACK)
 
 
-def test_pods_are_told_what_is_amiss_with_their_request(make: Make) -> None:
+def test_pods_get_events_of_what_is_wrong_with_their_request(make: Make) -> None:
     harness = make(group("a"), requests=RequestSettings(booking_seconds=30))
     harness.cluster.half = ((PodRef("half", "ns", "half"), "the annotation X is missing"),)
     lost = harness.consume("nothing", 1)
@@ -260,7 +260,7 @@ def test_pods_are_told_what_is_amiss_with_their_request(make: Make) -> None:
     assert {note.about.kind for note in harness.notes_of(TOO_MANY)} >= {"ProvisioningRequest"}
 
 
-def test_pods_that_find_their_checked_capacity_gone_are_told_and_so_is_the_request(make: Make) -> None:
+def test_pods_and_request_report_that_checked_capacity_is_gone(make: Make) -> None:
     harness = make(group("a"))
     harness.request("room", ("web", 1))
     harness.run(LONG)

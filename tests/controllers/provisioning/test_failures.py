@@ -57,7 +57,7 @@ def test_the_pause_doubles_up_to_ten_minutes(make: Make) -> None:
     assert max(gaps) <= 604
 
 
-def test_bad_requests_fail_with_one_clear_message_and_are_in_nobodys_way(make: Make) -> None:
+def test_bad_requests_fail_with_one_clear_message_and_block_no_others(make: Make) -> None:
     harness = make(group("a"))
     harness.template("huge", cpu=64_000)
     harness.template("torn", nodeSelector={"zone": "a"}, affinity=_in_zone("b"))

@@ -99,7 +99,7 @@ def test_a_thousand_of_one_namespace_leave_places_for_the_one_of_another() -> No
     assert keys(found)[:2] == ["greedy/r0000", "modest/r"]
 
 
-def test_a_thousand_that_were_overtaken_leave_places_for_the_one_of_another() -> None:
+def test_a_thousand_overtaken_requests_leave_places_for_the_one_of_another_namespace() -> None:
     many = [asked("greedy", f"r{number:04}", created=number, overtaken=9) for number in range(1000)]
     found = looked_at(
         [asked("c", "due"), *many, asked("modest", created=5000.0, overtaken=1)], turns(), joins="greedy modest"
@@ -114,7 +114,7 @@ HOSTILE = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.inte
 
 @examples(100)
 @given(HOSTILE, st.integers(0, 40), st.lists(st.sampled_from(["a", "b", "c", "modest"]), max_size=5))
-def test_whatever_others_ask_for_a_request_is_among_the_next_that_are_looked_at(
+def test_whatever_others_ask_for_a_request_is_among_the_next_considered(
     others: list[tuple[str, int, int]], created: int, before: list[str]
 ) -> None:
     found = [asked(of, f"r{n}", created=at, overtaken=times) for n, (of, at, times) in enumerate(others)]
@@ -184,7 +184,7 @@ def test_what_others_have_takes_nothing_of_a_namespace(
     assert bool(shares.why_not(asked("modest", pods=pods))) is not may
 
 
-def test_what_one_was_overtaken_for_is_kept_for_a_time_and_then_not_for_as_long() -> None:
+def test_a_overtaken_request_has_its_reservation_for_a_time_and_then_none_for_as_long() -> None:
     now = [0.0]
     order = Turns(NamespaceSettings(overtaken_seconds=100.0), any_clock(lambda: now[0]))
     may = []

@@ -27,7 +27,7 @@ def test_a_slow_store_makes_nothing_happen_twice(make: Make) -> None:
     assert len([call for call in harness.api.calls if "provisioningrequests/r" in call]) == 2
 
 
-def test_a_conflict_is_looked_at_again(make: Make) -> None:
+def test_a_conflict_is_tried_again(make: Make) -> None:
     harness = make(group("a"))
     harness.request("r", ("web", 4))
     path = next(path for path in harness.api.store.objects if path.endswith("/r"))
@@ -64,7 +64,7 @@ def test_conditions_of_others_stay(make: Make) -> None:
     assert harness.details("r")["theirs"] == "1"
 
 
-def test_one_object_that_cannot_be_written_is_in_nobodys_way(make: Make) -> None:
+def test_one_object_that_cannot_be_written_blocks_no_others(make: Make) -> None:
     harness = make(group("a"))
     harness.request("broken", ("web", 1))
     harness.request("hung", ("web", 1))

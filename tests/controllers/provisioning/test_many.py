@@ -71,7 +71,7 @@ def test_many_that_come_leave_places_for_those_that_wait(make: Make, monkeypatch
     assert harness.details("big")["overtaken"] == "4"
 
 
-def test_looking_at_many_takes_a_small_share_of_a_core(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_considering_many_takes_a_small_share_of_a_core(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = make(group("a"))
     harness.request("r", ("web", 1))
     harness.run(LONG)

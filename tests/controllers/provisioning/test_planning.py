@@ -82,7 +82,7 @@ def test_a_request_that_does_not_fit_does_not_keep_others_from_being_served() ->
     )
 
 
-def test_what_can_never_be_is_told_at_once() -> None:
+def test_an_infeasible_request_is_reported_at_once() -> None:
     large, many, costly = (
         request("a1", (spec(cpu=9000), 1)),
         request("a2", (WORKER, 10)),
@@ -117,7 +117,7 @@ def test_groups_that_are_short_are_left_out_for_now_but_not_for_ever() -> None:
     assert decided.left.keys() == {"a1"}
 
 
-def test_a_request_that_cannot_be_meant_stops_no_other() -> None:
+def test_an_invalid_request_blocks_no_other() -> None:
     wrong = request("a1", (PodSpec((("cpu", -1),)), 1))
     decided = decide([wrong, request("a2", (HEAD, 1))], Scenario(groups=(CPUS,)), BUDGET)
     assert decided.served == {"a2"}
@@ -125,7 +125,7 @@ def test_a_request_that_cannot_be_meant_stops_no_other() -> None:
     assert "requests cpu: -1 is not between" in decided.infeasible["a1"]
 
 
-def test_no_more_are_looked_at_than_at_most_at_once() -> None:
+def test_no_more_requests_are_considered_at_once_than_allowed() -> None:
     requests = [request(f"a{number:03}", (HEAD, 1)) for number in range(MOST_AT_ONCE + 10)]
     scenario = Scenario(groups=(replace(CPUS, max_size=100),))
     decided = decide(list(reversed(requests)), scenario, BUDGET)
@@ -185,7 +185,7 @@ def test_small_ones_wait_for_no_big_one_that_can_never_be() -> None:
         assert not decided.overtaken
 
 
-def test_what_is_kept_for_one_that_was_overtaken_is_told_to_those_that_wait_and_keeps_up_no_others() -> None:
+def test_a_reservation_for_a_overtaken_request_is_reported_to_those_that_wait_and_blocks_no_others() -> None:
     big = request("a1", (HEAD, 8), overtaken=10)
     small, elsewhere = request("b2", (HEAD, 1)), request("b3", (WORKER, 1))
     urgent = request("c4", (HEAD, 2), priority=1)
@@ -224,7 +224,7 @@ def test_at_one_priority_turns_come_before_age() -> None:
 # Checks
 
 
-def test_a_check_tells_what_is_short_and_where() -> None:
+def test_a_check_reports_what_is_short_and_where() -> None:
     nodes = tuple(node(f"n{number}", 11_000, labels={ZONE: "b" if number < 4 else "a"}) for number in range(6))
     in_b = spec(cpu=3500, node_selector={ZONE: "b"})
     checked = check(request("a1", (in_b, 16)), Scenario(nodes, (CPUS,)), BUDGET)
@@ -236,7 +236,7 @@ def test_a_check_tells_what_is_short_and_where() -> None:
     assert checked.nodes == ("n0", "n1", "n2", "n3")
 
 
-def test_a_check_tells_other_reasons_too() -> None:
+def test_a_check_reports_other_reasons_too() -> None:
     scenario = Scenario((node("n1", 4000, taints=(TAINT,)),))
     assert check(request("a1", (HEAD, 1)), scenario, BUDGET).message == (
         "0 of 1 fit: taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)"

@@ -66,7 +66,7 @@ def test_who_is_served_is_who_can_be_in_their_order(scenario: Scenario, asked: l
 
 @examples(40)
 @given(scenarios(), candidates())
-def test_hopeless_is_who_cannot_be_served_with_everything_empty(scenario: Scenario, asked: list[Candidate]) -> None:
+def test_infeasible_is_what_cannot_be_served_with_everything_empty(scenario: Scenario, asked: list[Candidate]) -> None:
     decided = decide(asked, scenario, BUDGET, advised=False)
     judge(asked, scenario, decided)
     groups = tuple(replace(each, target_size=0) for each in scenario.groups)

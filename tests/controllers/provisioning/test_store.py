@@ -113,7 +113,7 @@ def test_requests_come_and_go_and_are_oldest_first() -> None:
         ({"parameters": {"a": 1}}, "spec.parameters.a: expected text"),
     ],
 )
-def test_a_request_that_cannot_be_meant_is_there_with_its_problem(spec: dict[str, Any], problem: str) -> None:
+def test_an_invalid_request_is_stored_with_its_problem(spec: dict[str, Any], problem: str) -> None:
     fed = _Fed()
     fed.put(REQUESTS, _request(**spec), _request("good"))
     good, bad = fed.requests()

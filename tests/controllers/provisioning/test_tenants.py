@@ -127,7 +127,7 @@ def test_the_one_of_a_namespace_is_served_after_the_next_of_many_that_are_older(
     assert [name == "other/r" for name in in_turn] == [False, False, True]
 
 
-def test_what_an_overtaken_request_needs_is_kept_for_no_longer_than_it_says(make: Make) -> None:
+def test_what_a_overtaken_request_needs_is_reserved_for_no_longer_than_it_says(make: Make) -> None:
     harness = make(group("a", max_size=2), overtaken_seconds=120)
     harness.request("first", ("web", 4))
     harness.run(LONG)
@@ -184,7 +184,7 @@ def test_labels_of_requests_that_are_through_go_from_a_node_that_has_too_many(
     assert harness.labelled(str(harness.document("r11")["metadata"]["uid"]))
 
 
-def test_a_node_full_of_labels_gets_no_more_and_that_is_told(
+def test_a_node_full_of_labels_gets_no_more_and_that_is_reported(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(crowded, "MOST_LABELS", 2)

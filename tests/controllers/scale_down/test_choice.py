@@ -66,7 +66,7 @@ def test_a_node_of_a_high_tier_goes_only_where_its_own_tier_has_room() -> None:
     assert verdicts.stay == {"h1": no_room(100), "h2": IN_USE, "l": IN_USE}
 
 
-def test_nodes_that_are_booked_stay_and_say_for_whom() -> None:
+def test_booked_nodes_stay_with_whom_they_are_booked_for_as_reason() -> None:
     play = Play([Played("l1", LOW), Played("l2", LOW), Played("f", LOW, _with(4))], TIERS, in_flight=frozenset({"f"}))
     assert play.verdicts().go == ("l1", "l2")
     play.bookings = Bookings(nodes={"l1": "ml/train", "f": "ml/train"})
@@ -124,7 +124,7 @@ def test_empty_nodes_go_down_to_the_groups_minimum() -> None:
     assert verdicts.stay == {"c": AT_MINIMUM}
 
 
-def test_room_is_kept_for_pods_that_wait() -> None:
+def test_room_is_reserved_for_pending_pods() -> None:
     play = Play([Played("a", LOW), Played("b", LOW)], (LOW,), waiting=_with(3))
     assert len(play.verdicts().go) == 1
     play.waiting = _with(5)
@@ -160,7 +160,7 @@ def test_a_node_that_leaves_counts_for_the_minimum() -> None:
     assert play.verdicts().go == ("a", "x")
 
 
-def test_a_node_of_somebody_else_is_room_and_is_told_nothing() -> None:
+def test_an_unmanaged_node_counts_as_room_and_is_never_annotated() -> None:
     theirs = Played("theirs", LOW, disabled="true")
     stranger = Played("stranger", None, allocatable={"cpu": 1000, "memory": 2**30, "pods": 10})
     play = Play([Played("a", LOW, _with(1)), Played("b", HIGH, _with(1)), theirs, stranger], TIERS)

@@ -142,7 +142,7 @@ def test_a_node_that_is_booked_is_marked_and_cleared_with_its_booking() -> None:
     assert harness.api.annotations["l"] == {}
 
 
-def test_a_reason_that_changes_is_told_and_after_a_restart_nothing_is_written_anew() -> None:
+def test_a_changed_reason_is_reported_and_after_a_restart_nothing_is_written_anew() -> None:
     harness = _harness()
     controller = harness.controller()
     controller.review()
@@ -189,7 +189,7 @@ def test_a_conflict_is_tried_again_and_a_node_that_is_gone_is_no_trouble() -> No
     assert not harness.api.patched
 
 
-def test_a_server_out_of_reach_is_told_and_what_was_left_is_done_later() -> None:
+def test_an_unreachable_server_is_reported_and_what_was_left_is_done_later() -> None:
     harness = _harness()
     harness.api.broken = True
     controller = harness.controller()

@@ -59,7 +59,7 @@ def test_mirrors_that_no_target_takes_have_one_of_their_own() -> None:
     assert targets(SlackSettings(), seen(), 0.0) == ()
 
 
-def test_of_each_namespace_so_many_pods_are_mirrored_and_what_is_not_is_told() -> None:
+def test_of_each_namespace_so_many_pods_are_mirrored_and_the_rest_is_reported() -> None:
     few = SlackSettings(mirrors_per_namespace=5)
 
     def mirror(name: str, count: int) -> Mirror:
@@ -110,7 +110,7 @@ def node(name: str, **labels: str) -> Node:
     return Node(name, {}, {"kubernetes.io/hostname": name, **labels}, allocatable=ALLOCATABLE)
 
 
-def test_nodes_that_nobody_tells_apart_are_one_shape() -> None:
+def test_nodes_that_no_pod_distinguishes_are_one_shape() -> None:
     shapes = ShapesOfNodes()
     nodes = [node(f"n{i}", rack=str(i), zone=f"z{i % 2}") for i in range(6)]
     group = NodeGroup("g", ALLOCATABLE, 1.0)
@@ -121,7 +121,7 @@ def test_nodes_that_nobody_tells_apart_are_one_shape() -> None:
     assert {(each.labels.get("zone"), each.count) for each in found} == {("z0", 3), ("z1", 3), (None, 0)}
 
 
-def test_what_a_target_or_a_daemon_set_asks_for_tells_nodes_apart() -> None:
+def test_what_a_target_or_a_daemon_set_asks_for_distinguishes_nodes() -> None:
     shapes = ShapesOfNodes()
     nodes = [node("a", **dict(POOL)), node("b")]
     daemon = PodSpec((("cpu", 500),), node_selector=POOL)

@@ -105,7 +105,7 @@ def test_pods_and_placeholders_are_planned_together() -> None:
         assert (record.pods, record.placeholders, record.unplaced_placeholders) == (4, 4, ())
 
 
-def test_real_pods_come_first_and_placeholders_without_room_are_told_apart() -> None:
+def test_real_pods_come_first_and_placeholders_without_room_are_reported_apart() -> None:
     with harness(fixed(4), limits=[Limit("nodes", {"nodes": 1})]) as here:
         here.add(3)
         here.run(COMING)
@@ -258,7 +258,7 @@ def test_r9_mirrors_select_their_nodes() -> None:
         assert here.targets() == {"b": 1}
 
 
-def test_room_that_is_kept_for_requests_holds_no_slack() -> None:
+def test_room_reserved_for_requests_holds_no_slack() -> None:
     with harness(fixed(4)) as here:
         here.run(COMING)
         (name,) = places(here)
@@ -276,7 +276,7 @@ def test_what_it_costs_is_the_share_of_the_nodes() -> None:
         assert here.slack.state.cost_usd_per_hour == {"t": pytest.approx(price / 2)}
 
 
-def test_a_namespace_that_mirrors_more_than_it_may_opens_no_more_nodes_and_is_told_of() -> None:
+def test_a_namespace_that_mirrors_more_than_it_may_opens_no_more_nodes_and_is_reported() -> None:
     with harness(SlackSettings(mirrors_per_namespace=4)) as here:
         spec = PodSpec((("cpu", 1000),))
         here.cluster.mirrors = (

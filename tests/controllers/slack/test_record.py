@@ -97,7 +97,7 @@ def test_it_is_written_now_and_then_and_the_last_word_counts(server: WholeObject
     assert unpack(server.status()["placements"]) == last.placement
 
 
-def test_a_change_of_carrier_is_told_at_once(server: WholeObjectClient) -> None:
+def test_a_change_of_carrier_is_recorded_at_once(server: WholeObjectClient) -> None:
     carrier = ["virtual"]
     book = SlackObject(server, "cagrpc", carrier=lambda: carrier[0], clock=FakeClock())
     book.placements()
@@ -161,7 +161,7 @@ class Troubled:
         """Nothing was written."""
 
 
-def test_a_carrier_in_trouble_is_asked_less_often_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_carrier_is_tried_less_often_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     target = TargetSettings("t", fixed=(Copies("x", PodSpec((("cpu", 1000),)), 2),))
     harness, carrier = PlannerHarness([group("a")], slack=SlackSettings(targets=(target,))), Troubled()
     harness.carrier = carrier

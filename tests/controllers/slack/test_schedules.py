@@ -64,7 +64,7 @@ def test_when_a_window_of_two_hours_is_open(cron: str, when: str, open_then: boo
         ("0 0 31 2 *", "which is on no day of any year"),
     ],
 )
-def test_expressions_that_cannot_be_meant(cron: str, problem: str) -> None:
+def test_invalid_expressions(cron: str, problem: str) -> None:
     with pytest.raises(ValueError, match=r"found|expected") as caught:
         parse_cron(cron)
     assert problem in str(caught.value)

@@ -10,7 +10,7 @@ from solver.slack.model import SlackDemand
 from tests.support.controllers.slack_carriers import shape
 
 
-def test_targets_and_shapes_say_the_same() -> None:
+def test_targets_and_shapes_agree() -> None:
     web, other = shape("web", 1500, 3), replace(shape("other", 500, 2), name="u/fixed/other")
     state = SlackState(
         7.0,

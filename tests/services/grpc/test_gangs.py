@@ -102,7 +102,7 @@ def test_a_gang_with_fewer_pods_than_its_minimum_waits() -> None:
         assert _left_out(house) == [f"has pods of a gang that waits for others: {incomplete}", ""]
 
 
-def test_a_minimum_that_cannot_be_meant_is_ignored_and_told() -> None:
+def test_an_invalid_minimum_is_ignored_and_reported() -> None:
     gang = [_member(str(index), minimum="two") for index in range(4)]
     with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, gang)))) == "a"

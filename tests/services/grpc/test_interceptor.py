@@ -209,7 +209,7 @@ def test_the_service_is_for_clients_with_a_name_of_the_list(
         assert _code(channel, "NodeGroups") == code
 
 
-def test_who_is_refused_is_told_why_and_the_log_has_it_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_client_learns_why_and_the_log_has_it_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "cagrpc.services.grpc.interceptor")
     with _served(provider.SERVICE, **_for("cluster-autoscaler")) as server, _client(server, "prometheus") as channel:
         why = "the client's certificate is for prometheus, which is not among tls.client_names"

@@ -57,7 +57,7 @@ def test_refresh_fails_when_the_backend_is_out_of_reach() -> None:
         assert house.ca.code("Refresh")[0] == "OK"
 
 
-def test_only_shown_groups_are_told_of_and_all_are_served() -> None:
+def test_only_shown_groups_are_listed_and_all_are_served() -> None:
     harness = FleetHarness(groups=[group("a"), group("b")], options={"shown": lambda *_: ["b"]})
     with _house(harness) as house:
         assert [g.id for g in house.ca.ok("NodeGroups").nodeGroups] == ["b"]

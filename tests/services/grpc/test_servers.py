@@ -123,7 +123,7 @@ def test_health_follows_readiness_for_the_server_and_the_service(monkeypatch: py
     server.stop(0.0)
 
 
-def test_who_watches_health_is_told_of_the_stop_and_does_not_delay_it() -> None:
+def test_health_watchers_see_the_stop_and_do_not_delay_it() -> None:
     server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:

@@ -77,7 +77,7 @@ def test_of_a_long_list_the_beginning_is_shown() -> None:
         ("&".join("x=1" for _ in range(30)), "the query is invalid"),
     ],
 )
-def test_a_query_that_cannot_be_meant_is_refused(query: str, why: str) -> None:
+def test_an_invalid_query_is_refused(query: str, why: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         list_options(query)
     assert why in str(refused.value)

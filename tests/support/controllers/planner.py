@@ -57,7 +57,7 @@ class MemorySlackRecord:
 
 
 class PlannerHarness:
-    """The controller and what it works on. `restart` starts a new process over the same journal, backend and cluster."""
+    """The controller and what it works on. `restart` starts a new process over the journal, backend and cluster."""
 
     def __init__(
         self,
