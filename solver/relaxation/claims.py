@@ -1,6 +1,6 @@
 """The demand side of a reduced problem in linear terms: what is served through which row, what is not, and the rules
-between rows. `fluid` relaxes it, `master` and `quotas` take it as it is; none of them knows a rule by name.
-"""
+between rows. `fluid` relaxes it, `master` and `quotas` take it as it is; none of them knows a rule by name. The supply
+side (nodes, capacity, cost) is not here."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from solver.relaxation.linear_program import INFINITY, LinearProgram
 
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 _WORK_SECONDS = 0.2
-"""Deterministic seconds (CP-SAT's own count) for a question about claims alone."""
+"""Deterministic seconds (CP-SAT's own count) for a question about the demand side alone."""
 _LARGE, _REACH = 200_000, 10_000
-"""Pods or nodes that CP-SAT takes as they are, and by how many it may depart from a start where there may be more: some
+"""Pods or nodes that CP-SAT takes as they are, and how far it may depart from a start where there may be more: some
 milliseconds where it goes step by step."""
 _NEXT_STAGE = 0.01
 """What a stage of the objective counts in a relaxation, in units of the one before it."""
@@ -28,7 +28,7 @@ _NEXT_STAGE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Variables are indices into `linear.uppers`; terms are (variable, coefficient) pairs."""
+    """The demand side: variables are indices into `linear.uppers`, terms are (variable, coefficient) pairs."""
 
     linear: Linear
     units: Mapping[tuple[int, int], int]
@@ -44,11 +44,12 @@ class Claims:
 
     @property
     def chooses(self) -> bool:
-        """Whether any demand has a choice."""
+        """Whether any demand has a choice of rows."""
         return bool(self.units)
 
 
 def claims(reduced: Reduced) -> Claims:
+    """Return the demand side of the problem."""
     builder = _Builder(reduced)
     return builder.result()
 
@@ -94,7 +95,7 @@ class _Builder:
         )
 
     def _leave(self, demand: Demand) -> None:
-        """Variables for what stays unserved: whole gangs together, otherwise by age."""
+        """Add variables for what stays unserved: one per gang, otherwise one per age."""
         if demand.gang is not None:
             if demand.gang not in self._lost:
                 self._lost[demand.gang] = self._linear.variable(1)
@@ -110,7 +111,7 @@ class _Builder:
                 terms.extend((variable, waited if waiting else pods) for variable, pods, waited in parts)
 
     def _choose(self, demand: Demand) -> None:
-        """One variable for each way of serving it."""
+        """Add one variable per way of serving the demand."""
         total: list[LinearTerm] = list(self._unserved[demand.index])
         given_up = self._stages.get(ObjectiveStage(Goal.PREFERENCES))
         for row in demand.rows:
@@ -133,30 +134,32 @@ class _Builder:
 
 
 def units_of(claimed: Claims, values: Sequence[int]) -> dict[tuple[int, int], int]:
-    """(demand, row) -> units, where there are any."""
+    """Return (demand, row) -> units, without zeros."""
     return {key: values[variable] for key, variable in claimed.units.items() if values[variable]}
 
 
 def unserved_of(claimed: Claims, values: Sequence[int]) -> dict[int, int]:
+    """Return demand -> pods left unserved."""
     return {demand: value_of(terms, values) for demand, terms in claimed.unserved.items()}
 
 
 def near(start: int, upper: int) -> tuple[int, int]:
-    """The part of 0 to `upper` that CP-SAT searches around a start: all, unless that is very large. Rules that compare
-    sums make it tighten bounds one by one, which no limit of its own interrupts: with a thousand million pods it would
-    never return."""
+    """Return the part of 0 to `upper` that CP-SAT searches around a start: all of it, unless that is very large. Rules
+    that compare sums make CP-SAT tighten bounds one by one, which no limit of its own interrupts: with 10^9 pods it
+    would not return."""
     if upper <= _LARGE:
         return 0, upper
     return max(0, min(start, upper) - _REACH), min(upper, start + _REACH)
 
 
 def sum_of(variables: Sequence[cp_model.IntVar], terms: Sequence[LinearTerm]) -> cp_model.LinearExpr:
-    """A sum of terms over the variables of a CP-SAT model."""
+    """Return a sum of terms over the variables of a CP-SAT model."""
     return cp_model.LinearExpr.weighted_sum([variables[v] for v, _ in terms], [c for _, c in terms])
 
 
 def add_linear(model: cp_model.CpModel, linear: Linear, start: Sequence[int]) -> list[cp_model.IntVar]:
-    """The variables and constraints in a CP-SAT model; where there are constraints, near the start."""
+    """Add the variables and constraints to a CP-SAT model and return the variables; where there are constraints, their
+    ranges are near the start."""
     domains = [near(*each) if linear.rows else (0, each[1]) for each in zip(start, linear.uppers, strict=True)]
     variables = [model.new_int_var(*domain, "") for domain in domains]
     for terms, lower, upper in linear.rows:
@@ -167,7 +170,7 @@ def add_linear(model: cp_model.CpModel, linear: Linear, start: Sequence[int]) ->
 
 
 def completed(claimed: Claims, unserved: Mapping[int, int], units: Units) -> list[int]:
-    """A value for every variable: the youngest pods go unserved, and what rules introduced follows."""
+    """Return a value for every variable: the youngest pods go unserved, and variables that rules introduced follow."""
     values = [0] * len(claimed.linear.uppers)
     gangs = frozenset(claimed.lost.values())
     for demand, terms in claimed.unserved.items():
@@ -185,8 +188,8 @@ def completed(claimed: Claims, unserved: Mapping[int, int], units: Units) -> lis
 
 
 def settle(reduced: Reduced, claimed: Claims, room: Sequence[int], start: Sequence[int]) -> list[int]:
-    """Who is served, and how, with room for so many units in each row: values that are best by the objective's own
-    order. `start` has values that keep all rules and the room, as those of `nobody` do."""
+    """Return the values that are best in the order of the objective, with room for `room` units in each row. `start`
+    holds values that satisfy all rules and the room, as those of `nobody` do."""
     model = cp_model.CpModel()
     large = claimed.linear.rows and max(claimed.linear.uppers, default=0) > _LARGE
     centre = _relaxed(reduced, claimed, room) if large else None
@@ -212,7 +215,7 @@ def settle(reduced: Reduced, claimed: Claims, room: Sequence[int], start: Sequen
 
 
 def _relaxed(reduced: Reduced, claimed: Claims, room: Sequence[int]) -> list[int] | None:
-    """About what `settle` will find: a linear relaxation, rounded."""
+    """Return roughly what `settle` will find: a linear relaxation, rounded."""
     linear, program = claimed.linear, LinearProgram()
     cost = np.zeros(len(linear.uppers))
     for position, stage in enumerate(stages(reduced)):
@@ -230,7 +233,7 @@ def _relaxed(reduced: Reduced, claimed: Claims, room: Sequence[int]) -> list[int
 
 
 def nobody(claimed: Claims) -> list[int]:
-    """The values of a plan that serves no pod: it keeps every rule."""
+    """Return the values of a plan that serves no pod, which satisfies every rule."""
     values = [0] * len(claimed.linear.uppers)
     for variable in (variable for terms in claimed.unserved.values() for variable, _ in terms):
         values[variable] = claimed.linear.uppers[variable]
@@ -238,7 +241,7 @@ def nobody(claimed: Claims) -> list[int]:
 
 
 def _solver(model: cp_model.CpModel, variables: Sequence[cp_model.IntVar], start: Sequence[int]) -> cp_model.CpSolver:
-    """These are small: bounded by work, not by time, so that the result is the same everywhere."""
+    """Return a solver that is bounded by work, not by time, so that the result is the same on every machine."""
     model.clear_hints()  # type: ignore[no-untyped-call]
     for variable, value in zip(variables, start, strict=True):
         model.add_hint(variable, value)

@@ -22,7 +22,7 @@ from solver.relaxation.linear_program import INFINITY, LinearProgram
 
 @dataclass(frozen=True)
 class FluidModel:
-    """The constraints, without an objective; `minimise` adds one."""
+    """The constraints of the relaxation; `minimise` adds an objective."""
 
     reduced: Reduced
     active: Ints
@@ -31,8 +31,8 @@ class FluidModel:
     def minimise(
         self, stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int], seconds: float | None = None
     ) -> float | None:
-        """The least value of a stage where earlier stages have at most their `fixed` values; None in case of time out.
-        The value includes what no plan can avoid."""
+        """Return the least value of a stage where earlier stages have at most their `fixed` values, with what no plan
+        can avoid; None after `seconds`."""
         program, _ = self._program({stage: 1.0}, fixed)
         solution = program.solve(seconds)
         return None if solution is None else solution.objective + unavoidable_value(stage, self.reduced)
@@ -40,8 +40,8 @@ class FluidModel:
     def relaxed(
         self, weights: Mapping[ObjectiveStage, float], seconds: float | None = None
     ) -> tuple[Floats, float, Floats] | None:
-        """The duals of serving one more pod of each spec, when all stages are weighed into one objective; that
-        objective's least value, roughly; and the values of the claims' variables. None in case of time out."""
+        """Return the duals of serving one more pod of each spec with all stages weighed into one objective, that
+        objective's least value (approximate), and the values of the demand-side variables. None when time runs out."""
         program, serve = self._program(weights, {})
         solution = program.solve(seconds, roughly=True)
         if solution is None:
@@ -110,7 +110,7 @@ class FluidModel:
         program.add_entries(np.array(rows), opened.start + kind_of[tight], -whole[tight])
 
     def _claims(self, program: LinearProgram, weights: Mapping[ObjectiveStage, float], serve: range) -> range:
-        """The demand side, relaxed; its variables are the last ones of the program."""
+        """Add the demand side, relaxed; its variables are the last ones of the program."""
         linear = self.claimed.linear
         uppers = np.array(linear.uppers, dtype=np.float64)
         variables = program.add_variables(np.zeros(len(uppers)), upper=uppers)

@@ -1,7 +1,8 @@
 """A linear program that stays in the solver (GLOP, through MathOpt) while rows and variables are added and bounds
-change: each solve starts from the last one's basis. Says nothing of what the numbers mean.
+change: each solve starts from the last one's basis. What the numbers mean is up to the caller.
 
-Written to MathOpt's protobuf directly, like `lp`: the object API costs more than the solve at our sizes.
+Models are written to MathOpt's protobuf directly, as in `linear_program`: the object API costs more than the solve at
+our sizes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from solver.relaxation.linear_program import INFINITY, AbnormalEndError, LpSolut
 
 
 class GrowingProgram:
-    """Minimise; variables are not negative."""
+    """A minimisation over non-negative variables."""
 
     def __init__(self) -> None:
         self._lower, self._upper, self._most = np.zeros(0), np.zeros(0), np.zeros(0)
@@ -27,7 +28,7 @@ class GrowingProgram:
         self._begin()
 
     def _begin(self) -> None:
-        """A solver that has heard of nothing yet."""
+        """Start a solver with an empty model."""
         self._loaded_lower = self._loaded_upper = self._loaded_most = np.zeros(0)
         self._loaded_entries = 0
         arguments = mathopt.StreamableSolverInitArguments().to_proto()
@@ -38,20 +39,20 @@ class GrowingProgram:
         return len(self._most)
 
     def add_rows(self, lower: Floats, upper: Floats) -> Ints:
-        """Rows lower <= ... <= upper; returns their indices."""
+        """Add rows lower <= ... <= upper and return their indices."""
         first = len(self._lower)
         self._lower, self._upper = np.concatenate([self._lower, lower]), np.concatenate([self._upper, upper])
         return np.arange(first, len(self._lower))
 
     def add_variables(self, costs: Floats, most: Floats | float = INFINITY) -> Ints:
-        """Returns their indices."""
+        """Add variables and return their indices."""
         first = self.variables
         self._costs.extend(costs.tolist())
         self._most = np.concatenate([self._most, np.broadcast_to(most, len(costs))])
         return np.arange(first, self.variables)
 
     def add_entries(self, rows: Ints, variables: Ints, values: Floats | Ints) -> None:
-        """Coefficients of places that have none yet."""
+        """Add coefficients at positions that have none yet."""
         self._entries.append((rows, variables, values.astype(np.float64)))
 
     def bound_rows(self, rows: Ints, lower: Floats | float, upper: Floats | float) -> None:
@@ -61,7 +62,7 @@ class GrowingProgram:
         self._most[variables] = most
 
     def solve(self, seconds: float | None = None) -> LpSolution | None:
-        """None where there is no optimal solution within `seconds`."""
+        """Return an optimal solution, or None where none is found within `seconds`."""
         parameters = mathopt.SolveParameters(threads=1)
         if seconds is not None:
             parameters.time_limit = timedelta(seconds=max(seconds, 0.001))
@@ -89,12 +90,12 @@ class GrowingProgram:
                 )
             )
         except AbnormalEndError:
-            # Such a solver cannot be used any more.
+            # The solver cannot be used again.
             self._begin()
             return None
 
     def _load(self) -> None:
-        """Tells the solver what has changed."""
+        """Send the changes since the last solve to the solver."""
         update = model_update_pb2.ModelUpdateProto()
         self._changes(update)
         rows, variables = update.new_linear_constraints, update.new_variables

@@ -1,4 +1,4 @@
-"""Linear programs as arrays, solved by GLOP through MathOpt. Says nothing of what the numbers mean.
+"""Linear programs as arrays, solved by GLOP through MathOpt. What the numbers mean is up to the caller.
 
 Models are written to MathOpt's protobuf directly: its object API costs more than the solve at our sizes.
 """
@@ -33,7 +33,7 @@ class LpSolution:
 
 @dataclass
 class LinearProgram:
-    """Minimise, over rows and non-negative variables that are added in bulk."""
+    """A minimisation over rows and non-negative variables that are added in bulk."""
 
     _lower: list[Floats] = field(default_factory=list)
     _upper: list[Floats] = field(default_factory=list)
@@ -46,7 +46,7 @@ class LinearProgram:
     rows: int = 0
 
     def add_variables(self, cost: Sequence[float] | Floats, upper: Bound = INFINITY, lower: Bound = 0.0) -> range:
-        """`cost` sets how many; returns their indices."""
+        """Add one variable per `cost` and return their indices."""
         size = len(cost)
         self._cost.append(np.asarray(cost, dtype=np.float64))
         self._lower.append(np.broadcast_to(np.asarray(lower, dtype=np.float64), size))
@@ -55,25 +55,26 @@ class LinearProgram:
         return range(self.variables - size, self.variables)
 
     def add_cost(self, variable: int, cost: float) -> None:
-        """On top of what the variable costs already."""
+        """Add to the cost of variables."""
         self._extra_cost[variable] = self._extra_cost.get(variable, 0.0) + cost
 
     def add_rows(self, lower: Bound, upper: Bound, count: int) -> range:
-        """`count` rows lower <= ... <= upper; returns their indices."""
+        """Add `count` rows lower <= ... <= upper and return their indices."""
         self._row_lower.append(np.broadcast_to(np.asarray(lower, dtype=np.float64), count))
         self._row_upper.append(np.broadcast_to(np.asarray(upper, dtype=np.float64), count))
         self.rows += count
         return range(self.rows - count, self.rows)
 
     def add_entries(self, rows: object, variables: object, values: object) -> None:
-        """Coefficients, broadcast against each other; entries for one place add up."""
+        """Add coefficients, broadcast against each other; entries at one position add up."""
         r, v, x = np.broadcast_arrays(rows, variables, values)  # type: ignore[arg-type]
         keep = x.ravel() != 0
         self._entries.append((r.ravel()[keep], v.ravel()[keep], x.ravel()[keep]))
 
     def solve(self, seconds: float | None = None, *, roughly: bool = False) -> LpSolution | None:
-        """None where there is no optimal solution within `seconds`. With `roughly`, for guides and not for bounds, a
-        program whose costs are of too different size is solved again, to a tolerance in terms of the dearest one."""
+        """Return an optimal solution, or None where none is found within `seconds`. With `roughly`, for guides and not
+        for bounds, a program whose costs differ too much in size is solved again, to a tolerance relative to the
+        largest one."""
         parameters = mathopt.SolveParameters(threads=1)
         if seconds is not None:
             parameters.time_limit = timedelta(seconds=max(seconds, 0.001))
@@ -116,7 +117,7 @@ class LinearProgram:
         return cost
 
     def _scale(self) -> float:
-        """Makes the dearest variable cost about one; a power of two, so that nothing is rounded."""
+        """Return a power of two that makes the largest cost about one, so that nothing is rounded."""
         dearest = float(np.abs(self._costs()).max(initial=0.0))
         return 1.0 if dearest == 0.0 else math.ldexp(1.0, -math.frexp(dearest)[1])
 
@@ -146,11 +147,12 @@ class LinearProgram:
 
 
 class AbnormalEndError(Exception):
-    """GLOP gave up or is not sure of its answer, as it may be where numbers of very different size meet."""
+    """GLOP gave up or is not sure of its answer, as it may where numbers of very different size meet."""
 
 
 def optimal(solve: Callable[[], result_pb2.SolveResultProto]) -> result_pb2.SolveResultProto | None:
-    """The result of a solve, where that is an optimal solution. Raises AbnormalEndError."""
+    """Return the result of a solve if it is an optimal solution, else None. Raise AbnormalEndError where GLOP gave
+    up."""
     try:
         result = solve()
     except StatusNotOk as error:
@@ -163,7 +165,7 @@ def optimal(solve: Callable[[], result_pb2.SolveResultProto]) -> result_pb2.Solv
 
 
 def dense(sparse: sparse_containers_pb2.SparseDoubleVectorProto, size: int) -> Floats:
-    """The values as an array."""
+    """Return the sparse values as an array."""
     values = np.zeros(size)
     values[np.array(sparse.ids, dtype=np.int64)] = sparse.values
     return values

@@ -1,13 +1,13 @@
-"""The fluid relaxation of problems with many specs: specs that ask for nearly the same mix are merged, solved as one,
-and taken apart again where it matters.
+"""The fluid relaxation of problems with many specs: specs with nearly the same mix of requests are merged, solved as
+one, and split again where it matters.
 
-The fluid model's dual puts a price on every resource of every kind, such that no node's resources together are dearer
+The fluid model's dual puts a price on every resource of every kind, such that a node's resources together cost no more
 than the node; a pod is then worth what it takes on the kind where that is least. Prices found for a merged problem are
-prices for the whole one too, so they prove a bound for it, whatever was merged: `_bound` counts it out over all specs
-and kinds, and takes nothing on trust from the linear program but the prices. What merging loses is no more than the
-difference to the merged optimum; groups whose members prefer different kinds are split until hardly any is left.
-Kinds enter the program when prices show that they could pay. Existing nodes of similar shape are merged by adding up
-what is free, which only ever makes the bound lower.
+valid for the whole one, so they prove a bound for it, whatever was merged: `_bound` computes it over all specs and
+kinds, and uses nothing of the linear program but the prices. What merging loses is no more than the difference to the
+merged optimum; groups whose members prefer different kinds are split until hardly any is left. Kinds enter the program
+when prices show that they could pay. Existing nodes of similar shape are merged by adding up what is free, which only
+lowers the bound.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Fluid:
     pod_values: Floats
     """Per spec."""
     kinds: Ints
-    """New kinds that the fractional plan uses; none where there was no time for one."""
+    """New kinds that the fractional plan uses; none where time ran out."""
     opened: Floats
     """Nodes of each of `kinds`."""
     placed: Floats
@@ -49,7 +49,7 @@ class Fluid:
     prices: Floats
     """`kinds` x resources: what the nodes' resources are worth."""
     ratio: Floats
-    """Per kind of the problem, what its best pattern is worth at most, for its cost; 0 where it was not asked for."""
+    """Per kind of the problem, what its best pattern is worth at most, for its cost; 0 where it was not computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class _Solved:
 
 class MergedFluid:
     """The model for one ask. `active` are the kinds that a plan may need; `over` is, per kind, an active one whose
-    patterns are worth as much and cost no more (`dominance.dominators`): others are not considered before that one is
-    worth more than it costs, which is when it runs out."""
+    patterns are worth as much and cost no more (`dominance.dominators`): the others are considered only once that one
+    is worth more than it costs, which is when it runs out."""
 
     def __init__(self, reduced: Reduced, active: Ints, over: Ints, ask: Ask) -> None:
         self._reduced = reduced
@@ -96,8 +96,8 @@ class MergedFluid:
         self._unit = float(max(ask.node_cost.max(initial=0.0), 1.0))
 
     def solve(self, out_of_time: Callable[[], bool], seconds: Callable[[], float | None]) -> Fluid:
-        """Rounds of solving and splitting until the bound is close to the optimum or time is up. A bound there is
-        always: prices in proportion to nodes' sizes prove one before the first program is solved."""
+        """Solve and split until the bound is close to the optimum or time is up. There is always a bound: prices in
+        proportion to nodes' sizes prove one before the first program is solved."""
         supply = self._supply
         prices, preferred = self._first_prices()
         values = self._values(prices, self._core[supply.kind[self._core] >= 0])[0]
@@ -135,8 +135,8 @@ class MergedFluid:
         return best
 
     def _first_prices(self) -> tuple[Floats, list[Ints]]:
-        """Prices that spread a node's cost over its resources in the best of some fixed shares, and per choice of
-        shares the row that serves each spec at the least price."""
+        """Return prices that spread a node's cost over its resources in the best of some fixed shares, and per choice
+        of shares the row that serves each spec at the least price."""
         supply = self._supply
         new = self._core[supply.kind[self._core] >= 0]
         resources = self._requests.shape[1]
@@ -154,7 +154,7 @@ class MergedFluid:
         return best[1], [rows[(self._wanted > 0) & (rows >= 0)] if i else rows for i, rows in enumerate(preferred)]
 
     def _values(self, prices: Floats, rows: Ints) -> tuple[Floats, Ints]:
-        """Per spec: what it is worth at prices of the given rows, and the row where it is cheapest (-1 for none)."""
+        """Return per spec its worth at the prices of the given rows, and the row where it is cheapest (-1 for none)."""
         if not rows.size:
             return np.zeros(len(self._wanted)), np.full(len(self._wanted), -1)
         paid = np.where(self._supply.fits[rows], prices @ self._requests.T, INFINITY)
@@ -164,16 +164,16 @@ class MergedFluid:
         return np.where(fits & (self._wanted > 0), values, 0.0), np.where(fits, rows[at], -1)
 
     def _bound(self, values: Floats, worth: Floats, rows: Floats) -> float:
-        """What the prices prove. Where some node would be worth more than it costs, all prices are also tried lower,
-        so that none is."""
+        """Return the bound that the prices prove. Where a node would be worth more than it costs, all prices are also
+        tried lowered until none is."""
         cost = self._supply.cost + self._supply.use @ rows
         new = (self._supply.kind >= 0) & (worth > 0)
         share = float(np.minimum(1.0, cost[new] / worth[new]).min(initial=1.0))
         return max(0.0, *(self._counted(values * s, worth * s, rows * s) for s in {1.0, share}))
 
     def _counted(self, values: Floats, worth: Floats, rows: Floats) -> float:
-        """The Lagrangian bound: pods at their values or what leaving them out costs, less what nodes are worth beyond
-        their cost, less the value of the limits."""
+        """Return the Lagrangian bound: pods at their values or at the cost of leaving them out, less what nodes are
+        worth beyond their cost, less the value of the limits."""
         supply = self._supply
         surplus = supply.cost + supply.use @ rows - worth
         nodes = np.where(surplus < 0, supply.most, supply.least) * surplus
@@ -181,8 +181,8 @@ class MergedFluid:
         return float(pods.sum() + nodes.sum() - self._allowed @ rows)
 
     def _worth(self, prices: Floats, values: Floats, chosen: Ints | None = None) -> Floats:
-        """Per row of the supply, at most what its best pattern is worth: its resources at any one of the given price
-        vectors, and what pods are worth beyond those."""
+        """Return per row of the supply an upper bound on the worth of its best pattern: its resources at any one of the
+        given price vectors, plus what pods are worth beyond those."""
         rows = self._core if chosen is None else np.union1d(self._core, chosen)
         if not len(prices):
             prices = np.zeros((1, self._requests.shape[1]))
@@ -199,7 +199,7 @@ class MergedFluid:
         return np.where(known, worth, worth[self._over])
 
     def _most_per_node(self, rows: Ints) -> Floats:
-        """Rows x specs: pods of a spec alone on one node; in a cluster all that are wanted."""
+        """Return rows x specs: pods of a spec alone on one node; in a cluster all that are wanted."""
         missing = rows[~self._counted_rows[rows]]
         new = missing[self._supply.kind[missing] >= 0]
         self._per_node[new] = most_per_node(self._reduced, self._supply.kind[new])
@@ -209,7 +209,7 @@ class MergedFluid:
         return self._per_node[rows]
 
     def _ratio(self, worth: Floats, rows: Floats) -> Floats:
-        """Per row of the supply, of its cost."""
+        """Return worth over cost per row of the supply."""
         return np.asarray(worth / np.maximum(self._supply.cost + self._supply.use @ rows, 1.0))
 
     def _per_kind(self, ratio: Floats) -> Floats:
@@ -219,15 +219,15 @@ class MergedFluid:
         return per_kind
 
     def _entering(self, ratio: Floats, chosen: Ints) -> Ints:
-        """Rows that would pay, some at a time."""
+        """Return the rows that would pay, a limited number at a time."""
         out = ratio.copy()
         out[chosen] = 0.0
         best = np.argsort(-out, kind="stable")[: max(_KINDS_A_ROUND, len(chosen) // 2)]
         return np.asarray(best[out[best] > _PAYS])
 
     def _first_groups(self, preferred: Ints) -> Ints:
-        """Per spec its group, -1 where none of it is wanted: by the mix of resources, as fine as leaves few groups,
-        and by where it may run."""
+        """Return the group of each spec, -1 where none of it is wanted: by the mix of resources, as fine as leaves few
+        groups, and by where it may run."""
         supply, live = self._supply, self._wanted > 0
         if np.count_nonzero(live) <= _MOST_GROUPS:
             return np.where(live, np.arange(len(live)), -1)
@@ -310,7 +310,7 @@ class MergedFluid:
         group_of: Ints,
         row_of: Ints,
     ) -> None:
-        """Not more of one spec than whole pods fit, for specs that are groups of their own."""
+        """Allow no more of one spec than whole pods fit, for specs that are groups of their own."""
         supply = self._supply
         only = np.full(int(group.max(initial=-1)) + 1, -1)
         members = np.bincount(group[group >= 0])
@@ -337,6 +337,6 @@ class MergedFluid:
 
 
 def _renumbered(group: Ints) -> Ints:
-    """Groups counted from 0 without gaps; -1 stays."""
+    """Return groups numbered from 0 without gaps; -1 stays."""
     numbers = np.unique(group, return_inverse=True)[1].ravel()
     return np.asarray(numbers - (group.min(initial=0) < 0), dtype=np.int64)

@@ -1,6 +1,5 @@
-"""What a merged relaxation is asked, and the nodes that it may use: new kinds one by one, standing nodes merged into
-clusters of similar shape. Solves nothing.
-"""
+"""The objective and limits of a merged relaxation, and the nodes that it may use: new kinds one by one, existing nodes
+merged into clusters of similar shape. Solves nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _MOST_CLUSTERS = 40
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is minimised, and what may not be exceeded meanwhile. The problem's own limits are added by themselves."""
+    """What is minimised, and what may not be exceeded. The problem's own limits need not be named."""
 
     node_cost: Floats
     """Per kind; zero for existing ones."""
@@ -43,6 +42,7 @@ class Supply:
 
 
 def supply_of(reduced: Reduced, active: Ints, ask: Ask) -> Supply:
+    """Return the supply for an ask over the `active` kinds."""
     new = np.array([k for k in active.tolist() if not reduced.kinds[k].existing], dtype=np.int64)
     old = np.array([kind.index for kind in reduced.existing_kinds if kind.most], dtype=np.int64)
     nodes = np.array([reduced.kinds[k].most for k in old.tolist()], dtype=np.float64)
@@ -71,7 +71,7 @@ def supply_of(reduced: Reduced, active: Ints, ask: Ask) -> Supply:
 
 
 def _clusters(free: Ints) -> Ints:
-    """Per existing kind its cluster: by size and shape, as fine as leaves few clusters."""
+    """Return the cluster of each existing kind: by size and shape, as fine as leaves few clusters."""
     if not len(free):
         return np.zeros(0, dtype=np.int64)
     logs = np.log2(free + 1.0)

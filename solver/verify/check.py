@@ -1,8 +1,8 @@
-"""The independent checker: every plan passes it before it leaves `solve`.
+"""The independent checker: `solve` returns no plan that has not passed it.
 
-Its own code path on purpose: it reads the problem and the plan as a user would, in plain sums over plain values, and
-shares nothing with the planner but the model and the eligibility rules. Here are the sums over the whole plan;
-`nodes` checks single nodes, `pods` pods among each other. No work is done per pod.
+A code path of its own on purpose: it reads the problem and the plan as a user would, in plain sums over plain values,
+and shares nothing with the planner but the model and the eligibility rules. The sums over the whole plan are here;
+`nodes` checks single nodes, `pods` the constraints between pods. No work is done per pod.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _TOLERANCE_USD = 2e-6
 
 
 def check(problem: Problem, plan: Plan) -> None:
-    """Raises `PlanRejectedError` naming every constraint of the problem that the plan breaks."""
+    """Raise `PlanRejectedError` naming every constraint of the problem that the plan breaks."""
     faults = list(faults_of(problem, plan))
     if faults:
         raise PlanRejectedError(faults)
 
 
 def faults_of(problem: Problem, plan: Plan, *, between_pods: bool = True) -> Iterator[str]:
-    """One sentence per broken constraint; nothing for a valid plan. Without `between_pods` affinity, spread and
-    preferences are passed over."""
+    """Yield one sentence per broken constraint; nothing for a valid plan. Without `between_pods`, affinity, spread and
+    preferences are not checked."""
     groups = {group.id: group for group in problem.node_groups}
     unknown = [*_unknown(problem, plan, groups)]
-    if unknown:  # what does not exist cannot be judged
+    if unknown:  # the other checks expect that everything named exists
         yield from unknown
         return
     places = CheckedPlaces(problem, plan)
@@ -50,10 +50,10 @@ def faults_of(problem: Problem, plan: Plan, *, between_pods: bool = True) -> Ite
 
 
 def _unknown(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> Iterator[str]:
-    """Whatever the plan names must exist, and nodes that stand are named once."""
-    strangers = {nodes.node_group for nodes in plan.nodes} | {each.node_group for each in plan.increments}
-    if strangers - set(groups):
-        yield f"nodes of unknown groups {sorted(strangers - set(groups))}"
+    """Yield what the plan names and the problem lacks, and existing nodes that are named twice."""
+    named_groups = {nodes.node_group for nodes in plan.nodes} | {each.node_group for each in plan.increments}
+    if named_groups - set(groups):
+        yield f"nodes of unknown groups {sorted(named_groups - set(groups))}"
     standing = {node.name for node in problem.nodes}
     for name, times in Counter(placed.node for placed in plan.existing).items():
         if times > 1 or name not in standing:
@@ -156,8 +156,8 @@ def _certificate(plan: Plan, groups: Mapping[str, NodeGroup]) -> Iterator[str]:
 
 
 def _objective(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> Iterator[str]:
-    """The objective as the plan reports it against what it does, stage by stage, the most important first. How long
-    pods have waited is passed over: the planner may count it in steps."""
+    """Compare the objective that the plan reports with what the plan does, stage by stage, the most important first.
+    Waiting times are not compared: the planner may count them in steps."""
     found = {**_pod_stages(plan), **_node_stages(problem, plan, groups)}
     if list(found) != [each.stage for each in plan.objective]:
         reported = ", ".join(str(each.stage) for each in plan.objective)
@@ -173,7 +173,7 @@ def _objective(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) ->
 
 
 def _pod_stages(plan: Plan) -> dict[ObjectiveStage, float | None]:
-    """What is left unserved and given up; None for what is not compared."""
+    """Return the values of unserved pods and preferences given up; None for a stage that is not compared."""
     left: Counter[tuple[bool, int]] = Counter()
     for unplaced in plan.unplaced:
         cls = plan.pod_classes[unplaced.pod_class]
@@ -192,7 +192,7 @@ def _pod_stages(plan: Plan) -> dict[ObjectiveStage, float | None]:
 
 
 def _node_stages(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> dict[ObjectiveStage, float | None]:
-    """What new nodes cost, tier by tier, how many they are, and how far that is from the previous plan."""
+    """Return the cost of new nodes by tier, their number, and the change since the previous plan."""
     deltas = {increment.node_group: increment.delta for increment in plan.increments}
     found: dict[ObjectiveStage, float | None] = {}
     for weight in sorted({group.weight for group in groups.values()}):

@@ -1,5 +1,5 @@
-"""What each planned class claims of other pods and, as preferences, of nodes: the constraints in one list, required
-ones and preferred ones, in the order in which preferences are given up (`docs/reference/constraints.md`)."""
+"""The constraints of each planned class as the checker reads them: required and preferred, between pods and about
+nodes, in one list, preferences in the order in which they are given up (`docs/reference/constraints.md`)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckedConstraint:
-    """One constraint of a class. `rank` is its place in the order of giving up, None for a required one; `kept` the
-    pods that keep it."""
+    """One constraint of a class. `rank` is its position in the order of giving up, None for a required one; `kept` is
+    the number of pods that keep it."""
 
     pod_class: int
     rule: Rule
@@ -51,17 +51,19 @@ class CheckedConstraint:
         return ("required " if self.rank is None else "preferred ") + words[self.rule]
 
 
-def claims_of(index: int, spec: PodSpec, placed: int, given_up: Sequence[tuple[int, int]]) -> list[CheckedConstraint]:
-    """The required ones first, then all preferences in order. `given_up`: (number of preferences, pods) as the plan
-    reports it; who gives up n gives up the first n."""
+def constraints_of(
+    index: int, spec: PodSpec, placed: int, given_up: Sequence[tuple[int, int]]
+) -> list[CheckedConstraint]:
+    """Return the required constraints of a class, then its preferences in order. `given_up` holds (number of
+    preferences, pods) as the plan reports it: a pod that gives up n gives up the first n."""
     required = [
         *(CheckedConstraint(index, Rule.AFFINITY, None, placed, term) for term in required_affinity(spec)),
         *(CheckedConstraint(index, Rule.ANTI_AFFINITY, None, placed, term) for term in spec.pod_anti_affinity),
         *_spreads(index, spec, WhenUnsatisfiable.DO_NOT_SCHEDULE, None, placed),
     ]
     preferred = [
-        replace(claim, rank=rank, kept=placed - sum(pods for depth, pods in given_up if depth > rank))
-        for rank, claim in enumerate(_preferences(index, spec))
+        replace(constraint, rank=rank, kept=placed - sum(pods for depth, pods in given_up if depth > rank))
+        for rank, constraint in enumerate(_preferences(index, spec))
     ]
     return [*required, *preferred]
 

@@ -1,4 +1,4 @@
-"""The checker's part for single nodes: may each pod run there, do all of them fit, does no host port clash."""
+"""The checker's part for single nodes: whether each pod may run there, all of them fit, and no host ports clash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from solver.verify.places import CheckedNodes, CheckedPlaces
 
 
 def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
-    """One sentence per broken rule between a node and its pods."""
+    """Yield one sentence per broken constraint between a node and its pods."""
     needs = [(*spec.requests, (PODS, 1)) for spec in places.specs]
     any_ports = any(spec.host_ports for spec in places.specs)
     templates = {group.id: _template(group, problem) for group in problem.node_groups}
@@ -56,7 +56,7 @@ def _resources(
 
 
 def _template(group: NodeGroup, problem: Problem) -> tuple[Mapping[str, int], tuple[PodSpec, ...]]:
-    """What one new node has for pods, and the daemons that run there."""
+    """Return what a new node of the group has free for pods, and the daemons that run there."""
     left = dict(group.allocatable)
     runs = []
     for daemon in problem.daemon_sets:
@@ -69,7 +69,7 @@ def _template(group: NodeGroup, problem: Problem) -> tuple[Mapping[str, int], tu
 
 
 def _ports(place: CheckedNodes, places: CheckedPlaces, daemons: tuple[PodSpec, ...]) -> Iterator[str]:
-    """Clashes in which a planned pod takes part."""
+    """Yield one sentence per host port clash that involves a planned pod."""
     planned = [(index, count) for index, count in place.pods.items() if places.specs[index].host_ports]
     if not planned:
         return

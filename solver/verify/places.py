@@ -1,5 +1,5 @@
-"""The places of a plan as the checker reads them: every node that stands, every batch of equal new nodes, and what of
-them a pod's selectors can distinguish. No judgement here: `check` and its other parts judge."""
+"""The places of a plan as the checker reads them: every existing node, every batch of equal new nodes, and what a pod's
+selectors can distinguish of them. Nothing is checked here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CheckedNodes:
 
     @property
     def name(self) -> str:
-        """What conditions on metadata.name see: a node that is still to come has no name."""
+        """The node's name for conditions on metadata.name; empty for a node that does not exist yet."""
         return self.where.name if isinstance(self.where, Node) else ""
 
     @property
@@ -74,7 +74,8 @@ class CheckedPlaces:
 
 
 class Sights:
-    """Which nodes are alike to all selectors and tolerations, and what each class makes of them; asked once each."""
+    """Nodes that no selector or toleration distinguishes share a number, and each class is compared with a number
+    once."""
 
     def __init__(self, specs: tuple[PodSpec, ...]) -> None:
         self._specs = specs
@@ -94,7 +95,7 @@ class Sights:
         self._tolerated: dict[tuple[object, int, TaintEffect | None], bool] = {}
 
     def of(self, where: NodeGroup | Node) -> int:
-        """The number of what is to be seen of a node or a new node of a group."""
+        """Return the number of a node, or of a new node of a group."""
         known = self._of_object.get(id(where))
         if known is not None:
             return known
@@ -107,14 +108,14 @@ class Sights:
         return number
 
     def why_not(self, index: int, sight: int) -> str | None:
-        """Why a pod of the class may not run there, None where it may."""
+        """Return why a pod of the class may not run there, None where it may."""
         known = self._reasons[sight]
         if index not in known:
             known[index] = why_not_eligible(self._specs[index], *self._examples[sight])
         return known[index]
 
     def selected(self, index: int, sight: int) -> bool:
-        """Whether node selector and required node affinity of the class let it run there."""
+        """Return whether node selector and required node affinity of the class match."""
         spec = self._specs[index]
         if not spec.node_selector and spec.affinity is None:
             return True
@@ -126,7 +127,7 @@ class Sights:
         return self._selected[key]
 
     def tolerated(self, index: int, sight: int, effect: TaintEffect | None = None) -> bool:
-        """Whether the class tolerates the node's taints: those with the effect, or all that keep pods away."""
+        """Return whether the class tolerates the node's taints: those with the effect, or all that keep pods away."""
         taints = self._examples[sight][1]
         if not taints:
             return True
@@ -136,12 +137,12 @@ class Sights:
             if effect is None:
                 self._tolerated[key] = untolerated(taints, tolerations) is None
             else:
-                meant = [taint for taint in taints if taint.effect is effect]
-                self._tolerated[key] = all(any(tolerates(each, taint) for each in tolerations) for taint in meant)
+                relevant = [taint for taint in taints if taint.effect is effect]
+                self._tolerated[key] = all(any(tolerates(each, taint) for each in tolerations) for taint in relevant)
         return self._tolerated[key]
 
     def preferred(self, preference: PreferredNodes, sight: int) -> bool:
-        """Whether preferred node affinity is met there; an empty term is met everywhere, as upstream."""
+        """Return whether preferred node affinity matches; an empty term matches every node, as upstream."""
         term = preference.term
         if not term.match_expressions and not term.match_fields:
             return True

@@ -1,4 +1,4 @@
-"""The checker's sums over domains: how many pods that a term counts run, or are planned, in which domain."""
+"""The checker's sums over domains: how many pods that a term counts run or are planned in each domain."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _Identity = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class DomainTally:
-    """Pods per term and domain. Over hostnames a place stands for one of its nodes. Terms are all that will be asked
-    about: pods that none of them counts are passed over."""
+    """Counted pods by term and domain. Over hostnames a place stands for one of its nodes. Only the given terms can be
+    asked about: pods that none of them counts are left out."""
 
     def __init__(
         self, places: CheckedPlaces, running_specs: Iterable[PodSpec], terms: Iterable[PodAffinityTerm]
@@ -52,21 +52,21 @@ class DomainTally:
     def _select(self, selector: PodSelector) -> Iterable[int]:
         candidates: Iterable[int] = range(len(self._labels))
         for requirement in selector.match_expressions or ():
-            if requirement.operator is Operator.IN:  # the others of a thousand labels need not be asked
+            if requirement.operator is Operator.IN:  # of a thousand labels only these can matter
                 candidates = set().union(*(self._with[requirement.key, value] for value in requirement.values))
                 break
         return (number for number in candidates if selects(selector, *self._labels[number]))
 
     def counts(self, term: PodAffinityTerm, spec: PodSpec) -> bool:
-        """Whether the term counts pods of a spec of the plan or of a running pod."""
+        """Return whether the term counts pods of a spec of the plan or of a running pod."""
         return self._of_spec[id(spec)] in self._counted[term.selector]
 
     def counted_classes(self, term: PodAffinityTerm) -> list[int]:
-        """Indices of the classes whose pods the term counts."""
+        """Return the indices of the classes whose pods the term counts."""
         return [index for number in self._counted[term.selector] for index in self._classes[number]]
 
     def of(self, term: PodAffinityTerm) -> dict[Domain, list[int]]:
-        """Domain -> counted pods that are [planned, running] there; domains without any are left out."""
+        """Return domain -> counted pods that are [planned, running] there, without domains that have none."""
         if term not in self._tallies:
             present = self._presence(term.topology_key)
             sums: dict[Domain, list[int]] = {}
