@@ -1,4 +1,5 @@
-"""What keeps nodes from being had: sizes and limits, as constraints that explanations can take away and change."""
+"""What prevents new nodes: sizes and limits, as constraints that explanations can remove and change. Constraints of
+pods are in `pods`."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from solver.model.quantities import format_quantity
 from solver.model.validation import MAX_COUNT
 
 _LARGEST = 2**62
-"""Of what a limit is raised to: sums must fit 64 bits."""
+"""The most that a limit is raised to: sums must fit 64 bits."""
 
 
 def _most_nodes(problem: Problem) -> int:
-    """More new nodes than any plan could want: one for every pod, and what minimum sizes ask for."""
+    """Return more new nodes than any plan could want: one for every pod, and those that minimum sizes require."""
     return sum(pods.count for pods in problem.pod_sets) + sum(group.min_size for group in problem.node_groups)
 
 
@@ -58,7 +59,7 @@ def _pods_per_node(problem: Problem, _: Sequence[PodClass]) -> Iterator[Constrai
 
 
 def _more_pods(group: NodeGroup, change: ConstraintChange) -> NodeGroup:
-    # What a node counts against limits stays as it is.
+    # What a node counts against limits does not change.
     return replace(
         group, allocatable={**group.allocatable, PODS: change.whole}, capacity=group.capacity or group.allocatable
     )
@@ -74,7 +75,7 @@ def _bounds(limit: Limit, group_id: str) -> bool:
 
 
 def _counted(limit: Limit, problem: Problem, resource: str) -> dict[str, int]:
-    """What a node of each group that the limit bounds counts against it, where it counts at all."""
+    """Return, by group that the limit bounds, what one node counts against it, without zeros."""
     counted = {g.id: g.counted_capacity.get(resource, 0) for g in problem.node_groups if _bounds(limit, g.id)}
     return {group_id: amount for group_id, amount in counted.items() if amount}
 
@@ -107,7 +108,7 @@ def _limit_reached(change: ConstraintChange, problem: Problem, plan: Plan) -> in
 
 
 def _limit_steps(change: ConstraintChange, problem: Problem) -> tuple[int, int]:
-    """Sums of whole nodes above what is used."""
+    """Return the steps at which anything changes: sums of whole nodes above what is used."""
     limit = next(each for each in problem.limits if each.name == change.subject)
     step = math.gcd(*_counted(limit, problem, change.key).values())
     above = limit.used.get(change.key, 0) - (change.before or 0)

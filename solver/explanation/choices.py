@@ -1,5 +1,5 @@
-"""Why the groups of a plan and not others: what the plan would become without each of them, and with one node of the
-best group of each tier that was not chosen."""
+"""Why a plan chooses its node groups: what the plan would be without each of them, and with one node of the best group
+of each tier that was not chosen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DUST_USD = 1e-9
 
 
 def why_group(problem: Problem, plan: Plan, increment: NodeGroupIncrease, budget: RunningBudget) -> WhyGroup:
-    """Plans again without the group, and once per tier with a node of the best group that was not chosen."""
+    """Plan again without the group, and once per tier with a node of the best group that was not chosen."""
     groups = {group.id: group for group in problem.node_groups}
     mine = groups[increment.node_group]
     forbidden = _resized(problem, replace(mine, min_size=0, max_size=max(0, min(mine.target_size, mine.max_size))))
@@ -42,7 +42,7 @@ def why_group(problem: Problem, plan: Plan, increment: NodeGroupIncrease, budget
 
 
 def difference(plan: Plan, other: Plan) -> Difference:
-    """What `other` has more than `plan` of everything that is minimised. Both are of the same pods and tiers."""
+    """Return what `other` has more than `plan` of everything that is minimised. Both are of the same pods and tiers."""
     tiers = {tier.weight: -tier.cost_usd_per_hour for tier in plan.certificate.tiers}
     for tier in other.certificate.tiers:
         tiers[tier.weight] = tiers.get(tier.weight, 0.0) + tier.cost_usd_per_hour
@@ -65,7 +65,7 @@ def _clean(cost: float) -> float:
 
 
 def _unserved(plan: Plan) -> Counter[bool]:
-    """Pods without a place: real ones under False, placeholders under True."""
+    """Return unserved pods: real ones under False, placeholders under True."""
     counts: Counter[bool] = Counter()
     for each in plan.unplaced:
         counts[plan.pod_classes[each.pod_class].placeholder] += each.count
@@ -78,8 +78,8 @@ def _resized(problem: Problem, group: NodeGroup) -> Problem:
 
 
 def _candidates(problem: Problem, plan: Plan, mine: NodeGroup) -> Iterator[NodeGroup]:
-    """Per tier, highest first, the group that would serve the most of the pods on `mine` at the lowest price, of those
-    that were not chosen and can grow."""
+    """Yield, per tier, highest first, the group that would serve the most of the pods on `mine` at the lowest price, of
+    those that were not chosen and can grow."""
     chosen = {increment.node_group for increment in plan.increments}
     pods: Counter[int] = Counter()
     for nodes in plan.nodes:
@@ -105,7 +105,7 @@ def _fits(problem: Problem, plan: Plan, group: NodeGroup, index: int) -> bool:
 
 
 def _price(problem: Problem, plan: Plan, group: NodeGroup, pods: Mapping[int, int]) -> float:
-    """Of as many nodes, in fractions, as the pods need of the resource that they need most of."""
+    """Return the price of as many nodes, in fractions, as the pods need of their scarcest resource."""
     free = after_daemons(group, problem.daemon_sets)
     load: Counter[str] = Counter()
     for index, count in pods.items():
@@ -115,6 +115,6 @@ def _price(problem: Problem, plan: Plan, group: NodeGroup, pods: Mapping[int, in
 
 
 def by_cost(problem: Problem, plan: Plan) -> list[NodeGroupIncrease]:
-    """The increments of a plan in the order in which they are worth explaining: the dearest first."""
+    """Return the increments of a plan in the order in which they are explained: the most expensive first."""
     price = {group.id: group.price_usd_per_hour for group in problem.node_groups}
     return sorted(plan.increments, key=lambda i: (-i.delta * price[i.node_group], i.node_group))

@@ -1,7 +1,8 @@
-"""Irreducible sets: of constraints that together keep pods out, and of changes that together let them in.
+"""Irreducible sets: of constraints that together keep pods out, and of changes that together let them in. Knows neither
+of the two.
 
-Both are minimal sets of which something holds, and what holds of a set holds of every larger one. It is asked set by
-set, halves first (QuickXplain: Junker, AAAI 2004), so that few questions are asked where few of many items matter.
+Both are minimal sets with a monotone property: what holds of a set holds of every larger one. Sets are tried in halves
+first (QuickXplain: Junker, AAAI 2004), so that few questions are asked where few of many items matter.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ T = TypeVar("T")
 
 
 def minimal(items: Sequence[T], holds: Callable[[Sequence[T]], bool]) -> tuple[T, ...]:
-    """A subset of which `holds` is true, and of none that lacks one more item; earlier items are kept rather than later
-    ones. Expects that it holds of all items together."""
+    """Return a subset of which `holds` is true, and of none that lacks one more item; earlier items are preferred to
+    later ones. Expects that it holds of all items together."""
     found = _quick(items, (), True, holds)
     return _irreducible(found, holds)
 
 
 def _quick(items: Sequence[T], base: Sequence[T], grown: bool, holds: Callable[[Sequence[T]], bool]) -> tuple[T, ...]:
-    """The items needed on top of `base`; whether it holds of `base` alone is asked only where that `grown` since."""
+    """Return the items needed on top of `base`; whether it holds of `base` alone is asked only where that has
+    `grown`."""
     if grown and holds(base):
         return ()
     if len(items) <= 1:
@@ -33,8 +35,8 @@ def _quick(items: Sequence[T], base: Sequence[T], grown: bool, holds: Callable[[
 
 
 def _irreducible(items: tuple[T, ...], holds: Callable[[Sequence[T]], bool]) -> tuple[T, ...]:
-    """Where a constraint's absence can harm (an untolerated zone is no domain of a spread), halving may leave one too
-    many: each is tried once more."""
+    """Drop items that are not needed. Where removing a constraint can harm (an untolerated zone is no domain of a
+    spread), halving may leave one too many: each is tried once more."""
     position = len(items) - 1
     while position >= 0:
         without = (*items[:position], *items[position + 1 :])

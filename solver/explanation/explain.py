@@ -1,7 +1,7 @@
 """Why a plan is as it is: `explain(problem, plan, budget) -> Explanation`.
 
 For what is not served: an irreducible core of constraints that keep it out, and the smallest changes after which it is
-served. For what is chosen: what it is chosen over. What "smallest" means is in docs/reference/explanations.md.
+served. For what is chosen: the alternatives. "Smallest" is defined in docs/reference/explanations.md.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ _CLAIMS_SHARE = 0.7
 
 
 def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Explanation:
-    """Explains `plan`, which `solve` made of `problem`, within `budget` (default: five seconds).
+    """Explain `plan`, which `solve` made of `problem`, within `budget` (default: five seconds).
 
     Under a deterministic budget the explanation depends on nothing but the arguments: the number of plans is bounded,
-    and each of them gets a part of the budget. Raises `ProblemError` for a problem or budget that cannot
-    be meant.
+    and each of them gets a part of the budget. Raises `ProblemError` for an invalid problem or budget.
     """
     budget = budget or Budget(5.0)
     validate(problem, budget)

@@ -1,4 +1,4 @@
-"""All kinds of constraints that explanations know: one entry each. A new kind of constraint is one more entry."""
+"""All kinds of constraints that can be explained, one entry each. A new kind of constraint is one more entry."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import NodeGroup, PodClass, Problem
 
 KINDS: dict[str, ConstraintKind] = {kind.name: kind for kind in (*pods.KINDS, *capacity.KINDS, pods.REQUEST)}
-"""In the order in which reasons are given: what keeps pods away from nodes, what keeps nodes from being had, sizes."""
+"""In the order in which reasons are given: what keeps pods away from nodes, what prevents new nodes, sizes."""
 
 
 def removals(problem: Problem, classes: Sequence[PodClass]) -> tuple[ConstraintChange, ...]:
-    """Every constraint that might keep the classes out, as the change that takes it away, in the order of `KINDS`."""
+    """Return every constraint that might keep the classes out, as the change that removes it, in the order of
+    `KINDS`."""
     return tuple(change for kind in KINDS.values() for change in kind.find(problem, classes))
 
 
 def reason(change: ConstraintChange) -> str:
-    """The constraint that it changes, as it stands: "node group gpu-a may have 10 nodes"."""
+    """Return the constraint as it stands, in words: "node group gpu-a may have 10 nodes"."""
     return KINDS[change.kind].reason(change)
 
 
 def advice(change: ConstraintChange) -> str:
-    """The change as an order to people: "raise maxSize of gpu-a from 10 to 12"."""
+    """Return the change in the imperative: "raise maxSize of gpu-a from 10 to 12"."""
     return KINDS[change.kind].advice(change)
 
 
 def apply(problem: Problem, changes: Iterable[ConstraintChange]) -> Problem:
-    """The problem with all the changes. Pods are found by their class as it was before the first of them."""
+    """Return the problem with all the changes. Pods are found by their class as it was before the first of them."""
     changes = tuple(changes)
     of_groups: dict[str, list[ConstraintChange]] = {}
     for change in changes:

@@ -23,8 +23,8 @@ Part = Taint | HostPort | PodAffinityTerm | TopologySpread | None
 
 @dataclass(frozen=True, slots=True)
 class ConstraintChange:
-    """One parameter of a problem and its new value. Taking a constraint away altogether is a change too, so that what
-    stands in the way and what would help are described in the same terms.
+    """One parameter of a problem and its new value. Removing a constraint is a change too, so that what stands in the
+    way and what would help are described in the same terms.
 
     `before` and `after` are amounts in the parameter's own unit (nodes, millicores, bytes, pieces, skew); both are None
     where a condition is dropped or a taint tolerated.
@@ -50,7 +50,7 @@ class ConstraintChange:
         return self.after
 
     def lessened(self) -> ConstraintChange | None:
-        """The change by one unit less; None where that is no change at all."""
+        """Return the change by one unit less; None where that is no change at all."""
         if self.before is None or self.after is None or abs(self.after - self.before) == 1:
             return None
         return replace(self, after=self.after - 1 if self.after > self.before else self.after + 1)
@@ -58,15 +58,15 @@ class ConstraintChange:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintKind:
-    """How constraints of one kind are found, taken away, changed a little, and described."""
+    """How constraints of one kind are found, removed, changed a little, and described."""
 
     name: str
     find: Callable[[Problem, Sequence[PodClass]], Iterable[ConstraintChange]]
-    """Every constraint of the kind that might keep the classes out, as the change that takes it away."""
+    """Every constraint of the kind that might keep the classes out, as the change that removes it."""
     reason: Callable[[ConstraintChange], str]
-    """The constraint as it stands, for people."""
+    """The constraint as it stands, in words."""
     advice: Callable[[ConstraintChange], str]
-    """The change as an order to people."""
+    """The change in the imperative."""
     edit_pods: Callable[[PodSpec, ConstraintChange], PodSpec] | None = None
     edit_group: Callable[[NodeGroup, ConstraintChange], NodeGroup] | None = None
     edit_problem: Callable[[Problem, ConstraintChange], Problem] | None = None
@@ -80,7 +80,7 @@ class ConstraintKind:
 
 @dataclass(frozen=True, slots=True)
 class KeptPods:
-    """Stands among the constraints of a core for the pods that the plan serves and a claim does not outrank."""
+    """The constraint of a core that stands for the pods that the plan serves and the unserved ones do not outrank."""
 
 
 KEPT_PODS = KeptPods()
@@ -89,14 +89,16 @@ Constraint = ConstraintChange | KeptPods
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Changes after which a claim is served whole, and everything else that it does not outrank still is."""
+    """Changes after which the unserved class or gang is served whole, and everything that it does not outrank still
+    is."""
 
     changes: tuple[ConstraintChange, ...]
     proven: bool
     """Whether each change is proven to be needed to its last unit."""
 
     def lessened(self) -> Iterator[tuple[ConstraintChange, ...]]:
-        """What is not enough: the changes with one of them by one unit less, or left out where it has no units."""
+        """Yield what is not enough: the changes with one of them by one unit less, or left out where it has no
+        units."""
         for position, change in enumerate(self.changes):
             less = change.lessened()
             yield (*self.changes[:position], *([less] if less else []), *self.changes[position + 1 :])
@@ -116,15 +118,15 @@ class WhyUnserved:
     fit: int
     """The most pods that were found to fit beside what is served; of a gang, as if it need not be whole."""
     core: tuple[Constraint, ...]
-    """Constraints that together keep the claim out: with any of them gone, the others of the core do not."""
+    """Constraints that together keep the pods out: without any one of them, the others do not."""
     proven: bool
-    """Whether it is proven that the core keeps the claim out, and that it needs all of its constraints to."""
+    """Whether it is proven that the core keeps the pods out, and that it needs all of its constraints to."""
     ways: tuple[Way, ...]
     """Alternatives, each of them enough."""
     servable: bool
     """Whether it could be served without any change: the plan was made in too little time."""
     in_place: bool
-    """Whether the pods that are served were taken to stay where the plan has them, as in large plans."""
+    """Whether served pods were assumed to stay where the plan has them, as in large plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +174,11 @@ class WhyGroup:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     unserved: tuple[WhyUnserved, ...]
-    """The most important claims first."""
+    """The most important classes and gangs first."""
     claims_left_out: int
-    """Claims that are not served and not explained, for there are many, or the budget was used up."""
+    """How many unserved classes and gangs are not explained: there are too many, or the budget was used up."""
     chosen: tuple[WhyGroup, ...]
-    """The dearest increments first."""
+    """The most expensive increments first."""
     chosen_left_out: int
     price_of_priority_usd_per_hour: float
     """The plan's: its cost minus the cost of serving the same pods with all weights equal."""

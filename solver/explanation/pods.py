@@ -1,4 +1,5 @@
-"""What keeps pods away from nodes and from each other, as constraints that explanations can take away and change."""
+"""What keeps pods away from nodes and from each other, as constraints that explanations can remove and change. Sizes
+and limits are in `capacity`."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def _ask(spec: PodSpec, change: ConstraintChange) -> PodSpec:
     return replace(spec, requests=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)))
 
 
-# What a pod asks of other pods
+# What a pod requires of other pods
 
 
 def _terms(kind: str, field: str) -> Callable[[Problem, Sequence[PodClass]], Iterator[ConstraintChange]]:
@@ -117,7 +118,7 @@ def _respread(spec: PodSpec, change: ConstraintChange) -> PodSpec:
 
 
 def _anti_affinities(problem: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
-    """Of the classes, and of the pods beside them that keep them away."""
+    """Yield the anti-affinity terms of the classes, and of the pods beside them that repel them."""
     yield from _terms("pod_anti_affinity", "pod_anti_affinity")(problem, classes)
     own = {each.spec for each in classes}
     for pods in problem.pod_sets:
@@ -129,7 +130,7 @@ def _anti_affinities(problem: Problem, classes: Sequence[PodClass]) -> Iterator[
 
 
 def _repelling(spec: PodSpec, classes: Sequence[PodClass]) -> tuple[PodAffinityTerm, ...]:
-    """The terms that keep pods of any of the classes away."""
+    """Return the anti-affinity terms of a spec that repel pods of any of the classes."""
     return tuple(
         term
         for term in dict.fromkeys(spec.pod_anti_affinity)
@@ -155,7 +156,7 @@ def _move(problem: Problem, change: ConstraintChange) -> Problem:
 
 
 def _words(change: ConstraintChange) -> str:
-    """The constraint between pods that a change drops or loosens, as it is written everywhere."""
+    """Return the constraint between pods that a change drops or loosens, in words."""
     assert isinstance(change.part, HostPort | PodAffinityTerm | TopologySpread)
     fields = {"host_port": "host_ports", "max_skew": "topology_spread"}
     spec = PodSpec(**{fields.get(change.kind, change.kind): (change.part,)})  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """The question behind every explanation: can these pods be served beside those that the plan serves already?
 
-A *claim* is a class of pods that the plan leaves out, in part or whole, or a gang. Its question is the problem cut
-down to the claim and to what must be kept for it: the served pods that it does not outrank. All the pods of a question
-are to be served, so it has the answer yes or no.
+It is asked of a class of pods that the plan leaves out, in part or whole, or of a gang (`UnservedClaim`). Its problem
+has the unserved pods and those kept beside them: the served pods that they do not outrank. All pods of a question are
+to be served, so the answer is yes or no.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from solver.planning.solve import solve
 
 LARGEST_SHARE = 0.2
 _SHARES = (0.02, LARGEST_SHARE)
-"""Of the budget, that a trial may take: most questions are answered long before the plan is as cheap as can be."""
+"""Shares of the budget for one trial: most questions are answered long before the plan is as cheap as can be."""
 _WHOLE_SIZE = 20_000
-"""Classes times places to put them, up to which the pods that are kept may move; beyond, they stay where the plan has
-them, and a question is as small as its claim."""
+"""Classes times places to put them, up to which kept pods may move; beyond, they stay where the plan has them, and a
+question has only the unserved pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnservedClaim:
-    """Pods that belong together and are not all served."""
+    """A class or a gang that is not served whole."""
 
     name: str
     """The gang, or the example pod of the class."""
@@ -54,12 +54,12 @@ class UnservedClaim:
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """Claims of a higher rank come first in every plan: real pods before placeholders, then by priority."""
+        """Higher ranks come first in every plan: real pods before placeholders, then by priority."""
         return (not self.classes[0].placeholder, max(each.priority for each in self.classes))
 
 
 def claims(plan: Plan) -> tuple[UnservedClaim, ...]:
-    """Of what the plan leaves out, the most important first: by rank, then by the number of pods."""
+    """Return what the plan leaves out, the most important first: by rank, then by the number of pods."""
     missing = {each.pod_class: each.count for each in plan.unplaced}
     gangs = _gangs(plan.pod_classes)
     found = [
@@ -71,7 +71,7 @@ def claims(plan: Plan) -> tuple[UnservedClaim, ...]:
 
 
 def _gangs(classes: Sequence[PodClass]) -> list[tuple[PodClass, ...]]:
-    """Classes that are served together; each class without a gang alone."""
+    """Return classes that are served together; each class without a gang alone."""
     found: dict[object, list[PodClass]] = defaultdict(list)
     for each in classes:
         found[each.index if each.gang is None else each.gang].append(each)
@@ -80,19 +80,20 @@ def _gangs(classes: Sequence[PodClass]) -> list[tuple[PodClass, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ServiceQuestion:
-    """What is asked of a claim."""
+    """Whether an unserved class or gang can be served, as problems to plan."""
 
     claim: UnservedClaim
     problem: Problem
-    """The claim's pods, and those that are kept for it where they may move."""
+    """The unserved pods, and those kept beside them where these may move."""
     alone: Problem
-    """The claim's pods, as if nothing else were served."""
+    """The unserved pods alone."""
     in_place: bool
-    """Whether what is kept stays where the plan has it: then it is part of the nodes, sizes and limits of `problem`."""
+    """Whether kept pods stay where the plan has them: then the nodes, sizes and limits of `problem` include them."""
 
 
 def question(problem: Problem, plan: Plan, claim: UnservedClaim) -> ServiceQuestion:
-    """What is kept: pods that the plan serves and that have the claim's rank or a higher one."""
+    """Return the question for unserved pods. Kept are pods that the plan serves and that have their rank or a higher
+    one."""
     mine = {each.index for each in claim.classes}
     missing = {each.pod_class: each.count for each in plan.unplaced}
     kept = {
@@ -131,14 +132,14 @@ class TrialResult:
 
 @dataclass
 class Oracle:
-    """Answers one question under many changes, each asked once."""
+    """Answers one question under many changes; each answer is computed once."""
 
     question: ServiceQuestion
     budget: RunningBudget
     _known: dict[tuple[frozenset[ConstraintChange], bool], TrialResult] = field(default_factory=dict)
 
     def ask(self, changes: Iterable[ConstraintChange] = (), *, alone: bool = False) -> TrialResult:
-        """Whether all pods are served after the changes; `alone`: as if nothing else had to be."""
+        """Return whether all pods are served after the changes; with `alone`, as if no others had to be."""
         applied = frozenset(changes)
         key = (applied, alone)
         if key not in self._known:
@@ -163,7 +164,7 @@ def _answer(problem: Problem, budget: Budget) -> TrialResult:
 
 
 def _plain(problem: Problem) -> Problem:
-    """The same question in its simplest form: as all pods are to be served, neither priorities nor gangs, prices nor
+    """Return the question in its simplest form: as all pods are to be served, neither priorities nor gangs, prices nor
     preferences make a difference."""
     return replace(
         problem,

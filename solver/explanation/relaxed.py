@@ -1,10 +1,10 @@
-"""First guesses by counting: which constraints keep a claim out already where only nodes, pods and totals are counted,
-and how few of them would have to go.
+"""First guesses by counting: which constraints keep pods out even where only nodes, pods and totals are counted, and
+how few of them would have to go. The planner itself has the last word (`question`).
 
 The model relaxes the question: pods are spread over a group's nodes without regard to which pod is on which. A
 constraint holds where its literal does; the literals are CP-SAT's assumptions, and those that it needs for its proof
-are the core. What is infeasible here is so in truth, with the same core. Made elastic, with every constraint that does
-not hold at a price, the same model finds which ones to give up.
+are the core. What is infeasible here is infeasible in truth, with the same core. Made elastic, with a price on every
+constraint that does not hold, the same model finds which ones to give up.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _SECONDS = 0.2
 
 
 def relaxed_core(question: ServiceQuestion, constraints: Sequence[Constraint]) -> frozenset[Constraint] | None:
-    """Constraints that keep the claim out together. None where counting does not decide it, or takes too long."""
+    """Return constraints that keep the pods out together; None where counting does not decide it, or takes too long."""
     counting = _counting(question, constraints)
     return counting.core() if counting else None
 
 
 def fewest_given_up(question: ServiceQuestion, changes: Sequence[ConstraintChange]) -> frozenset[ConstraintChange]:
-    """As few changes as let the claim in where only totals count; those of sizes and limits rather than of pods."""
+    """Return as few changes as let the pods in where only totals count; of sizes and limits rather than of pods."""
     counting = _counting(question, changes)
     return counting.elastic() if counting else frozenset()
 
@@ -49,7 +49,7 @@ def _counting(question: ServiceQuestion, constraints: Sequence[Constraint]) -> _
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The nodes of a group, or one that stands."""
+    """The nodes of a group, or one existing node."""
 
     labels: Labels
     taints: tuple[Taint, ...]
@@ -113,7 +113,7 @@ class _Counting:
         return sum(pods.count for pods in self._problem.pod_sets)
 
     def _while(self, constraint: Constraint | None, row: cp_model.Constraint) -> None:
-        """The row holds while the constraint does; always, where it is none that can be taken away."""
+        """Enforce the row while the constraint holds; always, where that is none that can be removed."""
         if constraint in self._literals:
             row.only_enforce_if(self._literals[constraint])
 
@@ -145,7 +145,7 @@ class _Counting:
             yield _Place(node.labels, node.taints, node.name, node.free, 1)
 
     def _fill(self, place: _Place, placed: Sequence[list[cp_model.IntVar]]) -> None:
-        """Pods on the nodes of one place: who may be there, how many one node holds, what they take together."""
+        """Add the pods on the nodes of one place: which may be there, how many fit a node, what they take together."""
         taken: dict[str, list[tuple[cp_model.IntVar, int]]] = {}
         for number, pods in enumerate(self._problem.pod_sets):
             changes = self._changes[number] if number < self._claims else []
@@ -173,8 +173,8 @@ class _Counting:
     def _asked(
         self, place: _Place, pods: PodSet, here: cp_model.IntVar, requests: Mapping[str, ConstraintChange]
     ) -> Iterator[tuple[str, cp_model.IntVar, int]]:
-        """Per resource the pods that ask for it, and the amount. Those whose request can be taken away ask only while
-        it stands."""
+        """Yield, by resource, the pods that request it and the amount. Pods whose request can be removed count only
+        while it holds."""
         for name, amount in ((PODS, 1), *pods.spec.requests):
             if not amount:
                 continue

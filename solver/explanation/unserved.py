@@ -1,4 +1,5 @@
-"""Why a claim is not served: an irreducible core of constraints, and the smallest changes that would serve it."""
+"""Why a class or a gang is not served: an irreducible core of constraints, and the smallest changes that would serve
+it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _ROUNDS = 3
 
 
 def why_unserved(problem: Problem, plan: Plan, claim: UnservedClaim, budget: RunningBudget) -> WhyUnserved:
-    """Where the budget is used up, the core may be larger than it need be, and ways fewer: `proven` is then False."""
+    """Return the core and the ways. Where the budget is used up, the core may be larger than it need be, and ways
+    fewer: `proven` is then False."""
     asked = question(problem, plan, claim)
     oracle = Oracle(asked, budget)
     constraints = _constraints(asked)
@@ -49,7 +51,7 @@ def _constraints(asked: ServiceQuestion) -> tuple[Constraint, ...]:
 
 
 def _with_only(oracle: Oracle, constraints: Sequence[Constraint], kept: Sequence[Constraint]) -> TrialResult:
-    """The answer where of all constraints that can be taken away only some are `kept`."""
+    """Return the answer where, of all constraints that can be removed, only some are `kept`."""
     gone = [c for c in constraints if c not in set(kept)]
     return oracle.ask([c for c in gone if isinstance(c, ConstraintChange)], alone=KEPT_PODS in gone)
 
@@ -70,8 +72,9 @@ def _proven(oracle: Oracle, constraints: Sequence[Constraint], core: Sequence[Co
 
 
 def _ways(oracle: Oracle, changes: Sequence[ConstraintChange], core: Sequence[Constraint]) -> Iterator[Way]:
-    """A single change that is enough is in every core. Where there is none but in what pods ask for, sets of changes
-    that are enough together come first, and pods ask for less in them only where nothing else helps."""
+    """Yield the ways. A single change that is enough is in every core. Where there is none but in what pods request,
+    sets of changes that are enough together come first, and lower requests are part of them only where nothing else
+    helps."""
     single = [c for c in core if isinstance(c, ConstraintChange) and oracle.ask([c]).served][:_MOST_WAYS]
     asking = [c for c in single if c.kind == REQUEST.name]
     conditions = [c for c in changes if c.kind != REQUEST.name]
@@ -86,7 +89,7 @@ def _ways(oracle: Oracle, changes: Sequence[ConstraintChange], core: Sequence[Co
 
 
 def _together(oracle: Oracle, changes: Sequence[ConstraintChange]) -> list[Sequence[ConstraintChange]]:
-    """Irreducible sets that are enough: one as small as counting finds, one preferably of sizes and limits, one
+    """Return irreducible sets that are enough: one as small as counting finds, one preferably of sizes and limits, one
     preferably of pods."""
     found: list[Sequence[ConstraintChange]] = []
     if not oracle.ask(changes).served:
@@ -103,7 +106,7 @@ def _together(oracle: Oracle, changes: Sequence[ConstraintChange]) -> list[Seque
 def _asking_little_less(
     oracle: Oracle, change: ConstraintChange, conditions: Sequence[ConstraintChange]
 ) -> Iterator[tuple[ConstraintChange, ...]]:
-    """Where pods must ask for less, as little less as may be, and what that takes besides."""
+    """Yield the smallest reduction of a request, with the other changes that it needs, where pods must request less."""
     least = _smallest(oracle, change, conditions)
     order = sorted(conditions, key=lambda c: c.pods is not None)
     others = minimal(order, lambda some: oracle.ask([least, *some]).served)
@@ -112,7 +115,7 @@ def _asking_little_less(
 
 
 def _shrunk(oracle: Oracle, changes: Sequence[ConstraintChange]) -> Way:
-    """Each change made as small as it can be, one after the other, until none can."""
+    """Return the way with each change made as small as possible, one after the other, until none can shrink."""
     current = tuple(changes)
     for _ in range(_ROUNDS):
         for change in current:
@@ -124,7 +127,7 @@ def _shrunk(oracle: Oracle, changes: Sequence[ConstraintChange]) -> Way:
         enough = next((less for less, each in answers.items() if each.served), None)
         if enough is None:
             return replace(way, proven=all(each.proven for each in answers.values()))
-        current = enough  # taking a constraint away can harm, where it kept a domain out of a spread
+        current = enough  # removing a constraint can harm, where it excluded a domain from a spread
     return way
 
 
@@ -147,7 +150,7 @@ class _Scale:
         return replace(self.change, after=self.change.before + (distance if self._rises else -distance))
 
     def number(self, amount: int) -> int:
-        """Of the first value that is no less of a change than `amount`; below 0 for no change."""
+        """Return the number of the first value that is no less of a change than `amount`; below 0 for no change."""
         assert self.change.before is not None
         distance = amount - self.change.before if self._rises else self.change.before - amount
         return -(-(distance - self.first) // self.step) if distance > 0 else -1
@@ -159,20 +162,20 @@ class _Scale:
 
 
 def _smallest(oracle: Oracle, change: ConstraintChange, others: Sequence[ConstraintChange]) -> ConstraintChange:
-    """The smallest amount that serves, with the other changes as they are. Expects that `change` does."""
+    """Return the smallest amount that serves, with the other changes as they are. Expects that `change` does."""
     if change.after is None:
         return change
     kind, problem = KINDS[change.kind], oracle.question.problem
     found = _bisected(oracle, _Scale(change, *kind.steps(change, problem)), others)
     less = found.lessened()
-    if less is not None and oracle.ask([*others, less]).served:  # the steps were not all there is
+    if less is not None and oracle.ask([*others, less]).served:  # smaller changes than the steps' can matter
         found = _bisected(oracle, _Scale(less, 1, 1), others)
     return found
 
 
 def _bisected(oracle: Oracle, scale: _Scale, others: Sequence[ConstraintChange]) -> ConstraintChange:
     def serves(change: ConstraintChange) -> int | None:
-        """The number of the value that the plan found makes do with, where one is found."""
+        """Return the number of the smallest value that the plan found needs; None where none is found."""
         answer = oracle.ask([*others, change])
         if answer.plan is None:
             return None
@@ -191,12 +194,12 @@ def _bisected(oracle: Oracle, scale: _Scale, others: Sequence[ConstraintChange])
             low = middle
         else:
             high, smallest = min(found, middle), scale.at(middle)
-    # Asked again: what a plan made do with must be enough for the question, too.
+    # Asked again: the amount that a plan used must be enough for the question, too.
     return scale.at(high) if serves(scale.at(high)) is not None else smallest
 
 
 def _fit(asked: ServiceQuestion, budget: RunningBudget) -> int:
-    """As many of the claim's pods as can be served, with those that are kept before them."""
+    """Return how many of the unserved pods can be served beside those that are kept."""
     own = len(asked.claim.classes)
     pod_sets = tuple(
         PodSet(pods.name, pods.spec, pods.count, priority=int(number >= own))
@@ -204,5 +207,5 @@ def _fit(asked: ServiceQuestion, budget: RunningBudget) -> int:
     )
     plan = solve(replace(asked.problem, pod_sets=pod_sets), budget.next_plan(LARGEST_SHARE))
     missing = {each.pod_class: each.count for each in plan.unplaced}
-    claimed = [each for each in plan.pod_classes if each.priority == 0]
-    return sum(each.count - missing.get(each.index, 0) for each in claimed)
+    unserved = [each for each in plan.pod_classes if each.priority == 0]
+    return sum(each.count - missing.get(each.index, 0) for each in unserved)

@@ -1,6 +1,5 @@
 """From a fractional plan to an integral one, a few columns at a time: fix what is nearly whole, then let column
-generation find patterns made for what is left. Rounding all at once would leave pods that no column of the pool suits.
-"""
+generation find patterns made for the rest. Rounding all at once would leave pods that no column of the pool suits."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ _NEARLY = 1e-6
 
 
 def dive(pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, fraction: float, enough: float) -> Ints:
-    """Nodes per column of the pool (as it then is) for most of the pods; the rest is the greedy's. Adds columns.
-    `enough` is the fraction of a node from which on it is taken for a whole one."""
+    """Return nodes per column of the pool (as it then is) for most of the pods; the rest is left to `greedy`. Adds
+    columns. `enough` is the fraction of a node from which on it is rounded up."""
     reduced = pool.reduced
     master = RelaxedMaster(pool, weights)
     left, rest = reduced.wanted.copy(), reduced
@@ -54,7 +53,7 @@ def _fractional(
     budget: RunningBudget,
     fraction: float,
 ) -> Relaxation | None:
-    """What is left, relaxed, with columns of its own."""
+    """Solve the relaxation of the rest, with columns of its own."""
     pricer = Pricer(rest, active, budget.granted.workers, multipliers)
     found = master.solve(budget.wall_limit(fraction), rest)
     for _ in range(_ROUNDS):
@@ -67,7 +66,7 @@ def _fractional(
 
 
 def _take(found: Relaxation, enough: float) -> Ints:
-    """Whole nodes, and fractions that are nearly one; the largest fraction alone where there is neither."""
+    """Return whole nodes, and fractions that are nearly one; the largest fraction alone where there is neither."""
     whole: Ints = np.floor(found.nodes + _NEARLY).astype(np.int64)
     share = found.nodes - whole
     if whole.any():
@@ -78,7 +77,7 @@ def _take(found: Relaxation, enough: float) -> Ints:
 
 
 def _rest(rest: Reduced, left: Ints, opened: Ints) -> Reduced:
-    """The same problem for the pods that are left, with the room that is left. Higher claims count as served first."""
+    """Return the problem for the pods and the room that are left. Higher priorities count as served first."""
     short = left.tolist()
     counts: dict[int, int] = {}
     for demand in sorted(rest.live, key=lambda d: (not d.placeholder, d.priority)):

@@ -1,4 +1,5 @@
-"""A whole integral plan at once: the incumbent that later steps start from, and the answer when there is no time."""
+"""A whole integral plan at once: the incumbent that later steps start from, and the result when there is no time for
+them."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _SPECS_TRIED = 60
 
 
 def select(pool: Pool, weights: Weighting, values: Floats, begun: Ints | None = None) -> Selection:
-    """Opens nodes until nothing more can be served: first `begun` (nodes per column), then again and again the column
-    whose pods are worth most per cost, as often as it stays full. May add columns to the pool."""
+    """Open nodes until nothing more can be served: first `begun` (nodes per column), then repeatedly the column whose
+    pods are worth most per cost, as often as it stays full. May add columns to the pool."""
     state = _State(pool, weights, np.maximum(values, 1e-6))
     state.force_least()
     if begun is not None:
@@ -47,7 +48,7 @@ class _State:
         self.kinds, self._entries = self.pool.kinds(), self.pool.entries()
 
     def force_least(self) -> None:
-        """Nodes that must be opened in any case, with whatever pods they serve best."""
+        """Open nodes that must be opened in any case, with the pods they serve best."""
         for kind in self.pool.reduced.kinds:
             for _ in range(kind.least):
                 columns = np.flatnonzero(self.kinds == kind.index)
@@ -63,7 +64,7 @@ class _State:
             self._open(int(column), int(min(nodes[column], self._most(int(column)))))
 
     def step(self) -> bool:
-        """Opens the best column as often as it stays full; False when no column serves anything more."""
+        """Open the best column as often as it stays full; return False when no column serves anything more."""
         worth = np.where(self._open_kinds()[self.kinds], self._worth(), 0.0)
         if not worth.size or worth.max() <= 0:
             return False
@@ -72,8 +73,8 @@ class _State:
         return True
 
     def extend(self) -> bool:
-        """Adds, for pods that no column serves any more, columns of kinds that still have room: those that serve the
-        most valuable of these pods at the least cost, filled up with the others."""
+        """Add, for pods that no column serves any more, columns of kinds that still have room: those that serve the
+        most valuable of these pods at the least cost, filled up with the others. Return whether any is new."""
         reduced = self.pool.reduced
         wanting = np.flatnonzero(self.left)
         wanting = wanting[np.argsort(-self.values[wanting], kind="stable")]
@@ -96,13 +97,13 @@ class _State:
         return added > 0
 
     def _worth(self) -> Floats:
-        """Per column: the value of the pods that are left and would find room in it."""
+        """Return the value per column of the remaining pods that would find room in it."""
         held = self._entries
         useful = np.minimum(held.pods, self.left[held.spec]) * self.values[held.spec]
         return np.asarray(np.bincount(held.column, weights=useful, minlength=len(self.kinds)), dtype=np.float64)
 
     def _held(self, column: int) -> tuple[Ints, Ints]:
-        """Specs of the column, and pods of each."""
+        """Return the specs of the column, and the pods of each."""
         held = self._entries
         first, last = np.searchsorted(held.column, [column, column + 1])
         return held.spec[first:last], held.pods[first:last]
@@ -117,7 +118,7 @@ class _State:
         return int(min([self.room[kind], *spare.tolist()]))
 
     def _copies(self, column: int, most: int) -> int:
-        """How often the column can be opened until a tenth of what it is worth now would go to waste."""
+        """Return how often the column can be opened until a tenth of its present worth would go to waste."""
         specs, pods = self._held(column)
         useful = self.left[specs] > 0
         specs, pods = specs[useful], pods[useful]
@@ -139,8 +140,9 @@ class _State:
 
 
 def whole_gangs(pool: Pool, left: Ints, opened: Mapping[int, int], lost: frozenset[str] = frozenset()) -> Selection:
-    """Nodes per column, and of the pods per spec that are left lowest claims first; a gang that cannot be whole goes
-    unserved altogether. Gangs known to be `lost` go before any other claim."""
+    """Return the selection of `opened` nodes per column in which the pods `left` per spec are taken from the lowest
+    priorities; a gang that cannot be whole is not served at all. Gangs known to be `lost` give way before anything
+    else."""
     reduced = pool.reduced
     unserved = _missing(reduced, left, lost)
     broken = {d.gang for d in reduced.live if d.gang is not None and unserved[d.index]}

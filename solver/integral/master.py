@@ -1,7 +1,7 @@
 """The integral master problem: how many nodes of each pattern, solved by CP-SAT, one stage of the objective after the
-other, each with the earlier ones held at what they reached.
+other, each with the earlier ones fixed at what they reached.
 
-Every solve starts from a complete hint, so an answer is there at once, and an optimum of one stage is the next one's
+Every solve starts from a complete hint, so a result is there at once, and an optimum of one stage is the next one's
 first solution.
 """
 
@@ -33,21 +33,22 @@ class Selection:
     """For demands that have a choice of rows."""
 
     def within(self, pool: Pool) -> Selection:
-        """The same over a pool that has grown."""
+        """Return the same selection over a pool that has grown."""
         return replace(self, nodes=(*self.nodes, *[0] * (len(pool.patterns) - len(self.nodes))))
 
     def opened(self, pool: Pool) -> list[int]:
-        """New and existing nodes used, per kind."""
+        """Return new and existing nodes used, per kind."""
         total = [0] * len(pool.reduced.kinds)
         for pattern, count in zip(pool.patterns, self.nodes, strict=True):
             total[pattern.kind] += count
         return total
 
     def all_unserved(self, reduced: Reduced) -> dict[int, int]:
-        """With the demands that no plan can serve."""
+        """Return unserved pods by demand, with the demands that no plan can serve."""
         return {**{d.index: d.count for d in reduced.demands if d.index in reduced.infeasible}, **self.unserved}
 
     def objective(self, pool: Pool, stages: Sequence[ObjectiveStage]) -> tuple[int, ...]:
+        """Return the values of the given stages."""
         unserved, opened = self.all_unserved(pool.reduced), self.opened(pool)
         return tuple(value(stage, pool.reduced, unserved, opened, self.units) for stage in stages)
 
@@ -88,7 +89,7 @@ class Master:
         for column, pattern in enumerate(self._pool.patterns):
             for row, count in pattern.pods:
                 serving[row].append((column, count))
-        # Room for more pods than there are does no harm, but for those that others need beside them.
+        # Room for more pods than there are is harmless, except for pods that others need beside them.
         exact = frozenset(row for need in reduced.needs for row in need.helpers)
         for row, (terms, constant) in enumerate(self._claims.needed):
             if not terms and not constant and row not in exact:
@@ -126,7 +127,7 @@ class Master:
         return sum_of(self._claimed, terms)
 
     def _changes(self) -> list[cp_model.IntVar]:
-        """Per kind: by how many nodes it differs from the previous plan."""
+        """Return, per kind, by how many nodes it differs from the previous plan."""
         reduced, kinds = self._pool.reduced, self._pool.kinds()
         changes = []
         for kind in reduced.new_kinds:
@@ -146,8 +147,8 @@ class Master:
         budget: RunningBudget,
         fraction: float,
     ) -> MasterResult:
-        """Stage after stage within the first `fraction` of the budget. A stage whose value meets its floor is not
-        solved again; `floors` are bounds for plans whose earlier stages are no worse than the start's."""
+        """Minimise stage after stage within the first `fraction` of the budget. A stage whose value meets its floor is
+        not solved again; `floors` are bounds for plans whose earlier stages are no worse than the start's."""
         reduced, best = self._pool.reduced, self._start
         bounds: dict[ObjectiveStage, int] = {}
         began, held = dict(zip(stages, best.objective(self._pool, stages), strict=True)), True
@@ -156,7 +157,7 @@ class Master:
             avoidable = current - unavoidable_value(stage, reduced)
             floor = max(floors.get(stage, 0) if held else 0, unavoidable_value(stage, reduced))
             bounds[stage] = floor
-            # What is left is shared out evenly, so that one hard stage does not starve the next.
+            # The time left is divided evenly, so that one hard stage does not starve the next.
             share = budget.left_seconds(fraction) / (len(stages) - position)
             if current > floor and share > 0:
                 expression = self._expression(stage)

@@ -1,7 +1,6 @@
 """From a fractional plan straight to an integral one: nodes are filled pattern by pattern (`packing_kernel`). The work
 grows with the number of patterns, which is at most a small multiple of the number of specs, never with the number of
-pods.
-"""
+pods."""
 
 from __future__ import annotations
 
@@ -37,12 +36,12 @@ class Packing:
         self.nodes: dict[Pattern, int] = {}
 
     def open_all(self, kinds: Ints, nodes: Ints) -> None:
-        """That many nodes of each kind, filled with what there is."""
+        """Open that many nodes of each kind, filled with the pods that are left."""
         nodes = np.minimum(nodes, self._room[kinds])
         self._each(kinds, np.full(len(kinds), -1.0), nodes, np.zeros_like(self.left))
 
     def oblige(self, kinds: Sequence[Kind]) -> None:
-        """The nodes that must be opened in any case, empty where there is nothing for them."""
+        """Open the nodes that must be opened in any case, empty where no pod is left for them."""
         least = np.array([kind.least for kind in kinds], dtype=np.int64)
         index = np.array([kind.index for kind in kinds], dtype=np.int64)
         before = self._room[index]
@@ -54,7 +53,7 @@ class Packing:
                 self._allowed -= self._reduced.use[kind.index] * short
 
     def repeat(self, nodes: Mapping[Pattern, int]) -> None:
-        """Nodes known from before, as far as there are pods for all of each."""
+        """Open nodes known from before, as far as there are pods for all of each."""
         for pattern, count in nodes.items():
             specs, pods = (np.array(part, dtype=np.int64) for part in zip(*pattern.pods, strict=True))
             use = self._reduced.use[pattern.kind]
@@ -67,8 +66,8 @@ class Packing:
                 self._allowed -= use * copies
 
     def follow(self, fluid: Fluid) -> None:
-        """Nodes of a fractional plan, the dearest kinds first, while they can be filled with nearly what they hold
-        there."""
+        """Open nodes of a fractional plan, the most expensive kinds first, while they can be filled with nearly what
+        they have there."""
         shares = np.diff(np.round(np.cumsum(fluid.placed, axis=0)), axis=0, prepend=0).astype(np.int64)
         for position in np.argsort(-self._cost[fluid.kinds], kind="stable").tolist():
             kind = fluid.kinds[position : position + 1]
@@ -78,11 +77,13 @@ class Packing:
             self._each(kind, _FULL * self._cost[kind], self._room[kind], mine)
 
     def finish(self, kinds: Ints, ratio: Floats) -> None:
-        """What is left, on whichever of the kinds suits best; `ratio` is what each is worth at most, for its cost."""
+        """Serve what is left, on whichever kind suits best; `ratio` is an upper bound on each kind's worth over
+        cost."""
         self._best(kinds, np.maximum(ratio, 1e-9), np.zeros_like(self.left))
 
     def serve(self, kinds: Ints, mine: Ints) -> bool:
-        """Nodes for these pods (per spec, of those that are left), filled up with others; whether all are served."""
+        """Open nodes for these pods (per spec, of those that are left), filled up with others; return whether all are
+        served."""
         mine = np.minimum(mine, self.left)
         if mine.any():
             self._best(kinds, np.full(len(kinds), np.inf), mine)

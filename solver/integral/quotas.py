@@ -1,10 +1,9 @@
 """Choosing rows: how many pods each domain, variant or bundle gets, so that what is left is a problem without rules.
 
-Each class is dealt out over its rows, the least flexible first, to where a fractional guide has most of it left or,
-where spread rules count it, to the emptiest domain. That keeps nearly every rule as it goes; `claims.settle` sees to
-the rest.
-The problem with rows chosen is a `Reduced` in which each demand has one row, so that patterns, column generation and
-greedy packing never hear of a rule.
+Each class is distributed over its rows, the least flexible first, to where a fractional guide has most of it left or,
+where spread rules count it, to the emptiest domain. That satisfies nearly every rule as it goes; `claims.settle`
+repairs the rest. The problem with rows chosen is a `Reduced` in which each demand has one row, so that patterns, column
+generation and greedy packing need to know no rule.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ _DUST = 1e-6
 def chosen(
     reduced: Reduced, claimed: Claims, guide: Sequence[float] | None = None, room: Sequence[int] | None = None
 ) -> list[int]:
-    """A value for every variable of the claims, all rules kept, as many pods served as they let be. `guide` has
-    fractional values, from a relaxation; `room`, where it matters, how many units of each row nodes have room for."""
+    """Return a value for every variable of the demand side that satisfies all rules, with as many pods served as they
+    allow. `guide` has fractional values, from a relaxation; `room`, where given, how many units of each row nodes have
+    room for."""
     dealt = _Dealing(reduced, claimed, guide, room).values()
     for _ in range(_TRIMS):
         if claimed.linear.kept(dealt):
@@ -38,7 +38,7 @@ def chosen(
 
 
 def _trimmed(reduced: Reduced, claimed: Claims, values: Sequence[int]) -> list[int]:
-    """Fewer units where a rule has too many: of every sum above its bound, the lowest claims first."""
+    """Reduce units where a rule has too many: of every sum above its bound, the lowest priorities first."""
     units, unserved = units_of(claimed, values), unserved_of(claimed, values)
     pods = {d.index: d for d in reduced.live}
     behind: dict[int, tuple[int, int]] = {variable: key for key, variable in claimed.units.items()}
@@ -74,7 +74,7 @@ def _whole_gangs(
 
 
 class _Dealing:
-    """Pods dealt out over rows, with what the rules count so far."""
+    """The distribution of pods over rows, with what the rules count so far."""
 
     def __init__(
         self, reduced: Reduced, claimed: Claims, guide: Sequence[float] | None, room: Sequence[int] | None
@@ -130,7 +130,7 @@ class _Dealing:
                 self._empty[row].append(mine)
 
     def _drawn_to(self, rows: Sequence[tuple[int, int]]) -> float:
-        """How many pods the guide has in a domain, or could be there."""
+        """Return how many pods the guide has in a domain, or could be there."""
         here = {row for row, _ in rows}
         if self._guide:
             return sum(amount for (_, row), amount in self._guide.items() if row in here)
@@ -142,13 +142,13 @@ class _Dealing:
         ways = {d.index: [r for r in d.rows if (d.index, r) in self._claimed.units] for d in self._reduced.live}
         for bundles in self._reduced.together:
             self._bundle(bundles, units, unserved)
-        # Those that wait for others come last; of the rest, those with the fewest ways go first.
+        # Demands that need others come last; of the rest, those with the fewest ways come first.
         order = sorted(
             (d for d in self._reduced.live if ways[d.index]),
             key=lambda d: (any(self._filled.get(r) for r in ways[d.index]), len(ways[d.index]), -d.count, d.index),
         )
         more = True
-        while more:  # those that wait for others are served once the others are
+        while more:  # demands that need others are served once the others are
             before = sum(unserved.values())
             for demand in order:
                 self._deal_out(demand, ways[demand.index], unserved, units)
@@ -162,20 +162,20 @@ class _Dealing:
     def _deal_out(
         self, demand: Demand, ways: Sequence[int], unserved: dict[int, int], units: dict[tuple[int, int], int]
     ) -> None:
-        """What of the demand is not served yet, giving up as few preferences as can be."""
+        """Distribute the unserved pods of the demand, giving up as few preferences as possible."""
         rows = self._reduced.rows
         alone = [row for row in ways if not rows[row].bundle and row not in self._closed]
         levels: defaultdict[int, list[int]] = defaultdict(list)
         for row in alone:
             levels[rows[row].given_up].append(row)
-        # The guide knows where limits and sizes let no more keep their preferences; then all that is left.
+        # First as the guide has it, which knows limits and sizes; then everything that is left.
         for most in (self._guided(demand, levels), dict.fromkeys(levels, demand.count)):
             for level in sorted(levels):
                 count = min(unserved[demand.index], most[level])
                 unserved[demand.index] -= self._deal(demand, levels[level], count, units)
 
     def _deal(self, demand: Demand, rows: list[int], count: int, units: dict[tuple[int, int], int]) -> int:
-        """Deals up to `count` pods; returns how many."""
+        """Distribute up to `count` pods and return how many found a row."""
         left = count
         want = {row: self._guide.get((demand.index, row), 0.0) for row in rows}
         while left and rows:
@@ -193,7 +193,7 @@ class _Dealing:
         return count - left
 
     def _guided(self, demand: Demand, levels: Mapping[int, Sequence[int]]) -> dict[int, int]:
-        """How many pods the guide lets give up so many preferences."""
+        """Return how many pods, by preferences given up, the guide has."""
         return {
             level: math.ceil(sum(self._guide.get((demand.index, row), 0.0) for row in rows) - _DUST)
             for level, rows in levels.items()
@@ -206,7 +206,7 @@ class _Dealing:
             self._left[row] -= units
 
     def _step(self, row: int, others: Sequence[int], want: dict[int, float], left: int) -> int:
-        """How many to deal to a row before the next one."""
+        """Return how many pods go to a row before the next one is considered."""
         if not others:
             return left
         if self._levels.get(row):
@@ -226,7 +226,7 @@ class _Dealing:
         return min([left, *(most - self._tallies[tally] for tally, most in self._caps.get(row, ()))])
 
     def _bundle(self, bundles: Sequence[int], units: dict[tuple[int, int], int], unserved: dict[int, int]) -> None:
-        """The largest bundle that fits somewhere and that no rule keeps out."""
+        """Serve the largest bundle that fits somewhere and that no rule excludes."""
         rows = self._reduced.rows
         fitting = [b for b in bundles if (rows[b].bundle[0][0], b) in self._claimed.units and b not in self._closed]
         best = max(
@@ -243,8 +243,8 @@ class _Dealing:
 
 
 def pinned(reduced: Reduced, claimed: Claims, values: Sequence[int]) -> Reduced:
-    """The problem in which each demand is split over the rows that `values` (per variable of the claims) choose. Pods
-    that are not served so are left out."""
+    """Return the problem in which each demand is split over the rows that `values` (per variable of the demand side)
+    choose. Pods that are not served in it are left out."""
     demands: list[Demand] = []
     units = units_of(claimed, values)
     bundled: set[int] = set()

@@ -1,4 +1,4 @@
-"""What a previous plan is worth to the next one: its nodes, as patterns of the problem as it is now."""
+"""What a previous plan gives the next one to start from: its nodes, as patterns of the present problem."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NEARLY_PAYS = 0.95
 
 
 def known_nodes(reduced: Reduced) -> dict[Pattern, int]:
-    """The previous plan's nodes, standing ones among them, with those of their pods that are still asked for; how many
-    of each. Groups, nodes and classes that are gone are passed over, and so are nodes that what runs there has become
-    too small for. Of a problem in which every demand has one row."""
+    """Return the previous plan's nodes, existing ones among them, with those of their pods that are still wanted, and
+    the number of each. Groups, nodes and classes that are gone are skipped, and nodes that have become too small.
+    Expects a problem in which every demand has one row."""
     previous = reduced.problem.previous
     if previous is None:
         return {}
@@ -29,7 +29,7 @@ def known_nodes(reduced: Reduced) -> dict[Pattern, int]:
 
 
 def known_candidates(reduced: Reduced) -> Iterable[Pattern]:
-    """What else the previous plan considered, in the same way."""
+    """Return what else the previous plan considered, in the same way."""
     previous = reduced.problem.previous
     if previous is None:
         return ()
@@ -39,7 +39,7 @@ def known_candidates(reduced: Reduced) -> Iterable[Pattern]:
 def _patterns(
     reduced: Reduced, previous: Plan, nodes: Iterable[tuple[str, int, Mapping[int, int]]]
 ) -> dict[Pattern, int]:
-    """Of (group or node, how many, pods of each class) as many patterns."""
+    """Return patterns for (group or node, number of nodes, pods of each class)."""
     rows_of: dict[PodSpec, list[int]] = defaultdict(list)
     for demand in reduced.live:
         if not reduced.rows[demand.spec].bundle and demand.spec not in rows_of[demand.pod]:
@@ -53,7 +53,7 @@ def _patterns(
             continue
         held: Counter[int] = Counter()
         for cls, number in pods.items():
-            # Of a class that is split over domains, the row of this one.
+            # A class that is split over domains has one row for this kind.
             for row in [row for row in rows.get(cls, ()) if reduced.fits[kind, row]][:1]:
                 held[row] += number
         if held and _fits(reduced, kind, held):
@@ -62,7 +62,7 @@ def _patterns(
 
 
 def candidates(pool: Pool, node_cost: Floats, values: Floats) -> tuple[PlannedNodes, ...]:
-    """The pool's patterns of new nodes, best first, that at these values per row are nearly worth their node."""
+    """Return the pool's patterns of new nodes, best first, that at these values per row are nearly worth their node."""
     reduced, entries, kinds = pool.reduced, pool.entries(), pool.kinds()
     value = values[entries.spec] * entries.pods
     worth = np.bincount(entries.column, weights=value, minlength=len(kinds)) / (node_cost[kinds] + 1.0)

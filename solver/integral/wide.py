@@ -1,6 +1,6 @@
-"""The fluid relaxation of a problem without rules, asked for stages of the objective, and a first plan along it.
+"""The merged fluid relaxation of a problem without rules, by stages of the objective, and a first plan along it.
 
-For problems with thousands of specs or standing nodes this is the plan: neither all patterns nor all columns that pay
+For problems with thousands of specs or existing nodes this is the plan: neither all patterns nor all columns that pay
 can be enumerated there.
 """
 
@@ -38,7 +38,7 @@ _LEAST_VALUE = 0.05
 
 @dataclass(frozen=True)
 class WideModel:
-    """The merged fluid relaxation, asked for stages of the objective."""
+    """The merged fluid relaxation, minimised by stages of the objective."""
 
     reduced: Reduced
     active: Ints
@@ -51,12 +51,13 @@ class WideModel:
 
     @property
     def tells_nodes_apart(self) -> bool:
-        """Whether there are few enough kinds of standing nodes for columns of each."""
+        """Whether there are few enough kinds of existing nodes for columns of each."""
         return len(self.reduced.existing_kinds) <= _MANY_NODES
 
     def worth_pricing(self, fluid: Fluid) -> tuple[Ints, bool]:
-        """Kinds of which patterns may pay, and whether all others are proven not to, at any pod values, while the
-        kinds that dominate them do not run out. Where all are too many for the time, those close to paying."""
+        """Return kinds of which patterns may pay, and whether all others are proven not to, at any pod values, while
+        the kinds that dominate them do not run out. Where there are too many for the time, return those close to
+        paying."""
         kinds = np.array([k.existing for k in self.reduced.kinds], dtype=bool)[self.active]
         kinds |= (self.over[self.active] == self.active) | (fluid.ratio[self.active] >= _PAYS)
         found = self.active[kinds]
@@ -66,7 +67,7 @@ class WideModel:
         return found[existing | (fluid.ratio[found] >= _NEARLY_PAYS)], False
 
     def minimise(self, stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int], fraction: float) -> float:
-        """A lower bound on a stage where earlier stages have at most their `fixed` values, with what no plan can
+        """Return a lower bound on a stage where earlier stages have at most their `fixed` values, with what no plan can
         avoid."""
         avoidable = {other: most - unavoidable_value(other, self.reduced) for other, most in fixed.items()}
         unserved = self._per_pod(stage)
@@ -80,7 +81,7 @@ class WideModel:
         return self._solve(ask, fraction).bound + unavoidable_value(stage, self.reduced)
 
     def weighed(self, weights: Mapping[ObjectiveStage, float], fraction: float) -> Fluid:
-        """All stages weighed into one objective."""
+        """Minimise all stages weighed into one objective."""
         nodes = np.sum([w * self._per_node(stage) for stage, w in weights.items()], axis=0)
         pods = np.sum([w * self._per_pod(stage) for stage, w in weights.items()], axis=0)
         return self._solve(Ask(np.asarray(nodes), np.asarray(pods)), fraction)
@@ -110,15 +111,15 @@ def _weight(stage: ObjectiveStage, demand: Demand) -> float:
 
 
 def can_pack(reduced: Reduced) -> bool:
-    """Whether no pod needs another one beside it."""
+    """Return whether no pod needs another one beside it."""
     return not reduced.needs
 
 
 def packed(
     model: WideModel, node_cost: Floats, fluid: Fluid, known: Mapping[Pattern, int] | None = None
 ) -> tuple[Pool, Selection]:
-    """An integral plan along a fractional one: what must be opened, nodes `known` from before, standing nodes, the
-    fractional plan's nodes, the rest."""
+    """Return an integral plan along a fractional one: what must be opened, nodes `known` from before, existing nodes,
+    the fractional plan's nodes, the rest."""
     reduced, new = model.reduced, _new_kinds(model)
     packing = Packing(reduced, node_cost, _values(model, new, node_cost, fluid.pod_values))
     packing.oblige([kind for kind in reduced.kinds if kind.least])
@@ -139,8 +140,8 @@ def packed(
 def packed_in_order(
     model: WideModel, node_cost: Floats, pod_values: Floats, *, gangs_first: bool
 ) -> tuple[Pool, Selection]:
-    """A plan for when not all can be served: the highest priorities first, within one the gangs that have waited
-    longest, each whole or not at all. What is then left on their nodes is filled with whatever fits."""
+    """Return a plan where not all pods can be served: the highest priorities first, within one the gangs that have
+    waited longest, each whole or not at all. What is then left on their nodes is filled with whatever fits."""
     reduced, new = model.reduced, _new_kinds(model)
     packing = Packing(reduced, node_cost, _values(model, new, node_cost, pod_values))
     packing.oblige([kind for kind in reduced.kinds if kind.least])
@@ -151,15 +152,15 @@ def packed_in_order(
             gangs.setdefault(demand.gang, []).append(demand)
     stocks = {name: _stock(reduced, members) for name, members in gangs.items()}
     packing.left -= _stock(reduced, [demand for members in gangs.values() for demand in members])
-    claims: list[tuple[tuple[bool, int, bool, int], str | None, Ints]] = [
+    served_in_turn: list[tuple[tuple[bool, int, bool, int], str | None, Ints]] = [
         ((False, -max(d.priority for d in members), not gangs_first, -_waited(members)), name, stocks[name])
         for name, members in gangs.items()
     ]
     single = [d for d in reduced.live if d.gang is None]
     for level in sorted({(d.placeholder, -d.priority) for d in single}):
         mine = [d for d in single if (d.placeholder, -d.priority) == level]
-        claims.append(((*level, gangs_first, 0), None, _stock(reduced, mine)))
-    for _, gang, stock in sorted(claims, key=lambda claim: claim[0]):
+        served_in_turn.append(((*level, gangs_first, 0), None, _stock(reduced, mine)))
+    for _, gang, stock in sorted(served_in_turn, key=lambda each: each[0]):
         saved = packing.save()
         if gang is not None:
             packing.left += stock
@@ -174,7 +175,7 @@ def packed_in_order(
 
 
 def _stock(reduced: Reduced, demands: Sequence[Demand]) -> Ints:
-    """Pods per spec."""
+    """Return pods per spec."""
     stock = np.zeros(len(reduced.rows), dtype=np.int64)
     for demand in demands:
         stock[demand.spec] += demand.count
@@ -190,14 +191,14 @@ def _new_kinds(model: WideModel) -> Ints:
 
 
 def _values(model: WideModel, new: Ints, node_cost: Floats, pod_values: Floats) -> Floats:
-    """Per spec, never zero."""
+    """Return pod values per spec, never zero."""
     best = new[model.over[new] == new]
     least = _LEAST_VALUE * dominant_shares(model.reduced, best, node_cost)
     return np.maximum(np.maximum(pod_values, least), 1e-6)
 
 
 def dominant_shares(reduced: Reduced, kinds: Ints, node_cost: Floats) -> Floats:
-    """Pod values in no time: of the cheapest kind, the price of the largest share of a node that a pod takes."""
+    """Return quick pod values: of the cheapest kind, the price of the largest share of a node that a pod takes."""
     values = np.full(len(reduced.wanted), np.inf)
     for kind in kinds:
         shares = (reduced.requests / np.maximum(reduced.free[kind], 1)).max(axis=1) * node_cost[kind]

@@ -1,1 +1,1 @@
-"""`solve` and `rank`: reduction, search, proof, and the plan in people's terms with its reasons."""
+"""`solve` and `rank`: reduction, search, proof, and the plan in the terms of the problem, with its reasons."""

@@ -1,4 +1,5 @@
-"""What is proven of a plan, stage by stage: bounds from relaxations, whatever patterns were generated."""
+"""Lower bounds on a plan's objective, stage by stage: from relaxations, so they hold whatever patterns were
+generated."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ Bounding = Callable[[ObjectiveStage, Mapping[ObjectiveStage, int]], float | None
 """(stage, most that earlier stages may be) -> a lower bound on the stage, None where there was no time for one."""
 
 _LATE = 0.05
-"""Of the budget, what a bound may take once the time is over: a plan without any is worth little."""
+"""Share of the budget that a bound may take once time is up: a plan without any bound is worth little."""
 
 
 def without_rules(reduced: Reduced, budget: RunningBudget, fraction: float) -> Bounding:
-    """Bounds from the problem without rules over domains and without preferences: every plan is a plan of that too."""
+    """Return bounds from the problem without rules over domains and without preferences: every plan is a plan of that
+    too."""
     free = reduce(reduced.problem, domains=False)
     model, shared = WideModel(free, needed_kinds(free), budget), frozenset(stages(free))
 
@@ -34,7 +36,7 @@ def without_rules(reduced: Reduced, budget: RunningBudget, fraction: float) -> B
 
 
 def with_rules(fluid: FluidModel, budget: RunningBudget, fraction: float) -> Bounding:
-    """Bounds by the fluid relaxation with rules; where there is no time for that, by the one without."""
+    """Return bounds by the fluid relaxation with rules; where there is no time for that, by the one without."""
     without: list[Bounding] = []
 
     def bound(stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int]) -> float | None:
@@ -56,9 +58,9 @@ def bounds_of(
     bounding: Bounding | None,
     least_cost_micros: float,
 ) -> dict[ObjectiveStage, int]:
-    """Bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and a relaxation's where
-    there is one and time; never above what is reached. The last stages (`breaks_ties`) are not bounded: nobody is
-    shown them."""
+    """Return bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and a relaxation's
+    where there is one and time; never above what is reached. The last stages (`breaks_ties`) are not reported, so they
+    get no bound from a relaxation."""
     bounds = {stage: unavoidable_value(stage, reduced) for stage in order}
     fixed: dict[ObjectiveStage, int] = {}
     everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
@@ -74,12 +76,12 @@ def bounds_of(
 
 
 def _step(stage: ObjectiveStage, reduced: Reduced) -> int:
-    """What every value of the stage is a multiple of."""
+    """Return a number that every value of the stage is a multiple of."""
     if stage.goal is not Goal.COST:
         return 1
     return math.gcd(*(k.price_micros for k in reduced.new_kinds if k.weight == stage.key)) or 1
 
 
 def _rounded_up(bound: float, step: int) -> int:
-    """The relaxation is solved in floating point: give away a billionth rather than claim too much."""
+    """Round a bound up to the next possible value, less a billionth: the relaxation is solved in floating point."""
     return -int(-(bound * (1 - 1e-9) - 1e-3) // step) * step

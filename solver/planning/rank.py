@@ -1,7 +1,7 @@
-"""Which of several candidate increments leaves the whole best to be finished: the expander's question to the planner.
+"""Which of several candidate scale-ups leaves the best plan for the rest: what the expander asks of the planner.
 
 CA's options are one node group each, with the pods that CA fits there. A candidate's score is the lexicographic
-objective of opening it and then serving the pods it leaves as well as can be: cost(candidate) + optimum(rest).
+objective of opening it and then serving the pods it leaves as well as possible: cost(candidate) + optimum(rest).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Kind, Reduced, price_micros
 
 _FIRST_SHARE = 0.4
-"""Of the budget: for the columns that all candidates share."""
+"""Share of the budget for the columns that all candidates have in common."""
 _MOST_SPECS = 128
 _SMALL = 16  # whole devices are not rounded
 _COARSEST = 1000.0
@@ -40,7 +40,7 @@ class ScaleUpCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How the whole comes out when a candidate is taken first. Smaller vectors are better."""
+    """The objective of the whole when a candidate is taken first. Smaller vectors are better."""
 
     candidate: ScaleUpCandidate
     vector: tuple[float, ...]
@@ -55,14 +55,14 @@ class Score:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Best first when sorted: the vector, then more pods at once, then the id, so that the order is total."""
+        """Sort key, best first: the vector, then more pods at once, then the id, so that the order is total."""
         return (*self.vector, -sum(self.candidate.pod_counts.values()), self.candidate.node_group)
 
 
 def rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budget) -> tuple[Score, ...]:
-    """A score per candidate, best first.
+    """Return a score per candidate, best first.
 
-    Where all patterns of the problem are few enough to know, what is left is planned to the end for each candidate.
+    Where all patterns of the problem are few enough to enumerate, the rest is planned to the end for each candidate.
     Otherwise the fractional optimum over shared columns is compared: it costs milliseconds a candidate, and carries no
     noise that could turn the order, unlike plans found in a hurry.
 
@@ -85,15 +85,15 @@ def rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budge
 
 
 def _coarse(problem: Problem) -> Problem:
-    """The problem with requests rounded down to a geometric grid, as coarse as it takes to leave few specs. Options
-    are compared to each other, and all of them are rounded alike; a pod that fits somewhere still does."""
+    """Return the problem with requests rounded down to a geometric grid, as coarse as it takes to leave few specs.
+    Options are compared with each other, and all of them are rounded alike; a pod that fits somewhere still does."""
     ratio, coarse = 1.0, problem
     while len({pods.spec for pods in coarse.pod_sets}) > _MOST_SPECS:
         ratio = ratio * 1.5 if ratio > 1 else 1.1
         specs = {pods.spec: _rounded(pods.spec, ratio) for pods in problem.pod_sets}
         coarse = replace(problem, pod_sets=tuple(replace(p, spec=specs[p.spec]) for p in problem.pod_sets))
         if ratio > _COARSEST:
-            break  # they differ in more than size
+            break  # the specs differ in more than size
     return coarse
 
 
@@ -171,7 +171,7 @@ def _reason(group: NodeGroup, candidate: ScaleUpCandidate, cost: float, rest: fl
 
 
 def _rest(problem: Problem, full: Reduced, candidate: ScaleUpCandidate) -> Reduced:
-    """The same classes and kinds with the candidate's pods, nodes and share of the limits taken out."""
+    """Return the same classes and kinds without the candidate's pods, nodes and share of the limits."""
     keys = [(p.spec, p.priority, p.gang, p.placeholder) for p in problem.pod_sets]
     demand_of = {(d.pod, d.priority, d.gang, d.placeholder): d.index for d in full.demands}
     served: dict[int, list[tuple[PodSet, int]]] = defaultdict(list)
@@ -208,7 +208,7 @@ def _less(demand: Demand, served: Sequence[tuple[PodSet, int]]) -> Demand:
 
 
 def _fewer(kind: Kind, limits: Sequence[int], opened: int, met: int) -> Kind:
-    """`opened` nodes less to open, `met` of them towards minimum sizes."""
+    """Return the kind with `opened` nodes less to open, of which `met` count towards minimum sizes."""
     most = max(0, kind.most - opened)
     for left, use in zip(limits, kind.use, strict=True):
         if use:

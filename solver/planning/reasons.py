@@ -1,5 +1,5 @@
-"""Why pods are not placed, in sentences for people, most specific first: what can be found at once for any number of
-classes. What exactly stands in the way, and what would help, is for `solver.explain` to find out."""
+"""Why pods are not placed, in sentences for users, most specific first: what can be found at once for any number of
+classes. Which constraints exactly stand in the way, and what would help, is found by `solver.explain`."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def unplaced(
     increments: Sequence[NodeGroupIncrease],
     placed: Sequence[PlacedOnNode],
 ) -> tuple[Unplaced, ...]:
-    """One entry per demand with pods left out; `increments` and `placed` are the plan's, so that what it filled up can
-    be named."""
+    """Return one entry per demand with pods left out; `increments` and `placed` are the plan's, to name what it filled
+    up."""
     if not missing:
         return ()
     colocation = _CoLocationReasons(reduced, missing)
@@ -72,7 +72,7 @@ def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]
 
 
 def between_pods(spec: PodSpec) -> Iterator[str]:
-    """What a pod requires of the pods around it, for people."""
+    """Yield what a pod requires of other pods, in words."""
     for port in spec.host_ports:
         yield f"the host port {port.port}"
     for term in spec.pod_affinity:
@@ -97,7 +97,7 @@ def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:
 
 
 class _CoLocationReasons:
-    """The pods around: those that run, and those that the plan serves."""
+    """Reasons that come from other pods: those that run, and those that the plan serves."""
 
     def __init__(self, reduced: Reduced, missing: Mapping[Demand, int]) -> None:
         problem = reduced.problem
@@ -115,7 +115,7 @@ class _CoLocationReasons:
 
     @cached_property
     def _alone(self) -> Mapping[PodSpec, frozenset[Term]]:
-        """Per class the affinity terms for which no class that waits can be of help."""
+        """By class, the affinity terms that no unplaced class can help to satisfy."""
         helping = helpers(self._waiting)
         return {
             spec: frozenset(t for t in terms_of(spec) if t.sort is Sort.AFFINITY and not helping(number, t))
@@ -128,7 +128,7 @@ class _CoLocationReasons:
         return frozenset(port for spec in (*self._served, *self._daemons) for port in spec.host_ports)
 
     def without_helpers(self, spec: PodSpec) -> bool:
-        """Whether it must be beside pods of which none runs and none is planned, anywhere."""
+        """Return whether the pod requires pods beside it of which none runs or is planned, anywhere."""
         return any(t.sort is Sort.AFFINITY and not t.counts(spec) and self._is_absent(t) for t in terms_of(spec))
 
     def _is_absent(self, term: Term) -> bool:
@@ -138,12 +138,12 @@ class _CoLocationReasons:
         return self._absent[term]
 
     def takes(self, port: HostPort, nodes: Sequence[int]) -> bool:
-        """Whether another pod has the port: one that runs on one of `nodes`, or one that is planned."""
+        """Return whether another pod uses the port: one that runs on one of `nodes`, or one that is planned."""
         running = (mine for n in nodes for pods in self._nodes[n].running for mine in pods.spec.host_ports)
         return any(ports_collide(port, mine) for mine in (*self._planned_ports, *running))
 
     def without(self, spec: PodSpec) -> Iterator[tuple[str, Bools]]:
-        """Why nodes lack what the pod must be beside: a sentence, and the nodes it is true of."""
+        """Yield why nodes lack the pods that this one requires: a sentence, and a mask of the nodes it is true of."""
         for term in terms_of(spec):
             if term.sort is not Sort.ANTI and not is_host(term):
                 sentence = f"no label {term.key}, over which it has a required {_SORTS[term.sort]}"
@@ -156,14 +156,14 @@ class _CoLocationReasons:
                     yield sentence, ~self._within(term, running)
 
     def _within(self, term: Term, domains: frozenset[str | None]) -> Bools:
-        """Per node whether its domain is one of these; None for no domain."""
+        """Return per node whether its domain is one of these; None stands for no domain."""
         key = term.key, domains
         if key not in self._masks:
             self._masks[key] = np.array([domain in domains for domain in self._domains(term)], dtype=bool)
         return self._masks[key]
 
     def _domains(self, term: Term) -> Sequence[str | None]:
-        """Per node."""
+        """Return the domain of each node."""
         if term.key not in self._known_domains:
             self._known_domains[term.key] = [
                 node.name if is_host(term) else node.labels.get(term.key) for node in self._nodes
@@ -175,7 +175,7 @@ _SORTS = {Sort.AFFINITY: "pod affinity", Sort.SPREAD: "spread"}
 
 
 class _Places:
-    """Groups and nodes as reasons see them, compared once for all classes: there may be thousands of both."""
+    """Groups and nodes, compared once for all classes: there may be thousands of both."""
 
     def __init__(
         self,
@@ -199,12 +199,12 @@ class _Places:
         self._open_groups = np.array([g.id not in self._full and not self._reached[g.id] for g in self._groups], bool)
         self._free: dict[str, Ints] = {}
         self._used = _used(reduced.demands, problem.nodes, placed)
-        self._looks, self._look_of = _looks([*self._groups, *self._nodes], [d.pod for d in reduced.demands])
+        self._distinct, self._distinct_of = _distinct([*self._groups, *self._nodes], [d.pod for d in reduced.demands])
         self._causes: dict[object, tuple[list[str], Ints]] = {}
 
     def relevant(self, spec: PodSpec) -> PodSpec:
-        """The spec without what stands in nobody's way: all that it requires of other pods where no place is eligible
-        anyway, host ports that nobody takes, and affinity that `without_helpers` reports."""
+        """Return the spec without what excludes it from no place: all that it requires of other pods where no place is
+        eligible anyway, host ports that are free, and affinity that `without_helpers` reports."""
         eligible = self._eligibility(spec)[1] < 0
         if not eligible.any():
             return PodSpec()
@@ -215,20 +215,20 @@ class _Places:
         )
 
     def have_room(self, spec: PodSpec, kinds: Bools) -> bool:
-        """Whether one more pod would find the resources it asks for, were there no other pods to mind."""
+        """Return whether one more pod would find the resources it requests, were there no constraints between pods."""
         nodes = _of_kinds(kinds, self._node_kinds)
         groups = _of_kinds(kinds, self._group_kinds) & self._open_groups
         return bool(groups.any()) or (bool(nodes.any()) and bool((nodes & ~self._taken(spec)).any()))
 
     def _taken(self, spec: PodSpec) -> Bools:
-        """Per node whether the plan leaves too little room for one more."""
+        """Return per node whether the plan leaves too little room for one more pod."""
         short = np.zeros(len(self._nodes), dtype=bool)
         for name, asked in (*spec.requests, (PODS, 1)):
             short |= self._amounts(name) - self._used.get(name, 0) < asked
         return short
 
     def exhausted(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
-        """Of the kinds that a class fits: why there is no more of them."""
+        """Yield why there are no more nodes of the kinds that a class fits."""
         key = kinds.tobytes()
         if key not in self._exhausted:
             self._exhausted[key] = tuple(self._exhaustion(kinds))
@@ -256,7 +256,7 @@ class _Places:
             yield f"{len(full)} node groups are at their maximum sizes: {_named(full)}"
 
     def misfits(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
-        """Of the groups and nodes that a class does not fit: why not, and of how many."""
+        """Yield why a class does not fit the other groups and nodes, with their numbers."""
         sentences, cause = self._eligibility(spec)
         counts: Counter[str] = Counter()
         for number, count in enumerate(np.bincount(cause[cause >= 0], minlength=len(sentences)).tolist()):
@@ -269,7 +269,7 @@ class _Places:
             open_nodes &= ~short
         without_helpers = self.colocation.without_helpers(spec)
         for sentence, where in self.colocation.without(spec) if open_nodes.any() else ():
-            if not without_helpers:  # reported already, of all nodes
+            if not without_helpers:  # already reported for all nodes
                 counts[sentence] += int((open_nodes & where).sum())
             open_nodes &= ~where
         counts["excluded by pods that run on existing nodes"] += int(open_nodes.sum())
@@ -284,22 +284,22 @@ class _Places:
         return self._free[resource]
 
     def _eligibility(self, spec: PodSpec) -> tuple[list[str], Ints]:
-        """Sentences, and per group and node the number of the one that keeps the pod away, or -1."""
+        """Return sentences, and per group and node the number of the one that excludes the pod, or -1."""
         who = (spec.node_selector, spec.affinity, spec.tolerations)
         if who not in self._causes:
             numbers: dict[str | None, int] = {None: -1}
             found = []
-            for where in self._looks:
+            for where in self._distinct:
                 name = where.name if isinstance(where, Node) else ""
                 reason = why_not_eligible(spec, where.labels, where.taints, name)
                 found.append(numbers.setdefault(reason, len(numbers) - 1))
-            causes = np.array(found, dtype=np.int64)[self._look_of] if found else np.zeros(0, dtype=np.int64)
+            causes = np.array(found, dtype=np.int64)[self._distinct_of] if found else np.zeros(0, dtype=np.int64)
             self._causes[who] = ([sentence for sentence in numbers if sentence is not None], causes)
         return self._causes[who]
 
 
 def _used(demands: Sequence[Demand], nodes: Sequence[Node], placed: Sequence[PlacedOnNode]) -> dict[str, Ints]:
-    """Per resource and node what planned pods take of it."""
+    """Return by resource what planned pods take of each node."""
     position = {node.name: number for number, node in enumerate(nodes)}
     asked = {demand.index: (*demand.pod.requests, (PODS, 1)) for demand in demands}
     used: dict[str, Ints] = defaultdict(lambda: np.zeros(len(nodes), dtype=np.int64))
@@ -311,12 +311,12 @@ def _used(demands: Sequence[Demand], nodes: Sequence[Node], placed: Sequence[Pla
 
 
 def _of_kinds(kinds: Bools, kind_of: Ints) -> Bools:
-    """Per place whether its kind is among `kinds`; -1 is none of them."""
+    """Return per place whether its kind is among `kinds`; -1 is in none."""
     return np.append(kinds, False)[kind_of]
 
 
-def _looks(places: Sequence[NodeGroup | Node], specs: Sequence[PodSpec]) -> tuple[list[NodeGroup | Node], Ints]:
-    """One place of each set that specs cannot distinguish, and for every place the number of its set."""
+def _distinct(places: Sequence[NodeGroup | Node], specs: Sequence[PodSpec]) -> tuple[list[NodeGroup | Node], Ints]:
+    """Return one place of each set that specs cannot distinguish, and for every place the number of its set."""
     keys = sorted(
         {key for spec in specs for key, _ in spec.node_selector}
         | {r.key for spec in specs for term in spec.affinity or () for r in term.match_expressions}
@@ -342,7 +342,7 @@ def _named(groups: Sequence[NodeGroup]) -> str:
 
 
 def _limits_reached(problem: Problem, deltas: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    """Per group the limits that leave no room for one more node of it."""
+    """Return by group the limits that leave no room for one more node of it."""
     groups = {group.id: group for group in problem.node_groups}
     found: dict[str, list[str]] = {group_id: [] for group_id in groups}
     for limit in sorted(problem.limits, key=lambda each: each.name):
@@ -358,7 +358,7 @@ def _limits_reached(problem: Problem, deltas: Mapping[str, int]) -> dict[str, tu
 
 
 def _too_small(spec: PodSpec, groups: Sequence[NodeGroup]) -> Iterator[str]:
-    """Of the groups it may run on but is too large for: the resource that is short, and the most there is of it."""
+    """Yield which resource is short on all eligible groups, and the most there is of it."""
     if not groups:
         return
     asked: Resources = {**dict(spec.requests), PODS: 1}

@@ -1,7 +1,8 @@
-"""Pods in their places, and what to do about those that lack the helpers that they need.
+"""Repair of selections whose pods lack the helpers that they need on a node.
 
-Columns have room for at least the pods that there are. So a node's helpers (`reduction.colocation`) may exist on
-paper only, where CP-SAT had no time to count them exactly. Then fewer pods are served, rather than a constraint broken.
+Columns have room for at least the pods that there are. So a node's helpers (`reduction.colocation`) may exist in the
+column and not on the node, where CP-SAT had no time to count them exactly. Then fewer pods are served, rather than a
+constraint broken.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ATTEMPTS = 3
 
 
 def placed(pool: Pool, selection: Selection) -> tuple[list[Batch], Selection]:
-    """The batches of a selection, and the selection as far as its pods have the helpers that they need."""
+    """Return the batches of a selection, and the selection reduced to pods that have the helpers that they need."""
     reduced = pool.reduced
     colocation = CoLocation(reduced)
     for attempt in range(_ATTEMPTS + 1):
@@ -32,7 +33,7 @@ def placed(pool: Pool, selection: Selection) -> tuple[list[Batch], Selection]:
         if all(colocation.helped(reduced.kinds[batch.kind], batch.rows(reduced)) for batch in batches):
             break
         helped = _helped(reduced, colocation, batches)
-        if attempt == _ATTEMPTS - 1:  # enough is enough: nobody who waits for others
+        if attempt == _ATTEMPTS - 1:  # last attempt: serve no pods that need helpers
             helped = {row: 0 if any(row in n.carriers for n in reduced.needs) else n for row, n in helped.items()}
         room = [helped.get(row, 0) for row in range(len(reduced.rows))]
         claimed = claims(reduced)
@@ -42,8 +43,8 @@ def placed(pool: Pool, selection: Selection) -> tuple[list[Batch], Selection]:
 
 
 def realised(pool: Pool, selection: Selection) -> Selection:
-    """The selection with patterns of just the pods that are placed, where pods need colocation: helpers that exist on
-    paper only are gone. May add columns to the pool."""
+    """Return the selection with patterns of just the pods that are placed, where pods need co-location: helpers without
+    a pod are gone. May add columns to the pool."""
     reduced = pool.reduced
     if not reduced.needs:
         return selection
@@ -56,7 +57,7 @@ def realised(pool: Pool, selection: Selection) -> Selection:
 
 
 def _helped(reduced: Reduced, colocation: CoLocation, batches: Sequence[Batch]) -> dict[int, int]:
-    """Units per row that have the helpers that they need."""
+    """Return the units per row that have the helpers that they need."""
     total: Counter[int] = Counter()
     for batch in batches:
         kept = colocation.trimmed(reduced.kinds[batch.kind], batch.rows(reduced))

@@ -1,8 +1,9 @@
 """The search itself: from a reduced problem to a selection of columns and proven bounds. `solve` makes a plan of it,
 `rank` compares options by it.
 
-Few maximal patterns: take them all, then CP-SAT's optimum is the optimum. Otherwise: fluid values, a seeded pool and
-column generation while it pays. Either way a greedy incumbent at once, then CP-SAT over the pool, stage by stage.
+Where maximal patterns are few, all are taken, and CP-SAT's optimum is the optimum. Otherwise: fluid values, a seeded
+pool, and column generation while it pays. Either way a greedy incumbent comes first, then CP-SAT over the pool, stage
+by stage.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _MOST_WITH_RULES = 60_000
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The best selection found, what it comes to, and what is proven of it."""
+    """The best selection found, its objective, and its proven bounds."""
 
     reduced: Reduced
     selection: Selection
@@ -67,25 +68,25 @@ class SearchResult:
     bounds: Mapping[ObjectiveStage, int]
     """Proven for the problem, never above `values`."""
     candidates: tuple[PlannedNodes, ...] = ()
-    """For a next plan to start from."""
+    """Nodes for the next plan to start from."""
 
     @property
     def gap(self) -> float:
-        """Of the cost, as in a certificate."""
+        """The relative gap of the cost, as in a certificate."""
         costs = [stage for stage in self.values if stage.goal is Goal.COST]
         cost, bound = (sum(of[stage] for stage in costs) for of in (self.values, self.bounds))
         return (cost - bound) / cost if cost else 0.0
 
     @property
     def serves_all(self) -> bool:
-        """Whether no more could be served."""
+        """Whether it is proven that no more pods can be served."""
         unserved = (Goal.UNSERVED, Goal.WAITING, Goal.PLACEHOLDERS)
         return all(self.bounds[stage] == self.values[stage] for stage in self.values if stage.goal in unserved)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Patterns to choose from. They stay good for the same classes and kinds in smaller numbers."""
+    """Patterns to choose from. They remain valid for the same classes and kinds in smaller numbers."""
 
     patterns: Sequence[Pattern]
     complete: bool
@@ -93,22 +94,22 @@ class Columns:
     pod_values: Floats
     """Per spec, from a relaxation: a guide for the greedy."""
     least_cost_micros: float = 0.0
-    """A lower bound on the cost of serving every pod, where one fell off on the way."""
+    """A lower bound on the cost of serving every pod, where the search found one."""
     priced: Ints | None = None
     """Kinds of which further patterns are generated; None for all that may be needed."""
     start: Selection | None = None
-    """A plan over the first of the patterns, where one fell off on the way."""
+    """A plan over the first of the patterns, where the search found one."""
 
 
 def optimise(reduced: Reduced, budget: RunningBudget, fraction: float) -> SearchResult:
-    """Within the first `fraction` of the budget, with bounds."""
+    """Return the best selection found within the first `fraction` of the budget, with bounds."""
     fluid = FluidModel(reduced, needed_kinds(reduced))
     if fluid.claimed.chooses:
         return _with_choices(reduced, fluid, budget, fraction)
     model = WideModel(reduced, fluid.active, budget)
     previous = reduced.problem.previous
     if previous is not None:
-        # Starting from a plan, as good a one is mostly found at once.
+        # Starting from a plan, one as good is mostly found at once.
         quick = _planned(reduced, model, budget, fraction * _WARM_SHARE)
         if quick.gap <= previous.certificate.gap and quick.serves_all:
             return quick
@@ -122,9 +123,9 @@ def _planned(reduced: Reduced, model: WideModel, budget: RunningBudget, fraction
 
 
 def _with_choices(reduced: Reduced, fluid: FluidModel, budget: RunningBudget, fraction: float) -> SearchResult:
-    """Where domains, variants or bundles are to be chosen: first choose (by the fluid relaxation, which knows the
-    rules, where that is small enough), then plan the problem without rules that this leaves, then let CP-SAT decide
-    both together over its columns."""
+    """Plan a problem in which domains, variants or bundles are to be chosen: first choose (by the fluid relaxation,
+    which knows the rules, where that is small enough), then plan the problem without rules that this leaves, then let
+    CP-SAT decide both together over its columns."""
     claimed, weights = fluid.claimed, pools.weighting(reduced)
     small = np.count_nonzero(reduced.wanted) * len(fluid.active) <= _MOST_WITH_RULES
     limit = budget.wall_limit(fraction * _FLUID_SHARE)
@@ -133,7 +134,7 @@ def _with_choices(reduced: Reduced, fluid: FluidModel, budget: RunningBudget, fr
     plain = pinned(reduced, claimed, wished)
     every = enumerate_maximal(reduced, _ENUMERATE, set(fluid.active.tolist())) if small else None
     if every is None:
-        # Kinds that no fluid needs for the one may be needed for the other.
+        # Kinds that the relaxation of one does not need may be needed by the other.
         inner = WideModel(plain, needed_kinds(plain), budget)
         known = _columns(plain, inner, budget, fraction * (1 if small else _WIDE_SHARE), plan=True)
     else:
@@ -148,7 +149,7 @@ def _with_choices(reduced: Reduced, fluid: FluidModel, budget: RunningBudget, fr
 def _unpinned(
     reduced: Reduced, claimed: Claims, wished: Sequence[int], planned: Pool, start: Selection
 ) -> tuple[Pool, Selection]:
-    """A selection for a problem with rows chosen as one for the problem itself."""
+    """Return a selection for a problem with rows chosen as one for the problem itself."""
     pool = Pool(reduced)
     pool.add(planned.patterns)
     room = pool.serves(np.array(start.nodes, dtype=np.int64)).tolist()
@@ -157,12 +158,13 @@ def _unpinned(
 
 
 def find_columns(reduced: Reduced, budget: RunningBudget, fraction: float) -> Columns:
-    """The columns alone, for comparing many variations of one problem."""
+    """Return the columns alone, for comparing many variations of one problem."""
     return _columns(reduced, WideModel(reduced, needed_kinds(reduced), budget), budget, fraction, plan=False)
 
 
 def choose(reduced: Reduced, known: Columns, budget: RunningBudget, fraction: float) -> SearchResult:
-    """The best selection of columns that were complete for an earlier, larger problem of the same classes and kinds."""
+    """Return the best selection of columns that were complete for an earlier, larger problem of the same classes and
+    kinds."""
     return _choose(reduced, known, None, budget, fraction)
 
 
@@ -177,7 +179,7 @@ def _choose(
 def _start(
     reduced: Reduced, known: Columns, model: WideModel | None, budget: RunningBudget, fraction: float
 ) -> tuple[Pool, Selection]:
-    """The first incumbent, of a problem in which every demand has one row."""
+    """Return the first incumbent of a problem in which every demand has one row."""
     pool = Pool(reduced)
     pool.add(known.patterns)
     if known.start is not None and (model is None or not model.tells_nodes_apart or not budget.left_seconds(fraction)):
@@ -187,7 +189,7 @@ def _start(
         found = greedy.select(pool, weights, known.pod_values)
         if not can_pack(reduced):
             return pool, found
-        return _by_claims(
+        return _in_order(
             WideModel(reduced, needed_kinds(reduced), budget), weights, np.zeros(len(reduced.rows)), pool, found
         )
     priced = model.active if known.priced is None else known.priced
@@ -201,8 +203,8 @@ def _start(
 def _best_dive(
     pool: Pool, weights: pools.Weighting, values: Floats, active: Ints, budget: RunningBudget, fraction: float
 ) -> Selection:
-    """The best of several dives: which fractions are taken for whole first decides how well the rest fits, and columns
-    made for one dive serve the next."""
+    """Return the best of several dives: which fractions are rounded up first decides how well the rest fits, and
+    columns made for one dive serve the next."""
     order = stages(pool.reduced)
     best: Selection | None = None
     longest = 0.0
@@ -226,7 +228,7 @@ def _finish(
 ) -> SearchResult:
     reduced = pool.reduced
     order = stages(reduced)
-    # Bounded before the long part, so that an answer in time has an honest bound.
+    # Bounded before the long part, so that a plan in time has a valid bound.
     began = dict(zip(order, start.objective(pool, order), strict=True))
     floors = bounds_of(reduced, order, began, bounding, known.least_cost_micros)
     result = MasterResult(start, floors)
@@ -249,16 +251,16 @@ def _finish(
 
 
 def _time_for_master(pool: Pool, budget: RunningBudget, fraction: float) -> bool:
-    """Whether building CP-SAT's model leaves time to solve it."""
+    """Return whether building CP-SAT's model leaves time to solve it."""
     entries = len(pool.entries().spec) + len(pool.reduced.demands)
     return entries < _MOST_ENTRIES and budget.left_seconds(fraction) > _SECONDS_PER_ENTRY * entries
 
 
 def _columns(reduced: Reduced, model: WideModel, budget: RunningBudget, fraction: float, *, plan: bool) -> Columns:
-    """With `plan` a plan to start from too, where one is quickly had."""
+    """Return columns, and with `plan` a plan to start from where one is quickly found."""
     pool = Pool(reduced)
     pool.add(_obliged(reduced))
-    # Looking for them takes a while too.
+    # Finding them takes time too.
     most = _ENUMERATE if budget.deterministic else min(_ENUMERATE, int(budget.left_seconds(fraction) * _ENUMERATE))
     every = enumerate_maximal(reduced, most, set(model.active.tolist())) if model.tells_nodes_apart else None
     if every is not None:
@@ -275,7 +277,7 @@ def _columns(reduced: Reduced, model: WideModel, budget: RunningBudget, fraction
         if known:
             pool, start = _better(stages(reduced), packed(model, weights.node_cost, fluid, known), (pool, start))
             pool.add(known)
-        pool, start = _by_claims(model, weights, fluid.pod_values, pool, start)
+        pool, start = _in_order(model, weights, fluid.pod_values, pool, start)
         pool.add(_obliged(reduced))
     found = Columns(pool.patterns, False, fluid.pod_values, least_cost, start=start)
     if start is not None and (not model.tells_nodes_apart or not budget.left_seconds(fraction)):
@@ -293,18 +295,18 @@ def _columns(reduced: Reduced, model: WideModel, budget: RunningBudget, fraction
 
 
 def _least_cost(reduced: Reduced, guide: Mapping[ObjectiveStage, float], weighed: float) -> float:
-    """Of a plan that serves every pod, from a bound on the weighted objective: with one tier, that is its cost times
-    the tier's weight. Zero where there are more."""
+    """Return a bound on the cost of serving every pod, from one on the weighted objective: with one tier, that is cost
+    times the tier's weight. Zero with more tiers."""
     if len(reduced.tiers) != 1:
         return 0.0
     return weighed / guide.get(ObjectiveStage(Goal.COST, reduced.tiers[0]), 1.0)
 
 
-def _by_claims(
+def _in_order(
     model: WideModel, weights: pools.Weighting, values: Floats, pool: Pool, start: Selection
 ) -> tuple[Pool, Selection]:
-    """Where a plan leaves pods unserved, the best of it and others that serve one claim after the other. May add to the
-    pool."""
+    """Where a plan leaves pods unserved, return the best of it and of plans that serve priorities and gangs one after
+    the other. May add to the pool."""
     if not any(start.unserved.values()):
         return pool, start
     order = stages(model.reduced)
@@ -322,7 +324,7 @@ def _better(order: Sequence[ObjectiveStage], *plans: tuple[Pool, Selection]) -> 
 
 
 def _obliged(reduced: Reduced) -> list[Pattern]:
-    """Empty nodes, for kinds of which some must be opened in any case."""
+    """Return empty nodes for kinds of which some must be opened in any case."""
     return [Pattern(kind.index, ()) for kind in reduced.new_kinds if kind.least]
 
 

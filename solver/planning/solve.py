@@ -1,7 +1,7 @@
-"""The one way in to planning: `solve(problem, budget) -> Plan`. Reads from top to bottom as the recipe does.
+"""The entry point of planning: `solve(problem, budget) -> Plan`, its steps from top to bottom.
 
 Refuse an invalid problem (`validate`), reduce the rest to classes and kinds (`reduce`), search (`search`), write the
-plan out in people's terms (`writeout`, `reasons`), and let the independent checker pass it (`check`).
+plan in the terms of the problem (`write_plan`, `reasons`), and let the independent checker pass it (`check`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from solver.reduction.reduced import MICROS, Demand
 from solver.verify.check import check
 
 _MAIN_SHARE = 0.75
-"""Of the budget; the rest is for the price of priority, where there is more than one tier."""
+"""Share of the budget; the rest is for the price of priority, where there is more than one tier."""
 
 
 def solve(problem: Problem, budget: Budget | None = None) -> Plan:
-    """The best plan found within `budget` (default: one second), with a certificate of how good it is.
+    """Return the best plan found within `budget` (default: one second), with a certificate of how good it is.
 
-    Raises `ProblemError` for an invalid problem or budget, naming every fault. Every plan
-    has passed `verify.check`. The result depends on nothing but the arguments where the budget is deterministic.
+    Raises `ProblemError` for an invalid problem or budget, naming every fault. Every plan has passed `verify.check`.
+    The result depends on nothing but the arguments where the budget is deterministic.
     """
     running = RunningBudget(budget or Budget())
     validate(problem, running.granted)
@@ -43,7 +43,7 @@ def solve(problem: Problem, budget: Budget | None = None) -> Plan:
 
 
 def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget) -> int:
-    """The cost, in millionths of $/h, of serving the same pods as one tier."""
+    """Return the cost, in millionths of $/h, of serving the same pods as one tier."""
     problem = outcome.reduced.problem
     left = write_plan.unserved_demands(outcome.reduced, outcome.selection)
     served = tuple(
@@ -91,7 +91,7 @@ def _plan(outcome: SearchResult, priority_micros: int, budget: RunningBudget) ->
 
 
 def _tiers(outcome: SearchResult, increments: Sequence[NodeGroupIncrease]) -> Iterator[TierCost]:
-    """Costs in dollars, from the groups' own prices: what the search counts may differ by millionths."""
+    """Yield costs in dollars, from the groups' own prices: what the search counts may differ by millionths."""
     groups = {group.id: group for group in outcome.reduced.problem.node_groups}
     for stage in outcome.values:
         if stage.goal is Goal.COST:
@@ -103,7 +103,7 @@ def _tiers(outcome: SearchResult, increments: Sequence[NodeGroupIncrease]) -> It
 
 
 def _stage_value(stage: ObjectiveStage, value: int, bound: int) -> StageValue:
-    """Costs in $/h."""
+    """Return the value with costs in $/h."""
     unit = MICROS if stage.goal is Goal.COST else 1
     return StageValue(stage, value / unit, bound / unit)
 

@@ -1,4 +1,4 @@
-"""Compiling ahead: what numba compiles takes seconds at the first use of a machine."""
+"""Compilation ahead of time: numba takes seconds at the first use on a machine."""
 
 from __future__ import annotations
 

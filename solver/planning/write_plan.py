@@ -1,7 +1,8 @@
-"""From a selection of columns back to people's terms: which group opens how many nodes, and which pods go where.
+"""From a selection of columns back to the terms of the problem: which group opens how many nodes, and which pods go
+where.
 
-Columns hold as many pods as fit; here each pod is given one place, surplus is dropped, kinds are taken apart into the
-groups (or existing nodes) they stand for, and a node that could be a cheaper one of its tier becomes that.
+Columns have room for as many pods as fit; here each pod is given one place, surplus is dropped, kinds are split into
+the groups (or existing nodes) they stand for, and a node that could be a cheaper one of its tier becomes that.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class Batch:
     """(row, demand index, pods per node), sorted."""
 
     def by_demand(self) -> dict[int, int]:
-        """Demand index -> pods per node."""
+        """Return demand index -> pods per node."""
         total: Counter[int] = Counter()
         for _, demand, pods in self.pods:
             total[demand] += pods
         return dict(sorted(total.items()))
 
     def rows(self, reduced: Reduced) -> dict[int, int]:
-        """Row -> units per node."""
+        """Return row -> units per node."""
         total: Counter[int] = Counter()
         for row, _, pods in self.pods:
             total[row] = 1 if reduced.rows[row].bundle else total[row] + pods
@@ -43,7 +44,8 @@ class Batch:
 
 
 def batches(pool: Pool, selection: Selection) -> list[Batch]:
-    """Every served pod in exactly one place; nodes that end up empty are left out, unless they must be opened."""
+    """Return batches in which every served pod has exactly one place; empty nodes are left out, unless they must be
+    opened."""
     reduced = pool.reduced
     queues = _Queues(reduced, selection)
     copies = _with_idle_nodes(pool, selection)
@@ -67,14 +69,14 @@ def batches(pool: Pool, selection: Selection) -> list[Batch]:
 
 
 def _with_idle_nodes(pool: Pool, selection: Selection) -> list[int]:
-    """Copies per column, with existing nodes that the selection leaves idle filled too: they cost nothing, and what
-    they take makes room on new ones."""
+    """Return copies per column, with existing nodes that the selection leaves idle filled too: they cost nothing, and
+    what they take makes room on new ones."""
     copies, used = list(selection.nodes), selection.opened(pool)
     fullest: dict[int, int] = {}
     tied = {row for need in pool.reduced.needs for row in (*need.carriers, *need.helpers)}
     for column, pattern in enumerate(pool.patterns):
         if tied and any(row in tied for row, _ in pattern.pods):
-            continue  # who needs whom on a node was decided for other nodes
+            continue  # which pods need each other was decided for other nodes
         best = fullest.get(pattern.kind)
         if best is None or pattern.total > pool.patterns[best].total:
             fullest[pattern.kind] = column
@@ -92,7 +94,7 @@ class _QueuedUnits:
 
 
 class _Queues:
-    """Per row the served units still to be placed, as (pods of each demand in a unit, units)."""
+    """Served units still to be placed by row, as (pods of each demand in a unit, units)."""
 
     def __init__(self, reduced: Reduced, selection: Selection) -> None:
         self._queues: dict[int, list[_QueuedUnits]] = defaultdict(list)
@@ -112,7 +114,7 @@ class _Queues:
     def split(
         self, count: int, units: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[int, tuple[tuple[int, int, int], ...]]]:
-        """Fills `count` nodes that have room for `units` (row, per node); yields groups of nodes that got the same."""
+        """Fill `count` nodes that have room for `units` (row, per node); yield groups of nodes that got the same."""
         parts: list[tuple[int, tuple[tuple[int, int, int], ...]]] = [(count, ())]
         for row, per_node in units:
             filled: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
@@ -150,15 +152,15 @@ class _Queues:
 
 
 class _Cheaper:
-    """For what was dropped as surplus may have been what a node's kind was chosen for."""
+    """Replaces kinds by cheaper ones: the surplus that was dropped may have been what a kind was chosen for."""
 
     def __init__(self, reduced: Reduced) -> None:
         self._reduced = reduced
         self._others: dict[int, Ints] = {}
 
     def than(self, batch: Batch) -> Batch:
-        """The same pods on the cheapest kind of the same tier that takes no more of any limit and has no size to run
-        out of."""
+        """Return the same pods on the cheapest kind of the same tier that takes no more of any limit and has enough
+        nodes."""
         reduced, kind = self._reduced, self._reduced.kinds[batch.kind]
         if kind.existing or kind.least:
             return batch
@@ -174,7 +176,7 @@ class _Cheaper:
         return batch
 
     def _cheaper(self, kind: Kind) -> Ints:
-        """The cheapest first."""
+        """Return the cheaper kinds, the cheapest first."""
         reduced = self._reduced
         others = [
             other.index
@@ -188,7 +190,7 @@ class _Cheaper:
 
 
 def _obligatory(reduced: Reduced, kept: Sequence[Batch]) -> Iterator[Batch]:
-    """Empty nodes of groups below their minimum."""
+    """Yield empty nodes of groups below their minimum."""
     opened: Counter[int] = Counter()
     for batch in kept:
         opened[batch.kind] += batch.count
@@ -205,7 +207,7 @@ def _merged(found: Sequence[Batch]) -> list[Batch]:
 
 
 def new_nodes(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlannedNodes, ...]:
-    """Batches of new nodes handed out to the groups of their kind, minimum sizes first, then in the order of ids."""
+    """Assign batches of new nodes to the groups of their kind, minimum sizes first, then in the order of ids."""
     planned: list[PlannedNodes] = []
     groups = {group.id: group for group in reduced.problem.node_groups}
     previous = reduced.problem.previous
@@ -243,8 +245,8 @@ def _joined(planned: Sequence[PlannedNodes]) -> tuple[PlannedNodes, ...]:
 
 
 def _rooms(groups: Mapping[str, NodeGroup], kind: Kind, before: Mapping[str, int]) -> list[tuple[str, int]]:
-    """(group, nodes it takes) in the order in which nodes are handed out: to its minimum, to what the previous plan
-    gave it, to its maximum."""
+    """Return (group, nodes it takes) in the order of assignment: to its minimum, to what the previous plan gave it, to
+    its maximum."""
     order: list[tuple[str, int]] = []
     taken: Counter[str] = Counter()
     room = {g: max(0, groups[g].max_size - groups[g].target_size) for g in kind.groups}
@@ -259,6 +261,7 @@ def _rooms(groups: Mapping[str, NodeGroup], kind: Kind, before: Mapping[str, int
 
 
 def increments(planned: Sequence[PlannedNodes]) -> tuple[NodeGroupIncrease, ...]:
+    """Return the number of new nodes by group, sorted by id."""
     totals: Counter[str] = Counter()
     for nodes in planned:
         totals[nodes.node_group] += nodes.count
@@ -266,6 +269,7 @@ def increments(planned: Sequence[PlannedNodes]) -> tuple[NodeGroupIncrease, ...]
 
 
 def on_existing(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlacedOnNode, ...]:
+    """Assign batches on existing nodes to the nodes of their kind."""
     placed: list[PlacedOnNode] = []
     by_kind = _by_kind(found)
     for kind in reduced.existing_kinds:
@@ -276,7 +280,7 @@ def on_existing(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlacedOnNode,
 
 
 def relaxed(reduced: Reduced, found: Sequence[Batch]) -> tuple[Relaxed, ...]:
-    """Pods that gave up preferences, and which."""
+    """Return how many pods gave up which preferences."""
     totals: Counter[tuple[int, tuple[str, ...]]] = Counter()
     for batch in found:
         for row, demand, pods in batch.pods:
@@ -293,6 +297,6 @@ def _given_up(reduced: Reduced, row: int, demand: int) -> tuple[str, ...]:
 
 
 def unserved_demands(reduced: Reduced, selection: Selection) -> dict[Demand, int]:
-    """Pods of each demand that have no place, infeasible ones included."""
+    """Return the pods of each demand that have no place, infeasible ones included."""
     missing = selection.all_unserved(reduced)
     return {demand: missing[demand.index] for demand in reduced.demands if missing[demand.index]}
