@@ -1,4 +1,4 @@
-"""Events on objects: what is written, how often, and that nobody waits for it."""
+"""Events on objects: what is written, how often, and that writing them blocks nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking for capacity: what is refused and how it is said, what is journalled first, and the way of an increment that
+"""Ordering capacity: what is refused and with which message, what is journalled first, and how an increment
 succeeds."""
 
 from __future__ import annotations

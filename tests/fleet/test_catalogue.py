@@ -1,4 +1,4 @@
-"""The catalogue: what a row becomes, and every way in which a file can be wrong."""
+"""The catalogue: what a row becomes, and every way in which a file can be invalid."""
 
 from __future__ import annotations
 

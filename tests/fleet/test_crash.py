@@ -1,5 +1,5 @@
-"""A process is killed at every step of an increment's life and started again: it ends consistent, and the log of a
-backend outside of it shows each order and each delete once. Processes are played (`tests.support.kills`) over a real
+"""A process is killed at every step of an increment's life and restarted: it ends consistent, and the log of a backend
+outside of it shows each order and each delete once. Processes are simulated (`tests.support.kills`) over a real
 journal; some die by SIGKILL."""
 
 from __future__ import annotations

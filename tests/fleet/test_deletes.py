@@ -1,4 +1,4 @@
-"""Deleting instances, asking increases back, and starting again over what stands."""
+"""Deleting instances, lowering target sizes, and starting over existing instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Increments that cannot be whole: everything of them goes, once, and CA sees what it has to see; and minimum sizes."""
+"""Increments that cannot be whole: all of their instances are deleted, once, and CA sees what it must see; and minimum
+sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node groups that are configured no longer: what stands in them is served and counted until it is gone."""
+"""Node groups that are no longer configured: their instances are served and counted until they are gone."""
 
 from __future__ import annotations
 

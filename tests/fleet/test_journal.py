@@ -1,4 +1,4 @@
-"""Every journal keeps what it was given, in order, whole or not at all; and the SQLite one says what is wrong."""
+"""Every journal keeps its records in order, whole or not at all; and the SQLite one reports what is wrong."""
 
 from __future__ import annotations
 

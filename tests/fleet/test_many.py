@@ -1,4 +1,4 @@
-"""Many increments at once: one write to the journal where each of them would be one, and still each on its own."""
+"""Many increments at once: one write to the journal where each of them would need one, and still each on its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With a cluster: instances come with their Nodes, and a whole increment is held until it is let go."""
+"""With a cluster: instances come with their Nodes, and a whole increment is held until it is released."""
 
 from __future__ import annotations
 

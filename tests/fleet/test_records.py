@@ -1,5 +1,5 @@
-"""The records in force: whatever was changed in whatever order, they are as if read anew, and what did not change is
-not made again."""
+"""The current records: whatever changes in whatever order, they are as if read anew, and what did not change is not
+rebuilt."""
 
 from __future__ import annotations
 

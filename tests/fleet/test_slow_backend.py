@@ -1,4 +1,4 @@
-"""A backend that answers late: nobody waits for it longer than they said, and it is told."""
+"""A slow backend: no caller waits for it longer than its deadline, and the delay is logged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A journal that answers late, or is another's by now: readers do not wait for it, callers wait no longer than they
-said, and the backend is asked for nothing that the journal has not taken."""
+"""A journal that is slow, or that another process has taken over: readers do not wait for it, callers wait no longer
+than their deadline, and the backend is asked for nothing that the journal has not recorded."""
 
 from __future__ import annotations
 

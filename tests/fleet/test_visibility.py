@@ -1,4 +1,4 @@
-"""Which groups CA is shown: always the ones it must see, then the ones that help most; the same ones every time."""
+"""Which groups CA is shown: always those that it must see, then those that help most; the same ones every time."""
 
 from __future__ import annotations
 

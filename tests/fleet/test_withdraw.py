@@ -1,4 +1,4 @@
-"""Increments that are taken back: whole, at once, once, in every phase, whatever fails on the way."""
+"""Withdrawal of increments: whole, at once, once, in every phase, whatever fails in between."""
 
 from __future__ import annotations
 

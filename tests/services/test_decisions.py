@@ -1,4 +1,4 @@
-"""Decision records: the ring, the log line, and the choice that is taken once."""
+"""Decision records: the ring buffer, the log line, and the choice that is taken up once."""
 
 from __future__ import annotations
 

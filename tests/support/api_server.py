@@ -1,8 +1,7 @@
 """An API server in memory that keeps JSON objects as the real one does, as far as its clients can see (resource
 versions, UIDs, preconditions, finalizers, paged lists, patches of every kind), and fails at the requests that a test
-chooses. What it holds can be passed on as a reflector would. Answers that are written beforehand, byte by byte, are in
-`scripted_api.py`.
-"""
+chooses. Its objects can be passed on as informers deliver them. Responses that are scripted byte by byte are in
+`scripted_api`."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ class Request:
 
 
 class Refusal(Exception):  # noqa: N818 - named for what happened
-    """With `lost` the request is done, and only its answer is not given."""
+    """A refused request. With `lost` the request is executed, and only its response is lost."""
 
     def __init__(self, code: int, message: str = "refused by the test", *, lost: bool = False) -> None:
         super().__init__(message)
@@ -84,7 +83,7 @@ class Refusal(Exception):  # noqa: N818 - named for what happened
 
 
 class ApiServer:
-    """Objects by path. `requests` are those that came, as method and path."""
+    """Objects by path. `requests` are those received, as method and path."""
 
     def __init__(self, *kinds: str) -> None:
         """`kinds` are the paths of the collections that there are."""
@@ -109,10 +108,10 @@ class ApiServer:
 
         return Client(Access(load, pool_size=4), wait)
 
-    # ---- what others do
+    # ---- writes of others
 
     def put(self, path: str, found: Document) -> Document:
-        """Store an object in a new version, whatever was there."""
+        """Store an object in a new version, overwriting any other."""
         with self._lock:
             self._version += 1
             metadata = {**found.get("metadata", {}), "resourceVersion": str(self._version)}
@@ -139,7 +138,8 @@ class ApiServer:
             return document
 
     def pod(self, name: str, *, node: str = "", **more: Any) -> str:
-        """A pod with one container, pending; its path. Its UID is made of its name. `more` is merged in."""
+        """Create a pending pod with one container and return its path. Its UID is made of its name. `more` is merged
+        in."""
         path = f"{PODS}/{name}"
         document: Document = {
             "metadata": {"namespace": "default", "uid": f"uid-{name}"},
@@ -158,10 +158,10 @@ class ApiServer:
     def taints(self, name: str) -> list[str]:
         return [taint["key"] for taint in self.node(name)["spec"].get("taints", ())]
 
-    # ---- what the server does
+    # ---- the server
 
     def handle(self, request: Request) -> tuple[int, Any]:
-        """HTTP status and document; 0 where the connection is to break."""
+        """Return HTTP status and document; 0 where the connection is to break."""
         self._do_what_is_late()
         self.requests.append(str(request))
         try:
@@ -275,7 +275,7 @@ def _as_before(found: Document, body: Document) -> Document:
 
 
 def _merged(found: Any, patch: Any, *, strategic: bool = False) -> Any:
-    """RFC 7386; `strategic`: conditions are merged by their type."""
+    """Return the document with an RFC 7386 patch; with `strategic`, conditions are merged by their type."""
     if not isinstance(found, dict) or not isinstance(patch, dict):
         return patch
     merged = {**found, **{key: _merged(found.get(key), each, strategic=strategic) for key, each in patch.items()}}
@@ -287,7 +287,7 @@ def _merged(found: Any, patch: Any, *, strategic: bool = False) -> Any:
 
 
 def _operated(found: Document, request: Request) -> Document:
-    """RFC 6902, as far as it is used, for members and the elements of lists."""
+    """Return the document with the RFC 6902 operations in use, on members and list elements."""
     document = _copy(found)
     for each in request.body:
         *parents, last = each["path"].strip("/").split("/")
@@ -310,7 +310,7 @@ def _operated(found: Document, request: Request) -> Document:
 
 
 def pod_bytes(document: Document) -> bytes:
-    """What a reflector gets of a pod. Who manages any field of it manages its nomination."""
+    """Return a pod as an informer gets it. The manager of any field is the manager of its nomination."""
     status = {key: value for key, value in document["status"].items() if key in ("phase", "nominatedNodeName")}
     metadata = dict(document["metadata"])
     managers = metadata.pop("managedFields", ())
@@ -322,13 +322,14 @@ def pod_bytes(document: Document) -> bytes:
 
 
 def node_bytes(document: Document) -> bytes:
-    """What a reflector gets of a Node."""
+    """Return a Node as an informer gets it."""
     return packed(kubernetes_pb2.Node, document).SerializeToString()
 
 
 @contextmanager
 def api_server(*kinds: str) -> Iterator[ApiServer]:
-    """One that listens. Without `kinds` it has Nodes, the pods of one namespace, and the Leases of Nodes."""
+    """Run an API server that listens. Without `kinds` it has Nodes, the pods of one namespace, and the Leases of
+    Nodes."""
     api = ApiServer(*(kinds or (NODES, PODS, NODE_LEASES)))
     with serving(_ObjectsHandler) as (server, url):
         server.api = api  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""How many examples a property is tried with: the profiles of hypothesis, and counts in proportion to them.
+"""How many examples a property is tried with: hypothesis profiles, and counts in proportion to them.
 
-A profile is chosen by HYPOTHESIS_PROFILE or `--hypothesis-profile`. What holds of every property is set here, so that a
-test names a count and nothing else.
+A profile is chosen by HYPOTHESIS_PROFILE or `--hypothesis-profile`. Settings common to every property are here, so that
+a test names a count and nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from hypothesis import HealthCheck, Verbosity, settings
 
 _ALL = settings(
-    # How long an example takes shows more of the machine than of what is tested.
+    # The time that an example takes depends more on the machine than on the code under test.
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
     print_blob=True,

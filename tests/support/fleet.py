@@ -1,4 +1,4 @@
-"""Helpers for everybody who tests with a fleet: a clock, a journal in memory, a backend that does what it is told.
+"""A fleet for tests: a clock that tests move, a journal in memory, and a backend that tests script.
 
 Typical use:
 
@@ -45,15 +45,15 @@ class FakeClock:
 def group(
     group_id: str, *, min_size: int = 0, max_size: int = 10, cpu: int = 4000, price: float = 0.1, **more: Any
 ) -> NodeGroup:
-    """A node group with unimportant things filled in."""
+    """Return a node group with defaults for what a test does not name."""
     allocatable = {"cpu": cpu, "memory": 16 * 2**30, "pods": 110}
     more.setdefault("instance_type", group_id)
     return NodeGroup(group_id, allocatable, price, min_size=min_size, max_size=max_size, **more)
 
 
 class MemoryJournal:
-    """A `Journal` that lives as long as its `shelf`. `broken` makes every call raise `Unavailable`, `lost` only
-    `check`: another is the one writer, and no write has shown it yet."""
+    """A `Journal` that lives as long as its `shelf`. With `broken` every call raises `Unavailable`, with `lost` only
+    `check`: another process has become the writer, and no write has failed yet."""
 
     def __init__(self, shelf: list[Contents] | None = None) -> None:
         self.shelf = [Contents()] if shelf is None else shelf
@@ -93,7 +93,7 @@ class ScriptedBackend:
     `unreachable`: every call raises `Unavailable`. `unreachable_groups`: orders and deletes with one of them do.
     `lose_answers`: calls are carried out, and then raise `Unavailable`. `refused_groups`: orders with one of them raise
     `OutOfCapacity`. `hidden`: tokens that are not listed yet; `hide_new` puts every new one there. `executed_orders`
-    and `executed_deletes` are a log of what was really done, `order_calls` of what was asked.
+    and `executed_deletes` log the executed calls, `order_calls` the attempted ones.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class ScriptedBackend:
         self.executed_deletes: list[str] = []
         self.order_calls: list[tuple[str, ...]] = []
         self.before_order: Callable[[], None] | None = None
-        """Called in the middle of `order`, to play what happens at the same time."""
+        """Called in the middle of `order`, to simulate concurrent changes."""
         self.before_list: Callable[[], None] | None = None
         """The same in `list_instances`."""
         self.before_delete: Callable[[], None] | None = None
@@ -150,7 +150,7 @@ class ScriptedBackend:
         self._answer()
 
     def add(self, group_id: str, *, token: str, state: InstanceState = InstanceState.CREATING) -> str:
-        """An instance that exists, ordered or not. Its id."""
+        """Add an instance, ordered or not, and return its id."""
         instance_id = f"scripted://{group_id}-{len(self.tokens):04d}-{len(self.instances):04d}"
         self.instances[instance_id] = BackendInstance(instance_id, token, group_id, state)
         return instance_id
@@ -159,7 +159,7 @@ class ScriptedBackend:
         self.instances[instance_id] = replace(self.instances[instance_id], state=InstanceState.RUNNING)
 
     def boot_all(self) -> None:
-        """Every instance that is being created without an error runs."""
+        """Run every instance that is being created without an error."""
         for instance in tuple(self.instances.values()):
             if instance.state is InstanceState.CREATING and instance.error is None:
                 self.boot(instance.id)
@@ -171,7 +171,7 @@ class ScriptedBackend:
         del self.instances[instance_id]
 
     def finish_deletes(self) -> None:
-        """Whatever is being deleted is gone."""
+        """Remove every instance that is being deleted."""
         for instance in tuple(self.instances.values()):
             if instance.state is InstanceState.DELETING:
                 self.vanish(instance.id)
@@ -189,7 +189,7 @@ class ScriptedBackend:
 
 
 class ScriptedNodes:
-    """A cluster in memory: `ready` are ids of instances whose Node is Ready; `unknown` makes it say nothing."""
+    """A cluster in memory: `ready` are ids of instances whose Node is Ready; with `unknown` it is unreachable."""
 
     def __init__(self) -> None:
         self.ready: set[str] = set()
@@ -202,13 +202,13 @@ class ScriptedNodes:
 
 
 def run_inline(work: Callable[[], None]) -> None:
-    """For `Fleet(submit=...)`: orders before `apply` goes on, without a thread."""
+    """Run the work at once: as `Fleet(submit=...)`, `apply` orders without a thread."""
     work()
 
 
 @dataclass
 class FleetHarness:
-    """A fleet with all that is outside of it; `restart` makes a new fleet over the same outside."""
+    """A fleet with its backend, journal and clock; `restart` makes a new fleet over the same ones."""
 
     groups: Sequence[NodeGroup] = ()
     limits: Sequence[Limit] = ()
@@ -236,7 +236,7 @@ class FleetHarness:
 
 
 def targets(snapshot: FleetSnapshot) -> dict[str, int]:
-    """Target sizes above 0."""
+    """Return target sizes above 0."""
     return {key: state.target_size for key, state in snapshot.groups.items() if state.target_size}
 
 
@@ -245,5 +245,5 @@ def listed(snapshot: FleetSnapshot, group_id: str) -> list[Instance]:
 
 
 def states(snapshot: FleetSnapshot, group_id: str) -> list[str]:
-    """For short assertions: `running`, `creating`, `deleting`, or `failed` for a failed creation."""
+    """Return states for short assertions: `running`, `creating`, `deleting`, or `failed` for a failed creation."""
     return ["failed" if i.error is not None else i.state.value for i in listed(snapshot, group_id)]

@@ -1,4 +1,4 @@
-"""Servers on real sockets over a real fleet, and a client that speaks the wire: what the service tests share."""
+"""Servers on real sockets over a real fleet, and a client with raw gRPC messages, for the tests of services."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ PATHS = {path.rpartition("/")[2]: path for path in METHODS}
 
 
 class GrpcClient:
-    """Calls methods by their short name, with messages or raw bytes, and tells codes instead of raising."""
+    """Calls methods by their short name, with messages or raw bytes, and returns codes instead of raising."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
 
     def raw(self, method: str, request: bytes, timeout: float | None = 5.0) -> tuple[str, str, bytes]:
-        """Code, details and response."""
+        """Return code, details and response."""
         try:
             response = self._channel.unary_unary(PATHS[method], None, None)(request, timeout=timeout)
         except grpc.RpcError as error:
@@ -50,7 +50,7 @@ class GrpcClient:
         return self.raw(method, data, timeout)[:2]
 
     def ok(self, method: str, request: Message | None = None, timeout: float | None = 5.0) -> Any:
-        """The response message; anything but OK is a failure of the test."""
+        """Return the response message; fail the test for any code but OK."""
         data = request.SerializeToString() if request is not None else b""
         code, details, response = self.raw(method, data, timeout)
         assert code == "OK", f"{method}: {code} {details}"
@@ -115,7 +115,7 @@ def _channel(port: int) -> grpc.Channel:
 
 @contextmanager
 def serving(service: str, methods: Mapping[str, Method], threads: int = 8) -> Iterator[GrpcClient]:
-    """Methods of one service on a socket of their own."""
+    """Serve the methods of one service on a socket of their own."""
     server = RpcServer(service, methods, "127.0.0.1:0", tls=None, threads=threads)
     server.start()
     with _channel(server.port) as channel:
@@ -141,7 +141,7 @@ def asking(*options: expander_pb2.Option) -> expander_pb2.BestOptionsRequest:
 
 
 def chosen(response: expander_pb2.BestOptionsResponse) -> str | None:
-    """The id of the one option answered; None for a veto."""
+    """Return the id of the one option answered; None for a veto."""
     ids = [o.nodeGroupId for o in response.options]
     assert len(ids) <= 1
     return ids[0] if ids else None

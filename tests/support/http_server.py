@@ -1,4 +1,4 @@
-"""An HTTP server in a thread, for the fakes of an API server: what it answers is theirs."""
+"""An HTTP server in a thread, for fakes of an API server, which bring its handler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import Thread
 
 @contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[tuple[ThreadingHTTPServer, str]]:
-    """The server, which its handlers know as `self.server`, and its URL. It ends with the context."""
+    """Run a server, which its handlers know as `self.server`, and yield its URL too. It stops with the context."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

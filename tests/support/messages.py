@@ -1,4 +1,4 @@
-"""Objects in JSON shape to the messages that the API server's protobuf would be."""
+"""Conversion of objects in JSON to the messages that the API server's protobuf would be."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cagrpc.api.gen import kubernetes_pb2
 
 
 def pod_bytes(document: Mapping[str, Any]) -> bytes:
-    """A v1.Pod; fields that kubernetes.proto does not have are left out."""
+    """Return a serialised v1.Pod; fields that kubernetes.proto does not have are left out."""
     return filled(kubernetes_pb2.Pod(), document).SerializeToString()
 
 
 def filled(message: Any, document: Mapping[str, Any]) -> Message:
-    """`message` with what the document says; an empty part is there, as in JSON."""
+    """Return `message` filled from the document; an empty part is present, as in JSON."""
     message.SetInParent()
     for field in message.DESCRIPTOR.fields:
         value = document.get(field.name)

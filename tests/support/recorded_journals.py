@@ -1,4 +1,5 @@
-"""The journals that commit 828cd94 wrote (`tests/data/upgrade`), and the backend and cluster that stood beside them."""
+"""The journals that commit 828cd94 wrote (`tests/data/upgrade`), and the backend and cluster state recorded with
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A v1.Pod with a secret wherever planning does not read."""
+"""A v1.Pod with a secret in every field that planning does not read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SECRET = "hunter2-hunter2"
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """Of wire type 2, for numbers and lengths of one byte."""
+    """Encode a field of wire type 2, for numbers and lengths of one byte."""
     assert number < 16
     assert len(content) < 128
     return bytes([number << 3 | 2, len(content)]) + content

@@ -1,4 +1,4 @@
-"""Commands as real processes over real sockets: ports are free ones, state is below tmp_path."""
+"""Commands as real processes over real sockets, on free ports, with state below tmp_path."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def configuration(
     behaviours: Mapping[str, Mapping[str, Any]] | None = None,
     **more: Any,
 ) -> Path:
-    """A configuration file; every group behaves fast where nothing else is said."""
+    """Write a configuration file in which every group behaves fast unless configured otherwise."""
     simulated = {key: {**FAST, **value} for key, value in {"*": {}, **(behaviours or {})}.items()}
     path.write_text(yaml.safe_dump({"backend": {"simulated": simulated}, "provisioners": provisioners, **more}))
     return path
@@ -62,7 +62,7 @@ SMALL: Mapping[str, Any] = {
 
 
 def settings_of(directory: Path) -> Settings:
-    """One small node group, no cluster and no TLS, on free ports, with its state below `directory`."""
+    """Return settings with one small node group, no cluster and no TLS, on free ports, with state below `directory`."""
     written = configuration(directory / "cagrpc.yaml", [{"name": "one", "node_groups": [dict(SMALL)]}])
     free = Address("127.0.0.1", 0)
     settings = replace(load_settings(written), provider=free, expander=free, http=free, tls=None)
@@ -70,7 +70,7 @@ def settings_of(directory: Path) -> Settings:
 
 
 def kubeconfig_of(directory: Path, server: str) -> Path:
-    """A kubeconfig for an API server that asks for no credentials."""
+    """Write a kubeconfig for an API server without credentials."""
     path = directory / "kubeconfig"
     path.write_text(
         yaml.safe_dump(
@@ -86,7 +86,7 @@ def kubeconfig_of(directory: Path, server: str) -> Path:
 
 
 def ask(server: Server, path: str) -> tuple[int, str]:
-    """Status and text of a page of a server in this process."""
+    """Return status and text of a page of a server in this process."""
     try:
         with urllib.request.urlopen(f"http://{server.endpoints.http}{path}", timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -95,14 +95,14 @@ def ask(server: Server, path: str) -> tuple[int, str]:
 
 
 def beginning(recording: str, lines: int, path: Path) -> Path:
-    """The first lines of a recording as one of its own."""
+    """Write the first lines of a recording as one of its own."""
     with gzip.open(RECORDINGS / f"{recording}.jsonl.gz") as whole:
         path.write_bytes(gzip.compress(b"".join(islice(whole, lines))))
     return path
 
 
 def recorded_groups(recording: str, weights: Mapping[str, int]) -> list[dict[str, Any]]:
-    """The groups that the recorded provider served, each in a provisioner of its own weight."""
+    """Return the groups that the recorded provider served, each in a provisioner of its own weight."""
     file = str(RECORDINGS / f"{recording}.groups.json")
     return [
         {"name": f"p-{index}", "weight": weight, "node_groups": [{"file": file, "ids": [group]}]}
@@ -112,7 +112,7 @@ def recorded_groups(recording: str, weights: Mapping[str, int]) -> list[dict[str
 
 @dataclass
 class Serving:
-    """A `cagrpc serve` process that is up."""
+    """A running `cagrpc serve` process."""
 
     process: subprocess.Popen[bytes]
     state: Path
@@ -148,8 +148,8 @@ class Serving:
 
 
 def serve(state: Path, *arguments: object, program: Sequence[str] = ("cagrpc.cli",)) -> Serving:
-    """Start a server and wait until it says where it is. `program` is another module than `cagrpc.cli`, with what it
-    takes before `serve`."""
+    """Start a server and wait until it reports its address. `program` is another module than `cagrpc.cli`, with its
+    arguments before `serve`."""
     output = state.parent / f"{state.name}.out"
     endpoints = state / "endpoints.json"
     with output.open("ab") as out, output.with_suffix(".err").open("ab") as err:

@@ -1,5 +1,5 @@
-"""A backend outside of the process that is killed: its state and the log of what it executed are in a file of its own.
-It is the witness of the crash tests, since the journal can be none for itself.
+"""A backend outside of the process that is killed: its state and the log of executed calls are in a file of its own, as
+evidence for the crash tests that does not depend on the journal.
 
 What an instance does depends on how often it was listed, never on time: it runs (or fails) from the second listing on,
 is Ready from the fourth, and is gone after it was listed as being deleted once.

@@ -1,4 +1,4 @@
-"""AdmissionChecks: which are answered, which are left to Kueue, and what their condition says."""
+"""AdmissionChecks: which are answered, which are left to Kueue, and what their condition reports."""
 
 from __future__ import annotations
 

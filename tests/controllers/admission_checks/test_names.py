@@ -1,4 +1,4 @@
-"""Names of requests and PodTemplates: always ones that an API server takes, told apart, and never read back."""
+"""Names of requests and PodTemplates: always valid for an API server, distinct, and never parsed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The admission check controller whatever happens: requests are served, fail, expire and are revoked, Kueue admits,
+"""The admission check controller under random events: requests are served, fail, expire and are revoked, Kueue admits,
 evicts and counts, configurations change and go, and the process is killed between any two writes. Once it has settled,
-what there is fits what the Workload says, and nothing is left behind."""
+all objects fit what the Workload says, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room that is kept for pods whose increment was let go, and for ProvisioningRequests."""
+"""Room that stays reserved for pods whose increment was released, and for ProvisioningRequests."""
 
 from __future__ import annotations
 

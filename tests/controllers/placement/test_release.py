@@ -1,4 +1,4 @@
-"""Ready increments: start-up taints are lifted, then the fleet is told; whatever fails on the way."""
+"""Release of ready increments: start-up taints are removed, then the fleet is notified, whatever fails in between."""
 
 from __future__ import annotations
 

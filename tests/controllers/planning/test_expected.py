@@ -1,5 +1,5 @@
-"""Pods that workloads still have to create are planned with those that are there: once, for the nodes that they go to
-when they come."""
+"""Pods that workloads have yet to create are planned with existing ones: once, for the nodes that they go to when they
+come."""
 
 from __future__ import annotations
 

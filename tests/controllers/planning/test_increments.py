@@ -1,4 +1,4 @@
-"""From plans to increments: who goes where, and what has to come together."""
+"""From plans to increments: which pods go where, and which nodes must come together."""
 
 from __future__ import annotations
 

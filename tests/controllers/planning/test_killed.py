@@ -1,5 +1,5 @@
 """The process is killed just before, or just after, each commit, order, deletion, nomination and release of a planned
-increment, and begins anew: it comes to the same end as one that was left alone."""
+increment, and restarted: it reaches the same end state as one that was not killed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How long pods of one namespace wait for a round, whatever goes on in another: the cluster view with the batching, and
-time that a test makes."""
+"""How long pods of one namespace wait for a round, whatever goes on in another: cluster state and batching with
+simulated time."""
 
 from __future__ import annotations
 

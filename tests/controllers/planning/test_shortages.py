@@ -1,4 +1,4 @@
-"""Machines that are short: what is left out, for how long, and what of it is known after a restart."""
+"""Shortages: which offerings are excluded, for how long, and what of it survives a restart."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The planner loop whatever happens: pods come and go, offerings run short at once or late, machines vanish, nodes are
-late, the autoscaler takes nodes away, the journal breaks, cagrpc is restarted. In the end all pods run, gangs are whole
-or nothing, and no pod was given a second node while its first was coming or there."""
+"""The planning controller under random events: pods come and go, offerings run short at once or late, machines vanish,
+nodes are late, the autoscaler takes nodes away, the journal breaks, cagrpc restarts. In the end all pods run, gangs are
+whole or nothing, and no pod got a second node while its first was coming or there."""
 
 from __future__ import annotations
 

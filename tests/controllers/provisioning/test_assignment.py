@@ -1,4 +1,4 @@
-"""Who gets which nodes of a plan, and what has to come together."""
+"""Which request gets which nodes of a plan, and which nodes must come together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room that is kept for requests, and how much of it their pods have taken."""
+"""Bookings: room that is reserved for requests, and how much of it their pods have taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that cannot be served, now or ever: what is tried again and when, and what fails with which message."""
+"""Requests that cannot be served, now or ever: what is retried and when, and what fails with which message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Between namespaces: whose ProvisioningRequests are looked at and served first, and how many one may have at once."""
+"""Fairness between namespaces: whose ProvisioningRequests are considered and served first, and how many one may have at
+once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An API server that is slow, refuses or is away, and a journal out of reach: nothing happens twice."""
+"""An API server that is slow, refuses or is unreachable, and an unreachable journal: nothing happens twice."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Room for a ProvisioningRequest passes from its increment to its booking, and at last to its pods: whoever looks on
-the way, at any moment and however far the view is behind, finds none of it free."""
+"""Room for a ProvisioningRequest passes from its increment to its booking, and at last to its pods: at every moment,
+and however far observations lag behind, none of it looks free."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The process is killed before, or after, each single call that the loop of ProvisioningRequests makes, and begins
-anew: it comes to the same end as one that was left alone."""
+"""The process is killed before, or after, each single call that the controller of ProvisioningRequests makes, and
+restarted: it reaches the same end state as one that was not killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many requests at once: who is served first, and that nobody waits for ever."""
+"""Many requests at once: which are served first, and that none starves."""
 
 from __future__ import annotations
 

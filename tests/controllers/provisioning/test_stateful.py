@@ -1,7 +1,7 @@
-"""The loop of ProvisioningRequests whatever happens: requests and their pods come and go, offerings run short at once
-or late, machines vanish, the API server and the journal are out of reach, what is seen lags behind, others write the
-same objects, and the process is killed before or after any of its calls. In the end every request is decided, nothing
-is ordered twice, nothing is left over, and what was told once stays true."""
+"""The controller of ProvisioningRequests under random events: requests and their pods come and go, offerings run short
+at once or late, machines vanish, the API server and the journal are unreachable, observations lag behind, others write
+the same objects, and the process is killed before or after any of its calls. In the end every request is decided,
+nothing is ordered twice, nothing is left over, and conditions that were set stay true."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The loop of ProvisioningRequests with namespaces that ask for more than their share: what is written, and who is
-served."""
+"""The controller of ProvisioningRequests with namespaces that ask for more than their share: what is written, and which
+requests are served."""
 
 from __future__ import annotations
 

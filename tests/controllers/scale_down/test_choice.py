@@ -1,4 +1,4 @@
-"""Which nodes may go: the order of weights is kept, all that may go may go together, and nothing comes up again."""
+"""Which nodes may go: in the order of weights, all of them together, and without a new node in their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Nodes are told what may go: only differences, only what is ours, and against a server that refuses."""
+"""The scale-down controller annotates nodes: only differences, only annotations of its own, and against a server that
+refuses."""
 
 from __future__ import annotations
 

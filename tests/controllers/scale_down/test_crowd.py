@@ -1,4 +1,4 @@
-"""Where everybody is sure to find room, every order and every choice of nodes leaves room for the last."""
+"""Where room is sure for all pods, every order and every choice of nodes leaves room for the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where pods go that have to go elsewhere."""
+"""Relocation: where the pods of a removed node go."""
 
 from __future__ import annotations
 

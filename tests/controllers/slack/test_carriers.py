@@ -1,4 +1,4 @@
-"""Which carrier it is, and what becomes of the one before."""
+"""Which carrier is chosen, and how the objects of the previous one are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a cluster to what `solver.slack` is asked."""
+"""From cluster state to the input of `solver.slack`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which objects carry the slack, and that a change of it loses nothing, wherever it stops."""
+"""Which objects carry the slack, and that a change of it loses nothing, wherever it is interrupted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The slack of the planner whatever happens: pods come and go, offerings run short, machines vanish, windows open, the
-journal breaks, cagrpc is restarted. In the end all pods run, all that is wanted is held beside them, and no more nodes
+"""The planner's slack under random events: pods come and go, offerings run short, machines vanish, windows open, the
+journal breaks, cagrpc restarts. In the end all pods run, the wanted slack is held beside them, and no more nodes
 come."""
 
 from __future__ import annotations

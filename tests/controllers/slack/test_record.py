@@ -1,4 +1,4 @@
-"""The slack object: made, written, read again, and made anew; and what the loop does when writing fails."""
+"""The slack object: created, written, read again, and recreated; and what the controller does when writing fails."""
 
 from __future__ import annotations
 

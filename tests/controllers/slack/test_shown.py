@@ -1,4 +1,4 @@
-"""What `/slack` says."""
+"""The page `/slack`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BestOptions: what is chosen, what is left out, and that there is always an answer in time."""
+"""BestOptions: what is chosen, what is left out, and that the answer always comes in time."""
 
 from __future__ import annotations
 

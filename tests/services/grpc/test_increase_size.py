@@ -1,4 +1,5 @@
-"""IncreaseSize and what else changes the fleet: refusals with nothing changed, deadlines, and the choice behind it."""
+"""IncreaseSize and the other calls that change the fleet: refusals with nothing changed, deadlines, and the decision
+that a call takes up."""
 
 from __future__ import annotations
 

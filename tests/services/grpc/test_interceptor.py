@@ -1,5 +1,5 @@
-"""The door of a gRPC server, over real sockets: how large and how many calls may be, how long a request may take to
-come, and whose certificate is taken."""
+"""The limits of a gRPC server, over real sockets: how large and how many calls may be, how long a request may take to
+arrive, and which certificates are accepted."""
 
 from __future__ import annotations
 

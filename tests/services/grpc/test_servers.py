@@ -1,4 +1,4 @@
-"""The servers: who is let in, health, reflection, ports, and stopping."""
+"""The servers: which clients are allowed, health, reflection, ports, and stopping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON pages: of bounded size, and together all that there is."""
+"""JSON pages: of bounded size, and together complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of a small cluster, and a cluster model that is fed with them by hand."""
+"""Objects of a small cluster, and a cluster model whose informers are the test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 
 
 class Fed:
-    """A model whose reflectors are a test."""
+    """A cluster model that a test feeds with objects."""
 
     def __init__(self, slack: Exclusion | None = None, *, expects: bool = False) -> None:
         self.time = 0.0
@@ -61,11 +61,11 @@ class Fed:
         return self.model.state(frozenset(without))
 
     def waiting(self, *without: PodKey) -> dict[str, int]:
-        """Example -> count."""
+        """Return example -> count of pending pods."""
         return {each.pod_set.name: each.pod_set.count for each in self.state(*without).waiting}
 
     def leftovers(self) -> tuple[Any, ...]:
-        """What it remembers; nothing once all objects are gone."""
+        """Return what the model still holds; nothing once all objects are gone."""
         pods, nodes = self.model._pods, self.model._nodes
         classes = pods.classes
         tallies = classes._selectors, classes._terms, classes._waiting_selectors, classes._waiting_ports
@@ -96,7 +96,7 @@ def _raw(obj: Message | dict[str, Any]) -> Any:
 
 
 def comparable(state: ClusterState) -> Any:
-    """The state, with what has no order without it."""
+    """Return the state in a form that compares equal whatever the order of its parts."""
     nodes = [replace(each, movable=(), node=replace(each.node, running=(), free={})) for each in state.nodes]
     of_nodes = [
         (
@@ -156,7 +156,7 @@ def node(name: str = "n1", cpu: str = "8", *, ready: bool = True, **spec: Any) -
 
 
 def spread(app: str, key: str = "kubernetes.io/hostname") -> dict[str, Any]:
-    """Spread over hosts with others of one app."""
+    """Return the field of a pod spec that spreads the pods of one app over hosts."""
     constraint = kubernetes_pb2.TopologySpreadConstraint(
         maxSkew=1, topologyKey=key, whenUnsatisfiable="DoNotSchedule", labelSelector={"matchLabels": {"app": app}}
     )
@@ -164,7 +164,7 @@ def spread(app: str, key: str = "kubernetes.io/hostname") -> dict[str, Any]:
 
 
 def apart(app: str) -> dict[str, Any]:
-    """On no host with others of one app."""
+    """Return the field of a pod spec that keeps it off hosts with pods of one app."""
     term = kubernetes_pb2.PodAffinityTerm(
         topologyKey="kubernetes.io/hostname", labelSelector={"matchLabels": {"app": app}}
     )

@@ -53,7 +53,7 @@ def workload(
     active: bool = True,
     **metadata: Any,
 ) -> Document:
-    """With quota, unless `reserved` is empty."""
+    """Return a Workload with quota, unless `reserved` is empty."""
     sets = list(pod_sets) or [pod_set("workers", 8), pod_set("head", 1)]
     flavored = dict(flavors or {"cpu": "plain"})
     assigned = [
@@ -105,7 +105,7 @@ def retries(limit: int, base: int = 60, longest: int = 1800) -> Document:
 
 @dataclass
 class KueueHarness:
-    """One Workload, its checks' configurations, and the requests and templates that were made."""
+    """One Workload, its checks' configurations, and the requests and templates that were created."""
 
     workload: Document = field(default_factory=workload)
     configs: dict[str, Document | str] = field(default_factory=lambda: {CHECK: config()})
@@ -134,7 +134,7 @@ class KueueHarness:
         )
 
     def settle(self, most: int = 10) -> list[CheckWrites]:
-        """Does what there is to do until there is nothing."""
+        """Reconcile until there is nothing to write."""
         done: list[CheckWrites] = []
         for _ in range(most):
             writes = self.writes()
@@ -145,7 +145,7 @@ class KueueHarness:
         raise AssertionError(f"it never ends: {done[-2:]}")
 
     def do(self, writes: CheckWrites, steps: int = 1_000) -> None:
-        """At most so many of the writes, in their order: a process that is killed does no more."""
+        """Apply the writes in their order, at most `steps` of them: a process that is killed does no more."""
         for step in self._steps(writes)[:steps]:
             step()
 
@@ -182,10 +182,10 @@ class KueueHarness:
         patch = wire.checks_patch(wire.workload(self.workload), writes.updates, self.now)
         self.workload["status"]["admissionChecks"] = patch["status"]["admissionChecks"]
 
-    # ---- what others do
+    # ---- writes of others
 
     def says(self, *conditions: Document, name: str = "", **details: str) -> None:
-        """The autoscaler answers a request: the only one that there is, or the one of this name."""
+        """Set conditions of a request as the autoscaler does: of the only one, or of the one with this name."""
         chosen = name or self.only()
         self.requests[chosen] = {
             **self.requests[chosen],
@@ -201,8 +201,8 @@ class KueueHarness:
         self.workload["status"]["conditions"] = [*kept, *conditions]
 
     def kueue_evicts(self, since: float | None = None) -> None:
-        """As Kueue's eviction: checks are reset, and one that was Retry is counted. Its server-side apply leaves what
-        is another manager's: the pod sets' updates and the pause."""
+        """Evict as Kueue does: checks are reset, and one that was Retry is counted. Its server-side apply leaves fields
+        of other managers: the pod sets' updates and the pause."""
         self.kueue_says(condition("Evicted", since=since or self.now), condition("Admitted", False))
         for each in self.workload["status"]["admissionChecks"]:
             if each["state"] == wire.PENDING:
@@ -213,7 +213,7 @@ class KueueHarness:
             each |= {"state": wire.PENDING, "message": "Reset to Pending after eviction"}
 
     def kueue_reserves(self) -> None:
-        """Quota anew."""
+        """Reserve quota again."""
         again = {**condition("QuotaReserved"), "lastTransitionTime": timestamp(self.now)}
         self.kueue_says(condition("Evicted", False), again)
 

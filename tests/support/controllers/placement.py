@@ -1,5 +1,5 @@
-"""A scene for the placement controller and the release of nodes: a real fleet, a real view of an API server in memory,
-and what both say of an increment of three nodes with three pods each.
+"""A scene for the placement and release controllers: a real fleet, and real cluster state over an API server in memory,
+with an increment of three nodes and three pods for each.
 
     with api_server() as cluster:
         scene = Scene(cluster)
@@ -40,7 +40,7 @@ RETRIED_SECONDS = 60.0
 
 
 class FedView:
-    """The view, fed by `sync` with what has changed in the cluster."""
+    """Cluster state that `sync` updates with what has changed in the API server."""
 
     def __init__(self, cluster: ApiServer, clock: Any) -> None:
         self.unknown = False
@@ -103,7 +103,7 @@ class Scene:
         self.clock = self.outside.clock
         self.fleet = self.outside.fleet()
         self.lags = False
-        """Whether the view is not told of changes."""
+        """Whether the cluster state does not get changes."""
         pods = [self.pod(f"pod-{number}") for number in range(9)]
         placements = tuple(
             Placement(of, tuple(f"uid-{name}" for name in pods[3 * index : 3 * index + 3]))
@@ -121,7 +121,7 @@ class Scene:
         return name
 
     def apply(self, increment: IncrementSpec) -> str:
-        """Until it is ready."""
+        """Apply the increment, make it ready, and return its id."""
         applied = self.fleet.apply(increment)
         self.fleet.reconcile()
         self.outside.backend.boot_all()
@@ -132,7 +132,7 @@ class Scene:
         return applied.id
 
     def register(self, instance_id: str) -> str:
-        """The Node of an instance, ready and held; its name."""
+        """Create the Node of an instance, ready and held, and return its name."""
         name = instance_id.removeprefix("scripted://")
         self.ready.ready.add(instance_id)
         if self._path(name) not in self.cluster.objects:
@@ -146,7 +146,7 @@ class Scene:
         return name
 
     def restart(self, requests_known: Callable[[], bool] = lambda: True, **more: Any) -> None:
-        """A new process; the old one may have ended anywhere."""
+        """Start a new process; the old one may have ended anywhere."""
         client: Any = self.cluster.client()
         self.view = FedView(self.cluster, self.clock)
         self.cluster.unseen.clear()
@@ -159,10 +159,10 @@ class Scene:
             client, self.fleet, view, self.placement, self.places, requests_known=requests_known, clock=self.clock
         )
 
-    # ---- what happens
+    # ---- events
 
     def run(self, steps: int = 4) -> None:
-        """Everybody does what there is to do now, again and again."""
+        """Run the controllers `steps` times, with time passing in between."""
         for _ in range(steps):
             self.place()
             self.let_go()
@@ -182,7 +182,7 @@ class Scene:
         self.sync()
 
     def later(self, seconds: float = RETRIED_SECONDS) -> None:
-        """Time passes, and what failed is tried again."""
+        """Let time pass, so that failed writes are retried."""
         self.clock.advance(seconds)
         self.run()
 
@@ -191,12 +191,12 @@ class Scene:
             self.view.sync()
 
     def bind(self, name: str, node: str) -> None:
-        """The scheduler binds a pod; the API server clears its nomination."""
+        """Bind a pod as the scheduler does; the API server clears its nomination."""
         self.nominate(name, "")
         self.cluster.change(self._pod(name), spec={"nodeName": node})
 
     def nominate(self, name: str, node: str) -> None:
-        """The scheduler nominates a pod, or clears its nomination."""
+        """Nominate a pod as the scheduler does, or clear its nomination."""
         pod = deepcopy(self.cluster.objects[self._pod(name)])
         pod["metadata"]["managedFields"] = ["kube-scheduler"]
         pod["status"]["nominatedNodeName"] = node
@@ -204,7 +204,7 @@ class Scene:
             del pod["status"]["nominatedNodeName"]
         self.cluster.put(self._pod(name), pod)
 
-    # ---- what is true
+    # ---- state
 
     def phase(self) -> Phase:
         return self.fleet.increment(self.increment).phase
@@ -217,7 +217,7 @@ class Scene:
         return {name: node for name, pod in found.items() if (node := pod["status"].get("nominatedNodeName"))}
 
     def planned(self) -> dict[str, str]:
-        """Of an increment that is ready."""
+        """Return the planned placements of a ready increment."""
         held = self.fleet.increment(self.increment).held
         pods = {str(pod).removeprefix("uid-"): node.instance_id for node in held for pod in node.pods}
         return {name: instance_id.removeprefix("scripted://") for name, instance_id in pods.items()}

@@ -1,7 +1,6 @@
-"""What the ProvisioningRequest controller works on: that of the planner (a real fleet over a real simulated backend, a
-cluster that is played), an API server in memory for requests, PodTemplates and the labels of Nodes, and pods that
-consume requests. What the loop sees of the API server lags behind where a test wants that; it can be killed before or
-after any of its calls.
+"""The ProvisioningRequest controller with everything that it works on: the planner's harness, an API server in memory
+for requests, PodTemplates and the labels of Nodes, and pods that consume requests. Tests can let its observations lag
+behind, and kill it before or after any of its calls.
 
     harness = ProvisioningHarness([group("a")])
     harness.template("web", cpu=1000)
@@ -70,7 +69,7 @@ class ConsumerPod(SimPod):
 
 @dataclass
 class ClusterWithConsumers(FakeCluster):
-    """With pods that consume requests, and booking labels on Nodes."""
+    """A cluster with pods that consume requests, and with booking labels on Nodes."""
 
     labels: Callable[[str], Mapping[str, str]] = lambda _: {}
     half: tuple[tuple[PodRef, str], ...] = ()
@@ -105,14 +104,14 @@ class ClusterWithConsumers(FakeCluster):
         ]
 
     def finish(self, uid: str) -> None:
-        """A consumer is done, and leaves its node."""
+        """Complete a consumer, which leaves its node."""
         pod = self.pods[uid]
         assert isinstance(pod, ConsumerPod)
         pod.done, pod.node = True, None
 
 
 class ProvisioningApi:
-    """The API server, as the loop writes to it."""
+    """The part of the API server that the controller writes to."""
 
     def __init__(self) -> None:
         self.store = ApiServer(IN_NAMESPACE, IN_OTHER, NODES)
@@ -144,7 +143,7 @@ class ProvisioningApi:
 
 
 class LabellingApi(ClusterApi):
-    """With the labels of Nodes in a store."""
+    """An API server that also keeps the labels of Nodes in a store."""
 
     def __init__(self, cluster: FakeCluster, store: ApiServer) -> None:
         super().__init__(cluster)
@@ -158,7 +157,7 @@ class LabellingApi(ClusterApi):
 
 
 class MortalFleet:
-    """The fleet, as the loop asks it."""
+    """The fleet as the controller calls it; the process can be killed at each call."""
 
     def __init__(self, fleet: Fleet, api: ProvisioningApi) -> None:
         self.fleet, self.api = fleet, api
@@ -187,7 +186,7 @@ class MortalFleet:
 
 
 class LaggingStore(RequestObjects):
-    """What reflectors would have told by now."""
+    """The store of requests as far as informers have delivered it."""
 
     synced = True
     problem: str | None = None
@@ -261,7 +260,7 @@ class ProvisioningHarness(PlannerHarness):
     def _placement(self) -> PlacementController:
         cluster: Any = UncountedReads(self.cluster)
 
-        def reservations(state: ClusterState) -> Reservations:  # the loop of requests is made later
+        def reservations(state: ClusterState) -> Reservations:  # the controller is created later
             return self.requests.reservations(state)
 
         return PlacementController(
@@ -278,10 +277,10 @@ class ProvisioningHarness(PlannerHarness):
         self.turn = threading.Lock()
         super().restart()
 
-    # ---- what people do
+    # ---- users' actions
 
     def template(self, name: str, *, cpu: int = 1000, **spec: Any) -> None:
-        """In all namespaces."""
+        """Create a PodTemplate in all namespaces."""
         requests = {"requests": {"cpu": f"{cpu}m"}}
         pod: dict[str, Any] = {"containers": [{"name": "main", "resources": requests}], **spec}
         self.templates[name] = {"metadata": {"name": name}, "template": {"spec": pod}}
@@ -291,7 +290,7 @@ class ProvisioningHarness(PlannerHarness):
         self.priority_classes.append(found.SerializeToString())
 
     def request(self, name: str, *pod_sets: tuple[str, int], of: str = ATOMIC_SCALE_UP, **parameters: str) -> str:
-        """Its UID."""
+        """Create a ProvisioningRequest and return its UID."""
         path = _path(name)
         namespace, name = (OTHER if "/" in name else NAMESPACE), path.rpartition("/")[2]
         sets = [{"podTemplateRef": {"name": template}, "count": count} for template, count in pod_sets]
@@ -306,7 +305,7 @@ class ProvisioningHarness(PlannerHarness):
         self.api.store.objects.pop(_path(name), None)
 
     def consume(self, name: str, count: int, *, cpu: int = 1000, of: str = ATOMIC_SCALE_UP) -> list[str]:
-        """Pods come that consume a request. Their UIDs."""
+        """Create pods that consume a request and return their UIDs."""
         made = []
         for _ in range(count):
             self.made += 1
@@ -316,7 +315,7 @@ class ProvisioningHarness(PlannerHarness):
             made.append(ref.uid)
         return made
 
-    # ---- what is there
+    # ---- state
 
     def document(self, name: str) -> dict[str, Any]:
         return self.api.store.objects[_path(name)]
@@ -358,10 +357,10 @@ class ProvisioningHarness(PlannerHarness):
     def notes_of(self, reason: str) -> list[Note]:
         return [note for note in self.recorded if note.reason == reason]
 
-    # ---- what happens
+    # ---- events
 
     def sync(self, *, again: bool = False) -> None:
-        """Reflectors tell what there is now."""
+        """Deliver to the informers what the API server has now."""
         self._register()
         if again or not self.view_lags:
             self.node_labels = {
@@ -387,7 +386,7 @@ class ProvisioningHarness(PlannerHarness):
                 each.sink.replaced(found)
 
     def _register(self) -> None:
-        """Nodes come to the API server, and go."""
+        """Create and delete Node objects as machines come and go."""
         there = {f"{NODES}/{each.node.name}" for each in self.cluster.nodes()}
         objects = self.api.store.objects
         for path in there - objects.keys():

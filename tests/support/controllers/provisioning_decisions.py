@@ -1,5 +1,5 @@
-"""Small problems of ProvisioningRequests: what must be true of every decision in them, and who is served by trying all
-there is to try."""
+"""Small problems of ProvisioningRequests: what must be true of every decision, and which requests exhaustive search
+serves."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ BUDGET = Budget(deterministic_seconds=0.5)
 
 
 def request(uid: str, *sets: tuple[PodSpec, int], **other: object) -> Candidate:
-    """A candidate with so many pods of each spec; the digits of its name are when it was created."""
+    """Return a candidate with so many pods of each spec; the digits of its name are its creation time."""
     pod_sets = tuple(PodSet(f"ns/{uid}-{number}", spec, count) for number, (spec, count) in enumerate(sets))
     age = float("0" + "".join(filter(str.isdigit, uid)))
     return Candidate(uid, f"ns/{uid}", pod_sets, **{"created_at_seconds": age, **other})  # type: ignore[arg-type]
 
 
 def opened(parts: Sequence[RequestPart]) -> Counter[str]:
-    """New nodes by group."""
+    """Return new nodes by group."""
     return sum((Counter(dict(part.deltas)) for part in parts), Counter())
 
 
 def judge(candidates: Sequence[Candidate], scenario: Scenario, decided: Decisions) -> None:
-    """What must be true of any decision."""
+    """Assert what must be true of any decision."""
     uids = {candidate.uid for candidate in candidates}
     kinds = (decided.served, decided.left.keys(), decided.infeasible.keys())
     assert sum(map(len, kinds)) == len(set().union(*kinds)), "in two of served, left and hopeless"
@@ -71,8 +71,8 @@ def _judge_part(part: RequestPart, groups: Mapping[str, NodeGroup]) -> None:
 def _judge_room(
     candidates: Sequence[Candidate], scenario: Scenario, decided: Decisions, groups: Mapping[str, NodeGroup]
 ) -> None:  # fmt: skip
-    """Every request that is served has room for all its pods on the nodes that are named for it, and only on these: by
-    a plan of their own, which the checker has passed."""
+    """Assert that every served request has room for all its pods on the nodes that are named for it, and only on these,
+    by a plan of its own that the checker has passed."""
     standing = {name for names in decided.on_nodes.values() for name in names}
     assert standing <= {node.name for node in scenario.nodes}
     mine = {
@@ -103,8 +103,8 @@ def _owned(node: Node, uids: set[str]) -> Node:
 
 
 def served_by_trying(candidates: Sequence[Candidate], scenario: Scenario) -> set[str]:
-    """Who is served where the first in the order never stands back: by trying all sizes of all groups, and all ways to
-    put the pods. Of requests it knows cpu, selectors and taints."""
+    """Return the requests that are served where the first in the order never stands back, by trying all sizes of all
+    groups and all placements. Of requests it knows cpu, selectors and taints."""
     order = sorted(candidates, key=lambda each: (-each.priority, each.created_at_seconds, each.uid))[:MOST_AT_ONCE]
     served: list[Candidate] = []
     for candidate in order:

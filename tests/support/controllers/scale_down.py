@@ -1,5 +1,5 @@
-"""A cluster in play for scale-down: nodes of tiers with pods on them, seen as the view and the fleet would tell it, and
-the three others who act on it: the autoscaler, the scheduler and the planner."""
+"""A simulated cluster for scale-down: nodes of tiers with pods on them, as cluster state and fleet report it, and the
+three others who change it: the autoscaler, the scheduler and the planner."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Played:
             for resource, amount in (*each.requests, ("pods", 1)):
                 free[resource] = free.get(resource, 0) - amount * count
         labels = {**(self.group.labels if self.group else {}), "kubernetes.io/hostname": self.name}
-        # What nobody who waits looks at, the view leaves out of `running`.
+        # The cluster state leaves out of `running` what concerns no pending pod.
         return Node(self.name, free, labels, self.taints)  # type: ignore[arg-type]
 
     @property
@@ -122,14 +122,14 @@ class Play:
         return next(each for each in self.nodes if each.name == name)
 
     def remove(self, names: Iterable[str]) -> None:
-        """As CA does it: the nodes go, their pods wait."""
+        """Remove nodes as CA does: their pods become pending."""
         for name in names:
             gone = self.named(name)
             self.nodes.remove(gone)
             self.waiting += gone.pods
 
     def schedule(self, chance: random.Random) -> None:
-        """The kube-scheduler's LeastAllocated, one pod after the other, in any order."""
+        """Bind pending pods as kube-scheduler's LeastAllocated, one after the other, in any order."""
         queue = list(self.waiting.elements())
         chance.shuffle(queue)
         self.waiting.clear()
@@ -141,7 +141,7 @@ class Play:
             max(open_, key=lambda node: (-node.used, chance.random())).pods[each] += 1
 
     def planned(self) -> Plan:
-        """What the planner would do for those that wait."""
+        """Return the planner's plan for pending pods."""
         sets = tuple(PodSet(f"w{i}", each, count) for i, (each, count) in enumerate(self.waiting.items()))
         sizes = {group_id: state.target_size for group_id, state in self.fleet().groups.items()}
         groups = tuple(replace(g, target_size=sizes[g.id]) for g in self.groups)

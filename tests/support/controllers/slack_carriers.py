@@ -1,4 +1,4 @@
-"""Objects that carry slack, kept in memory as an API server keeps them: what `Write`s make of them."""
+"""Objects that carry slack, in memory as an API server keeps them, and what `Write`s make of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shape(name: str, cpu: int, number: int = 1, **spec: Any) -> SlackShape:
 
 
 class CarrierObjects:
-    """By collection and name. Of ReplicaSets the controller is played by `controllers`."""
+    """Objects by collection and name; `controllers` stands in for the ReplicaSet controller."""
 
     def __init__(self) -> None:
         self._of: defaultdict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
@@ -62,13 +62,13 @@ class CarrierObjects:
         found["metadata"]["generation"] += part == "spec"
 
     def controllers(self) -> None:
-        """ReplicaSets get their pods."""
+        """Create the pods of ReplicaSets."""
         for found in self._of[PLACE.replica_sets()].values():
             replicas = found["spec"]["replicas"]
             found["status"] = {"replicas": replicas, "observedGeneration": found["metadata"]["generation"]}
 
     def injected(self) -> dict[str, tuple[int, Any]]:
-        """What CA injects by its rules: by shape how many pods of which template."""
+        """Return what CA injects by its rules: by shape how many pods of which template."""
         found = {}
         for buffer in self._of[PLACE.buffers()].values():
             said = capacity_buffers.status(buffer)
@@ -80,7 +80,7 @@ class CarrierObjects:
         return found
 
     def pods(self) -> dict[str, list[tuple[int, Any]]]:
-        """What ReplicaSets want: by shape how many pods of which template."""
+        """Return what ReplicaSets want: by shape how many pods of which template."""
         found: defaultdict[str, list[tuple[int, Any]]] = defaultdict(list)
         for each in self._of[PLACE.replica_sets()].values():
             if each["spec"]["replicas"]:

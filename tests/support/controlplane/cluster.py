@@ -22,7 +22,8 @@ class Cluster:
         self.admin.ensure(self.path("serviceaccounts"), {"metadata": {"name": "default"}})
 
     def path(self, resource: str, name: str = "", *, api: str = "api/v1") -> str:
-        """Of a collection in this namespace, or of one object: `path("deployments", "web", api="apis/apps/v1")`."""
+        """Return the path of a collection in this namespace, or of one object: `path("deployments", "web",
+        api="apis/apps/v1")`."""
         return f"/{api}/namespaces/{self.namespace}/{resource}" + (f"/{name}" if name else "")
 
     def pods(self) -> list[Any]:

@@ -100,7 +100,7 @@ class Live:
         if self._serving is not None and self._serving.process.poll() is None:
             self.kill()
 
-    # ---- what the server says
+    # ---- pages of the server
 
     def increments(self) -> list[dict[str, Any]]:
         return list(self.serving.get("/increments"))
@@ -119,7 +119,7 @@ class Live:
         with urllib.request.urlopen(request, timeout=5) as answer:
             assert answer.status == 200
 
-    # ---- what is true
+    # ---- state of the cluster
 
     def ordered(self) -> int:
         """How many instances were ever ordered of the cloud, whatever became of them."""
@@ -156,14 +156,14 @@ class Live:
         return True
 
     def what_it_says(self) -> str:
-        """For whoever reads why a test failed."""
+        """Return pools, log and pages of the server, for the message of a failed test."""
         lines = [f"pools {self.pools()}, held {self.held()}", *self.serving.log().splitlines()[-LOG_LINES_SHOWN:]]
         if self.serving.process.poll() is None:
             lines += [f"{page}: {self.serving.get(page)}" for page in ("/status", "/increments", "/plans", "/slack")]
         return "\n".join(lines)
 
     def wait_until_settled(self) -> None:
-        """Nothing is in flight any more, and no node is held."""
+        """Wait until nothing is in flight, and no node is held."""
         self.wait_for(lambda: set(self.phases()) <= set(FINISHED), "every increment is finished")
         self.wait_for(lambda: not self.held(), "every node is let go")
 

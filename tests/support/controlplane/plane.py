@@ -1,6 +1,5 @@
 """A control plane of one machine: etcd, kube-apiserver with TLS and RBAC, kube-scheduler and kube-controller-manager.
-No kubelets, so nothing runs unless somebody plays nodes. What pytest makes of it is in `plugin.py`.
-"""
+There are no kubelets, so nothing runs unless a test simulates nodes. The pytest fixtures are in `plugin`."""
 
 from __future__ import annotations
 

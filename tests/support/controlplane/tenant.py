@@ -278,7 +278,7 @@ class Tenant:
         """The others, by the status that it answered."""
 
     def create(self, where: str, body: dict[str, Any]) -> None:
-        """Or replace, where there is one of that name."""
+        """Create an object, or replace the one of that name."""
         api, resource = where.split()
         path, name = self.cluster.path(resource, api=api), body["metadata"]["name"]
         if body.get("spec", {}).get("nodeName") == A_NODE:
@@ -293,7 +293,7 @@ class Tenant:
                 self._api.delete(f"{path}/{name}", gracePeriodSeconds=0, propagationPolicy="Background")
 
     def clear(self) -> None:
-        """Of everything that it has made."""
+        """Delete everything that it has created."""
         kinds = ["deployments", "replicasets", "statefulsets"]
         found = [*(("apis/apps/v1", kind) for kind in kinds), ("apis/batch/v1", "jobs"), ("api/v1", "podtemplates")]
         for api, resource in (*found, (REQUESTS, "provisioningrequests"), ("api/v1", "pods")):

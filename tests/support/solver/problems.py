@@ -1,4 +1,4 @@
-"""Builders for problems in tests: the few words that a case needs, defaults for the rest."""
+"""Builders for problems in tests: a case names what matters to it, the rest has defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIB = 2**30
 
 
 def spec(cpu: int = 1000, memory_gib: int = 0, gpu: int = 0, **other: object) -> PodSpec:
-    """`cpu` in millicores. `other`: node_selector as a mapping, the remaining fields as they are."""
+    """Return a spec with `cpu` in millicores. `other`: node_selector as a mapping, the remaining fields as they are."""
     amounts = {"cpu": cpu, "memory": memory_gib * GIB, GPU: gpu}
     requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
     if isinstance(other.get("node_selector"), Mapping):
@@ -27,7 +27,8 @@ def pods(name: str, count: int, of: PodSpec | None = None, **other: object) -> P
 def group(
     name: str, cpu: int = 4000, price: float = 1.0, extra: Mapping[str, int] | None = None, **other: object
 ) -> NodeGroup:
-    """A group of nodes with `cpu` millicores, 110 pods and, by default, 64 GiB, and what `extra` says."""
+    """Return a group of nodes with `cpu` millicores, 110 pods and, by default, 64 GiB, and with the fields of
+    `extra`."""
     allocatable = {"cpu": cpu, "memory": 64 * GIB, "pods": 110}
     return NodeGroup(name, {**allocatable, **(extra or {})}, price, **other)  # type: ignore[arg-type]
 
@@ -37,12 +38,12 @@ def node(name: str, cpu: int, **other: object) -> Node:
 
 
 def wants(key: str, operator: str, *values: str) -> tuple[NodeSelectorTerm, ...]:
-    """Required node affinity with one condition."""
+    """Return required node affinity with one condition."""
     return (NodeSelectorTerm((Requirement(key, Operator(operator), values),)),)
 
 
 def previous(deltas: Mapping[str, int]) -> Plan:
-    """A plan before, as far as planning reads it: its increments."""
+    """Return a previous plan, as far as planning reads it: its increments."""
     certificate = Certificate(Status.FEASIBLE, 0.0, 0.0, 0.0, (), 0.0)
     increments = tuple(NodeGroupIncrease(name, delta) for name, delta in sorted(deltas.items()) if delta)
     return Plan((), increments, (), (), (), certificate, 0.0)

@@ -1,8 +1,8 @@
 """An exact reference for small problems: one variable per (pod set, preferences given up, node slot), no patterns, no
 reductions.
 
-Slow and plain on purpose. It shares nothing with the solver but the model and the eligibility rules; what holds between
-pods is in `reference_terms`. Semantics: docs/reference/constraints.md.
+Slow and plain on purpose. It shares nothing with the solver but the model and the eligibility rules; constraints
+between pods are in `reference_terms`. Semantics: docs/reference/constraints.md.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Model:
 
 
 def best_objective(problem: Problem, seconds: float = 60.0) -> tuple[int, ...]:
-    """The optimal lexicographic objective: unserved and waiting by priority, placeholders (where there are any),
+    """Return the optimal lexicographic objective: unserved and waiting by priority, placeholders (where there are any),
     preferences given up, cost in micros by tier from the lowest, number of nodes, change (with a previous plan)."""
     built = _Model(problem)
     stages = built.stages()
@@ -216,8 +216,8 @@ def _collide(some: Sequence[HostPort], others: Sequence[HostPort]) -> bool:
 
 
 def as_micros(objective: Sequence[float], problem: Problem) -> tuple[int, ...]:
-    """A plan's objective vector in the reference's stages and units: cost in micros; no preferences given up where the
-    plan has no stage for them, because nothing can be."""
+    """Return a plan's objective vector in the reference's stages and units: cost in micros; no preferences given up
+    where the plan has no stage for them, because nothing can be."""
     names = [stage.name for stage in _Model(problem).stages()]
     vector = tuple(objective)
     if len(vector) < len(names):

@@ -1,4 +1,4 @@
-"""What holds between pods, and what preferences ask for, in the exact reference's words: slots and variables."""
+"""Constraints between pods, and preferences, in the exact reference's terms: slots and variables."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ Places = Mapping[tuple[int, int, int], cp_model.IntVar]
 
 
 def preferences(spec: PodSpec) -> list[Preference]:
-    """First given up first."""
+    """Return preferences in the order in which they are given up."""
     pods = sorted(spec.preferred_pods, key=lambda each: (each.anti, -each.weight))
     nodes = sorted(spec.preferred_nodes, key=lambda each: -each.weight)
     return [*pods, *nodes, *(s for s in spec.topology_spread if s.when_unsatisfiable == "ScheduleAnyway"), None]
 
 
 def keeps_on_node(spec: PodSpec, level: int, slot: Slot) -> bool:
-    """Whether a pod that gave up the first `level` preferences may be there, as far as the node goes."""
+    """Return whether a pod that gave up the first `level` preferences may be there, as far as the node matters."""
     for kept in preferences(spec)[level:]:
         match kept:
             case PreferredNodes(_, term):
@@ -205,7 +205,7 @@ def _counts(term: PodAffinityTerm, spec: PodSpec) -> bool:
 
 
 def add_terms(model: cp_model.CpModel, problem: Problem, slots: Sequence[Slot], place: Places) -> None:
-    """Adds every constraint between pods."""
+    """Add every constraint between pods."""
     terms = _Terms(model, problem, slots, place)
     for p, level in sorted({(p, level) for p, level, _ in place}):
         terms.of(p, level)

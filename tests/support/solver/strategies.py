@@ -162,7 +162,7 @@ def spreads(draw: st.DrawFn) -> TopologySpread:
 
 @st.composite
 def constrained_specs(draw: st.DrawFn) -> PodSpec:
-    """One or two constraints a pod, of any kind."""
+    """Draw specs with one or two constraints of any kind."""
     preferred_nodes = PreferredNodes(draw(st.integers(1, 2)), draw(st.sampled_from(wants("zone", "In", "a"))))
     spec = PodSpec(
         (("cpu", draw(st.integers(1, 4)) * 500),),
@@ -191,7 +191,7 @@ def constrained_specs(draw: st.DrawFn) -> PodSpec:
 
 @st.composite
 def constrained_problems(draw: st.DrawFn) -> Problem:
-    """Small problems with constraints of every kind between few pods, few zones and little room."""
+    """Draw small problems with constraints of every kind between few pods, few zones and little room."""
     pod_sets = []
     for number in range(draw(st.integers(1, 4))):
         placeholder = draw(st.integers(0, 9)) == 0
