@@ -78,7 +78,7 @@ def test_all_pods_are_restricted_ones(deployed: Cluster) -> None:
     """By the strictest of the Pod Security Standards, to which the API server holds the namespace."""
     accounts = "/api/v1/namespaces/cagrpc/serviceaccounts"  # a controller makes it, soon after the namespace
     wait_for(
-        lambda: deployed.admin.items(accounts, fieldSelector="metadata.name=default"),
+        lambda: bool(deployed.admin.items(accounts, fieldSelector="metadata.name=default")),
         "the namespace has its service account",
     )
     unsafe = {"containers": [{"name": "main", "image": "example.com/none"}]}
