@@ -68,7 +68,7 @@ class PlannerCluster(ClusterSource, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Observation:
+class _FleetObservation:
     """The fleet as one step observes it."""
 
     snapshot: FleetSnapshot
@@ -205,13 +205,13 @@ class PlanningController(Controller):
     def _hindrance(self) -> str | None:
         return self._cluster.problem or self._fleet.problem
 
-    def _observe(self) -> _Observation:
+    def _observe(self) -> _FleetObservation:
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = frozenset(each.offering for each in self._shortages.active())
-        return _Observation(snapshot, short, self._slack())
+        return _FleetObservation(snapshot, short, self._slack())
 
-    def _round(self, observed: _Observation, why: str) -> None:
+    def _round(self, observed: _FleetObservation, why: str) -> None:
         at, whole = self._now(), self._cluster.state()
         reservations = self._reservations(whole)
         state, asked = self._question(whole, observed, reservations)
@@ -251,7 +251,7 @@ class PlanningController(Controller):
             raise outcome.unreached
 
     def _question(
-        self, state: ClusterState, observed: _Observation, reservations: Reservations
+        self, state: ClusterState, observed: _FleetObservation, reservations: Reservations
     ) -> tuple[ClusterState, Question]:
         """Return what is to be planned, and the state without the pods that are served already."""
         groups, placeholders = groups_as_planned(observed.snapshot), observed.slack.pod_sets()
@@ -267,7 +267,7 @@ class PlanningController(Controller):
             placed = PlacedPods(state, observed.snapshot, groups, wanted, everything)
         return left, question(left, observed.snapshot, placed, observed.short, self._previous, placeholders)
 
-    def _apply(self, assigned: AssignedPods, planned: _Observation, record_id: str, gap: float) -> _Outcome:
+    def _apply(self, assigned: AssignedPods, planned: _FleetObservation, record_id: str, gap: float) -> _Outcome:
         """Order each part, except those that have changed while planning, which are news for the next round."""
         problem = "stopping" if self._stopping.is_set() else self._hindrance()
         if problem is not None:

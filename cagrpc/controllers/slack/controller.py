@@ -85,7 +85,7 @@ class SlackController(Controller):
         self._shapes = ShapesOfNodes()
         self._before: Placement | None = None
         """The last placement; None before it has been read."""
-        self._observed: _Observation | None = None
+        self._observed: _SlackInputs | None = None
         self._state = SlackState(0.0)
         self._problem = "starting"
         self._retry = Retry(BackOff(first_seconds=_FIRST_PAUSE_SECONDS), clock)
@@ -171,7 +171,7 @@ class SlackController(Controller):
         asked = targets(self._settings, state.slack, self._now())
         ignored = (*over_share(self._settings, state.slack), *state.slack.warnings)
         carried, reservations = self._carrier.placements(), self._reservations(state)
-        last, observed = self._observed, _Observation(state, snapshot, asked, carried, reservations, ignored)
+        last, observed = self._observed, _SlackInputs(state, snapshot, asked, carried, reservations, ignored)
         if last is not None and observed.same_as(last):
             return
         self._observed = observed
@@ -213,7 +213,7 @@ class SlackController(Controller):
         return tuple(wanted(each, shapes, state.slack.pods, before.get(each.name, ())) for each in asked)
 
 
-class _Observation:
+class _SlackInputs:
     """All that the state is computed from."""
 
     def __init__(
@@ -231,7 +231,7 @@ class _Observation:
         self._fleet = snapshot
         self._rest = asked, carried, reservations, state.daemon_sets, warnings
 
-    def same_as(self, before: _Observation) -> bool:
+    def same_as(self, before: _SlackInputs) -> bool:
         """Return whether nothing has changed. The view returns the same object for a node that has not."""
         return (
             self._fleet is before._fleet
