@@ -12,6 +12,9 @@ open (after Kellerer, Pferschy and Pisinger, Knapsack Problems, chapters 9 and 1
    relaxed multipliers: which one finds the best pattern early cannot be known beforehand.
 4. Further answers, each with the pods of the one before at a discount: the relaxed master needs many different
    patterns, and would ask for them one at a time.
+
+One module, though a long one: a compiled function that another module imports is compiled into its caller, and numba's
+cache on disk looks at the caller's file alone, so a change of the callee would go unnoticed.
 """
 
 from __future__ import annotations

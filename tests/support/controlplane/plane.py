@@ -273,6 +273,8 @@ class ControlPlane:
             f"--controllers={','.join(CONTROLLERS)}",
             "--kube-api-qps=1000",
             "--kube-api-burst=2000",
+            # A Node without a Lease stays Ready, even where another test had its name: heartbeats are remembered.
+            "--node-monitor-grace-period=24h",
             f"--feature-gates={GATES}",
             "--v=2",
             *flags,

@@ -10,8 +10,7 @@ from cagrpc.cluster.drop_invalid import drop_invalid
 from cagrpc.cluster.node_info import requested
 from cagrpc.controllers.provisioning.decision.model import Scenario
 from cagrpc.controllers.provisioning.model import Candidate
-from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
-from solver.model.eligibility import why_not_eligible
+from solver.model import Limit, Node, NodeGroup, Plan, PodSet, Problem, Resources
 
 
 def problem_of(scenario: Scenario, pod_sets: Iterable[PodSet]) -> Problem:
@@ -60,11 +59,6 @@ def in_the_end(scenario: Scenario) -> Scenario:
     nodes = tuple(replace(node, free=_sum(node.free, scenario.returning.get(node.name, {}))) for node in scenario.nodes)
     groups = without(scenario, {}, {group_id: -count for group_id, count in scenario.coming.items()})
     return replace(groups, nodes=nodes, short=frozenset())
-
-
-def may_run_on(spec: PodSpec, node: Node) -> bool:
-    """Return whether the pod may run on the node, by labels and taints."""
-    return why_not_eligible(spec, node.labels, node.taints, node.name) is None
 
 
 def without(scenario: Scenario, on_nodes: Mapping[str, Resources], deltas: Mapping[str, int]) -> Scenario:

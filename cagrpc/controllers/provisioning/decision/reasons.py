@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cagrpc.api.core.nodes import ZONE
-from cagrpc.cluster.node_info import requested
-from cagrpc.controllers.provisioning.decision.capacity import may_run_on, pods_of, problem_of
+from cagrpc.cluster.node_info import NodeInfo, requested
+from cagrpc.controllers.provisioning.decision.capacity import pods_of, problem_of
 from cagrpc.controllers.provisioning.decision.selection import MOST_OVERTAKEN, Attempt, Choice, Left
 from cagrpc.controllers.provisioning.model import Candidate
 from cagrpc.fleet.model import LARGEST_INCREMENT
@@ -103,11 +103,12 @@ def short_of(found: Attempt) -> str:
     pods = sum(each.count for each in plan.pod_classes)
     missing = sum(each.count for each in plan.unplaced)
     left = _left(problem, plan)
+    existing = [NodeInfo(node) for node in problem.nodes]
     short: dict[str, Counter[str]] = {}
     others: dict[str, None] = {}
     for each in plan.unplaced:
         cls = plan.pod_classes[each.pod_class]
-        nodes = [node for node in problem.nodes if may_run_on(cls.spec, node)]
+        nodes = [info.node() for info in existing if info.admits(cls.spec)]
         names = list(_blocking(cls, [left[node.name] for node in nodes]))
         if names:
             amounts = short.setdefault(_where(nodes, problem.nodes), Counter())
