@@ -1,22 +1,24 @@
-"""The programs of the control plane: what a machine lacks for them, and building them once. No processes of a cluster.
+"""Programs of other projects: what a machine lacks for them, and building them once. No processes of a cluster.
 
-kube-apiserver, kube-scheduler and kube-controller-manager are built by the ordinary Go client from the module beside
-this file (`go.mod`, `go.sum`), into `build/controlplane/`, in a directory named for what they were built from. Go's own
-caches hold the modules and the compiled packages: the first build takes minutes, one after `make clean` seconds.
+Each `GoModule` is a directory with `go.mod` (its programs are the `tool` directives) and `go.sum`. The ordinary Go
+client builds it into `build/<name>/`, in a directory named for what it was built from. Go's own caches hold the modules
+and the compiled packages: the first build takes minutes, one after `make clean` seconds.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
-MODULE = Path(__file__).resolve().parent
-CACHE = MODULE.parents[2] / "build" / "controlplane"
+_HERE = Path(__file__).resolve().parent
+_BUILD = _HERE.parents[2] / "build"
 REQUIRED_BY = ("CI", "CAGRPC_REQUIRE_CONTROLPLANE")
 """Environment variables: where one is set, a machine that lacks something fails the tests, else they are left out."""
 
@@ -29,6 +31,26 @@ _WHAT_TO_DO = {
 
 class CannotBuild(Exception):  # noqa: N818 - named for what happened
     """The Go client failed; its words are in the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoModule:
+    """Programs that are built together, once for all tests that need them."""
+
+    name: str
+    directory: Path
+    versioned: str = ""
+    """The Go module whose version Kubernetes' programs are to call their own (the packages `component-base/version`):
+    from the source alone they would not know."""
+
+    @property
+    def cache(self) -> Path:
+        return _BUILD / self.name
+
+
+CONTROL_PLANE = GoModule("controlplane", _HERE, versioned="k8s.io/kubernetes")
+KARPENTER = GoModule("karpenter", _HERE / "modules" / "karpenter")
+"""Its core with the kwok provider, in one program named `kwok`."""
 
 
 def lacking() -> str | None:
@@ -45,53 +67,53 @@ def program(name: str) -> str | None:
     return shutil.which(name)
 
 
-def build() -> Path:
+def build(module: GoModule = CONTROL_PLANE) -> Path:
     """The directory of the programs, built now where they are not yet. Raises CannotBuild.
 
     Several processes may ask at once: one builds, the others wait for it.
     """
-    definition = (MODULE / "go.mod").read_bytes()
-    version = re.search(rb"k8s\.io/kubernetes (v[\d.]+)\n", definition)
-    assert version, "go.mod requires k8s.io/kubernetes"
-    key = hashlib.sha256(definition + (MODULE / "go.sum").read_bytes()).hexdigest()[:16]
-    done = CACHE / key
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
+    definition = (module.directory / "go.mod").read_bytes()
+    key = hashlib.sha256(definition + (module.directory / "go.sum").read_bytes()).hexdigest()[:16]
+    cache = module.cache
+    done = cache / key
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
-            half = CACHE / f"{key}.half"
+            half = cache / f"{key}.half"
             shutil.rmtree(half, ignore_errors=True)
-            _compile(half, version[1].decode())
-            for old in CACHE.iterdir():
+            flags = _flags(module.versioned, definition.decode())
+            _go(module, "build", "-mod=readonly", "-ldflags", flags, "-o", f"{half}{os.sep}", "tool")
+            for old in cache.iterdir():
                 if old.is_dir() and old != half:
                     shutil.rmtree(old)
             half.rename(done)
     return done
 
 
-def _compile(target: Path, version: str) -> None:
-    """`version` is what the programs say that they are; from the source alone they would not know."""
-    base = "k8s.io/component-base/version"
-    major, minor, _ = version.removeprefix("v").split(".")
-    flags = f"-s -w -X {base}.gitVersion={version} -X {base}.gitMajor={major} -X {base}.gitMinor={minor}"
+def source(module: GoModule, path: str) -> Path:
+    """The directory of the Go module of this path, in the version that `module` requires: in Go's cache, so nothing
+    may be changed there. Raises CannotBuild."""
+    return Path(json.loads(_go(module, "mod", "download", "-json", path))["Dir"])
+
+
+def _flags(versioned: str, definition: str) -> str:
+    flags = "-s -w"
+    if versioned:
+        found = re.search(rf"{re.escape(versioned)} v(\d+)\.(\d+)\.\S+\n", definition)
+        assert found, f"go.mod requires {versioned}"
+        base, version = "k8s.io/component-base/version", found[0].split()[1]
+        flags += f" -X {base}.gitVersion={version} -X {base}.gitMajor={found[1]} -X {base}.gitMinor={found[2]}"
+    return flags
+
+
+def _go(module: GoModule, *arguments: str) -> str:
     go, setpriv = program("go"), program("setpriv")
     assert go, "asked for only where nothing is lacking"
     assert setpriv, "asked for only where nothing is lacking"
     # It ends with the thread that waits for it: nothing is left running where the tests end before the build.
-    command = [
-        setpriv,
-        "--pdeathsig",
-        "KILL",
-        "--",
-        go,
-        "build",
-        "-mod=readonly",
-        "-ldflags",
-        flags,
-        "-o",
-        f"{target}{os.sep}",
-        "tool",
-    ]
-    done = subprocess.run(command, cwd=MODULE, capture_output=True, text=True, check=False)
+    command = [setpriv, "--pdeathsig", "KILL", "--", go, *arguments]
+    done = subprocess.run(command, cwd=module.directory, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CannotBuild(f"{' '.join(command)} in {MODULE} failed:\n{done.stdout}{done.stderr}")
+        raise CannotBuild(f"{' '.join(command)} in {module.directory} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout

@@ -7,7 +7,7 @@ tests come last, the longest of them first: the programs are built while all oth
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -16,7 +16,7 @@ from threading import Thread
 import pytest
 
 from cagrpc.kube.client.client import Client
-from tests.support.controlplane.binaries import CannotBuild, build, lacking, required
+from tests.support.controlplane.binaries import CONTROL_PLANE, CannotBuild, GoModule, build, lacking, required
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.plane import ControlPlane
@@ -25,6 +25,8 @@ LEFT_OUT = "no control plane here: "
 MARKER = "controlplane"
 LONGEST = ("test_live", "test_provisioning_kills", "test_standby")
 """Tests of the whole `cagrpc serve`, which would leave the other workers idle if they came last."""
+BUILT_FOR: dict[str, GoModule] = {"control_plane": CONTROL_PLANE}
+"""The programs that a test with this fixture needs."""
 _numbers = count(1)
 
 
@@ -49,14 +51,27 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the programs while other tests run, in one worker, if tests that need them are selected. At the usual
     priority: a lower one would leave the build to the end, when all workers wait for it."""
     first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
-    wanted = any(item.get_closest_marker(MARKER) for item in session.items)
+    names = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    wanted = [module for fixture, module in BUILT_FOR.items() if fixture in names]
     if first and wanted and not session.config.option.collectonly and not lacking():
-        Thread(target=_build, name="build of the control plane", daemon=True).start()
+        Thread(target=_build, args=(wanted,), name="build of the control plane", daemon=True).start()
 
 
-def _build() -> None:
+def _build(modules: Sequence[GoModule]) -> None:
     with suppress(CannotBuild):  # the fixture tries again, and reports it
-        build()
+        for module in modules:
+            build(module)
+
+
+def built(module: GoModule) -> Path:
+    """The directory of the programs, for a fixture: fails the test where the machine cannot build them."""
+    reason = lacking()
+    if reason:
+        pytest.fail(f"the tests against a control plane are asked for, but {reason}", pytrace=False)
+    try:
+        return build(module)
+    except CannotBuild as failed:
+        pytest.fail(str(failed), pytrace=False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -71,13 +86,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One for the whole session. A test that changes what others see uses `cluster`, which tidies up behind it."""
-    reason = lacking()
-    if reason:
-        pytest.fail(f"the tests against a control plane are asked for, but {reason}", pytrace=False)
-    try:
-        build()
-    except CannotBuild as failed:
-        pytest.fail(str(failed), pytrace=False)
+    built(CONTROL_PLANE)
     plane = ControlPlane(tmp_path_factory.mktemp("controlplane"))
     yield plane
     plane.close()
