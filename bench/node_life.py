@@ -28,7 +28,7 @@ from cagrpc.backends.simulated.nodes.controller import NodeController
 from cagrpc.backends.simulated.nodes.leases import LEASES
 from cagrpc.backends.simulated.nodes.pods import Stage
 from cagrpc.errors import NotFound
-from cagrpc.fleet.backend import Order
+from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.fleet.model import FleetSnapshot, GroupState
 from cagrpc.kube.client.client import Client
 from solver.model import NodeGroup
@@ -56,7 +56,8 @@ class Bench:
         yield "| what | how many | seconds | seconds of a core | % of a core |"
         yield "| --- | ---: | ---: | ---: | ---: |"
         self.life.start()
-        self._backend.order([Order(f"bench-{number}", GROUP) for number in range(self._nodes)])
+        instances = tuple(OrderedInstance(f"bench-{number}", GROUP, number) for number in range(self._nodes))
+        self._backend.order(Order("bench", instances, frozenset(each.token for each in instances)))
         yield self._row("nodes register", self._nodes, lambda: self._ready() == self._nodes)
         names = sorted(self.life.nodes.names())
         making = threading.Thread(target=self._make_pods, args=(names,), daemon=True)
@@ -67,7 +68,7 @@ class Bench:
         row = self._row("nodes stay", self._nodes, lambda: time.monotonic() > end)
         found = f"{self._ready():,} still ready, the oldest Lease {self._oldest_lease_seconds():.0f} s old"
         yield row.replace("nodes stay", f"nodes stay: {found}")
-        self._backend.delete([instance.id for instance in self._backend.list_instances()])
+        self._backend.delete(self._backend.list_instances().instances)
         yield self._row("nodes and pods go", self._nodes, lambda: not self.life.nodes.names())
         yield f"\nPeak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB."
         self.life.stop()

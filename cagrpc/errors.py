@@ -9,7 +9,10 @@
     ├── LimitExceeded           would break a provisioner or cluster limit       FAILED_PRECONDITION
     ├── FailedPrecondition      the present state does not allow it              FAILED_PRECONDITION
     ├── Conflict                another writer was first                         ABORTED
-    ├── OutOfCapacity           the backend has no more of it now                RESOURCE_EXHAUSTED
+    ├── OrderRefused            the backend refuses an order                     FAILED_PRECONDITION
+    │   ├── OutOfCapacity          it has no more of it now                      RESOURCE_EXHAUSTED
+    │   ├── QuotaExceeded          the account may not have more                 RESOURCE_EXHAUSTED
+    │   └── OrderMisconfigured     the cloud finds its parameters wrong          FAILED_PRECONDITION
     ├── DeadlineExpired         the call's deadline had passed before it began   DEADLINE_EXCEEDED
     ├── Unavailable             journal or backend out of reach; nothing done    UNAVAILABLE
     └── NotImplementedByDesign  the answer is "take your defaults"               UNIMPLEMENTED
@@ -57,12 +60,29 @@ class Conflict(CagrpcError):
     """Another writer has changed or created the object in the meantime."""
 
 
-class OutOfCapacity(CagrpcError):
-    """The backend refuses an order for lack of capacity. `node_groups` are the short ones, where it names them."""
+class OrderRefused(CagrpcError):
+    """The backend refuses an order. `node_groups` are those it refuses, where it names them; `retry_after_seconds` is
+    how long it will go on refusing, where it says so."""
 
-    def __init__(self, message: str, node_groups: Sequence[str] = ()) -> None:
+    def __init__(
+        self, message: str, node_groups: Sequence[str] = (), *, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__(message)
         self.node_groups = tuple(node_groups)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class OutOfCapacity(OrderRefused):
+    """The backend has no more capacity of this kind now."""
+
+
+class QuotaExceeded(OrderRefused):
+    """The account's quota leaves no room for the order."""
+
+
+class OrderMisconfigured(OrderRefused):
+    """The cloud finds the order's parameters wrong (an image, a template, a right that is missing): somebody has to
+    change something first."""
 
 
 class DeadlineExpired(CagrpcError):

@@ -17,6 +17,7 @@ from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.forms import Form
+from cagrpc.runtime.clock import EpochClock
 from solver.model import NodeGroup
 
 if TYPE_CHECKING:  # not needed to check a configuration
@@ -55,11 +56,23 @@ class OpenBackend:
     """Return the controllers that the leader runs for the backend's instances in the client's cluster."""
 
 
+@dataclass(frozen=True, slots=True)
+class BackendContext:
+    """What a backend is opened with."""
+
+    state_directory: Path
+    """For its own files."""
+    clock: EpochClock
+    """The fleet's."""
+    client: Client | None = None
+    """Of the cluster that is served; None without the section `kubernetes`."""
+
+
 class BackendSettings(Protocol):
     """The validated settings of a backend."""
 
-    def open(self, state_directory: Path) -> OpenBackend:
-        """Open the backend. Its own files are in `state_directory` by default. Raises InvalidInput or Unavailable, with
+    def open(self, context: BackendContext) -> OpenBackend:
+        """Open the backend: start its watches, verify what has to be right. Raises InvalidInput or Unavailable, with
         nothing left open."""
         ...
 

@@ -8,7 +8,7 @@ these, the group is its own offering.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
 from cagrpc.runtime.back_off import BackOff
@@ -87,17 +87,20 @@ class Shortages:
                 self._forget(groups, status)
             else:
                 short = [group for group in groups if group.id in status.short_groups]
-                self.note(short, status.message, at=at, asked_at=status.created_at_seconds)
+                least = status.retry_after_seconds or 0.0
+                self.note(short, status.message, at=at, asked_at=status.created_at_seconds, at_least_seconds=least)
         self._counted = frozenset(status.id for status in ended)
         self._known = {name: each for name, each in self._known.items() if not _forgotten(each, now, self._base)}
 
-    def note(self, groups: Iterable[NodeGroup], cause: str, *, at: float, asked_at: float) -> None:
-        """One failure of the groups' offerings, which were asked for at `asked_at`."""
+    def note(
+        self, groups: Iterable[NodeGroup], cause: str, *, at: float, asked_at: float, at_least_seconds: float = 0.0
+    ) -> None:
+        """One failure of the groups' offerings, which were asked for at `asked_at`. The backend goes on refusing them
+        for `at_least_seconds`."""
         for name in dict.fromkeys(map(offering, groups)):
-            self._known = {
-                **self._known,
-                name: worsened(self._known.get(name), name, at, asked_at, cause, self._base),
-            }
+            after = worsened(self._known.get(name), name, at, asked_at, cause, self._base)
+            until = max(after.until_seconds, at + at_least_seconds)
+            self._known = {**self._known, name: replace(after, until_seconds=until)}
 
     def active(self) -> tuple[Shortage, ...]:
         """What is left out now."""

@@ -41,8 +41,11 @@ class FleetController(Controller):
         self._fleet.reconcile()
 
     def status(self) -> Json:
-        """Return the number of increments in flight."""
-        return {"increments_in_flight": sum(each.phase.in_flight for each in self._fleet.snapshot.increments)}
+        """Return the number of increments in flight, and why the backend would create nothing."""
+        return {
+            "increments_in_flight": sum(each.phase.in_flight for each in self._fleet.snapshot.increments),
+            "backend_problem": self._fleet.backend_problem,
+        }
 
     def pages(self) -> Mapping[str, JsonPage]:
         """Return `/increments`, and the backend's pages."""

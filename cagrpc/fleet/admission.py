@@ -138,6 +138,7 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
     """
     group = _known_group(state, group_id)
     listed = {instance.id: instance for instance in state.view.instances.get(group_id, ())}
+    by_token = {_token(state, each.id): each for each in listed.values()}  # CA may remember the earlier id
     unknown: list[str] = []
     foreign: list[str] = []
     wanted: list[Instance] = []
@@ -147,7 +148,9 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
             unknown.append(f"instance {_short(instance_id)!r} does not exist")
         elif owner != group_id:
             foreign.append(f"instance {instance_id} belongs to node group {owner}")
-        elif (instance := listed.get(instance_id)) is not None and instance.state is not InstanceState.DELETING:
+        elif (
+            instance := listed.get(instance_id, by_token.get(instance_id))
+        ) is not None and instance.state is not InstanceState.DELETING:
             wanted.append(instance)
     if unknown or foreign:
         kind = errors.InvalidInput if foreign else errors.NotFound
@@ -172,6 +175,13 @@ def _owner(state: FleetState, instance_id: str) -> str | None:
         return state.contents.deletions[instance_id].node_group
     ref = state.contents.by_instance.get(instance_id)
     return None if ref is None else ref.member.node_group
+
+
+def _token(state: FleetState, instance_id: str) -> str:
+    """Return the token of an instance, which was its id until the backend had another; of one of unknown origin its
+    id."""
+    ref = state.contents.by_instance.get(instance_id)
+    return instance_id if ref is None else ref.member.token
 
 
 def _deletion_changes(contents: Contents, wanted: Sequence[Instance], now: float) -> Changes:

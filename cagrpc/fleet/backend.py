@@ -1,8 +1,18 @@
 """The backend protocol: all that a cloud (or a simulation of one) must do for the fleet.
 
-Three calls, all synchronous, each safe to repeat. The fleet journals before it calls, so a backend may be called again
-with the same tokens and ids after a crash and must not do anything twice: `order` is idempotent by token (EC2's
-ClientToken, Azure's and GCP's request ids), `delete` by instance id. Backends own instances; the fleet owns increments.
+Three calls, all synchronous, one at a time, each safe to repeat. The fleet journals before it calls, so after a crash a
+backend is called again with the same content and must not do anything twice. Backends own instances; the fleet owns
+increments. `cagrpc.testing` has the tests that every backend passes.
+
+What a backend promises:
+
+- A token names one instance for ever. An instance's id is its token until the cloud has given it one, then the Node's
+  spec.providerID, which never changes again. An instance that is RUNNING has its last id.
+- Nothing is created that was not ordered, nothing twice, and nothing is deleted that was not asked for.
+- New Nodes register with the taint `START_UP_TAINT` where there is a cluster: who sets it (an object's template, user
+  data) is the backend's affair.
+- A failed creation is listed as CREATING with its error until it is deleted, if the backend still knows of it. What it
+  no longer knows of is absent, which the fleet finds after `Pace.absent_after_seconds`.
 """
 
 from __future__ import annotations
@@ -17,17 +27,30 @@ from solver.model import NodeGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OrderedInstance:
     """One instance to be created. `token` names it for ever, across crashes of either side."""
 
     token: str
     group: NodeGroup
+    ordinal: int
+    """Among those of its node group in the order, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A whole increment. Repeated, it is the same but for `wanted` (and fields of node groups that were configured
+    anew), so that a cloud's call with a client token has the same parameters each time."""
+
+    increment_id: str
+    instances: tuple[OrderedInstance, ...]
+    wanted: frozenset[str]
+    """Tokens of those to be created. The others were accepted before, or are no longer wanted: where the cloud's call
+    creates them all the same, the fleet deletes them once they are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendInstance:
-    """An instance as the backend sees it. A failed creation is CREATING with an `error`, and stays listed until
-    deleted."""
+    """An instance as the backend sees it."""
 
     id: str
     token: str
@@ -36,21 +59,53 @@ class BackendInstance:
     error: InstanceError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Instances in order of creation, a deleted one DELETING and then absent, as of a time of the fleet's clock: every
+    call that was answered before it has its effect in the list, but for what `Pace.absent_after_seconds` allows."""
+
+    instances: tuple[BackendInstance, ...]
+    as_of_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a backend's lists follow its calls."""
+
+    list_every_seconds: float = 0.0
+    """The fleet lists at most so often, and after each order and delete. 0: each step (with a watch, say)."""
+    absent_after_seconds: float = 0.0
+    """An instance is gone that no list had for so long: since it was listed last, since its order was accepted, or
+    since this process listed first. 0: with the first list that lacks it."""
+
+
 class Backend(Protocol):
-    """Errors: `errors.OutOfCapacity` from `order` when the cloud refuses at once (nothing of the call is then created);
-    `errors.Unavailable` from any call when the cloud cannot be reached or its answer is unknown (the fleet retries
-    later, with the same tokens). Any other `CagrpcError` from `order` is a refusal like `OutOfCapacity`."""
+    """Errors of all calls: `errors.Unavailable` where the cloud cannot be reached or its answer is unknown (the fleet
+    retries later, with the same content)."""
 
-    def list_instances(self) -> Sequence[BackendInstance]:
-        """Return every instance that exists, in order of creation; a deleted one is DELETING, then gone."""
+    @property
+    def pace(self) -> Pace: ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be created though the cloud answers, for people; None where it can."""
         ...
 
-    def order(self, orders: Sequence[Order]) -> None:
-        """Create instances, all of one increment. Orders whose token is known are skipped."""
+    def list_instances(self) -> Listing:
+        """Return every instance of this fleet that exists, and no instance of others."""
         ...
 
-    def delete(self, instance_ids: Sequence[str]) -> None:
-        """Delete instances, all of one node group. Unknown and already deleted ids are skipped."""
+    def order(self, order: Order) -> None:
+        """Create the wanted instances of one increment. Those that exist, or have existed, are skipped.
+
+        A subclass of `errors.OrderRefused` says that the cloud refuses: then none of the call's instances is created,
+        or those that are will be listed, and deleted by the fleet. Any other `CagrpcError` is a refusal too.
+        """
+        ...
+
+    def delete(self, instances: Sequence[BackendInstance]) -> None:
+        """Delete instances, all of one node group, as they were listed: by token where the id is provisional. Unknown
+        ones and those that are being deleted are skipped."""
         ...
 
 

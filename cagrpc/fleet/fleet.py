@@ -31,6 +31,7 @@ from cagrpc.fleet.orders import BackendOrders, Waiter
 from cagrpc.fleet.records import Changes, IncrementRecord
 from cagrpc.fleet.serial_backend import SerialBackend, SingleFlight, Submit
 from cagrpc.fleet.snapshot import Shown, View, snapshot, status, view
+from cagrpc.fleet.steady_listing import SteadyListing
 from cagrpc.runtime.clock import EpochClock, SteadyClock
 from solver.model import Limit, NodeGroup
 
@@ -90,6 +91,7 @@ class Fleet:
         check(groups, increment_deadline_seconds, failed_listing_seconds)
         clock = clock or SteadyClock()
         self._backend = SerialBackend(backend, clock, beat)
+        self._listing = SteadyListing(self._backend, clock)
         self._step = SingleFlight(self.reconcile, submit)
         self._cluster = ClusterObserver(nodes, clock)
         self._autoscaler_may_grow = autoscaler_may_grow
@@ -108,7 +110,12 @@ class Fleet:
         self._ledger.commit(replace(news, groups=to_journal(groups, limits, before.groups).groups))
         self._served = served({group.id: group for group in groups}, limits, self._ledger.contents.groups)
         self._orders = BackendOrders(
-            self._backend, self._ledger, lambda group_id: self._served.groups[group_id], self._publish, clock
+            self._backend,
+            self._listing,
+            self._ledger,
+            self._served_group,
+            self._publish,
+            clock,
         )
         self._publish()
         try:
@@ -129,6 +136,11 @@ class Fleet:
         silence = self._backend.pending.problem
         return self._ledger.problem or silence or self._backend_problem or unseen or self._cluster.problem
 
+    @property
+    def backend_problem(self) -> str | None:
+        """Why the backend creates nothing though it answers (`Backend.problem`); None where it would."""
+        return self._backend.problem
+
     def apply(
         self,
         increment: IncrementSpec,
@@ -139,7 +151,7 @@ class Fleet:
         """Journal the increment and return; it is then ordered whole, or rolled back whole.
 
         With `refusal_wait_seconds` it is ordered at once, and the call waits at most so long for the backend's first
-        answer: a refusal raises `errors.OutOfCapacity`, with nothing left behind. With 0 the next `reconcile` orders
+        answer: a refusal raises `errors.OrderRefused`, with nothing left behind. With 0 the next `reconcile` orders
         it. Raises `NotFound`, `InvalidInput`, `FailedPrecondition` (CA may not grow the group), `OutOfRange`,
         `LimitExceeded` or `Unavailable` with nothing changed; and `DeadlineExpired` where the journal took longer than
         `answer_within_seconds`, after which nobody waits for the answer: nothing is ordered.
@@ -267,12 +279,12 @@ class Fleet:
     def _observe(self) -> Observation:
         """Observe the backend and the cluster, and journal what follows, one phase at a time."""
         try:
-            listing = self._backend.list_instances()
+            listing = self._listing.current()
         except errors.Unavailable as error:
             self._backend_problem = str(error)
             raise
         self._backend_problem = None
-        observed = self._cluster.observe(listing)
+        observed = self._cluster.observe(listing, self._listing.absent_after_seconds)
         with self._ledger.changing():
             self._observed = observed
             try:
@@ -284,11 +296,14 @@ class Fleet:
                 self._ledger.commit(lifecycle.expired(self._ledger.contents, observed, now, self._times))
                 seen = view(self._ledger.contents, observed, self._served.groups)
                 self._restore_minimum_sizes(seen.targets, now)
-                self._drop_retired_groups(seen, {machine.node_group for machine in listing})
+                self._drop_retired_groups(seen, {machine.node_group for machine in listing.instances})
                 self._ledger.probe(only_when_due=True)
             finally:
                 self._publish()
         return observed
+
+    def _served_group(self, group_id: str) -> NodeGroup | None:
+        return self._served.groups.get(group_id)
 
     def _plan(self, increment: IncrementSpec) -> IncrementRecord:
         (found,) = self._plan_all([increment])

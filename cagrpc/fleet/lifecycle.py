@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance
-from cagrpc.fleet.model import IncrementNode, InstanceError, InstanceState, Origin, Phase
+from cagrpc.fleet.model import ErrorKind, IncrementNode, InstanceError, InstanceState, Origin, Phase
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 
@@ -43,7 +43,7 @@ def advance(contents: Contents, observed: Observation, groups: Collection[str], 
         moved = _advance_one(record, observed, groups, now, times)
         if moved is not record:
             increments.append(moved)
-    listed = {machine.id for machine in observed.listing}
+    listed = {name for machine in observed.listing for name in (machine.id, machine.token)}
     deletions = tuple(
         replace(deletion, done_at_seconds=now)
         for deletion in contents.deletions.values()
@@ -77,6 +77,7 @@ def _taken_over(record: IncrementRecord, now: float, times: Times) -> IncrementR
     return replace(
         record,
         created_at_seconds=min(record.created_at_seconds, now),
+        ordered_at_seconds=None if record.ordered_at_seconds is None else min(record.ordered_at_seconds, now),
         deadline_at_seconds=deadline,
         failed_at_seconds=None if failed_at is None else min(failed_at, now),
         finished_at_seconds=None if finished_at is None else min(finished_at, now),
@@ -121,7 +122,8 @@ def _advance_waiting(
         return _done(record, "all of its instances were deleted", now)
     broken = _broken(record, observed, groups)
     if broken:
-        return failed(record, broken[0][1], now, [member.node_group for member, _ in broken])
+        error = _summary([fault for _, fault in broken])
+        return failed(record, error, now, [member.node_group for member, _ in broken])
     late = [member for member in record.remaining if not observed.is_ready(member.token)]
     if not late:
         return replace(record, phase=Phase.READY)
@@ -147,17 +149,30 @@ def _broken(
     record: IncrementRecord, observed: Observation, groups: Collection[str]
 ) -> list[tuple[Member, InstanceError]]:
     """Return members that have failed, each with its error."""
-    found = ((member, _fault(member, observed.machines.get(member.token), groups)) for member in record.remaining)
+    found = ((member, _fault(member, record, observed, groups)) for member in record.remaining)
     return [(member, fault) for member, fault in found if fault is not None]
 
 
-def _fault(member: Member, machine: BackendInstance | None, groups: Collection[str]) -> InstanceError | None:
+def _summary(faults: Sequence[InstanceError]) -> InstanceError:
+    """Return the first, with the longest time after which to try again."""
+    waits = [fault.retry_after_seconds for fault in faults if fault.retry_after_seconds is not None]
+    return replace(faults[0], retry_after_seconds=max(waits, default=None))
+
+
+def _fault(
+    member: Member, record: IncrementRecord, observed: Observation, groups: Collection[str]
+) -> InstanceError | None:
     if member.node_group not in groups:
-        return InstanceError("unknown-group", f"node group {member.node_group} is no longer configured")
+        return InstanceError(
+            "unknown-group", f"node group {member.node_group} is no longer configured", ErrorKind.CONFIGURATION
+        )
+    machine = observed.machines.get(member.token)
     if machine is None:
-        if member.instance_id is None:
+        accepted = member.state is not MemberState.PLANNED
+        if not accepted or not observed.is_absent(member.token, record.ordered_at_seconds):
             return None
-        return InstanceError("vanished", f"{member.instance_id} vanished before its increment was whole")
+        name = member.instance_id or f"an instance of node group {member.node_group}"
+        return InstanceError("vanished", f"{name} vanished before its increment was whole")
     if machine.error is not None:
         return replace(machine.error, message=f"{machine.id}: {machine.error.message}")
     if machine.state is InstanceState.DELETING:
@@ -211,7 +226,7 @@ def failed(record: IncrementRecord, error: InstanceError, now: float, short_grou
         record.with_members({member.token: state for member in record.remaining}),
         phase=Phase.ROLLING_BACK,
         message=error.message,
-        error=replace(error, out_of_resources=True),
+        error=error,
         failed_at_seconds=now,
         short_groups=tuple(dict.fromkeys(short_groups)),
     )
@@ -223,15 +238,31 @@ def refused(record: IncrementRecord, refusal: errors.CagrpcError, now: float, *,
     rolled back first. Where the backend does not name the short groups, all of the increment's are."""
     if record.phase not in _WAITING:
         return record  # withdrawn, or all of it deleted, while the order was under way
-    named = refusal.node_groups if isinstance(refusal, errors.OutOfCapacity) else ()
+    error, named = _refusal(refusal)
     deltas = record.increment.deltas
     short_groups = [group for group in deltas if group in named] or list(deltas)
-    result = failed(record, InstanceError("out-of-capacity", str(refusal)), now, short_groups)
+    result = failed(record, error, now, short_groups)
     if answered:
         result = result.with_members({member.token: MemberState.RELEASED for member in result.members})
     if all(member.instance_id is None for member in record.members):
         result = replace(result, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
     return result
+
+
+def _refusal(refusal: errors.CagrpcError) -> tuple[InstanceError, Sequence[str]]:
+    """Return the error of a refusal, and the node groups that it names."""
+    if not isinstance(refusal, errors.OrderRefused):
+        return InstanceError("refused", str(refusal), ErrorKind.OTHER), ()
+    match refusal:
+        case errors.OutOfCapacity():
+            code, kind = "out-of-capacity", ErrorKind.CAPACITY
+        case errors.QuotaExceeded():
+            code, kind = "quota-exceeded", ErrorKind.QUOTA
+        case errors.OrderMisconfigured():
+            code, kind = "misconfigured", ErrorKind.CONFIGURATION
+        case _:
+            code, kind = "refused", ErrorKind.OTHER
+    return InstanceError(code, str(refusal), kind, refusal.retry_after_seconds), refusal.node_groups
 
 
 def withdrawn(record: IncrementRecord, message: str, now: float) -> IncrementRecord:
@@ -253,20 +284,20 @@ def to_order(record: IncrementRecord) -> tuple[str, ...]:
     return tuple(member.token for member in record.members if member.state is MemberState.PLANNED)
 
 
-def to_delete(contents: Contents, observed: Observation) -> Mapping[str, Sequence[str]]:
+def to_delete(contents: Contents, observed: Observation) -> Mapping[str, Sequence[BackendInstance]]:
     """Return the instances to delete that are not being deleted, by node group: deleted by CA, members of failed
     increments (also late ones), and members that CA released."""
-    doomed: dict[str, list[str]] = {}
+    doomed: dict[str, list[BackendInstance]] = {}
     for machine in observed.listing:
         if machine.state is not InstanceState.DELETING and must_go(contents, machine):
-            doomed.setdefault(machine.node_group, []).append(machine.id)
+            doomed.setdefault(machine.node_group, []).append(machine)
     return doomed
 
 
 def must_go(contents: Contents, machine: BackendInstance) -> bool:
     """Return whether by the journal this machine has to be deleted."""
     place = contents.by_token.get(machine.token)
-    return machine.id in contents.deletions or (
+    return bool(contents.deletions.keys() & {machine.id, machine.token}) or (
         place is not None and (place.record.failing or place.member.state is MemberState.RELEASED)
     )
 

@@ -41,6 +41,18 @@ class InstanceState(StrEnum):
     DELETING = "deleting"
 
 
+class ErrorKind(StrEnum):
+    """What has to happen before the same order can succeed."""
+
+    CAPACITY = "capacity"
+    """The cloud gets more of it, or another offering is taken."""
+    QUOTA = "quota"
+    """The account's quota is raised, or something of it is given back."""
+    CONFIGURATION = "configuration"
+    """Somebody changes an image, a template, a right."""
+    OTHER = "other"
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceError:
     """Why an instance was not created. `code` and `message` reach CA as errorCode and errorMessage; CA backs the
@@ -48,7 +60,13 @@ class InstanceError:
 
     code: str
     message: str
-    out_of_resources: bool = True
+    kind: ErrorKind = ErrorKind.CAPACITY
+    retry_after_seconds: float | None = None
+    """How long the backend will not try this again, where it says so."""
+
+    @property
+    def out_of_resources(self) -> bool:
+        return self.kind in (ErrorKind.CAPACITY, ErrorKind.QUOTA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +164,8 @@ class IncrementStatus:
     finished_at_seconds: float | None = None
     short_groups: tuple[str, ...] = ()
     """Of one that failed: the node groups that could not be had."""
+    retry_after_seconds: float | None = None
+    """How long after its end the backend goes on refusing its short groups, where it said so."""
     nodes: tuple[IncrementNode, ...] = ()
     """Of one that is planned, creating or ready: its nodes, but for those that were deleted or are gone."""
 

@@ -5,12 +5,12 @@ counts as ready, and how long an unreachable cluster pauses deadlines; what foll
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cagrpc import errors
-from cagrpc.fleet.backend import BackendInstance, ReadyNodes
+from cagrpc.fleet.backend import BackendInstance, Listing, ReadyNodes
 from cagrpc.fleet.model import InstanceState
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.log_once import LogOnce
@@ -35,6 +35,12 @@ class Observation:
     """Whether there is a cluster: instances are ready with their Nodes, and increments wait for `Fleet.release`."""
     listed: bool = True
     """False before the backend was listed once: an instance that is not listed may exist all the same."""
+    as_of_seconds: float = float("-inf")
+    """The time of the backend's list."""
+    since_seconds: float = float("inf")
+    """The time of this process's first list."""
+    absent_after_seconds: float = 0.0
+    """`Pace.absent_after_seconds` of the backend."""
     deadlines_paused: bool = False
     """Whether the cluster has been unreachable for less than the grace period, or is reachable again only just now."""
     machines: Mapping[str, BackendInstance] = field(init=False, repr=False, compare=False)
@@ -54,6 +60,12 @@ class Observation:
             return self.is_running(token)
         return self.ready is not None and self.is_running(token) and self.machines[token].id in self.ready
 
+    def is_absent(self, token: str, accepted_at_seconds: float | None) -> bool:
+        """Return whether the instance is gone, or was never created: not listed, though its order was accepted long
+        enough ago (None: before this process)."""
+        since = self.since_seconds if accepted_at_seconds is None else max(accepted_at_seconds, self.since_seconds)
+        return token not in self.machines and self.as_of_seconds - since >= self.absent_after_seconds
+
     def exists(self, token: str) -> bool:
         """Return whether it exists and is not being deleted."""
         machine = self.machines.get(token)
@@ -66,6 +78,7 @@ class ClusterObserver:
     def __init__(self, nodes: ReadyNodes | None, clock: EpochClock) -> None:
         self._nodes = nodes
         self._clock = clock
+        self._first_listed_at: float | None = None
         self._unknown_since: float | None = None
         self._late_from = float("-inf")
         """When deadlines are no longer paused."""
@@ -77,24 +90,32 @@ class ClusterObserver:
         """Why the cluster is unreachable; None where it is reachable, or there is none."""
         return self._reason
 
-    def observe(self, listing: Sequence[BackendInstance]) -> Observation:
+    def observe(self, listing: Listing, absent_after_seconds: float = 0.0) -> Observation:
         """Return the backend's list together with the Ready Nodes of now."""
+        if self._first_listed_at is None:
+            self._first_listed_at = listing.as_of_seconds
+        observed = Observation(
+            listing.instances,
+            as_of_seconds=listing.as_of_seconds,
+            since_seconds=self._first_listed_at,
+            absent_after_seconds=absent_after_seconds,
+        )
         if self._nodes is None:
-            return Observation(tuple(listing))
+            return observed
         now = self._clock()
         try:
             ready = self._nodes.ready_instances()
         except errors.Unavailable as error:
             self._tell(f"the cluster is unreachable: {error}")
             since = self._unknown_since = now if self._unknown_since is None else min(now, self._unknown_since)
-            return Observation(tuple(listing), asks_cluster=True, deadlines_paused=now < since + UNKNOWN_GRACE_SECONDS)
+            return replace(observed, asks_cluster=True, deadlines_paused=now < since + UNKNOWN_GRACE_SECONDS)
         self._tell(None)
         if self._unknown_since is not None:
             self._late_from = now + min(KNOWN_AGAIN_SECONDS, now - self._unknown_since)
             self._unknown_since = None
         # A clock that was set back must not make it longer.
         waits = self._late_from - KNOWN_AGAIN_SECONDS <= now < self._late_from
-        return Observation(tuple(listing), ready, asks_cluster=True, deadlines_paused=waits)
+        return replace(observed, ready=ready, asks_cluster=True, deadlines_paused=waits)
 
     def unobserved(self) -> Observation:
         """Return what is known before the first listing."""

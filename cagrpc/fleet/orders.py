@@ -6,17 +6,19 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cagrpc import errors
 from cagrpc.fleet import lifecycle
-from cagrpc.fleet.backend import Order
+from cagrpc.fleet.backend import BackendInstance, Order, OrderedInstance
 from cagrpc.fleet.ledger import Ledger
 from cagrpc.fleet.model import Phase
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, MemberState
 from cagrpc.fleet.serial_backend import SerialBackend
+from cagrpc.fleet.steady_listing import SteadyListing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.log_once import LogOnce
 from solver.model import NodeGroup
@@ -46,12 +48,14 @@ class BackendOrders:
     def __init__(
         self,
         backend: SerialBackend,
+        listing: SteadyListing,
         ledger: Ledger,
-        group: Callable[[str], NodeGroup],
+        group: Callable[[str], NodeGroup | None],
         publish: Callable[[], None],
         clock: EpochClock,
     ) -> None:
         self._backend = backend
+        self._listing = listing
         self._ledger = ledger
         self._group = group
         self._publish = publish
@@ -112,15 +116,18 @@ class BackendOrders:
                 _log.warning("%s: the backend was not reached, retrying: %s", what, reason)
         self._reported.only(unreached)
 
-    def _delete(self, instance_ids: Sequence[str]) -> str | None:
+    def _delete(self, instances: Sequence[BackendInstance]) -> str | None:
         """Delete the instances; return why the backend was not reached, None where it was."""
-        _log.info("deleting %d instances: %s", len(instance_ids), ", ".join(instance_ids))
-        for start in range(0, len(instance_ids), _MOST_DELETES):
+        _log.info("deleting %d instances: %s", len(instances), ", ".join(each.id for each in instances))
+        for start in range(0, len(instances), _MOST_DELETES):
             self._ledger.check()  # another process may be the leader by now
+            part = instances[start : start + _MOST_DELETES]
             try:
-                self._backend.delete(instance_ids[start : start + _MOST_DELETES])
+                self._backend.delete(part)
             except errors.Unavailable as error:
+                self._listing.changed()
                 return str(error)
+            self._listing.changed(part)
         return None
 
     def _order(self, increment_ids: Iterable[str]) -> dict[str, str]:
@@ -173,8 +180,9 @@ class BackendOrders:
             if not tokens:
                 continue
             self._ledger.check()  # another process may be the leader by now
+            self._listing.changed()
             try:
-                self._backend.order(self._orders(key, tokens))
+                self._backend.order(self._whole_order(key, tokens))
             except errors.Unavailable as error:
                 unreached[key] = str(error)
             except errors.CagrpcError as refusal:
@@ -185,10 +193,15 @@ class BackendOrders:
         self._journal_ordered(taken)
         return asked
 
-    def _orders(self, increment_id: str, tokens: Collection[str]) -> list[Order]:
-        members = self._ledger.contents.increments[increment_id].members
-        wanted = set(tokens)
-        return [Order(member.token, self._group(member.node_group)) for member in members if member.token in wanted]
+    def _whole_order(self, increment_id: str, tokens: Collection[str]) -> Order:
+        ordinals = Counter[str]()
+        instances: list[OrderedInstance] = []
+        for member in self._ledger.contents.increments[increment_id].members:
+            group = self._group(member.node_group)
+            if group is not None:  # a group that is not served has no wanted instance
+                instances.append(OrderedInstance(member.token, group, ordinals[member.node_group]))
+                ordinals[member.node_group] += 1
+        return Order(increment_id, tuple(instances), frozenset(tokens))
 
     def _journal_ordered(self, taken: Mapping[str, Collection[str]]) -> None:
         """Journal that the backend has accepted the orders of these tokens, by increment."""
@@ -198,7 +211,8 @@ class BackendOrders:
                 # CA may have deleted members, and even have closed the increment, while the order was under way.
                 record = self._ledger.contents.increments[key]
                 still_planned = {m.token for m in record.members if m.state is MemberState.PLANNED}.intersection(tokens)
-                changed.append(record.with_members(dict.fromkeys(still_planned, MemberState.ORDERED)))
+                accepted = record.with_members(dict.fromkeys(still_planned, MemberState.ORDERED))
+                changed.append(replace(accepted, ordered_at_seconds=self._clock()))
             self._ledger.commit(Changes(increments=tuple(changed)))
         for key in taken:
             self._answer(key)

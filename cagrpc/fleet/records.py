@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from cagrpc.fleet.model import (
+    ErrorKind,
     ExpectedPod,
     IncrementNode,
     IncrementSpec,
@@ -73,6 +74,8 @@ class IncrementRecord:
     finished_at_seconds: float | None = None
     short_groups: tuple[str, ...] = ()
     """Where it failed: the node groups that were out of capacity."""
+    ordered_at_seconds: float | None = None
+    """When the backend last accepted an order of it; None also where only a list has shown that it did."""
 
     @property
     def failing(self) -> bool:
@@ -110,6 +113,7 @@ class IncrementRecord:
             deadline_at_seconds=self.deadline_at_seconds,
             finished_at_seconds=self.finished_at_seconds,
             short_groups=self.short_groups,
+            retry_after_seconds=None if self.error is None else self.error.retry_after_seconds,
             nodes=nodes,
         )
 
@@ -257,6 +261,10 @@ def _pod(key: str) -> PodKey:
 def increment_to_json(record: IncrementRecord) -> str:
     """Return an increment as a JSON object; `increment_from_json` is the inverse."""
     value = asdict(record)
+    if record.error is not None:
+        value["error"] = _stored_error(record.error)
+    if record.ordered_at_seconds is None:
+        del value["ordered_at_seconds"]
     increment = value["increment"]
     increment["pods"] = sorted(_stored_keys(record.increment))
     del increment["requests"]
@@ -289,10 +297,31 @@ def increment_from_json(text: str) -> IncrementRecord:
         ),
         phase=Phase(value.pop("phase")),
         members=tuple(Member(**{**m, "state": MemberState(m["state"])}) for m in value.pop("members")),
-        error=None if error is None else InstanceError(**error),
+        error=None if error is None else _error(error),
         short_groups=tuple(value.pop("short_groups", ())),
         **value,
     )
+
+
+def _error(value: dict[str, Any]) -> InstanceError:
+    kind = value.get("kind", ErrorKind.CAPACITY if value["out_of_resources"] else ErrorKind.OTHER)
+    return InstanceError(value["code"], value["message"], ErrorKind(kind), value.get("retry_after_seconds"))
+
+
+def _stored_error(error: InstanceError) -> dict[str, Any]:
+    """Return the fields of 0.2.0, and the later ones only where they say more."""
+    stored: dict[str, Any] = {
+        "code": error.code,
+        "message": error.message,
+        "out_of_resources": error.out_of_resources,
+        "kind": error.kind.value,
+        "retry_after_seconds": error.retry_after_seconds,
+    }
+    if error.kind in (ErrorKind.CAPACITY, ErrorKind.OTHER):
+        del stored["kind"]
+    if error.retry_after_seconds is None:
+        del stored["retry_after_seconds"]
+    return stored
 
 
 def deletion_to_json(record: DeletionRecord) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from cagrpc.fleet.backend import Backend, BackendInstance, Order
+from cagrpc.fleet.backend import Backend, BackendInstance, Listing, Order, Pace
 from cagrpc.runtime.clock import EpochClock
 
 Submit = Callable[[Callable[[], None]], object]
@@ -65,20 +65,29 @@ class SerialBackend:
         self._backend = backend
         self._beat = beat
 
-    def list_instances(self) -> tuple[BackendInstance, ...]:
+    @property
+    def pace(self) -> Pace:
+        return self._backend.pace
+
+    @property
+    def problem(self) -> str | None:
+        """Why the backend creates nothing though it answers."""
+        return self._backend.problem
+
+    def list_instances(self) -> Listing:
         self._beat("listing instances")
         with self.pending.in_progress():
-            return tuple(self._backend.list_instances())
+            return self._backend.list_instances()
 
-    def order(self, orders: Sequence[Order]) -> None:
-        self._beat(f"ordering {len(orders)} instances")
+    def order(self, order: Order) -> None:
+        self._beat(f"ordering {len(order.wanted)} instances")
         with self.pending.in_progress():
-            self._backend.order(orders)
+            self._backend.order(order)
 
-    def delete(self, instance_ids: Sequence[str]) -> None:
-        self._beat(f"deleting {len(instance_ids)} instances")
+    def delete(self, instances: Sequence[BackendInstance]) -> None:
+        self._beat(f"deleting {len(instances)} instances")
         with self.pending.in_progress():
-            self._backend.delete(instance_ids)
+            self._backend.delete(instances)
 
 
 class SingleFlight:

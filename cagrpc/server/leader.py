@@ -7,6 +7,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.released_pods import ReleasedPods
 from cagrpc.config.settings import Settings
 from cagrpc.controllers import fleet as fleet_controller
@@ -37,9 +38,10 @@ class Leader:
         """Take the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable."""
         with ExitStack() as undo:
             undo.callback(journal.close)
-            backend = settings.backend.open(settings.state_directory)
-            undo.callback(backend.close)
             now = SteadyClock()  # shared by all that compare with the fleet's times
+            client = None if cluster is None else cluster.client
+            backend = settings.backend.open(BackendContext(settings.state_directory, now, client))
+            undo.callback(backend.close)
             heartbeat = Heartbeat(fleet_controller.NAME, FLEET_PATIENCE_SECONDS)
             self.fleet = Fleet(
                 settings.groups,

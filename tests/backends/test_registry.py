@@ -9,11 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from cagrpc.backends import registry
-from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory, OpenBackend
+from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend
 from cagrpc.config.load import parse_settings
 from cagrpc.config.problems import sentences
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.forms import Form
+from tests.support.fleet import FakeClock
 
 CONFIGURATION = "provisioners: [{name: a, node_groups: [{id: g, instance_type: m7i.large}]}]\n"
 
@@ -27,7 +28,7 @@ class _CloudNodesField(Form):
 
 
 class _CloudSettings:
-    def open(self, state_directory: Path) -> OpenBackend:
+    def open(self, context: BackendContext) -> OpenBackend:
         raise NotImplementedError
 
 
@@ -66,9 +67,9 @@ def test_fields_of_two_backends_are_a_problem_with_its_place() -> None:
 
 def test_a_backend_is_opened_from_settings_with_its_pages(tmp_path: Path) -> None:
     settings = parse_settings(CONFIGURATION + "backend: {simulated: {g: {stock: 3}}}", "c.yaml", tmp_path)
-    opened = settings.backend.open(tmp_path)
+    opened = settings.backend.open(BackendContext(tmp_path, FakeClock()))
     try:
-        assert opened.backend.list_instances() == []
+        assert opened.backend.list_instances().instances == ()
         behaviours: Any = opened.pages["/simulation"].get()
         assert behaviours["g"]["stock"] == 3
         assert (tmp_path / "simulated.sqlite").exists()

@@ -35,7 +35,7 @@ def _vanish_one(harness: FleetHarness) -> None:
 
 
 def _delete_one_elsewhere(harness: FleetHarness) -> None:
-    harness.backend.delete([harness.backend.ids()[1]])
+    harness.backend.delete([harness.backend.instances[harness.backend.ids()[1]]])
     harness.backend.executed_deletes.clear()
 
 
@@ -176,9 +176,10 @@ def test_a_machine_that_turns_up_after_the_roll_back_is_deleted_and_never_counte
 def test_a_late_machine_is_remembered_beyond_a_day_while_it_is_listed() -> None:
     harness = _harness()
     fleet, key = _ordered(harness, {"a": 1}, Origin.CAGRPC)
-    harness.backend.hidden = set(harness.backend.executed_orders)
+    late = harness.backend.instances.copy()
+    harness.backend.instances.clear()
     fleet.reconcile()
-    harness.backend.hidden = set()
+    harness.backend.instances = late
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.ROLLED_BACK
     harness.clock.advance(86_401)

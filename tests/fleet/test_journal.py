@@ -14,7 +14,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.journal import Journal, SqliteJournal
-from cagrpc.fleet.model import IncrementSpec, InstanceError, Origin, Phase, Placement
+from cagrpc.fleet.model import ErrorKind, IncrementSpec, InstanceError, Origin, Phase, Placement
 from cagrpc.fleet.records import (
     Changes,
     Contents,
@@ -79,7 +79,7 @@ def test_a_new_journal_is_empty(opener: Opener) -> None:
                 "two",
                 phase=Phase.ROLLED_BACK,
                 message="ümlaut",
-                error=InstanceError("stockout", "none left", out_of_resources=True),
+                error=InstanceError("stockout", "none left", ErrorKind.QUOTA, 180.0),
                 failed_at_seconds=20.0,
                 finished_at_seconds=21.0,
                 short_groups=("a", "b"),

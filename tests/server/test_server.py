@@ -24,6 +24,7 @@ from cagrpc.config.schema.listen import Address
 from cagrpc.controllers.fleet import STEP_SECONDS
 from cagrpc.controllers.planning import PlanningController
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
+from cagrpc.fleet.backend import Listing
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.lease import LeaderElection, LeaseTiming
 from cagrpc.server.certificates import load
@@ -45,10 +46,10 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
     server = Server(settings)
     entered, answer = threading.Event(), threading.Event()
 
-    def hang(_: SimulatedBackend) -> list[object]:
+    def hang(_: SimulatedBackend) -> Listing:
         entered.set()
         assert answer.wait(30)
-        return []
+        return Listing((), 0.0)
 
     monkeypatch.setattr(SimulatedBackend, "list_instances", hang)
     try:

@@ -19,11 +19,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cagrpc import errors
-from cagrpc.fleet.backend import BackendInstance, Order
+from cagrpc.fleet.backend import BackendInstance, Listing, Order, Pace
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import FleetSnapshot, Instance, InstanceError, InstanceState
 from cagrpc.fleet.records import Changes, Contents
+from cagrpc.runtime.clock import EpochClock, epoch
 from solver.model import Limit, NodeGroup
 
 SHORTAGE = InstanceError(code="stockout", message="no capacity")
@@ -91,12 +92,17 @@ class ScriptedBackend:
     """A backend in memory whose instances change only when the test says so.
 
     `unreachable`: every call raises `Unavailable`. `unreachable_groups`: orders and deletes with one of them do.
+    `clock` dates its lists (the harness sets the fleet's).
     `lose_answers`: calls are carried out, and then raise `Unavailable`. `refused_groups`: orders with one of them raise
     `OutOfCapacity`. `hidden`: tokens that are not listed yet; `hide_new` puts every new one there. `executed_orders`
     and `executed_deletes` log the executed calls, `order_calls` the attempted ones.
     """
 
+    problem: str | None = None
+
     def __init__(self) -> None:
+        self.clock: EpochClock = epoch
+        self.refusal: type[errors.OrderRefused] = errors.OutOfCapacity
         self.instances: dict[str, BackendInstance] = {}
         self.tokens: set[str] = set()
         self.unreachable = False
@@ -114,31 +120,39 @@ class ScriptedBackend:
         """The same in `list_instances`."""
         self.before_delete: Callable[[], None] | None = None
 
-    def list_instances(self) -> Sequence[BackendInstance]:
+    @property
+    def pace(self) -> Pace:
+        """Without hidden tokens, what is not listed does not exist."""
+        return Pace(absent_after_seconds=1e9 if self.hidden or self.hide_new else 0.0)
+
+    def list_instances(self) -> Listing:
         self._check()
         if self.before_list is not None:
             self.before_list()
-        return [instance for instance in self.instances.values() if instance.token not in self.hidden]
+        found = (instance for instance in self.instances.values() if instance.token not in self.hidden)
+        return Listing(tuple(found), self.clock())
 
-    def order(self, orders: Sequence[Order]) -> None:
+    def order(self, order: Order) -> None:
+        wanted = [each for each in order.instances if each.token in order.wanted]
         self._check()
-        self.order_calls.append(tuple(order.token for order in orders))
+        self.order_calls.append(tuple(each.token for each in wanted))
         if self.before_order is not None:
             self.before_order()
-        self._check(*(order.group.id for order in orders))
-        new = [order for order in orders if order.token not in self.tokens]
-        short = {order.group.id for order in new} & self.refused_groups
+        self._check(*(each.group.id for each in wanted))
+        new = [each for each in wanted if each.token not in self.tokens]
+        short = {each.group.id for each in new} & self.refused_groups
         if short:
-            raise errors.OutOfCapacity(f"no capacity for {', '.join(sorted(short))}", sorted(short))
-        for order in new:
-            self.tokens.add(order.token)
-            self.executed_orders.append(order.token)
+            raise self.refusal(f"no capacity for {', '.join(sorted(short))}", sorted(short))
+        for each in new:
+            self.tokens.add(each.token)
+            self.executed_orders.append(each.token)
             if self.hide_new:
-                self.hidden.add(order.token)
-            self.add(order.group.id, token=order.token)
+                self.hidden.add(each.token)
+            self.add(each.group.id, token=each.token)
         self._answer()
 
-    def delete(self, instance_ids: Sequence[str]) -> None:
+    def delete(self, instances: Sequence[BackendInstance]) -> None:
+        instance_ids = [each.id for each in instances]
         if self.before_delete is not None:
             self.before_delete()
         self._check(*(self.instances[key].node_group for key in instance_ids if key in self.instances))
@@ -222,6 +236,7 @@ class FleetHarness:
 
     def fleet(self) -> Fleet:
         options: dict[str, Any] = {"submit": run_inline, "clock": self.clock, **self.options}
+        self.backend.clock = options["clock"]
         self.current = Fleet(self.groups, self.limits, self.backend, self.journal, **options)
         return self.current
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cagrpc import errors
-from cagrpc.fleet.backend import BackendInstance, Order
+from cagrpc.fleet.backend import BackendInstance, Listing, Order, Pace
 from cagrpc.fleet.model import InstanceError, InstanceState
 from tests.support.kills import Steps
 
@@ -54,6 +54,9 @@ class Executed:
 class StubBackend:
     """A step is just before a call, and between the call's execution and its answer."""
 
+    pace = Pace()
+    problem: str | None = None
+
     def __init__(self, path: Path, step: Steps, *, refuse: bool = False, fail_from: int | None = None) -> None:
         """Instances from the number `fail_from` on (counted from 0) fail while they are created."""
         self.path = path
@@ -61,7 +64,7 @@ class StubBackend:
         self.refuse = refuse
         self.fail_from = fail_from
 
-    def list_instances(self) -> Sequence[BackendInstance]:
+    def list_instances(self) -> Listing:
         self.step("before list")
         outside = Executed.read(self.path)
         answer = []
@@ -76,25 +79,25 @@ class StubBackend:
                 del outside.instances[each.id]
         outside.write(self.path)
         self.step("executed list, not answered")
-        return answer
+        return Listing(tuple(answer), 0.0)
 
-    def order(self, orders: Sequence[Order]) -> None:
+    def order(self, order: Order) -> None:
         self.step("before order")
         outside = Executed.read(self.path)
-        for order in () if self.refuse else orders:
-            if order.token not in outside.of("order"):
-                outside.log.append(("order", order.token))
-                made = StubInstance(f"stub://{len(outside.of('order'))}", order.token, order.group.id)
+        for each in () if self.refuse else order.instances:
+            if each.token in order.wanted and each.token not in outside.of("order"):
+                outside.log.append(("order", each.token))
+                made = StubInstance(f"stub://{len(outside.of('order'))}", each.token, each.group.id)
                 outside.instances[made.id] = made
         outside.write(self.path)
         self.step("executed order, not answered")
         if self.refuse:
             raise errors.OutOfCapacity("none left")
 
-    def delete(self, instance_ids: Sequence[str]) -> None:
+    def delete(self, instances: Sequence[BackendInstance]) -> None:
         self.step("before delete")
         outside = Executed.read(self.path)
-        for instance_id in instance_ids:
+        for instance_id in (each.id for each in instances):
             instance = outside.instances.get(instance_id)
             if instance is not None and instance.state != "deleting":
                 instance.state = "deleting"

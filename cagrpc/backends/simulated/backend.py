@@ -15,15 +15,22 @@ import sqlite3
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from cagrpc import errors
-from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour_from_json, behaviour_to_json, outcome
-from cagrpc.fleet.backend import BackendInstance, Order
+from cagrpc.backends.simulated.behaviour import (
+    EVERYWHERE,
+    REFUSALS,
+    Behaviour,
+    behaviour_from_json,
+    behaviour_to_json,
+    outcome,
+)
+from cagrpc.fleet.backend import BackendInstance, Listing, Order, Pace
 from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.fleet.sqlite_file import FileKind, explained, open_file, transaction
 from cagrpc.runtime.clock import EpochClock, epoch
@@ -43,7 +50,10 @@ _KIND = FileKind(
         " name TEXT UNIQUE, node_group TEXT NOT NULL, instance_type TEXT NOT NULL, ordered_at REAL NOT NULL,"
         " running_at REAL, fails_at REAL, deleted_at REAL, gone_at REAL);"
         # Tokens of removed instances: a token must never be executed twice.
-        "CREATE TABLE IF NOT EXISTS spent (token TEXT PRIMARY KEY) WITHOUT ROWID"
+        "CREATE TABLE IF NOT EXISTS spent (token TEXT PRIMARY KEY) WITHOUT ROWID;"
+        # Instances that are listed late, or whose id is known late.
+        "CREATE TABLE IF NOT EXISTS late"
+        " (number INTEGER PRIMARY KEY, listed_at REAL NOT NULL, named_at REAL NOT NULL)"
     ),
 )
 
@@ -101,39 +111,57 @@ class SimulatedBackend:
             stored = dict(self._connection.execute("SELECT name, value FROM facts").fetchall())
         self._seed, self._batch = stored["seed"], stored["batch"]
         self._latest, self._offset = float(stored["latest"]), 0.0
+        self._calls = 0
 
-    def list_instances(self) -> Sequence[BackendInstance]:
+    @property
+    def pace(self) -> Pace:
+        """Lists are complete but for the longest configured delay."""
+        delays = [each.list_delay_seconds for each in self.behaviours().values()]
+        return Pace(absent_after_seconds=max(delays, default=0.0))
+
+    @property
+    def problem(self) -> str | None:
+        return None
+
+    def list_instances(self) -> Listing:
         with self._lock, explained(self._path, _KIND.what):
             now = self._now()
             self._check_reachable([])
             rows = self._connection.execute(
-                "SELECT name, token, node_group, running_at, fails_at, deleted_at FROM instances"
-                " WHERE gone_at IS NULL OR gone_at > :now ORDER BY number",
+                "SELECT name, token, node_group, running_at, fails_at, deleted_at, named_at FROM instances"
+                " LEFT JOIN late USING (number) WHERE (gone_at IS NULL OR gone_at > :now)"
+                " AND (listed_at IS NULL OR listed_at <= :now) ORDER BY number",
                 {"now": now},
             ).fetchall()
-        return [_instance(row, now) for row in rows]
+        return Listing(tuple(_instance(row, now) for row in rows), self._clock())
 
-    def order(self, orders: Sequence[Order]) -> None:
+    def order(self, order: Order) -> None:
+        wanted = [each for each in order.instances if each.token in order.wanted]
         with self._changing() as now:
-            self._check_reachable([order.group for order in orders])
-            new = {order.token: _Kind(order.group.id, _type(order.group)) for order in orders}
+            self._check_reachable([each.group for each in wanted])
+            new = {each.token: _Kind(each.group.id, _type(each.group)) for each in wanted}
+            kinds = dict.fromkeys(new.values())
             new = {token: kind for token, kind in new.items() if not self._knows(token)}
             pools = {kind: self._pool(kind, now) for kind in dict.fromkeys(new.values())}
+            self._check_refusals(pools)
             self._check_stock(Counter(new.values()), pools)
             self._create(new, pools, now)
+        self._answer(kinds)
 
-    def delete(self, instance_ids: Sequence[str]) -> None:
+    def delete(self, instances: Sequence[BackendInstance]) -> None:
+        kinds: dict[_Kind, None] = {}
         with self._changing() as now:
             self._check_reachable([])
-            for instance_id in dict.fromkeys(instance_ids):
+            for token in dict.fromkeys(each.token for each in instances):
                 row = self._connection.execute(
                     "SELECT number, node_group, instance_type, gone_at FROM instances"
-                    " WHERE name = :name AND deleted_at IS NULL AND (gone_at IS NULL OR gone_at > :now)",
-                    {"name": instance_id.removeprefix(ID_PREFIX), "now": now},
+                    " WHERE token = :token AND deleted_at IS NULL AND (gone_at IS NULL OR gone_at > :now)",
+                    {"token": token, "now": now},
                 ).fetchone()
                 if row is None:
                     continue
                 number, group_id, instance_type, gone_at = row
+                kinds[_Kind(group_id, instance_type)] = None
                 behaviour = self._behaviour(group_id, instance_type)[1]
                 if behaviour.unreachable:
                     raise errors.Unavailable(f"simulated backend: out of reach for {instance_type}")
@@ -141,6 +169,7 @@ class SimulatedBackend:
                 self._connection.execute(
                     "UPDATE instances SET deleted_at = ?, gone_at = ? WHERE number = ?", (now, gone, number)
                 )
+        self._answer(kinds)
 
     def vanish(self, instance_ids: Sequence[str]) -> None:
         """Simulate the sudden loss of instances: remove them at once. Unknown ones are ignored."""
@@ -188,6 +217,7 @@ class SimulatedBackend:
             self._remember_time()
             self._connection.execute("INSERT INTO spent SELECT token FROM instances WHERE gone_at <= ?", (now,))
             self._connection.execute("DELETE FROM instances WHERE gone_at <= ?", (now,))
+            self._connection.execute("DELETE FROM late WHERE number NOT IN (SELECT number FROM instances)")
             yield now
 
     def _now(self) -> float:
@@ -216,6 +246,20 @@ class SimulatedBackend:
         for group_id, instance_type in sorted(asked):
             if self._behaviour(group_id, instance_type)[1].unreachable:
                 raise errors.Unavailable(f"simulated backend: out of reach for {instance_type}")
+
+    def _check_refusals(self, pools: Mapping[_Kind, _InstancePool]) -> None:
+        for name, kind in REFUSALS.items():
+            groups = [each.group_id for each, pool in pools.items() if pool.behaviour.refusal == name]
+            if groups:
+                raise kind(f"simulated backend: refused for {name}: {', '.join(groups)}", groups)
+
+    def _answer(self, kinds: Iterable[_Kind]) -> None:
+        """Lose the answer to a call that was carried out, as likely as configured."""
+        with self._lock, explained(self._path, _KIND.what):
+            likely = max((self._behaviour(*kind)[1].lost_answer_probability for kind in kinds), default=0.0)
+        self._calls += 1
+        if random.Random(f"{self._seed} answer {self._calls}").random() < likely:  # noqa: S311 - a simulation
+            raise errors.Unavailable("simulated backend: the answer was lost")
 
     def _check_stock(self, wanted: Mapping[_Kind, int], pools: Mapping[_Kind, _InstancePool]) -> None:
         by_pool: Counter[_InstancePool] = Counter()
@@ -250,7 +294,7 @@ class SimulatedBackend:
             "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'instances'"
         ).fetchone()
         standing = {pool: pool.standing for pool in pools.values()}
-        rows = []
+        rows, late = [], []
         for number, (token, kind) in enumerate(new.items(), start=last + 1):
             pool = pools[kind]
             rng = random.Random(f"{self._seed} {number}")  # noqa: S311 - a simulation
@@ -259,6 +303,9 @@ class SimulatedBackend:
             name = f"{_label(kind.instance_type)}-{self._batch}-{number:04d}"
             times = (now, result.running_at_seconds, result.fails_at_seconds, result.vanishes_at_seconds)
             rows.append((number, token, name, *kind, *times))
+            if max(result.listed_at_seconds, result.named_at_seconds) > now:
+                late.append((number, result.listed_at_seconds, result.named_at_seconds))
+        self._connection.executemany("INSERT INTO late VALUES (?, ?, ?)", late)
         self._connection.executemany(
             "INSERT INTO instances (number, token, name, node_group, instance_type, ordered_at, running_at, fails_at,"
             " gone_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -276,13 +323,16 @@ def _label(instance_type: str) -> str:
     return label or "node"
 
 
-def _instance(row: tuple[str, str, str, float | None, float | None, float | None], now: float) -> BackendInstance:
-    name, token, group_id, running_at, fails_at, deleted_at = row
+def _instance(
+    row: tuple[str, str, str, float | None, float | None, float | None, float | None], now: float
+) -> BackendInstance:
+    name, token, group_id, running_at, fails_at, deleted_at, named_at = row
     state, error = InstanceState.CREATING, None
     if deleted_at is not None:
         state = InstanceState.DELETING
     elif fails_at is not None and now >= fails_at:
-        error = InstanceError("stockout", "no capacity (simulated)", out_of_resources=True)
+        error = InstanceError("stockout", "no capacity (simulated)")
     elif running_at is not None and now >= running_at and fails_at is None:
         state = InstanceState.RUNNING
-    return BackendInstance(f"{ID_PREFIX}{name}", token, group_id, state, error)
+    instance_id = token if named_at is not None and now < named_at else f"{ID_PREFIX}{name}"
+    return BackendInstance(instance_id, token, group_id, state, error)

@@ -14,6 +14,12 @@ EVERYWHERE = "*"
 """The key of the behaviour that applies where no other does."""
 
 _MOST_SECONDS = 7 * 86_400.0
+REFUSALS: Mapping[str, type[errors.OrderRefused]] = {
+    "quota": errors.QuotaExceeded,
+    "configuration": errors.OrderMisconfigured,
+}
+"""The errors by the names of `Behaviour.refusal`."""
+
 _MOST_INSTANCES = 1_000_000_000
 
 
@@ -21,7 +27,8 @@ _MOST_INSTANCES = 1_000_000_000
 class Behaviour:
     """The behaviour of one instance type, or of one node group, or (`*`) of all others.
 
-    All but `unreachable` and `delete_seconds` are decided when an instance is ordered: a change is for later orders.
+    All but `unreachable`, `delete_seconds` and `lost_answer_probability` are decided when an instance is ordered: a
+    change is for later orders.
     """
 
     boot_seconds: float = 30.0
@@ -55,6 +62,20 @@ class Behaviour:
     hang: bool = False
     """Instances are created for ever and never run."""
 
+    list_delay_seconds: float = 0.0
+    """How long an instance is missing from lists after its order, as with a cloud that is eventually consistent.
+    Measured in seconds."""
+
+    id_after_seconds: float = 0.0
+    """How long after its order an instance has its id; until then its token stands for it. Measured in seconds."""
+
+    refusal: str | None = None
+    """Orders are refused at once as a whole: `quota`, as the account may not have more, or `configuration`, as their
+    parameters are wrong. None: they are not."""
+
+    lost_answer_probability: float = 0.0
+    """How likely an order or a delete is carried out and its answer is lost. A fraction, 0 to 1."""
+
     unreachable: bool = False
     """Orders and deletes of these instances find the backend out of reach; under `*` every call does."""
 
@@ -66,6 +87,9 @@ class OrderOutcome:
     running_at_seconds: float | None
     fails_at_seconds: float | None
     vanishes_at_seconds: float | None
+    listed_at_seconds: float
+    named_at_seconds: float
+    """When its id is known."""
 
 
 def outcome(behaviour: Behaviour, now: float, standing: int, rng: random.Random) -> OrderOutcome:
@@ -73,13 +97,15 @@ def outcome(behaviour: Behaviour, now: float, standing: int, rng: random.Random)
     numbers from `rng` whatever the settings, so that a changed setting affects only what it is for."""
     jitter, fails, vanishes = rng.random(), rng.random(), rng.random()
     short = behaviour.late_shortage is not None and standing >= behaviour.late_shortage
+    named_at = now + behaviour.id_after_seconds
+    boots_at = now + behaviour.boot_seconds + jitter * behaviour.boot_jitter_seconds
     failing = short or fails < behaviour.failure_probability
     return OrderOutcome(
-        running_at_seconds=None
-        if behaviour.hang
-        else now + behaviour.boot_seconds + jitter * behaviour.boot_jitter_seconds,
+        running_at_seconds=None if behaviour.hang else max(boots_at, named_at),
         fails_at_seconds=now + behaviour.fail_after_seconds if failing else None,
         vanishes_at_seconds=now + behaviour.vanish_after_seconds if vanishes < behaviour.vanish_probability else None,
+        listed_at_seconds=now + behaviour.list_delay_seconds,
+        named_at_seconds=named_at,
     )
 
 
@@ -122,6 +148,8 @@ def _wrong(name: str, given: object) -> str | None:
     if name in ("stock", "late_shortage"):
         right = given is None or (number and isinstance(given, int) and 0 <= given <= _MOST_INSTANCES)
         return None if right else f"must be a whole number from 0 to {_MOST_INSTANCES}, or null"
+    if name == "refusal":
+        return None if given in (None, *REFUSALS) else f"must be {' or '.join(REFUSALS)}, or null"
     return None if isinstance(given, bool) else "must be true or false"
 
 

@@ -12,13 +12,16 @@ from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.nodes.controller import NodeController
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client.client import Client
+from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller, JsonPage
 
 
-def open_backend(path: Path, behaviours: Mapping[str, Any], known: Collection[str], *, nodes: bool) -> OpenBackend:
+def open_backend(
+    path: Path, clock: EpochClock, behaviours: Mapping[str, Any], known: Collection[str], *, nodes: bool
+) -> OpenBackend:
     """Open the file. `known` are the existing node groups and instance types; with `nodes`, instances become Nodes
     where there is a cluster. Raises InvalidConfiguration and Unavailable."""
-    backend = SimulatedBackend(path)
+    backend = SimulatedBackend(path, clock=clock)
     try:
         page = switches.configure(backend, behaviours, known)
     except BaseException:

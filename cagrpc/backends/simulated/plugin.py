@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, TypeAdapter, WithJsonSchema
 
-from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory, OpenBackend
+from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour_from_json
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.forms import FilePath, Form
@@ -64,9 +64,13 @@ class SimulatedSettings:
     nodes: bool
     """Whether instances become Nodes of the cluster."""
 
-    def open(self, state_directory: Path) -> OpenBackend:
+    def open(self, context: BackendContext) -> OpenBackend:
         opened: OpenBackend = import_module("cagrpc.backends.simulated.opening").open_backend(
-            self.file or state_directory / "simulated.sqlite", self.behaviours, self.known, nodes=self.nodes
+            self.file or context.state_directory / "simulated.sqlite",
+            context.clock,
+            self.behaviours,
+            self.known,
+            nodes=self.nodes,
         )
         return opened
 

@@ -291,9 +291,10 @@ class PlanningController(Controller):
             except errors.Unavailable as error:
                 unreached = error
                 break
-            except errors.OutOfCapacity as error:
+            except errors.OrderRefused as error:
                 short = [groups[name] for name in error.node_groups or asked.deltas if name in groups]
-                self._shortages.note(short, str(error), at=self._now(), asked_at=self._now())
+                refused_at, least = self._now(), error.retry_after_seconds or 0.0
+                self._shortages.note(short, str(error), at=refused_at, asked_at=refused_at, at_least_seconds=least)
                 ordered.append(self._refused(asked, wanted, error))
                 news = True
             except errors.CagrpcError as error:  # sizes or limits: where these changed, that is news already

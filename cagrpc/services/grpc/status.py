@@ -31,6 +31,8 @@ _CODES: tuple[tuple[type[errors.CagrpcError], grpc.StatusCode], ...] = (
     (errors.FailedPrecondition, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.Conflict, grpc.StatusCode.ABORTED),
     (errors.OutOfCapacity, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.QuotaExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.OrderRefused, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.DeadlineExpired, grpc.StatusCode.DEADLINE_EXCEEDED),
     (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
     (errors.NotImplementedByDesign, grpc.StatusCode.UNIMPLEMENTED),

@@ -10,7 +10,7 @@ from cagrpc.api.autoscaler import provider
 from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import InvalidInput
-from cagrpc.fleet.model import Instance, InstanceError, InstanceState
+from cagrpc.fleet.model import ErrorKind, Instance, InstanceError, InstanceState
 from cagrpc.services.grpc.instances import instances
 from solver.model import NodeGroup
 
@@ -81,7 +81,7 @@ def test_an_interval_that_ends_before_it_starts_is_refused() -> None:
 
 def test_a_failed_instance_is_creating_with_out_of_resources_and_a_code_that_is_never_empty() -> None:
     shortage = InstanceError(code="", message="no g5 left")
-    fault = InstanceError(code="BOOT", message="kernel panic", out_of_resources=False)
+    fault = InstanceError(code="BOOT", message="kernel panic", kind=ErrorKind.OTHER)
     answer = instances([
         Instance("i-1", "g", InstanceState.CREATING, shortage),
         Instance("i-2", "g", InstanceState.CREATING, fault),

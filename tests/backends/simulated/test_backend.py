@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from cagrpc import errors
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import Behaviour, behaviour_from_json, behaviour_to_json
-from cagrpc.fleet.backend import Order
+from cagrpc.fleet.backend import BackendInstance, Order, OrderedInstance
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, InstanceState, Origin, Phase
@@ -35,37 +36,45 @@ def backend(tmp_path: Path, clock: FakeClock) -> SimulatedBackend:
     return SimulatedBackend(tmp_path / "cloud.db", clock=clock)
 
 
-def _orders(count: int, node_group: NodeGroup = M7I, start: int = 1) -> list[Order]:
-    return [Order(f"{node_group.id}-{n}", node_group) for n in range(start, start + count)]
+def _orders(count: int, node_group: NodeGroup = M7I, start: int = 1) -> list[OrderedInstance]:
+    return [OrderedInstance(f"{node_group.id}-{n}", node_group, n) for n in range(start, start + count)]
+
+
+def _order(backend: SimulatedBackend, instances: Sequence[OrderedInstance]) -> None:
+    backend.order(Order("increment", tuple(instances), frozenset(each.token for each in instances)))
+
+
+def _listed(backend: SimulatedBackend) -> list[BackendInstance]:
+    return list(backend.list_instances().instances)
 
 
 def _states(backend: SimulatedBackend) -> list[str]:
-    return ["failed" if i.error is not None else i.state.value for i in backend.list_instances()]
+    return ["failed" if i.error is not None else i.state.value for i in _listed(backend)]
 
 
 def test_an_instance_boots_runs_is_deleted_and_gone(backend: SimulatedBackend, clock: FakeClock) -> None:
     backend.set_behaviour("*", Behaviour(boot_seconds=30, delete_seconds=5))
-    backend.order(_orders(1))
+    _order(backend, _orders(1))
     assert _states(backend) == ["creating"]
     clock.advance(29.9)
     assert _states(backend) == ["creating"]
     clock.advance(0.1)
     assert _states(backend) == ["running"]
-    (instance,) = backend.list_instances()
-    backend.delete([instance.id])
+    (instance,) = _listed(backend)
+    backend.delete([instance])
     assert _states(backend) == ["deleting"]
     clock.advance(4.9)
-    backend.delete([instance.id])
+    backend.delete([instance])
     assert _states(backend) == ["deleting"]
     clock.advance(0.1)
     assert _states(backend) == []
-    backend.delete([instance.id, "simulated://never-was", "nonsense"])
+    backend.delete([instance, replace(instance, token="never-was"), replace(instance, token="")])
 
 
 def test_ids_are_readable_unique_and_fit_for_nodes(backend: SimulatedBackend, clock: FakeClock) -> None:
     odd = group("Ünusual/GROUP " + "x" * 80, instance_type="")
-    backend.order([*_orders(2), *_orders(1, odd), *_orders(1, group("…", instance_type="…"))])
-    ids = [i.id for i in backend.list_instances()]
+    _order(backend, [*_orders(2), *_orders(1, odd), *_orders(1, group("…", instance_type="…"))])
+    ids = [i.id for i in _listed(backend)]
     assert len(set(ids)) == 4
     assert re.fullmatch(r"simulated://m7i-large-[0-9a-f]{4}-0001", ids[0])
     for instance_id in ids:
@@ -79,21 +88,21 @@ def test_names_do_not_come_back_with_a_new_file(tmp_path: Path, clock: FakeClock
     clock.advance(1)
     second = SimulatedBackend(tmp_path / "two.db", clock=clock)
     for backend in (first, second):
-        backend.order(_orders(1))
-    assert first.list_instances()[0].id != second.list_instances()[0].id
+        _order(backend, _orders(1))
+    assert _listed(first)[0].id != _listed(second)[0].id
 
 
 def test_a_token_is_executed_once_for_ever(backend: SimulatedBackend, tmp_path: Path, clock: FakeClock) -> None:
-    backend.order(_orders(2))
-    backend.order(_orders(3))
-    ids = [i.id for i in backend.list_instances()]
+    _order(backend, _orders(2))
+    _order(backend, _orders(3))
+    ids = [i.id for i in _listed(backend)]
     assert len(ids) == 3
-    backend.delete(ids)
+    backend.delete(_listed(backend))
     clock.advance(1000)
     backend.close()
     again = SimulatedBackend(tmp_path / "cloud.db", clock=clock)
-    again.order(_orders(3))
-    assert again.list_instances() == []
+    _order(again, _orders(3))
+    assert _listed(again) == []
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -101,12 +110,12 @@ def test_a_clock_that_is_put_back_brings_nothing_back(
     backend: SimulatedBackend, tmp_path: Path, clock: FakeClock, restart: bool
 ) -> None:
     backend.set_behaviour("*", Behaviour(boot_seconds=60, delete_seconds=5))
-    backend.order(_orders(3))
+    _order(backend, _orders(3))
     clock.advance(60)
-    backend.delete([backend.list_instances()[0].id])
+    backend.delete([_listed(backend)[0]])
     clock.advance(5)
     assert _states(backend) == ["running"] * 2
-    backend.order(_orders(4))
+    _order(backend, _orders(4))
     clock.advance(-65)
     if restart:
         backend.close()
@@ -117,11 +126,11 @@ def test_a_clock_that_is_put_back_brings_nothing_back(
 
 
 def test_rows_of_what_is_gone_are_cleared_away(backend: SimulatedBackend, tmp_path: Path, clock: FakeClock) -> None:
-    backend.order(_orders(50))
-    backend.delete([i.id for i in backend.list_instances()])
+    _order(backend, _orders(50))
+    backend.delete(_listed(backend))
     clock.advance(5)
-    backend.order(_orders(51))
-    assert [i.token for i in backend.list_instances()] == ["pool-a-51"]
+    _order(backend, _orders(51))
+    assert [i.token for i in _listed(backend)] == ["pool-a-51"]
     with closing(sqlite3.connect(tmp_path / "cloud.db")) as connection:
         assert connection.execute("SELECT count(*) FROM instances").fetchone() == (1,)
 
@@ -130,28 +139,28 @@ def test_a_large_order_counts_what_stands_once(backend: SimulatedBackend) -> Non
     """Of 3,000 instances: the statements, which time would only hint at, must not grow with what stands."""
     counted: list[str] = []
     backend._connection.set_trace_callback(lambda text: counted.append(text) if "count(*)" in text else None)
-    backend.order([*_orders(3000), *_orders(10, M6I)])
+    _order(backend, [*_orders(3000), *_orders(10, M6I)])
     assert len(counted) == 2
-    assert len(backend.list_instances()) == 3010
+    assert len(_listed(backend)) == 3010
 
 
 def test_everything_survives_a_restart(backend: SimulatedBackend, tmp_path: Path, clock: FakeClock) -> None:
     backend.set_behaviour("m7i.large", Behaviour(boot_seconds=10, boot_jitter_seconds=5, vanish_probability=0.5))
     backend.set_behaviour("pool-b", Behaviour(late_shortage=1, fail_after_seconds=7))
-    backend.order([*_orders(6), *_orders(3, M6I)])
-    backend.delete([backend.list_instances()[0].id])
+    _order(backend, [*_orders(6), *_orders(3, M6I)])
+    backend.delete([_listed(backend)[0]])
     again = SimulatedBackend(tmp_path / "cloud.db", clock=clock, seed=99)
     assert again.behaviours() == backend.behaviours()
     for _ in range(20):
         clock.advance(4)
-        assert again.list_instances() == backend.list_instances()
+        assert _listed(again) == _listed(backend)
 
 
 def _history(path: Path, seed: int) -> list[list[str]]:
     clock = FakeClock()
     backend = SimulatedBackend(path, clock=clock, seed=seed)
     backend.set_behaviour("*", Behaviour(boot_jitter_seconds=30, failure_probability=0.3, vanish_probability=0.3))
-    backend.order(_orders(20))
+    _order(backend, _orders(20))
     result = []
     for _ in range(10):
         clock.advance(7)
@@ -171,73 +180,73 @@ def test_outcomes_follow_from_the_seed(tmp_path: Path) -> None:
 def test_stock_refuses_the_whole_order_at_once(backend: SimulatedBackend, clock: FakeClock) -> None:
     backend.set_behaviour("m7i.large", Behaviour(stock=3))
     backend.set_behaviour("m6i.large", Behaviour(stock=0))
-    backend.order(_orders(2))
+    _order(backend, _orders(2))
     with pytest.raises(errors.OutOfCapacity) as raised:
-        backend.order([*_orders(2, start=3), *_orders(1, M6I)])
+        _order(backend, [*_orders(2, start=3), *_orders(1, M6I)])
     assert str(raised.value) == "m7i.large: 2 wanted, 1 of 3 left; m6i.large: 1 wanted, 0 of 0 left"
     assert raised.value.node_groups == ("pool-a", "pool-b")
-    assert len(backend.list_instances()) == 2
-    backend.order(_orders(3))  # Two of them are known.
-    backend.delete([backend.list_instances()[0].id])
-    backend.order(_orders(1, start=4))
+    assert len(_listed(backend)) == 2
+    _order(backend, _orders(3))  # Two of them are known.
+    backend.delete([_listed(backend)[0]])
+    _order(backend, _orders(1, start=4))
 
 
 def test_stock_is_shared_by_the_groups_of_a_type(backend: SimulatedBackend) -> None:
     other = group("pool-c", instance_type="m7i.large")
     backend.set_behaviour("*", Behaviour(stock=2))
-    backend.order(_orders(1))
+    _order(backend, _orders(1))
     with pytest.raises(errors.OutOfCapacity, match=r"m7i\.large: 2 wanted, 1 of 2 left") as raised:
-        backend.order([*_orders(1, start=2), *_orders(1, other), *_orders(1, M6I)])
+        _order(backend, [*_orders(1, start=2), *_orders(1, other), *_orders(1, M6I)])
     assert raised.value.node_groups == ("pool-a", "pool-c")
-    backend.order([*_orders(1, other), *_orders(2, M6I)])
+    _order(backend, [*_orders(1, other), *_orders(2, M6I)])
 
 
 def test_a_stock_of_a_type_is_shared_also_with_a_group_of_the_types_name(backend: SimulatedBackend) -> None:
     same, other = group("m7i.large"), group("other", instance_type="m7i.large")
     backend.set_behaviour("m7i.large", Behaviour(stock=2))
-    backend.order(_orders(2, other))
+    _order(backend, _orders(2, other))
     with pytest.raises(errors.OutOfCapacity, match=r"m7i\.large: 2 wanted, 0 of 2 left"):
-        backend.order(_orders(2, same))
+        _order(backend, _orders(2, same))
 
 
 def test_a_groups_own_behaviour_goes_before_its_types(backend: SimulatedBackend) -> None:
     backend.set_behaviour("m7i.large", Behaviour(stock=0))
     backend.set_behaviour("pool-a", Behaviour(stock=1))
-    backend.order(_orders(1))
+    _order(backend, _orders(1))
     with pytest.raises(errors.OutOfCapacity, match="pool-a"):
-        backend.order(_orders(1, start=2))
+        _order(backend, _orders(1, start=2))
     backend.set_behaviour("pool-a", None)
     with pytest.raises(errors.OutOfCapacity, match=r"m7i\.large"):
-        backend.order(_orders(1, start=2))
+        _order(backend, _orders(1, start=2))
 
 
 def test_a_late_shortage_fails_the_surplus_while_it_is_created(backend: SimulatedBackend, clock: FakeClock) -> None:
     backend.set_behaviour("m7i.large", Behaviour(boot_seconds=1, late_shortage=2, fail_after_seconds=20))
-    backend.order(_orders(8))
+    _order(backend, _orders(8))
     clock.advance(19)
     assert _states(backend) == ["running"] * 2 + ["creating"] * 6
     clock.advance(1)
     assert _states(backend) == ["running"] * 2 + ["failed"] * 6
-    failed = backend.list_instances()[-1]
+    failed = _listed(backend)[-1]
     assert failed.error is not None
     assert failed.error.out_of_resources
-    backend.delete([i.id for i in backend.list_instances()])
+    backend.delete(_listed(backend))
     clock.advance(5)
-    backend.order(_orders(2, start=9))
+    _order(backend, _orders(2, start=9))
     clock.advance(20)
     assert _states(backend) == ["running"] * 2
 
 
 def test_failures_are_as_likely_as_set(backend: SimulatedBackend, clock: FakeClock) -> None:
     backend.set_behaviour("*", Behaviour(failure_probability=0.25, fail_after_seconds=0))
-    backend.order(_orders(400))
+    _order(backend, _orders(400))
     failed = Counter(_states(backend))["failed"]
     assert 60 < failed < 140
 
 
 def test_vanishing_instances_go_without_being_asked(backend: SimulatedBackend, clock: FakeClock) -> None:
     backend.set_behaviour("*", Behaviour(boot_seconds=1, vanish_probability=1, vanish_after_seconds=50))
-    backend.order(_orders(2))
+    _order(backend, _orders(2))
     clock.advance(49)
     assert _states(backend) == ["running"] * 2
     clock.advance(1)
@@ -245,47 +254,47 @@ def test_vanishing_instances_go_without_being_asked(backend: SimulatedBackend, c
 
 
 def test_instances_can_be_lost_by_hand(backend: SimulatedBackend) -> None:
-    backend.order(_orders(3))
-    first, second, third = (i.id for i in backend.list_instances())
+    _order(backend, _orders(3))
+    first, second, third = (i.id for i in _listed(backend))
     backend.vanish([second, "simulated://never-was"])
-    assert [i.id for i in backend.list_instances()] == [first, third]
+    assert [i.id for i in _listed(backend)] == [first, third]
 
 
 def test_hanging_instances_never_run(backend: SimulatedBackend, clock: FakeClock) -> None:
     backend.set_behaviour("*", Behaviour(hang=True))
-    backend.order(_orders(1))
+    _order(backend, _orders(1))
     clock.advance(1e6)
     assert _states(backend) == ["creating"]
 
 
 def test_out_of_reach_altogether(backend: SimulatedBackend) -> None:
-    backend.order(_orders(1))
-    (instance,) = backend.list_instances()
+    _order(backend, _orders(1))
+    (instance,) = _listed(backend)
     backend.set_behaviour("*", Behaviour(unreachable=True))
-    for call in (backend.list_instances, lambda: backend.order(_orders(2)), lambda: backend.delete([instance.id])):
+    for call in (backend.list_instances, lambda: _order(backend, _orders(2)), lambda: backend.delete([instance])):
         with pytest.raises(errors.Unavailable):
             call()
     backend.set_behaviour("*", None)
-    assert backend.list_instances() == [instance]
+    assert _listed(backend) == [instance]
 
 
 def test_out_of_reach_for_one_type(backend: SimulatedBackend) -> None:
-    backend.order([*_orders(1), *_orders(1, M6I)])
-    ids = [i.id for i in backend.list_instances()]
+    _order(backend, [*_orders(1), *_orders(1, M6I)])
+    found = _listed(backend)
     backend.set_behaviour("m6i.large", Behaviour(unreachable=True))
     with pytest.raises(errors.Unavailable, match=r"m6i\.large"):
-        backend.order([*_orders(1, start=2), *_orders(1, M6I, start=2)])
+        _order(backend, [*_orders(1, start=2), *_orders(1, M6I, start=2)])
     with pytest.raises(errors.Unavailable):
-        backend.delete(ids)
-    backend.order(_orders(1, start=2))
-    backend.delete(ids[:1])
+        backend.delete(found)
+    _order(backend, _orders(1, start=2))
+    backend.delete(found[:1])
     assert _states(backend) == ["deleting", "creating", "creating"]
 
 
 def test_a_change_is_for_later_orders(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.order(_orders(1))
+    _order(backend, _orders(1))
     backend.set_behaviour("*", Behaviour(hang=True))
-    backend.order(_orders(1, start=2))
+    _order(backend, _orders(1, start=2))
     clock.advance(1000)
     assert _states(backend) == ["running", "creating"]
 
@@ -294,9 +303,9 @@ def test_a_closed_backend_is_out_of_reach(backend: SimulatedBackend) -> None:
     backend.close()
     backend.close()
     with pytest.raises(errors.Unavailable):
-        backend.list_instances()
+        _listed(backend)
     with pytest.raises(errors.Unavailable):
-        backend.order(_orders(1))
+        _order(backend, _orders(1))
 
 
 def test_a_foreign_file_is_named(tmp_path: Path) -> None:
@@ -310,7 +319,7 @@ def test_faults_may_be_set_from_another_connection(backend: SimulatedBackend, tm
     other = SimulatedBackend(tmp_path / "cloud.db")
     other.set_behaviour("m7i.large", Behaviour(stock=0))
     with pytest.raises(errors.OutOfCapacity):
-        backend.order(_orders(1))
+        _order(backend, _orders(1))
     other.close()
     with sqlite3.connect(tmp_path / "cloud.db") as connection:
         assert connection.execute("SELECT count(*) FROM instances").fetchone() == (0,)
@@ -405,7 +414,7 @@ def test_instances_that_fail_are_listed_until_ca_deletes_them(
     clock.advance(5)
     fleet.refresh()
     assert states(fleet.snapshot, "a") == []
-    assert backend.list_instances() == []
+    assert _listed(backend) == []
 
 
 def test_two_of_eight_come_up_and_the_whole_goes(fleet: Fleet, backend: SimulatedBackend, clock: FakeClock) -> None:
@@ -419,7 +428,7 @@ def test_two_of_eight_come_up_and_the_whole_goes(fleet: Fleet, backend: Simulate
     assert states(fleet.snapshot, "a") == ["failed"] * 8
     clock.advance(5)
     fleet.refresh()
-    assert backend.list_instances() == []
+    assert _listed(backend) == []
     assert fleet.increment(applied.id).phase is Phase.ROLLED_BACK
     assert targets(fleet.snapshot) == {"a": 8}
     assert {i.state for i in fleet.snapshot.groups["a"].instances} == {InstanceState.CREATING}

@@ -97,7 +97,7 @@ def end_of(story: Story, fatal: int = 0) -> tuple[dict[str, object], list[str]]:
         end: dict[str, object] = {
             "phases": {each.phase.value for each in harness.increments()},
             "ordered": harness.ordered(),
-            "instances": len(harness.backend.list_instances()),
+            "instances": len(harness.backend.list_instances().instances),
             "held": harness.cluster.held_nodes(),
             "pending": harness.pending(),
             "targets": harness.targets(),

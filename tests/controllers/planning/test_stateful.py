@@ -99,7 +99,7 @@ class PlannerMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def a_machine_vanishes(self, data: st.DataObject) -> None:
-        machines = self.harness.backend.list_instances()
+        machines = self.harness.backend.list_instances().instances
         if machines:
             machine = data.draw(st.sampled_from(machines))
             self._excuse(machine.id)

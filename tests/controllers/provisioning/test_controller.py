@@ -126,7 +126,7 @@ def test_nodes_that_are_lost_for_good_revoke_the_capacity(make: Make) -> None:
     harness = make(group("a"))
     harness.request("r", ("web", 4))
     harness.run(LONG)
-    harness.backend.vanish([each.id for each in harness.backend.list_instances()])
+    harness.backend.vanish([each.id for each in harness.backend.list_instances().instances])
     harness.run(REVOKE_SECONDS / 2)
     assert harness.condition("r", "CapacityRevoked") is None
     harness.run(REVOKE_SECONDS)
@@ -140,7 +140,7 @@ def test_nodes_that_are_lost_after_all_was_consumed_revoke_nothing(make: Make) -
     harness.run(LONG)
     harness.consume("r", 4)
     harness.run(5)
-    harness.backend.vanish([each.id for each in harness.backend.list_instances()])
+    harness.backend.vanish([each.id for each in harness.backend.list_instances().instances])
     harness.run(3 * REVOKE_SECONDS)
     assert harness.condition("r", "CapacityRevoked") is None
 

@@ -142,7 +142,7 @@ class RequestsMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def a_machine_vanishes(self, data: st.DataObject) -> None:
-        machines = self.harness.backend.list_instances()
+        machines = self.harness.backend.list_instances().instances
         if machines:
             self.harness.backend.vanish([data.draw(st.sampled_from(machines)).id])
 
@@ -222,7 +222,7 @@ class RequestsMachine(RuleBasedStateMachine):
         ordered = sum(
             sum(each.increment.deltas.values()) for each in self.increments.values() if each.phase is Phase.DONE
         )
-        assert len(harness.backend.list_instances()) <= ordered
+        assert len(harness.backend.list_instances().instances) <= ordered
         before, writes = len(harness.increments()), len(harness.api.calls)
         harness.run(60, step=5.0)
         assert len(harness.increments()) == before

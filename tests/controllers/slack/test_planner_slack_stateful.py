@@ -83,7 +83,7 @@ class SlackMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def a_machine_vanishes(self, data: st.DataObject) -> None:
-        machines = self.harness.backend.list_instances()
+        machines = self.harness.backend.list_instances().instances
         if machines:
             self.harness.backend.vanish([data.draw(st.sampled_from(machines)).id])
 

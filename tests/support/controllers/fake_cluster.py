@@ -195,7 +195,7 @@ class FakeCluster:
     def nodes(self) -> list[ClusterNode]:
         found = [ClusterNode(self._with_pods(node), "", ready=True, held=False) for node in self.extra_nodes]
         now, running = self.clock(), {}
-        for machine in self.backend.list_instances():
+        for machine in self.backend.list_instances().instances:
             if machine.state is InstanceState.RUNNING and machine.error is None:
                 running[machine.id] = self.running_since.get(machine.id, now)
                 group = self.groups[machine.node_group]

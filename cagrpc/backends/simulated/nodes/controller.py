@@ -117,7 +117,7 @@ class NodeController(Controller):
             self.nodes.names()
         )  # before the list, or a Node that another process just registered would seem orphaned
         try:
-            listing = self._backend.list_instances()
+            listing = self._backend.list_instances().instances
         except CagrpcError:
             self._orphaned = frozenset()
             raise
