@@ -51,6 +51,8 @@ class GoModule:
 CONTROL_PLANE = GoModule("controlplane", _HERE, versioned="k8s.io/kubernetes")
 KARPENTER = GoModule("karpenter", _HERE / "modules" / "karpenter")
 """Its core with the kwok provider, in one program named `kwok`."""
+CLUSTER_API = GoModule("cluster-api", _HERE / "modules" / "cluster-api")
+"""Its core provider, in one program named `core`."""
 
 
 def lacking() -> str | None:

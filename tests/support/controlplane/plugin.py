@@ -16,7 +16,15 @@ from threading import Thread
 import pytest
 
 from cagrpc.kube.client.client import Client
-from tests.support.controlplane.binaries import CONTROL_PLANE, CannotBuild, GoModule, build, lacking, required
+from tests.support.controlplane.binaries import (
+    CLUSTER_API,
+    CONTROL_PLANE,
+    CannotBuild,
+    GoModule,
+    build,
+    lacking,
+    required,
+)
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.plane import ControlPlane
@@ -25,7 +33,7 @@ LEFT_OUT = "no control plane here: "
 MARKER = "controlplane"
 LONGEST = ("test_live", "test_provisioning_kills", "test_standby")
 """Tests of the whole `cagrpc serve`, which would leave the other workers idle if they came last."""
-BUILT_FOR: dict[str, GoModule] = {"control_plane": CONTROL_PLANE}
+BUILT_FOR: dict[str, GoModule] = {"control_plane": CONTROL_PLANE, "cluster_api": CLUSTER_API}
 """The programs that a test with this fixture needs."""
 _numbers = count(1)
 

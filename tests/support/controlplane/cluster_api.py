@@ -1,0 +1,403 @@
+"""Cluster API beside a control plane that is management and workload cluster in one: its core as a real process, its
+definitions from its Go module, and providers of ours that play the machines (`MachineProvider`). Its webhooks are not
+registered: the core serves them, and nobody calls."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+import yaml
+
+from tests.support.controlplane.api import Api, ApiRefusal
+from tests.support.controlplane.binaries import CLUSTER_API, source
+from tests.support.controlplane.cluster import NODES, Cluster
+from tests.support.controlplane.deployed import CRDS, apply, wait_until_served
+from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.plugin import built
+from tests.support.controlplane.processes import Process, free_port, wait_for
+
+CORE = "cluster.x-k8s.io"
+API = f"apis/{CORE}/v1beta2"
+PROVIDER_GROUP = "test.cagrpc.io"
+PROVIDER_API = f"apis/{PROVIDER_GROUP}/v1"
+UNINITIALIZED = {"key": "node.cluster.x-k8s.io/uninitialized", "effect": "NoSchedule"}
+"""Kubeadm's bootstrap provider registers Nodes with it; the core removes it with its first write of the Node."""
+CLUSTER = "workload"
+_FINALIZER = "testmachine.test.cagrpc.io"
+_KINDS = ("TestMachine", "TestMachineTemplate", "TestConfig", "TestConfigTemplate", "TestControlPlane")
+
+Document = dict[str, Any]
+
+
+def definitions() -> list[Document]:
+    """Return the definitions of the core's kinds."""
+    directory = source(CLUSTER_API, "sigs.k8s.io/cluster-api") / "core" / "config" / "crd" / "bases"
+    return [yaml.safe_load(path.read_text()) for path in sorted(directory.glob("*.yaml"))]
+
+
+def kubeadm_definitions() -> list[Document]:
+    """Return the definitions of the kubeadm bootstrap provider's kinds."""
+    directory = source(CLUSTER_API, "sigs.k8s.io/cluster-api") / "bootstrap" / "kubeadm" / "config" / "crd" / "bases"
+    return [yaml.safe_load(path.read_text()) for path in sorted(directory.glob("*.yaml"))]
+
+
+def only_version(definition: Document, version: str) -> Document:
+    """Return the definition with this version alone, served and stored."""
+    (found,) = [each for each in definition["spec"]["versions"] if each["name"] == version]
+    spec = {**definition["spec"], "versions": [{**found, "served": True, "storage": True}]}
+    return {**definition, "spec": spec}
+
+
+def provider_definitions() -> list[Document]:
+    """Return the definitions of our own provider's kinds, which keep the v1beta2 contract."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    found = []
+    for kind in _KINDS:
+        plural = f"{kind.lower()}s"
+        version = {
+            "name": "v1",
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything, "status": anything}}},
+            "subresources": {"status": {}},
+        }
+        found.append(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{plural}.{PROVIDER_GROUP}", "labels": {f"{CORE}/v1beta2": "v1"}},
+                "spec": {
+                    "group": PROVIDER_GROUP,
+                    "scope": "Namespaced",
+                    "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+                    "versions": [version],
+                },
+            }
+        )
+    return found
+
+
+def install(admin: Api, found: list[Document]) -> None:
+    """Served when this returns."""
+    for definition in found:
+        apply(admin, definition)
+    for definition in found:
+        wait_until_served(admin, definition)
+
+
+def remove(admin: Api, found: list[Document]) -> None:
+    """Gone when this returns, with all objects."""
+    names = {each["metadata"]["name"] for each in found}
+    for name in names:
+        admin.delete(f"{CRDS}/{name}")
+    wait_for(lambda: not names & {each["metadata"]["name"] for each in admin.items(CRDS)}, "they are gone")
+
+
+class ClusterApiCore:
+    """The core's process."""
+
+    def __init__(self, plane: ControlPlane, program: Path) -> None:
+        self._plane = plane
+        self._program = program
+        self._process: Process | None = None
+
+    def start(self, *flags: str) -> None:
+        """Healthy when this returns. `flags` are more of them."""
+        health, certificates = free_port(), self._plane.directory
+        self._process = Process(
+            [
+                self._program,
+                f"--kubeconfig={self._plane.kubeconfig()}",
+                f"--health-addr=127.0.0.1:{health}",
+                f"--webhook-port={free_port()}",
+                f"--webhook-cert-dir={certificates}",
+                "--webhook-cert-name=server.crt",
+                "--webhook-key-name=server.key",
+                "--diagnostics-address=127.0.0.1:0",
+                "--insecure-diagnostics=true",
+                "--kube-api-qps=1000",
+                "--kube-api-burst=2000",
+                "--clustercache-client-qps=1000",
+                "--clustercache-client-burst=2000",
+                *flags,
+            ],
+            certificates / "cluster-api.log",
+        )
+        with urllib3.PoolManager(retries=False, timeout=5) as pool:
+
+            def ready() -> bool:
+                try:
+                    return pool.request("GET", f"http://127.0.0.1:{health}/readyz").status == 200
+                except urllib3.exceptions.HTTPError:
+                    return False
+
+            wait_for(ready, "Cluster API's core is ready", process=self._process)
+
+    def stop(self, *, kill: bool = False) -> None:
+        if self._process is not None:
+            self._process.stop(kill=kill)
+
+
+@dataclass
+class MachineProvider:
+    """An infrastructure and bootstrap provider in one thread: bootstrap data is there at once, and a machine becomes a
+    Ready Node of the control plane as soon as its pool lets it. Change what it does at any time."""
+
+    admin: Api
+    namespace: str
+    short: set[str] = field(default_factory=set)
+    """Pools (`spec.pool` of the machine template) that have no machine to give, and never say so."""
+    failing: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Pools whose machines fail, with reason and message of the Ready condition."""
+    stock: dict[str, int] = field(default_factory=dict)
+    """How many machines a pool has at most; any number where it has no entry."""
+    delay_seconds: float = 0.0
+    """How long a machine takes."""
+    error: BaseException | None = None
+    """What ended the thread."""
+    launched: int = 0
+    """Machines that were ever given out."""
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._first_seen: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._run, name="machine-provider", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def path(self, plural: str, name: str = "") -> str:
+        return f"/{PROVIDER_API}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    def _run(self) -> None:
+        try:
+            waited = 0.0
+            while not self._stop.wait(0.1):
+                waited += 0.1
+                with suppress(urllib3.exceptions.HTTPError):  # the API server is restarted
+                    self._step(waited)
+        except BaseException as error:  # noqa: BLE001 - raised by `close`
+            self.error = error
+
+    def _step(self, now: float) -> None:
+        for config in self.admin.items(self.path("testconfigs")):
+            if not config.get("status") and _owner(config):
+                status = {"initialization": {"dataSecretCreated": True}, "dataSecretName": "bootstrap-data"}
+                self._patch("testconfigs", config, {"status": status}, "/status")
+        machines = self.admin.items(self.path("testmachines"))
+        given = [each["spec"]["pool"] for each in machines if each["spec"].get("providerID")]
+        configs: dict[str, Document] = {}
+        for machine in machines:
+            pool, metadata = machine["spec"]["pool"], machine["metadata"]
+            first_seen = self._first_seen.setdefault(metadata["uid"], now)
+            if metadata.get("deletionTimestamp"):
+                self._end(machine)
+            elif not _owner(machine) or machine.get("status", {}).get("initialization"):
+                continue
+            elif _FINALIZER not in metadata.get("finalizers", ()):
+                self._patch("testmachines", machine, {"metadata": {"finalizers": [_FINALIZER]}})
+            elif pool in self.failing:
+                self._fail(machine, *self.failing[pool])
+            elif pool not in self.short and given.count(pool) < self.stock.get(pool, 10**9):
+                configs = configs or {
+                    each["metadata"]["name"]: each for each in self.admin.items(self.path("testconfigs"))
+                }
+                if now >= first_seen + self.delay_seconds:
+                    given.append(pool)
+                    self._launch(machine, configs.get(metadata["name"], {}))
+
+    def _launch(self, machine: Document, config: Document) -> None:
+        """The Node first, as it may come before the provider's own report."""
+        name, provider_id = machine["metadata"]["name"], f"test:///{machine['metadata']['uid']}"
+        registration = config.get("spec", {})
+        labels = {"kubernetes.io/hostname": name, **registration.get("labels", {})}
+        resources = {"pods": "110", **machine["spec"].get("resources", {})}
+        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "ready"}
+        self.admin.ensure(
+            NODES,
+            {
+                "metadata": {"name": name, "labels": labels},
+                "spec": {"providerID": provider_id, "taints": [UNINITIALIZED, *registration.get("taints", ())]},
+                "status": {"capacity": resources, "allocatable": resources, "conditions": [ready]},
+            },
+        )
+        self._patch("testmachines", machine, {"spec": {"providerID": provider_id}})
+        condition = _condition("True", "Provisioned", "")
+        self._patch(
+            "testmachines",
+            machine,
+            {"status": {"initialization": {"provisioned": True}, "conditions": [condition]}},
+            "/status",
+        )
+        self.launched += 1
+
+    def _fail(self, machine: Document, reason: str, message: str) -> None:
+        if not machine.get("status"):
+            condition = _condition("False", reason, message)
+            self._patch("testmachines", machine, {"status": {"conditions": [condition]}}, "/status")
+
+    def _end(self, machine: Document) -> None:
+        """The machine is gone, and its Node where nobody has removed it."""
+        if machine["spec"].get("providerID"):
+            self.admin.delete(f"{NODES}/{machine['metadata']['name']}")
+        self._patch("testmachines", machine, {"metadata": {"finalizers": None}})
+
+    def _patch(self, plural: str, document: Document, patch: Document, part: str = "") -> None:
+        try:
+            self.admin.merge(self.path(plural, document["metadata"]["name"]) + part, patch)
+        except ApiRefusal as refused:
+            if refused.status not in (404, 409, 500, 503):  # deleted meanwhile, or the API server ends
+                raise
+
+
+def _owner(document: Document) -> bool:
+    """Return whether a Machine owns it: before that, providers wait."""
+    return any(each["kind"] == "Machine" for each in document["metadata"].get("ownerReferences", ()))
+
+
+def _condition(status: str, reason: str, message: str) -> Document:
+    return {
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2026-11-01T00:00:00Z",
+    }
+
+
+class WorkloadCluster:
+    """A Cluster of Cluster API in the namespace of a test, whose API server is the control plane's own."""
+
+    def __init__(self, cluster: Cluster, core: ClusterApiCore) -> None:
+        self.cluster = cluster
+        self.core = core
+        self.admin = cluster.admin
+        self.namespace = cluster.namespace
+        self.provider = MachineProvider(self.admin, self.namespace)
+        self._create()
+
+    def path(self, plural: str, name: str = "") -> str:
+        """Of the core's kinds."""
+        return self.cluster.path(plural, name, api=API)
+
+    def _create(self) -> None:
+        kubeconfig = base64.b64encode(self.cluster.plane.kubeconfig().read_bytes()).decode()
+        self.admin.create(
+            self.cluster.path("secrets"),
+            {
+                "metadata": {"name": f"{CLUSTER}-kubeconfig", "labels": {f"{CORE}/cluster-name": CLUSTER}},
+                "type": f"{CORE}/secret",
+                "data": {"value": kubeconfig},
+            },
+        )
+        control_plane = self._document("TestControlPlane", CLUSTER, {})
+        self.admin.create(self.provider.path("testcontrolplanes"), control_plane)
+        status = {"externalManagedControlPlane": True, "initialization": {"controlPlaneInitialized": True}}
+        self.admin.merge(self.provider.path("testcontrolplanes", CLUSTER) + "/status", {"status": status})
+        reference = {"apiGroup": PROVIDER_GROUP, "kind": "TestControlPlane", "name": CLUSTER}
+        endpoint = {"host": "127.0.0.1", "port": int(self.cluster.plane.server.rpartition(":")[2])}
+        self.admin.create(
+            self.path("clusters"),
+            {
+                "apiVersion": f"{CORE}/v1beta2",
+                "kind": "Cluster",
+                "metadata": {"name": CLUSTER},
+                "spec": {"controlPlaneRef": reference, "controlPlaneEndpoint": endpoint},
+            },
+        )
+
+    def template(self, pool: str, resources: Mapping[str, str], **registration: Any) -> None:
+        """Create an infrastructure and a bootstrap template of the pool's name. `registration`: `labels` and `taints`
+        that its Nodes register with."""
+        machine = {"template": {"spec": {"pool": pool, "resources": dict(resources)}}}
+        config = {"template": {"spec": registration}}
+        self.admin.create(
+            self.provider.path("testmachinetemplates"), self._document("TestMachineTemplate", pool, machine)
+        )
+        self.admin.create(self.provider.path("testconfigtemplates"), self._document("TestConfigTemplate", pool, config))
+
+    def machine_deployment(self, pool: str, annotations: Mapping[str, str] | None = None, **spec: Any) -> None:
+        """Create a MachineDeployment without replicas from the templates of this name. `spec` are fields of its
+        Machines' spec."""
+        labels = {f"{CORE}/cluster-name": CLUSTER, f"{CORE}/deployment-name": pool}
+        template = {
+            "clusterName": CLUSTER,
+            "bootstrap": {"configRef": {"apiGroup": PROVIDER_GROUP, "kind": "TestConfigTemplate", "name": pool}},
+            "infrastructureRef": {"apiGroup": PROVIDER_GROUP, "kind": "TestMachineTemplate", "name": pool},
+            **spec,
+        }
+        self.admin.create(
+            self.path("machinedeployments"),
+            {
+                "apiVersion": f"{CORE}/v1beta2",
+                "kind": "MachineDeployment",
+                "metadata": {"name": pool, "annotations": dict(annotations or {}), "labels": labels},
+                "spec": {
+                    "clusterName": CLUSTER,
+                    "replicas": 0,
+                    "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": template},
+                },
+            },
+        )
+
+    def machines(self) -> list[Any]:
+        return self.admin.items(self.path("machines"))
+
+    def left(self) -> list[str]:
+        """Return what there is of Machines, clones and their Nodes, by kind and name."""
+        found = [f"Machine {each['metadata']['name']}" for each in self.machines()]
+        for plural in ("testmachines", "testconfigs"):
+            found += [f"{plural} {each['metadata']['name']}" for each in self.admin.items(self.provider.path(plural))]
+        return found + [f"Node {each['metadata']['name']}" for each in self.cluster.nodes()]
+
+    def close(self) -> None:
+        """Everything goes, with the core's help where it runs."""
+        for plural in ("machinedeployments", "machinesets", "machines"):
+            self.admin.delete(self.path(plural))
+        try:
+            wait_for(lambda: not self.machines(), "the Machines are gone", seconds=60)
+            for plural in ("testmachines", "testconfigs"):
+                self.admin.delete(self.provider.path(plural))
+                wait_for(lambda plural=plural: not self.admin.any(self.provider.path(plural)), f"{plural} are gone")  # type: ignore[misc]
+            self.admin.delete(self.path("clusters"))
+            wait_for(lambda: not self.admin.any(self.path("clusters")), "the Cluster is gone")
+        finally:
+            self.provider.close()
+
+    @staticmethod
+    def _document(kind: str, name: str, spec: Document) -> Document:
+        return {"apiVersion": f"{PROVIDER_GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def cluster_api(control_plane: ControlPlane) -> Iterator[ClusterApiCore]:
+    """Cluster API's core, for one module."""
+    program = built(CLUSTER_API) / "core"
+    found = [only_version(each, each["spec"]["versions"][-1]["name"]) for each in definitions()]
+    install(control_plane.admin, [*found, *provider_definitions()])
+    core = ClusterApiCore(control_plane, program)
+    core.start()
+    yield core
+    core.stop(kill=True)
+    remove(control_plane.admin, [*found, *provider_definitions()])
+
+
+@pytest.fixture
+def workload(cluster: Cluster, cluster_api: ClusterApiCore) -> Iterator[WorkloadCluster]:
+    """A Cluster of Cluster API, which is the control plane itself."""
+    workload = WorkloadCluster(cluster, cluster_api)
+    yield workload
+    workload.close()
