@@ -1,8 +1,8 @@
 """Programs of other projects: what a machine lacks for them, and building them once. No processes of a cluster.
 
-Each `GoModule` is a directory with `go.mod` (its programs are the `tool` directives) and `go.sum`. The ordinary Go
-client builds it into `build/<name>/`, in a directory named for what it was built from. Go's own caches hold the modules
-and the compiled packages: the first build takes minutes, one after `make clean` seconds.
+Each `GoModule` is a directory with `go.mod`, `go.sum` and perhaps a program of our own. The ordinary Go client builds
+it into `build/<name>/`, in a directory named for what it was built from. Go's own caches hold the modules and the
+compiled packages: the first build takes minutes, one after `make clean` seconds.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class GoModule:
 
     name: str
     directory: Path
+    package: str = "tool"
+    """The programs of the `tool` directives, or `.`, the program in the directory."""
     versioned: str = ""
     """The Go module whose version Kubernetes' programs are to call their own (the packages `component-base/version`):
     from the source alone they would not know."""
@@ -49,8 +51,8 @@ class GoModule:
 
 
 CONTROL_PLANE = GoModule("controlplane", _HERE, versioned="k8s.io/kubernetes")
-KARPENTER = GoModule("karpenter", _HERE / "modules" / "karpenter")
-"""Its core with the kwok provider, in one program named `kwok`."""
+KARPENTER = GoModule("karpenter", _HERE / "modules" / "karpenter", package=".")
+"""Its core with the kwok provider behind a stock, in one program named `karpenter`."""
 CLUSTER_API = GoModule("cluster-api", _HERE / "modules" / "cluster-api")
 """Its core provider, in one program named `core`."""
 
@@ -75,7 +77,8 @@ def build(module: GoModule = CONTROL_PLANE) -> Path:
     Several processes may ask at once: one builds, the others wait for it.
     """
     definition = (module.directory / "go.mod").read_bytes()
-    key = hashlib.sha256(definition + (module.directory / "go.sum").read_bytes()).hexdigest()[:16]
+    rest = [module.directory / "go.sum", *sorted(module.directory.glob("*.go"))]
+    key = hashlib.sha256(definition + b"".join(path.read_bytes() for path in rest)).hexdigest()[:16]
     cache = module.cache
     done = cache / key
     cache.mkdir(parents=True, exist_ok=True)
@@ -85,7 +88,7 @@ def build(module: GoModule = CONTROL_PLANE) -> Path:
             half = cache / f"{key}.half"
             shutil.rmtree(half, ignore_errors=True)
             flags = _flags(module.versioned, definition.decode())
-            _go(module, "build", "-mod=readonly", "-ldflags", flags, "-o", f"{half}{os.sep}", "tool")
+            _go(module, "build", "-mod=readonly", "-ldflags", flags, "-o", f"{half}{os.sep}", module.package)
             for old in cache.iterdir():
                 if old.is_dir() and old != half:
                     shutil.rmtree(old)

@@ -19,6 +19,7 @@ from cagrpc.kube.client.client import Client
 from tests.support.controlplane.binaries import (
     CLUSTER_API,
     CONTROL_PLANE,
+    KARPENTER,
     CannotBuild,
     GoModule,
     build,
@@ -26,6 +27,7 @@ from tests.support.controlplane.binaries import (
     required,
 )
 from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.karpenter import Karpenter, running_karpenter
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.plane import ControlPlane
 
@@ -33,7 +35,7 @@ LEFT_OUT = "no control plane here: "
 MARKER = "controlplane"
 LONGEST = ("test_live", "test_provisioning_kills", "test_standby")
 """Tests of the whole `cagrpc serve`, which would leave the other workers idle if they came last."""
-BUILT_FOR: dict[str, GoModule] = {"control_plane": CONTROL_PLANE, "cluster_api": CLUSTER_API}
+BUILT_FOR: dict[str, GoModule] = {"control_plane": CONTROL_PLANE, "cluster_api": CLUSTER_API, "karpenter": KARPENTER}
 """The programs that a test with this fixture needs."""
 _numbers = count(1)
 
@@ -114,6 +116,14 @@ def client(cluster: Cluster) -> Iterator[Client]:
     client = cluster.plane.client()
     yield client
     client.close()
+
+
+@pytest.fixture
+def karpenter(cluster: Cluster, tmp_path: Path) -> Iterator[Karpenter]:
+    """Karpenter's core beside the control plane; ask for it before `live`, which then ends first."""
+    built(KARPENTER)
+    with running_karpenter(cluster, tmp_path) as karpenter:
+        yield karpenter
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +22,8 @@ class Process:
     """Started at once. It has a process group of its own, so that Ctrl-C reaches only pytest, and the kernel kills it
     when the thread that started it ends in whatever way (`setpriv --pdeathsig`): start it from the main thread."""
 
-    def __init__(self, command: Sequence[str | Path], log: Path) -> None:
+    def __init__(self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        """`environment` has variables beside this process's own."""
         self.name = Path(command[0]).name
         self._log = log
         setpriv = program("setpriv")
@@ -32,6 +34,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
                 process_group=0,
             )
 

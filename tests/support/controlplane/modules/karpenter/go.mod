@@ -1,9 +1,12 @@
-// Karpenter's core with its kwok provider, which tests run against: `go build -o DIRECTORY tool`.
+// Karpenter's core with its kwok provider behind a stock, which tests run against: `go build -o DIRECTORY .`.
 module cagrpc.io/tests/karpenter
 
 go 1.26.5
 
-tool sigs.k8s.io/karpenter/kwok
+require (
+	k8s.io/api v0.35.1
+	sigs.k8s.io/karpenter v1.14.0
+)
 
 require (
 	cel.dev/expr v0.24.0 // indirect
@@ -77,7 +80,6 @@ require (
 	google.golang.org/protobuf v1.36.11 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
-	k8s.io/api v0.35.1 // indirect
 	k8s.io/apiextensions-apiserver v0.35.0 // indirect
 	k8s.io/apimachinery v0.35.1 // indirect
 	k8s.io/apiserver v0.35.0 // indirect
@@ -92,7 +94,6 @@ require (
 	k8s.io/utils v0.0.0-20251222233032-718f0e51e6d2 // indirect
 	sigs.k8s.io/controller-runtime v0.23.1 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
-	sigs.k8s.io/karpenter v1.14.0 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.2-0.20260122202528-d9cc6641c482 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
