@@ -65,10 +65,10 @@ LOCK := CUSTOM_COMPILE_COMMAND='make lock' env -u PIP_FIND_LINKS -u PIP_INDEX_UR
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
 	--no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 lock: $(DEVELOPMENT) ## make the lock files anew from pyproject.toml
-	$(LOCK) --output-file requirements.lock pyproject.toml
-	$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
-	$(LOCK) --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock pyproject.toml
-	$(LOCK) --extra fuzz --constraint requirements-dev.lock --output-file requirements-fuzz.lock pyproject.toml
+	$(LOCK) --extra ec2 --output-file requirements.lock pyproject.toml
+	$(LOCK) --extra ec2 --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	$(LOCK) --extra ec2 --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock pyproject.toml
+	$(LOCK) --extra ec2 --extra fuzz --constraint requirements-dev.lock --output-file requirements-fuzz.lock pyproject.toml
 
 sbom: $(DEVELOPMENT) ## what requirements.lock installs, with licences, as CycloneDX in build/sbom.json; fails on a licence not allowed
 	$(BIN)/python tools/sbom.py

@@ -45,11 +45,14 @@ REVIEWED: Mapping[tuple[str, str], str] = {
 """Project and licence that is not in ALLOWED -> why it may be used all the same."""
 READ: Mapping[tuple[str, str], str] = {
     ("aiosignal", "Apache 2.0"): "Apache-2.0",
+    ("kubernetes", "Apache License Version 2.0"): "Apache-2.0",
     ("markdown-it-py", "MIT License"): "MIT",
     ("mdurl", "MIT License"): "MIT",
     ("numba", "BSD"): "BSD-2-Clause",
     ("ortools", "Apache 2.0"): "Apache-2.0",
     ("protobuf", "3-Clause BSD License"): "BSD-3-Clause",
+    ("python-dateutil", "Dual License"): "Apache-2.0 OR BSD-3-Clause",
+    ("s3transfer", "Apache License 2.0"): "Apache-2.0",
 }
 """Project and what its metadata says, where that is no SPDX expression -> the licence, as a person has read it."""
 

@@ -40,7 +40,11 @@ def test_they_satisfy_pyproject() -> None:
     document = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     project = document["project"]
     needed = {
-        "requirements.lock": [*project["dependencies"], *document["build-system"]["requires"]],
+        "requirements.lock": [
+            *project["dependencies"],
+            *project["optional-dependencies"]["ec2"],
+            *document["build-system"]["requires"],
+        ],
         "requirements-dev.lock": [*project["dependencies"], *project["optional-dependencies"]["dev"]],
         "requirements-docs.lock": [*project["dependencies"], *project["optional-dependencies"]["docs"]],
         "requirements-fuzz.lock": [*project["dependencies"], *project["optional-dependencies"]["fuzz"]],
