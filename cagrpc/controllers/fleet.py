@@ -19,6 +19,8 @@ from cagrpc.runtime.heartbeat import Heartbeat
 
 NAME = "a step of the fleet"
 STEP_SECONDS = 1.0
+_MOST_ORPHANS = 100
+"""Named in the status; the metric counts all."""
 
 
 class FleetController(Controller):
@@ -41,10 +43,11 @@ class FleetController(Controller):
         self._fleet.reconcile()
 
     def status(self) -> Json:
-        """Return the number of increments in flight, and why the backend would create nothing."""
+        """Return the number of increments in flight, why the backend would create nothing, and its orphans."""
         return {
             "increments_in_flight": sum(each.phase.in_flight for each in self._fleet.snapshot.increments),
             "backend_problem": self._fleet.backend_problem,
+            "orphans": {each.id: each.node_group for each in self._fleet.snapshot.orphans[:_MOST_ORPHANS]},
         }
 
     def pages(self) -> Mapping[str, JsonPage]:
@@ -79,6 +82,12 @@ class _FleetMetrics(Collector):
         for phase in Phase:
             increments.add_metric((phase.value,), phases[phase])
         in_flight = sum(phases[phase] for phase in Phase if phase.in_flight)
+        orphans = GaugeMetricFamily(
+            "cagrpc_orphaned_instances", "Instances of node groups that are not served.", labels=("node_group",)
+        )
+        for name, count in Counter(each.node_group for each in snapshot.orphans).items():
+            orphans.add_metric((name,), count)
+        yield orphans
         yield targets
         yield listed
         yield increments

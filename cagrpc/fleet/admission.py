@@ -148,10 +148,10 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
             unknown.append(f"instance {_short(instance_id)!r} does not exist")
         elif owner != group_id:
             foreign.append(f"instance {instance_id} belongs to node group {owner}")
-        elif (
-            instance := listed.get(instance_id, by_token.get(instance_id))
-        ) is not None and instance.state is not InstanceState.DELETING:
-            wanted.append(instance)
+        else:
+            instance = listed.get(instance_id) or by_token.get(instance_id)
+            if instance is not None and instance.state is not InstanceState.DELETING:
+                wanted.append(instance)
     if unknown or foreign:
         kind = errors.InvalidInput if foreign else errors.NotFound
         raise kind(f"node group {group_id}: nothing was deleted: " + "; ".join([*foreign, *unknown]))

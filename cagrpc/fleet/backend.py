@@ -17,7 +17,7 @@ What a backend promises:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
@@ -116,4 +116,8 @@ class ReadyNodes(Protocol):
     def ready_instances(self) -> AbstractSet[str]:
         """Return ids of instances whose Node is registered and Ready, with or without our start-up taint. Raises
         `errors.Unavailable` while the cluster is unreachable."""
+        ...
+
+    def node_names(self) -> Mapping[str, str]:
+        """Return the names of all registered Nodes by the ids of their instances."""
         ...

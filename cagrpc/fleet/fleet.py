@@ -15,7 +15,6 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +27,7 @@ from cagrpc.fleet.ledger import Ledger
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Origin
 from cagrpc.fleet.observation import ClusterObserver, Observation
 from cagrpc.fleet.orders import BackendOrders, Waiter
+from cagrpc.fleet.orphans import Orphans
 from cagrpc.fleet.records import Changes, IncrementRecord
 from cagrpc.fleet.serial_backend import SerialBackend, SingleFlight, Submit
 from cagrpc.fleet.snapshot import Shown, View, snapshot, status, view
@@ -94,6 +94,7 @@ class Fleet:
         self._listing = SteadyListing(self._backend, clock)
         self._step = SingleFlight(self.reconcile, submit)
         self._cluster = ClusterObserver(nodes, clock)
+        self._orphans = Orphans(nodes, increment_deadline_seconds)
         self._autoscaler_may_grow = autoscaler_may_grow
         self._shown = shown or _show_all
         self._clock = clock
@@ -294,9 +295,10 @@ class Fleet:
                 ):
                     self._ledger.commit(changes)
                 self._ledger.commit(lifecycle.expired(self._ledger.contents, observed, now, self._times))
+                self._ledger.commit(self._orphans.observe(self._ledger.contents, observed, self._served.groups, now))
                 seen = view(self._ledger.contents, observed, self._served.groups)
                 self._restore_minimum_sizes(seen.targets, now)
-                self._drop_retired_groups(seen, {machine.node_group for machine in listing.instances})
+                self._drop_retired_groups(seen)
                 self._ledger.probe(only_when_due=True)
             finally:
                 self._publish()
@@ -342,9 +344,8 @@ class Fleet:
                     _log.warning("node group %s stays below its minimum size: %s", group_id, error)
         self._minimum_problems = problems
 
-    def _drop_retired_groups(self, seen: View, listed: AbstractSet[str]) -> None:
-        """Forget groups that are configured no longer and have no instances left. `listed` are the groups of the
-        backend's instances."""
+    def _drop_retired_groups(self, seen: View) -> None:
+        """Forget groups that are configured no longer and have no instances left."""
         standing = {key for key in self._served.retired if key in seen.instances or key in seen.targets}
         emptied = self._served.retired - standing
         if emptied:
@@ -352,9 +353,7 @@ class Fleet:
             self._served = served(self._served.configured, self._served.limits, self._ledger.contents.groups)
         for group_id in sorted(standing - self._logged_groups):
             _log.warning("node group %s is no longer configured; it is served until its nodes are gone", group_id)
-        for group_id in sorted(listed - self._served.groups.keys() - self._logged_groups):
-            _log.warning("node group %s is unknown; its instances are ignored and not counted", group_id)
-        self._logged_groups = standing | listed
+        self._logged_groups = standing
 
     def _known(self, increment_id: str) -> IncrementRecord:
         record = self._ledger.contents.increments.get(increment_id)
@@ -383,4 +382,5 @@ class Fleet:
             self._served.groups,
             self._served.limits,
             self._shown,
+            self._orphans.found,
         )

@@ -208,6 +208,8 @@ class FleetSnapshot:
     in_flight_pods: frozenset[PodKey] = field(default_factory=frozenset)
     """Pods that an increment in flight is meant to serve; pods, no requests. One that is being rolled back serves
     nobody any more, so its pods are not among them and may look elsewhere at once."""
+    orphans: tuple[Instance, ...] = ()
+    """Instances of the backend whose node group nobody serves; they count nowhere."""
 
 
 class SnapshotSource(Protocol):

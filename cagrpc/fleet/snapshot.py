@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.lifecycle import must_go, nodes, progress
 from cagrpc.fleet.model import (
     FleetSnapshot,
@@ -175,6 +176,7 @@ def snapshot(
     groups: Mapping[str, NodeGroup],
     limits: Sequence[Limit],
     shown: Shown,
+    orphans: Sequence[BackendInstance] = (),
 ) -> FleetSnapshot:
     """Return the next snapshot; the same object as `previous` where nothing changed. Unchanged groups stay the same
     objects too, so that readers may cache what they derived from them."""
@@ -196,6 +198,7 @@ def snapshot(
         held_instances=frozenset(_held_instances(contents, observed)),
         requested_instances=dict(_requested_instances(contents, observed)),
         in_flight_pods=frozenset(_in_flight_pods(contents, observed)),
+        orphans=tuple(Instance(each.id, each.node_group, each.state, each.error) for each in orphans),
     )
     return previous if result == previous else replace(result, version=previous.version + 1)
 

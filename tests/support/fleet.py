@@ -13,7 +13,7 @@ Typical use:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -207,12 +207,16 @@ class ScriptedNodes:
 
     def __init__(self) -> None:
         self.ready: set[str] = set()
+        self.not_ready: set[str] = set()
         self.unknown = False
 
     def ready_instances(self) -> AbstractSet[str]:
         if self.unknown:
             raise errors.Unavailable("API server: out of reach")
         return frozenset(self.ready)
+
+    def node_names(self) -> Mapping[str, str]:
+        return {each: each for each in (*self.ready_instances(), *self.not_ready)}
 
 
 def run_inline(work: Callable[[], None]) -> None:

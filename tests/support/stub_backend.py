@@ -8,7 +8,7 @@ is Ready from the fourth, and is gone after it was listed as being deleted once.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -110,3 +110,6 @@ class StubBackend:
         self.step("before look")
         found = Executed.read(self.path).instances.values()
         return {each.id for each in found if each.state == "running" and each.listings > 3}
+
+    def node_names(self) -> Mapping[str, str]:
+        return {each: each for each in self.ready_instances()}
