@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from pydantic import create_model, model_validator
 
+from cagrpc.backends.cluster_api.plugin import ClusterApiPlugin
 from cagrpc.backends.plugin import BackendPlugin
 from cagrpc.backends.simulated.plugin import SimulatedPlugin
 from cagrpc.forms import Form
 
-BACKENDS: tuple[BackendPlugin, ...] = (SimulatedPlugin(),)
+BACKENDS: tuple[BackendPlugin, ...] = (SimulatedPlugin(), ClusterApiPlugin())
 """The first is the default."""
 
 

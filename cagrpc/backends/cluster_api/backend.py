@@ -1,0 +1,274 @@
+"""The Cluster API backend: instances are Machines without a MachineSet, each with an infrastructure machine and a
+bootstrap configuration cloned for it.
+
+A Machine is the commit: its clones are created before it, all under one name, so that a repeated order completes what a
+crash has left. Clones that no Machine followed are listed once nobody can be about to complete them any more, with an
+error, so that the fleet deletes them or rolls their increment back. An instance's id is its token until its Machine has
+spec.providerID.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from cagrpc import errors
+from cagrpc.api.core.resources import mapping
+from cagrpc.backends.cluster_api.bodies import TOKEN, ClusterIdentity, clones, machine, name_of
+from cagrpc.backends.cluster_api.kinds import Collection, Kinds
+from cagrpc.backends.cluster_api.objects import OwnObject, OwnObjects
+from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource
+from cagrpc.backends.cluster_api.sources import MachineTemplate, Sources
+from cagrpc.backends.cluster_api.states import error_of, provider_id, state_of
+from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstance, Pace
+from cagrpc.fleet.model import ErrorKind, InstanceError, InstanceState
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.failures import Forbidden
+from cagrpc.kube.client.parallel import in_parallel
+from cagrpc.kube.informer.written import Document
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, monotonic
+from cagrpc.runtime.log_once import LogOnce
+
+_log = logging.getLogger(__name__)
+
+_WORKERS = 8
+"""Requests at once of one call."""
+_ORPHANED_AFTER_SECONDS = 30.0
+"""How long clones without a Machine belong to an order that will be repeated: the fleet does so within seconds."""
+_ABSENT_AFTER_SECONDS = 2.0
+"""How far a watch may be behind."""
+_MOST_KNOWN = 100_000
+"""Tokens that are remembered to have had a Machine: one that is gone is not made again."""
+
+
+class ClusterApiBackend:
+    """`Backend`. Calls come one at a time; `problem` from any thread."""
+
+    pace = Pace(absent_after_seconds=_ABSENT_AFTER_SECONDS)
+
+    def __init__(
+        self,
+        client: Client,
+        kinds: Kinds,
+        settings: ClusterApiSettings,
+        clock: EpochClock,
+        timer: MonotonicClock = monotonic,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._timer = timer
+        self._sources = Sources(client, kinds)
+        self._name = f"Cluster {settings.namespace}/{settings.cluster}"
+        self._lock = threading.Lock()
+        self._had_machine: OrderedDict[str, None] = OrderedDict()
+        self._without_machine: dict[str, float] = {}
+        """Tokens of clones that have no Machine, and since when."""
+        self._misread = LogOnce()
+        self.objects = OwnObjects(client, settings.cluster, kinds.core("Cluster"), kinds.core("Machine"), timer)
+
+    def follow_templates(self) -> None:
+        """Follow the clones of every node group. A template that cannot be read is logged; its group's orders are
+        refused until it can be."""
+        groups_of: dict[MachineSource, list[str]] = {}
+        for group_id, source in self._settings.sources.items():
+            groups_of.setdefault(source, []).append(group_id)
+        for source, group_ids in groups_of.items():
+            try:
+                self._follow(self._sources.read(source))
+            except errors.InvalidInput as error:
+                _log.warning("node group %s: orders will be refused: %s", ", ".join(group_ids), error)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.objects.stop()
+
+    @property
+    def problem(self) -> str | None:
+        """Why no Machine can come up though the management cluster answers."""
+        if self.objects.problem is not None:
+            return None  # it does not answer
+        found = self.objects.cluster_document
+        if found is None:
+            return f"there is no {self._name}"
+        metadata, spec = mapping(found, "metadata", "", []), mapping(found, "spec", "", [])
+        if metadata.get("deletionTimestamp"):
+            return f"{self._name} is being deleted"
+        if spec.get("paused"):
+            return f"{self._name} is paused (spec.paused), so Cluster API makes no Machine"
+        return None
+
+    # ---- listing
+
+    def list_instances(self) -> Listing:
+        self.objects.verify()
+        now = self._clock()
+        found = []
+        orphans: dict[str, float] = {}
+        for token, objects in self.objects.by_token().items():
+            first = objects[0]
+            if first.collection == self.objects.machines:
+                self._remember(token)
+                found.append((first, _instance(first)))
+                continue
+            since = orphans[token] = self._without_machine.get(token, self._timer())
+            listed = self._orphan(first, objects, self._timer() - since)
+            if listed is not None:
+                found.append((first, listed))
+        self._without_machine = orphans
+        found.sort(key=lambda each: (each[0].created_at, each[0].name))
+        return Listing(tuple(instance for _, instance in found), now)
+
+    def _orphan(self, first: OwnObject, objects: Sequence[OwnObject], seconds: float) -> BackendInstance | None:
+        """Return what is listed of clones without a Machine."""
+        if all(each.is_deleting for each in objects) or (
+            first.token in self._had_machine and not self._is_left(seconds)
+        ):
+            state, error = InstanceState.DELETING, None
+        elif not self._is_left(seconds):
+            return None  # the order will be repeated
+        else:
+            what = f"{first.collection.kind} {first.name} has no Machine"
+            state, error = InstanceState.CREATING, InstanceError("no-machine", what, ErrorKind.OTHER)
+        return BackendInstance(first.token, first.token, first.node_group, state, error)
+
+    def _is_left(self, seconds: float) -> bool:
+        return seconds >= _ORPHANED_AFTER_SECONDS
+
+    # ---- ordering
+
+    def order(self, order: Order) -> None:
+        self.objects.verify()
+        there = self.objects.by_token()
+        due = [each for each in order.instances if each.token in order.wanted and not self._is_made(each.token, there)]
+        if not due:
+            return
+        cluster = self._cluster()
+        made_from = self._read_sources({each.group.id for each in due})
+        refusals = in_parallel(
+            "cluster-api",
+            lambda each: self._create(each, order.increment_id, cluster, made_from[each.group.id]),
+            due,
+            _WORKERS,
+        )
+        _raise_refusals([each for each in refusals if each is not None])
+
+    def _is_made(self, token: str, there: Mapping[str, Sequence[OwnObject]]) -> bool:
+        """Return whether there is, or was, a Machine for it."""
+        objects = there.get(token, ())
+        if objects and objects[0].collection == self.objects.machines:
+            self._remember(token)
+        return token in self._had_machine
+
+    def _cluster(self) -> ClusterIdentity:
+        cluster = self.objects.cluster()
+        problem = self.problem
+        if cluster is None or problem is not None:
+            raise errors.Unavailable(problem or f"there is no {self._name}")
+        return cluster
+
+    def _read_sources(self, group_ids: set[str]) -> Mapping[str, MachineTemplate]:
+        """Return what the Machines of each group are made from. Raises OrderMisconfigured with the problems of all,
+        before anything is created."""
+        read: dict[MachineSource, MachineTemplate] = {}
+        found: dict[str, MachineTemplate] = {}
+        problems: dict[str, str] = {}
+        for group_id in sorted(group_ids):
+            source = self._settings.sources.get(group_id)
+            if source is None:
+                problems[group_id] = "has no templates in backend.cluster_api"
+                continue
+            try:
+                if source not in read:
+                    read[source] = self._sources.read(source)
+                    self._follow(read[source])
+            except errors.InvalidInput as error:
+                problems[group_id] = str(error)
+            else:
+                found[group_id] = read[source]
+        if problems:
+            text = "; ".join(f"node group {group_id}: {problem}" for group_id, problem in problems.items())
+            raise errors.OrderMisconfigured(text, tuple(problems))
+        return found
+
+    def _follow(self, made_from: MachineTemplate) -> None:
+        for each in (made_from.infrastructure, made_from.bootstrap):
+            if each is not None:
+                self.objects.follow(each.clones)
+
+    def _create(
+        self, instance: OrderedInstance, increment: str, cluster: ClusterIdentity, made_from: MachineTemplate
+    ) -> tuple[str, errors.OrderRefused] | None:
+        """Create the clones, then the Machine; each that exists already is left as it is. Return the node group and the
+        refusal, so that all are reported together."""
+        source = self._settings.sources[instance.group.id]
+        try:
+            for clone in clones(instance, increment, cluster, made_from):
+                self._ensure(clone.collection, clone.body)
+            self._ensure(self.objects.machines, machine(instance, increment, cluster, made_from, source))
+        except errors.OrderRefused as refusal:
+            return instance.group.id, refusal
+        self._remember(instance.token)
+        return None
+
+    def _ensure(self, collection: Collection, body: Document) -> None:
+        """Create the object, unless it exists. Raises OrderRefused where the API server does not take it."""
+        try:
+            self.objects.wrote(collection, self._client.create(collection.path, body))
+        except errors.Conflict as conflict:
+            found = self._client.get(f"{collection.path}/{body['metadata']['name']}")
+            token = mapping(mapping(found, "metadata", "", []), "annotations", "", []).get(TOKEN)
+            if token != body["metadata"]["annotations"][TOKEN]:
+                raise errors.OrderMisconfigured(f"an object of somebody else has the name: {conflict}") from conflict
+            self.objects.wrote(collection, found)
+        except Forbidden as error:  # a right, a ResourceQuota or a webhook
+            if "exceeded quota" in str(error):
+                raise errors.QuotaExceeded(str(error)) from error
+            raise errors.OrderMisconfigured(str(error)) from error
+        except (errors.InvalidInput, errors.NotFound) as error:
+            raise errors.OrderMisconfigured(str(error)) from error
+
+    # ---- deleting
+
+    def delete(self, instances: Sequence[BackendInstance]) -> None:
+        self.objects.verify()
+        there = self.objects.by_token()
+        in_parallel(
+            "cluster-api", lambda each: self._delete(each.token, there.get(each.token, ())), instances, _WORKERS
+        )
+
+    def _delete(self, token: str, objects: Sequence[OwnObject]) -> None:
+        """Delete the Machine, which takes its clones along, or clones without one."""
+        if objects and objects[0].collection == self.objects.machines:
+            objects = objects[:1]
+        else:  # perhaps a Machine that no watch has shown yet
+            self._client.delete(f"{self.objects.machines.path}/{name_of(token)}")
+        for each in objects:
+            if not each.is_deleting:
+                self._client.delete(each.path, uid=str(each.document["metadata"]["uid"]))
+                self.objects.asked_to_delete(each)
+
+    def _remember(self, token: str) -> None:
+        with self._lock:
+            self._had_machine[token] = None
+            self._had_machine.move_to_end(token)
+            if len(self._had_machine) > _MOST_KNOWN:
+                self._had_machine.popitem(last=False)
+
+
+def _instance(of: OwnObject) -> BackendInstance:
+    state = state_of(of.document)
+    error = error_of(of.document) if state is InstanceState.CREATING else None
+    return BackendInstance(provider_id(of.document) or of.token, of.token, of.node_group, state, error)
+
+
+def _raise_refusals(refusals: Sequence[tuple[str, errors.OrderRefused]]) -> None:
+    """Raise one refusal for all: of the first one's kind, with the node groups of all of that kind."""
+    if not refusals:
+        return
+    kind = type(refusals[0][1])
+    groups = tuple(dict.fromkeys(group for group, refusal in refusals if isinstance(refusal, kind)))
+    texts = dict.fromkeys(f"node group {group}: {refusal}" for group, refusal in refusals)
+    raise kind("; ".join(texts), groups)

@@ -1,0 +1,217 @@
+"""The objects of one instance as they are created: clones of the templates, and the Machine. Nothing is requested here.
+
+Names and ownership are by the token: all objects of an instance have one name, which is made of the token's hash, and
+the whole token in an annotation. Clones follow Cluster API's own cloning (`controllers/external` there); owned by the
+Cluster until the core makes the Machine their controller, none outlives it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.api.core.resources import mapping, strings
+from cagrpc.backends.cluster_api.kinds import CORE, Collection
+from cagrpc.backends.cluster_api.settings import MachineSource
+from cagrpc.backends.cluster_api.sources import MachineTemplate, ClonedTemplate
+from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.fleet.backend import OrderedInstance
+from solver.model import NodeGroup, TaintEffect
+
+Document = dict[str, Any]
+
+CLUSTER_LABEL = f"{CORE}/cluster-name"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+US = "cagrpc"
+TOKEN = "cagrpc.io/token"  # noqa: S105 - the key of an annotation
+NODE_GROUP = "cagrpc.io/node-group"
+INCREMENT = "cagrpc.io/increment"
+_HASH_LENGTH = 20
+_NEVER_COPIED = (
+    f"{CORE}/set-name",
+    f"{CORE}/deployment-name",
+    f"{CORE}/pool-name",
+    f"{CORE}/control-plane",
+    f"{CORE}/control-plane-name",
+    "machine-template-hash",
+    "topology.cluster.x-k8s.io/",
+)
+"""Labels (with a slash: prefixes) by which MachineSets, MachineDeployments and topologies know their Machines: a
+MachineSet adopts any Machine that its selector matches, and deletes what it has too many."""
+_KUBEADM = ("bootstrap.cluster.x-k8s.io", "KubeadmConfig")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """The Cluster object that Machines belong to."""
+
+    name: str
+    namespace: str
+    uid: str
+    api_version: str
+    failure_domains: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """An object to create before the Machine."""
+
+    collection: Collection
+    body: Document
+
+
+def name_of(token: str) -> str:
+    """Return the name of an instance's objects, which is also that of its Node with most providers."""
+    return f"{US}-{hashlib.sha256(token.encode()).hexdigest()[:_HASH_LENGTH]}"
+
+
+def selector(cluster: str) -> Mapping[str, str]:
+    """Return the query for our objects of a Cluster."""
+    return {"labelSelector": f"{CLUSTER_LABEL}={cluster},{MANAGED_BY}={US}"}
+
+
+def clones(
+    instance: OrderedInstance, increment: str, cluster: ClusterIdentity, made_from: MachineTemplate
+) -> list[Clone]:
+    """Return the infrastructure machine and, where there is one, the bootstrap configuration."""
+    templates = [made_from.infrastructure, *([made_from.bootstrap] if made_from.bootstrap else [])]
+    return [Clone(each.clones, _clone(instance, increment, cluster, each)) for each in templates]
+
+
+def machine(
+    instance: OrderedInstance,
+    increment: str,
+    cluster: ClusterIdentity,
+    made_from: MachineTemplate,
+    source: MachineSource,
+) -> Document:
+    """Return the Machine, in the version of Cluster API that the management cluster serves."""
+    group, name = instance.group, name_of(instance.token)
+    old = cluster.api_version.endswith("/v1beta1")
+    spec = _overridden(made_from.spec, group, cluster, source, old=old)
+    bootstrap: Document
+    if made_from.bootstrap is None:
+        bootstrap = {"dataSecretName": made_from.data_secret}
+    else:
+        bootstrap = {"configRef": _reference(made_from.bootstrap.clones, name, old=old)}
+    return {
+        "apiVersion": cluster.api_version,
+        "kind": "Machine",
+        "metadata": _metadata(
+            instance, increment, cluster, {**_machine_labels(made_from, group)}, made_from.annotations
+        ),
+        "spec": {
+            **spec,
+            "clusterName": cluster.name,
+            "infrastructureRef": _reference(made_from.infrastructure.clones, name, old=old),
+            "bootstrap": bootstrap,
+        },
+    }
+
+
+def _clone(instance: OrderedInstance, increment: str, cluster: ClusterIdentity, template: ClonedTemplate) -> Document:
+    inner = mapping(mapping(template.document, "spec", "", []), "template", "", [])
+    metadata = mapping(inner, "metadata", "", [])
+    cloned_from = {
+        f"{CORE}/cloned-from-name": template.reference.name,
+        f"{CORE}/cloned-from-groupkind": f"{template.reference.kind}.{template.reference.group}",
+    }
+    annotations = {**strings(metadata, "annotations", "", []), **cloned_from}
+    spec = dict(mapping(inner, "spec", "", []))
+    if (template.clones.group, template.clones.kind) == _KUBEADM:
+        spec = _registered_with_taints(spec, instance.group)
+    return {
+        "apiVersion": template.clones.api_version,
+        "kind": template.clones.kind,
+        "metadata": _metadata(instance, increment, cluster, strings(metadata, "labels", "", []), annotations),
+        "spec": spec,
+    }
+
+
+def _metadata(
+    instance: OrderedInstance,
+    increment: str,
+    cluster: ClusterIdentity,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+) -> Document:
+    owner = {"apiVersion": cluster.api_version, "kind": "Cluster", "name": cluster.name, "uid": cluster.uid}
+    ours = {TOKEN: instance.token, NODE_GROUP: instance.group.id, INCREMENT: increment}
+    return {
+        "name": name_of(instance.token),
+        "namespace": cluster.namespace,
+        "labels": {**labels, CLUSTER_LABEL: cluster.name, MANAGED_BY: US},
+        "annotations": {**annotations, **ours},
+        "ownerReferences": [owner],
+    }
+
+
+def _machine_labels(made_from: MachineTemplate, group: NodeGroup) -> dict[str, str]:
+    """Return the node group's labels over the template's: those of Cluster API's domains, and those that its flag
+    --additional-sync-machine-labels names, are copied to the Node."""
+    found = {**made_from.labels, **group.labels}
+    return {key: value for key, value in found.items() if not _claims(key)}
+
+
+def _claims(label: str) -> bool:
+    return any(label.startswith(each) if each.endswith("/") else label == each for each in _NEVER_COPIED)
+
+
+def _overridden(
+    spec: Mapping[str, Any], group: NodeGroup, cluster: ClusterIdentity, source: MachineSource, *, old: bool
+) -> Document:
+    """Return the template's fields of a Machine, with what the configuration says instead."""
+    found = dict(spec)
+    zone = group.zone if group.zone in cluster.failure_domains else ""
+    instead = {"version": source.version, "failureDomain": source.failure_domain or zone}
+    found.update({key: value for key, value in instead.items() if value})
+    seconds = source.node_drain_timeout_seconds
+    if seconds is not None and old:
+        found["nodeDrainTimeout"] = f"{seconds}s"
+    elif seconds is not None:
+        found["deletion"] = {**mapping(spec, "deletion", "", []), "nodeDrainTimeoutSeconds": seconds}
+    if source.machine_taints:
+        found["taints"] = _machine_taints(list(spec.get("taints") or ()), group)
+    return found
+
+
+def _machine_taints(present: Sequence[Document], group: NodeGroup) -> list[Document]:
+    start_up = {"key": START_UP_TAINT, "effect": TaintEffect.NO_SCHEDULE.value, "propagation": "OnInitialization"}
+    ours = [start_up, *({**taint, "propagation": "Always"} for taint in _taints(group))]
+    return [*present, *(taint for taint in ours if not _has(present, taint))]
+
+
+def _registered_with_taints(spec: Mapping[str, Any], group: NodeGroup) -> Document:
+    """Return kubeadm's configuration with the start-up taint and the node group's among those that the Node registers
+    with."""
+    join = mapping(spec, "joinConfiguration", "", [])
+    registration = mapping(join, "nodeRegistration", "", [])
+    present = list(registration.get("taints") or ())
+    ours = [{"key": START_UP_TAINT, "effect": TaintEffect.NO_SCHEDULE.value}, *_taints(group)]
+    taints = [*present, *(taint for taint in ours if not _has(present, taint))]
+    return {**spec, "joinConfiguration": {**join, "nodeRegistration": {**registration, "taints": taints}}}
+
+
+def _taints(group: NodeGroup) -> list[Document]:
+    return [
+        {"key": taint.key, "effect": taint.effect.value, **({"value": taint.value} if taint.value else {})}
+        for taint in group.taints
+    ]
+
+
+def _has(taints: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> bool:
+    return any((each.get("key"), each.get("effect")) == (wanted["key"], wanted["effect"]) for each in taints)
+
+
+def _reference(collection: Collection, name: str, *, old: bool) -> Document:
+    """Return a reference as the version of Cluster API writes it."""
+    if old:
+        return {
+            "apiVersion": collection.api_version,
+            "kind": collection.kind,
+            "name": name,
+            "namespace": collection.namespace,
+        }
+    return {"apiGroup": collection.group, "kind": collection.kind, "name": name}

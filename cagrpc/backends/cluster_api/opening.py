@@ -1,0 +1,35 @@
+"""Opens the Cluster API backend: access to the management cluster, its versions, and the informers."""
+
+from __future__ import annotations
+
+from cagrpc.backends.cluster_api.backend import ClusterApiBackend
+from cagrpc.backends.cluster_api.kinds import Kinds
+from cagrpc.backends.cluster_api.settings import ClusterApiSettings
+from cagrpc.backends.plugin import BackendContext, OpenBackend
+from cagrpc.errors import InvalidInput
+from cagrpc.kube.client.client import Client
+
+
+def open_backend(settings: ClusterApiSettings, context: BackendContext) -> OpenBackend:
+    """Open it. Raises InvalidInput and Unavailable, with nothing left open."""
+    own = Client.connect(settings.access.kubeconfig, settings.access.context) if settings.access.is_another else None
+    client = own or context.client
+    if client is None:
+        raise InvalidInput(
+            "backend.cluster_api: needs the section kubernetes, or a kubeconfig of the management cluster"
+        )
+    backend: ClusterApiBackend | None = None
+
+    def close() -> None:
+        if backend is not None:
+            backend.close()
+        if own is not None:
+            own.close()
+
+    try:
+        backend = ClusterApiBackend(client, Kinds(client, settings.namespace), settings, context.clock)
+        backend.follow_templates()
+    except BaseException:
+        close()
+        raise
+    return OpenBackend(backend, close)

@@ -1,0 +1,210 @@
+"""The Cluster API backend's plug-in: its fields in the configuration file, and how it is opened. Modules with behaviour
+are imported only then."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
+from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory
+from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.forms import FilePath, Form
+from solver.model import NodeGroup
+
+PLACE = "backend.cluster_api"
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
+Namespace = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+_GroupId = Annotated[str, Field(min_length=1)]
+
+
+class TemplateForm(Form):
+    """A template of an infrastructure or bootstrap provider, in the namespace of the Cluster."""
+
+    api_group: ObjectName
+    """Such as infrastructure.cluster.x-k8s.io."""
+    kind: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*Template$")]
+    """It ends with Template."""
+    name: ObjectName
+
+    def reference(self) -> Reference:
+        """Return the value."""
+        return Reference(self.api_group, self.kind, self.name)
+
+
+class MachineForm(Form):
+    """What Machines are made from: a MachineDeployment's template, or templates named here."""
+
+    machine_deployment: ObjectName | None = None
+    """The MachineDeployment whose template is used. It keeps its own Machines, and may have 0 replicas."""
+    machine_pool: ObjectName | None = None
+    """The MachinePool whose template is used; `infrastructure_template` goes with it, as its own makes pools."""
+    infrastructure_template: TemplateForm | None = None
+    """Default: that of machine_deployment."""
+    bootstrap_template: TemplateForm | None = None
+    """Default: that of machine_deployment."""
+    bootstrap_data_secret: ObjectName | None = None
+    """A Secret with bootstrap data that all Machines share, instead of bootstrap_template."""
+    version: Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+")] | None = None
+    """Of Kubernetes. Default: that of machine_deployment."""
+    failure_domain: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Default: the node group's zone, where the Cluster has a failure domain of that name, or else that of
+    machine_deployment."""
+    machine_taints: bool = False
+    """Let Cluster API set the node group's taints and the start-up taint. Its feature gate MachineTaintPropagation must
+    be on. Not needed with kubeadm's bootstrap provider."""
+    node_drain_timeout_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    """How long the deletion of a Machine may drain its Node; 0 is no limit. Default: that of machine_deployment."""
+
+    @model_validator(mode="after")
+    def _one_owner(self) -> Self:
+        if self.machine_deployment and self.machine_pool:
+            raise ValueError("found both machine_deployment and machine_pool, expected one of them")
+        if self.bootstrap_template and self.bootstrap_data_secret:
+            raise ValueError("found both bootstrap_template and bootstrap_data_secret, expected one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _has_templates(self) -> Self:
+        if self.machine_deployment:
+            return self
+        if self.infrastructure_template is None:
+            found = "machine_pool alone" if self.machine_pool else "none"
+            raise ValueError(f"found {found}, expected machine_deployment or infrastructure_template")
+        if not (self.machine_pool or self.bootstrap_template or self.bootstrap_data_secret):
+            raise ValueError("bootstrap_template or bootstrap_data_secret is missing; a machine needs one to join")
+        return self
+
+    def source(self) -> MachineSource:
+        """Return the value."""
+        owners = (("MachineDeployment", self.machine_deployment), ("MachinePool", self.machine_pool))
+        return MachineSource(
+            owner=next(((kind, name) for kind, name in owners if name), None),
+            infrastructure_template=_reference(self.infrastructure_template),
+            bootstrap_template=_reference(self.bootstrap_template),
+            bootstrap_data_secret=self.bootstrap_data_secret or "",
+            version=self.version or "",
+            failure_domain=self.failure_domain or "",
+            machine_taints=self.machine_taints,
+            node_drain_timeout_seconds=self.node_drain_timeout_seconds,
+        )
+
+
+def _reference(form: TemplateForm | None) -> Reference | None:
+    return None if form is None else form.reference()
+
+
+class ClusterApiForm(Form):
+    """Nodes come from Machines of Cluster API."""
+
+    cluster: ObjectName
+    """The Cluster object whose Machines are made."""
+    namespace: Namespace = "default"
+    """Of the Cluster object and its templates."""
+    kubeconfig: FilePath | None = None
+    """Of the management cluster. Default: the cluster of the section `kubernetes`."""
+    context: str = ""
+    """Of the kubeconfig. Default: its current context."""
+    in_cluster: bool = False
+    """The management cluster is the one that cagrpc runs in: use the service account of its pod."""
+    provisioners: dict[_GroupId, MachineForm] = Field(default_factory=dict)
+    """By provisioner: what the Machines of its node groups are made from. They have one shape, as templates have."""
+    node_groups: dict[_GroupId, MachineForm] = Field(default_factory=dict)
+    """The same by node group id; it replaces the provisioner's."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.kubeconfig is not None and self.in_cluster:
+            raise ValueError("found both kubeconfig and in_cluster: true, expected at most one of them")
+        if self.context and self.kubeconfig is None:
+            raise ValueError("context goes with kubeconfig; found none")
+        return self
+
+
+class ClusterApiFields(Form):
+    """In the section `backend`."""
+
+    cluster_api: ClusterApiForm | None = None
+
+
+class ClusterApiPlugin(BackendPlugin):
+    name = "cluster_api"
+    backend_fields = ClusterApiFields
+    kubernetes_fields = None
+
+    def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
+        form = backend.cluster_api if isinstance(backend, ClusterApiFields) else None
+        if form is None:
+            raise InvalidConfiguration([f"{PLACE}: is empty; give at least the name of the cluster"])
+        access = ManagementAccess(
+            kubeconfig=None if form.kubeconfig is None else directory / form.kubeconfig,
+            context=form.context,
+            in_cluster=form.in_cluster,
+        )
+        problems = []
+        if kubernetes is None:
+            problems.append(
+                "kubernetes: is missing; Machines become Nodes, so the cluster that they join must be watched"
+            )
+        problems += _unknown(form, inventory.groups)
+        sources, missing = _sources(form, inventory.groups)
+        problems += missing
+        problems += _mixed_shapes(form, inventory.groups)
+        if problems:
+            raise InvalidConfiguration(problems)
+        return Configured(ClusterApiSettings(form.cluster, form.namespace, sources, access))
+
+
+def _unknown(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> list[str]:
+    """Return a problem for each name that the configuration has nowhere else."""
+    problems = []
+    for section, kind, known in (
+        ("provisioners", "provisioner", {group.provisioner for group in groups}),
+        ("node_groups", "node group", {group.id for group in groups}),
+    ):
+        problems += [
+            f'{PLACE}.{section}["{name}"]: there is no {kind} of this name{did_you_mean(name, known)}'
+            for name in getattr(form, section)
+            if name not in known
+        ]
+    return problems
+
+
+def _sources(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> tuple[Mapping[str, MachineSource], list[str]]:
+    """Return the source of each node group, and a problem for each provisioner with groups that have none."""
+    found: dict[str, MachineSource] = {}
+    without: dict[str, list[str]] = defaultdict(list)
+    for group in groups:
+        written = form.node_groups.get(group.id) or form.provisioners.get(group.provisioner)
+        if written is None:
+            without[group.provisioner].append(group.id)
+        else:
+            found[group.id] = written.source()
+    problems = [
+        f'{PLACE}: has no templates for {_some(ids)} of provisioner "{provisioner}"; give provisioners["{provisioner}"]'
+        f' or node_groups["{ids[0]}"] with a machine_deployment'
+        for provisioner, ids in without.items()
+    ]
+    return found, problems
+
+
+def _mixed_shapes(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> list[str]:
+    """Return a problem for each provisioner's template that would have to make machines of different shapes."""
+    problems = []
+    for provisioner in form.provisioners:
+        of_it = [group for group in groups if group.provisioner == provisioner and group.id not in form.node_groups]
+        shapes = {tuple(sorted(group.allocatable.items())) for group in of_it}
+        if len(shapes) > 1:
+            problems.append(
+                f'{PLACE}.provisioners["{provisioner}"]: its node groups have {len(shapes)} different shapes, and a '
+                "template makes machines of one; name a machine_deployment for each under node_groups"
+            )
+    return problems
+
+
+def _some(ids: Sequence[str]) -> str:
+    return f'node group "{ids[0]}"' + (f" and {len(ids) - 1} more" if len(ids) > 1 else "")
