@@ -18,7 +18,7 @@ from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.forms import Form
 from cagrpc.runtime.clock import EpochClock
-from solver.model import NodeGroup
+from solver.model import NodeGroup, Taint
 
 if TYPE_CHECKING:  # not needed to check a configuration
     from cagrpc.kube.client.client import Client
@@ -31,6 +31,8 @@ class Inventory:
 
     groups: tuple[NodeGroup, ...]
     catalogue: Catalogue
+    startup_taints: Mapping[str, tuple[Taint, ...]] = field(default_factory=dict)
+    """By provisioner: taints that nodes register with and lose, which no node group has."""
 
     @property
     def names(self) -> AbstractSet[str]:

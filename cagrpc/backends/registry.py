@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pydantic import create_model, model_validator
 
 from cagrpc.backends.cluster_api.plugin import ClusterApiPlugin
+from cagrpc.backends.karpenter.plugin import KarpenterPlugin
 from cagrpc.backends.plugin import BackendPlugin
 from cagrpc.backends.simulated.plugin import SimulatedPlugin
 from cagrpc.forms import Form
 
-BACKENDS: tuple[BackendPlugin, ...] = (SimulatedPlugin(), ClusterApiPlugin())
+BACKENDS: tuple[BackendPlugin, ...] = (SimulatedPlugin(), ClusterApiPlugin(), KarpenterPlugin())
 """The first is the default."""
 
 

@@ -116,7 +116,8 @@ def _settings(
             "its own (kubernetes/autoscaler#10245); its booting nodes do not count as upcoming"
         )
     plugin = registry.chosen(written.backend)
-    inventory = Inventory(expanded.groups, catalogue)
+    startup_taints = {each.name: each.startup_taints for each in expanded.provisioners if each.startup_taints}
+    inventory = Inventory(expanded.groups, catalogue, startup_taints)
     backend = plugin.configure(written.backend, written.kubernetes, directory, inventory)
     warnings.extend(f"{path('', location)}: {sentence}" for location, sentence in backend.warnings)
     if not expanded.groups:

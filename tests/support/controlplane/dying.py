@@ -1,8 +1,8 @@
 """`cagrpc` that dies by SIGKILL at a step: `python -m tests.support.controlplane.dying STEP ARGUMENT...`.
 
 Steps are reported on standard error, one a line, after `step: `: just before and just after each commit of the journal,
-each order and deletion of the backend, and each write of a pod's nomination, a Node (its release and its booking labels
-by name) or the status of a ProvisioningRequest. `STEP#3` is the third one of its name.
+each order and deletion of the backend, and each write of a NodeClaim, a pod's nomination, a Node (its release and its
+booking labels by name) or the status of a ProvisioningRequest. `STEP#3` is the third one of its name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from functools import wraps
 from threading import Lock
 from typing import Any
 
-from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.cli.main import main
 from cagrpc.cluster.markers import BOOKING_LABELS
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.records import Changes
+from cagrpc.fleet.serial_backend import SerialBackend
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.journal import ClusterJournal
 
@@ -71,6 +71,8 @@ def write(path: str, body: Any = None, *_: Any, **__: Any) -> str:
         return "nominate" if "/pods/" in path else "release"
     if "/provisioningrequests/" in path and path.endswith("/status"):
         return "tell"
+    if path.endswith("/nodeclaims"):
+        return "claim"
     labels = ((body or {}).get("metadata") or {}).get("labels") or {}
     booked = {bool(value) for label, value in labels.items() if label.startswith(BOOKING_LABELS)}
     if booked and path.startswith("/api/v1/nodes/"):
@@ -84,8 +86,8 @@ def run(arguments: list[str], steps: Callable[[str], NamedSteps] = NamedSteps) -
     step = steps(arguments[0])
     for journal in (SqliteJournal, ClusterJournal):
         step.watch(journal, "commit", commit)
-    step.watch(SimulatedBackend, "order", lambda orders: "order")
-    step.watch(SimulatedBackend, "delete", lambda instance_ids: "delete")
+    step.watch(SerialBackend, "order", lambda order: "order")
+    step.watch(SerialBackend, "delete", lambda instances: "delete")
     step.watch(Client, "create", write)
     step.watch(Client, "patch", write)
     return main(arguments[1:])

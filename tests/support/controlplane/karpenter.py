@@ -16,6 +16,7 @@ from tests.support.controlplane.binaries import KARPENTER, build, source
 from tests.support.controlplane.cluster import NODES, Cluster
 from tests.support.controlplane.deployed import apply, wait_until_served
 from tests.support.controlplane.kubelets import kubelets
+from tests.support.controlplane.live import Live
 from tests.support.controlplane.processes import Process, free_port, wait_for
 
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
@@ -24,6 +25,7 @@ CLASSES = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses"
 NODE_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 KWOK = "kwok.x-k8s.io/node=fake"
 """Selects its Nodes."""
+TYPE = "c-4x-amd64-linux"
 ZONES = ("test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d")
 SHORT = "InsufficientInstanceCapacity: there is none of it left"
 _CRDS = ("pkg/apis/crds/karpenter.sh_*.yaml", "kwok/apis/crds/*.yaml")
@@ -170,8 +172,41 @@ def frozen_fields() -> dict[str, Any]:
     return {"limits": {"cpu": "0"}, "disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}}
 
 
-def offering(instance_type: str, zone: str = ZONES[0], capacity_type: str = "on-demand") -> str:
+def offering(instance_type: str = TYPE, zone: str = ZONES[0], capacity_type: str = "on-demand") -> str:
     return f"{instance_type}/{zone}/{capacity_type}"
+
+
+def group(name: str, instance_type: str = TYPE, zone: str = ZONES[0], **more: Any) -> dict[str, Any]:
+    """A node group of the configuration, of one of kwok's types; what stands in `labels` names it as its pool."""
+    cpus = int(instance_type.split("-")[1].removesuffix("x"))
+    per_cpu = {"c": 2, "s": 4, "m": 8}[instance_type[0]]
+    return {
+        "id": name,
+        "instance_type": instance_type,
+        "zone": zone,
+        "capacity_type": "on-demand",
+        "allocatable": {"cpu": f"{1000 * cpus - 100}m", "memory": f"{1024 * cpus * per_cpu - 10}Mi", "pods": 110},
+        "price_usd_per_hour": 0.1 * cpus,
+        "labels": {"pool": name, **more.pop("labels", {})},
+        **more,
+    }
+
+
+def configure(
+    live: Live, provisioners: list[dict[str, Any]], planner: Mapping[str, Any] | None = None, **more: Any
+) -> None:
+    """Serve these by Karpenter."""
+    live.node_selector = KWOK
+    live.write(
+        {
+            "backend": {"karpenter": {"node_class": NODE_CLASS, "termination_grace_period_seconds": 5}},
+            "provisioners": provisioners,
+            "drive": "plan",
+            "kubernetes": {"kubeconfig": str(live.cluster.plane.kubeconfig()), "journal": "sqlite"},
+            "planner": {"idle_seconds": 1, "window_seconds": 60, **(planner or {})},
+            **more,
+        }
+    )
 
 
 @contextmanager

@@ -44,6 +44,8 @@ class Live:
         self.directory = directory
         self._serving: Serving | None = None
         self._configuration = directory / "cagrpc.yaml"
+        self.node_selector = f"{SIMULATED}=true"
+        """Labels of the Nodes that its backend makes."""
 
     def configure(
         self,
@@ -128,7 +130,7 @@ class Live:
         return int(row[0]) if row else 0
 
     def pools(self) -> Counter[str]:
-        """Simulated Nodes by the group that they are of."""
+        """Its Nodes by the group that they are of."""
         return Counter(node["metadata"]["labels"]["pool"] for node in self.nodes())
 
     def types(self) -> Counter[str]:
@@ -136,7 +138,7 @@ class Live:
         return Counter(node["metadata"]["labels"]["node.kubernetes.io/instance-type"] for node in self.nodes())
 
     def nodes(self) -> list[Any]:
-        return self.cluster.admin.items("/api/v1/nodes", labelSelector=f"{SIMULATED}=true")
+        return self.cluster.admin.items("/api/v1/nodes", labelSelector=self.node_selector)
 
     def running(self) -> int:
         return sum(pod["status"]["phase"] == "Running" for pod in self.cluster.pods())

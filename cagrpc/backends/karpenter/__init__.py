@@ -1,0 +1,1 @@
+"""Nodes by Karpenter's NodeClaims (karpenter.sh/v1)."""

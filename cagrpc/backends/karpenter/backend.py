@@ -1,0 +1,124 @@
+"""The Karpenter backend: an instance is a NodeClaim that Karpenter launches or deletes. What is known of them is in
+`store`, NodePools that would fight us in `pools`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cagrpc import errors
+from cagrpc.backends.karpenter.claims import NODE_CLAIMS, body, claim, expected, name_of, path_of, place_of
+from cagrpc.backends.karpenter.plugin import KarpenterSettings, Parameters, node_pool
+from cagrpc.backends.karpenter.pools import NodePools, explained
+from cagrpc.backends.karpenter.store import ClaimStore
+from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstance, Pace
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.failures import Forbidden
+from cagrpc.kube.client.parallel import in_parallel
+from cagrpc.runtime.clock import EpochClock
+from solver.model import NodeGroup
+
+ABSENT_AFTER_SECONDS = 2.0
+"""A watch is behind by less."""
+_WORKERS = 16
+"""NodeClaims created or deleted at a time: some hundreds a second, less than Karpenter itself asks of the API server
+(--kube-client-qps 200)."""
+
+
+class KarpenterBackend:
+    """A `Backend` over a cluster with Karpenter. Started once made."""
+
+    def __init__(self, client: Client, settings: KarpenterSettings, clock: EpochClock) -> None:
+        self._client = client
+        self._settings = settings
+        self._store = ClaimStore(client, settings.fleet, settings.unavailable_offerings_seconds, clock)
+        self._pools = NodePools(client, settings.node_pools)
+        self._store.start()
+        self._pools.start()
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(absent_after_seconds=ABSENT_AFTER_SECONDS)
+
+    @property
+    def problem(self) -> str | None:
+        return "; ".join(explained(self._pools.fighting.values())) or None
+
+    def list_instances(self) -> Listing:
+        store = self._store
+        if reason := store.problem:
+            raise errors.Unavailable(reason)
+        if not store.synced:
+            raise errors.Unavailable(f"{self._client.server}: NodeClaims are not listed yet")
+        for each in store.overdue():
+            try:
+                store.applied(claim(self._client.get(path_of(each.name))))
+            except errors.NotFound:
+                store.absent(each)
+        instances, as_of_seconds = store.listing()
+        return Listing(instances, as_of_seconds)
+
+    def order(self, order: Order) -> None:
+        wanted = [each for each in order.instances if each.token in order.wanted]
+        new = [each for each in wanted if not self._store.knows(expected(each))]
+        groups = list({each.group.id: each.group for each in new}.values())
+        self._refuse_fighting(groups)
+        self._refuse_short(groups)
+        in_parallel("nodeclaim", lambda each: self._create(order, each), new, _WORKERS)
+
+    def delete(self, instances: Sequence[BackendInstance]) -> None:
+        in_parallel("nodeclaim", lambda each: self._delete(each.token), instances, _WORKERS)
+
+    def close(self) -> None:
+        self._store.stop()
+        self._pools.stop()
+
+    def _refuse_fighting(self, groups: Sequence[NodeGroup]) -> None:
+        fighting = self._pools.fighting
+        of_them = [group.id for group in groups if node_pool(group) in fighting]
+        if of_them:
+            names = {node_pool(group) for group in groups}
+            said = explained(pool for name, pool in fighting.items() if name in names)
+            raise errors.OrderMisconfigured("; ".join(said), of_them)
+
+    def _refuse_short(self, groups: Sequence[NodeGroup]) -> None:
+        """Karpenter would launch nothing of these offerings, and so nothing of the increment is asked for."""
+        seconds = {group.id: self._store.short_for(place_of(group)) for group in groups}
+        short = [group for group in groups if seconds[group.id]]
+        if short:
+            longest = max(seconds.values())
+            places = ", ".join(dict.fromkeys(str(place_of(group)) for group in short))
+            raise errors.OutOfCapacity(
+                f"{places}: short a moment ago, and Karpenter will not try again for {longest:.0f} s",
+                [group.id for group in short],
+                retry_after_seconds=longest,
+            )
+
+    def _create(self, order: Order, instance: OrderedInstance) -> None:
+        group, sent = instance.group, expected(instance)
+        self._store.sending(sent)
+        try:
+            self._client.create(NODE_CLAIMS, body(order, instance, self._parameters(group), self._settings.fleet))
+        except errors.Conflict:
+            self._store.not_created(sent.name)  # it exists: an earlier answer was lost
+        except (errors.InvalidInput, errors.NotFound, Forbidden) as error:
+            self._store.not_created(sent.name)
+            raise errors.OrderMisconfigured(str(error), [group.id]) from error
+        except BaseException:
+            self._store.not_created(sent.name)
+            raise
+
+    def _parameters(self, group: NodeGroup) -> Parameters:
+        try:
+            return self._settings.parameters[group.id]
+        except KeyError:
+            raise errors.InvalidInput(f"node group {group.id} is no longer configured") from None
+
+    def _delete(self, token: str) -> None:
+        name = name_of(token)
+        found = self._store.claim(name)
+        self._store.deleting(name)
+        try:
+            self._client.delete(path_of(name), uid=found.uid if found is not None else "")
+        except BaseException:
+            self._store.not_deleted(name)
+            raise

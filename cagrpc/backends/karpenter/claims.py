@@ -1,0 +1,184 @@
+"""NodeClaims: the object that is created for an instance, and what is read of one. What follows is in `store`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cagrpc.api.core.nodes import taint_document
+from cagrpc.api.core.resources import mapping, members, strings
+from cagrpc.api.encoding.times import epoch_seconds
+from cagrpc.api.encoding.untrusted import whole_number
+from cagrpc.backends.karpenter.plugin import Parameters, node_pool
+from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.errors import InvalidInput
+from cagrpc.fleet.backend import Order, OrderedInstance
+from cagrpc.fleet.catalogue import ARCH, CAPACITY_TYPE, DEFAULT_ZONE, INSTANCE_TYPE, OS, WELL_KNOWN_LABELS, ZONE
+from cagrpc.fleet.provisioners import NODEPOOL_LABEL
+from solver.model import NodeGroup, Taint, TaintEffect
+
+NODE_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+NAME_PREFIX = "cagrpc-"
+FLEET_LABEL = "cagrpc.io/fleet"
+TOKEN = "cagrpc.io/token"  # noqa: S105 - an annotation
+NODE_GROUP = "cagrpc.io/node-group"
+INCREMENT = "cagrpc.io/increment"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+
+_HASH_LENGTH = 32
+_NOT_TRIED_YET = "AwaitingReconciliation"
+
+
+class Place(NamedTuple):
+    """What Karpenter calls an offering: what may be short."""
+
+    instance_type: str
+    zone: str
+    capacity_type: str
+
+    def __str__(self) -> str:
+        return "/".join(part for part in self if part)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFailure:
+    """Why Karpenter could not launch a NodeClaim that it tries again."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A NodeClaim of this fleet."""
+
+    name: str
+    token: str
+    node_group: str
+    place: Place
+    node_class: str = "its NodeClass"
+    """For people."""
+    uid: str = ""
+    version: int = 0
+    """Its resourceVersion, an increasing number (KEP-5504)."""
+    created_at_seconds: float = 0.0
+    provider_id: str = ""
+    """Empty until it is launched."""
+    registered: bool = False
+    deleting: bool = False
+    failure: LaunchFailure | None = None
+
+
+def name_of(token: str) -> str:
+    """Return the name of a token's NodeClaim: tokens have characters that names may not have."""
+    return NAME_PREFIX + hashlib.sha256(token.encode()).hexdigest()[:_HASH_LENGTH]
+
+
+def path_of(name: str) -> str:
+    return f"{NODE_CLAIMS}/{name}"
+
+
+def place_of(group: NodeGroup) -> Place:
+    zone = "" if group.zone == DEFAULT_ZONE else group.zone
+    return Place(group.instance_type, zone, group.capacity_type)
+
+
+def expected(instance: OrderedInstance) -> Claim:
+    """Return the NodeClaim of an instance before it is created."""
+    group = instance.group
+    return Claim(name_of(instance.token), instance.token, group.id, place_of(group))
+
+
+def body(order: Order, instance: OrderedInstance, parameters: Parameters, fleet: str) -> dict[str, Any]:
+    """Return the NodeClaim to create. It has no finalizer of ours: one that lingers unlaunched would stop Karpenter's
+    provisioning (its state stays unsynced). Labels of instance types are the provider's, and requirements have none of
+    ours: a key that Karpenter does not know matches no type."""
+    group = instance.group
+    labels = {key: value for key, value in group.labels.items() if key not in WELL_KNOWN_LABELS}
+    start_up = (Taint(START_UP_TAINT, TaintEffect.NO_SCHEDULE), *parameters.startup_taints)
+    reference = parameters.node_class
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {
+            "name": name_of(instance.token),
+            "labels": {**labels, NODEPOOL_LABEL: node_pool(group), FLEET_LABEL: fleet},
+            "annotations": {
+                TOKEN: instance.token,
+                NODE_GROUP: group.id,
+                INCREMENT: order.increment_id,
+                DO_NOT_DISRUPT: "true",
+            },
+        },
+        "spec": {
+            "nodeClassRef": {"group": reference.group, "kind": reference.kind, "name": reference.name},
+            "requirements": [
+                {"key": key, "operator": "In", "values": [value]} for key, value in _requirements(group) if value
+            ],
+            "taints": [_taint(taint) for taint in group.taints],
+            "startupTaints": [_taint(taint) for taint in start_up],
+            "expireAfter": "Never",
+            "terminationGracePeriod": f"{parameters.termination_grace_period_seconds:.0f}s",
+        },
+    }
+
+
+def _taint(taint: Taint) -> dict[str, str]:
+    """Return a v1.Taint; the schema of NodeClaims has no empty value."""
+    return {key: value for key, value in taint_document(taint).items() if value}
+
+
+def _requirements(group: NodeGroup) -> Iterator[tuple[str, str]]:
+    place = place_of(group)
+    yield INSTANCE_TYPE, place.instance_type
+    yield ZONE, place.zone
+    yield CAPACITY_TYPE, place.capacity_type
+    yield ARCH, group.labels.get(ARCH, "")
+    yield OS, group.labels.get(OS, "")
+
+
+def claim(document: Mapping[str, Any]) -> Claim:
+    """Decode a NodeClaim. Raises InvalidInput for one that this fleet has not made, whatever its labels say."""
+    metadata = mapping(document, "metadata", "", [])
+    annotations = strings(metadata, "annotations", "", [])
+    name, token = str(metadata.get("name") or ""), annotations.get(TOKEN, "")
+    if not token or name != name_of(token):
+        raise InvalidInput(f"metadata.annotations: {TOKEN} is not the token of a NodeClaim {name}; it is not ours")
+    conditions = {str(found.get("type")): found for found, _ in members(_status(document), "conditions", "", [])}
+    launched = conditions.get("Launched", {})
+    reason = str(launched.get("reason") or "")
+    failed = launched.get("status") == "Unknown" and reason not in ("", _NOT_TRIED_YET)
+    return Claim(
+        name=name,
+        token=token,
+        node_group=annotations.get(NODE_GROUP, ""),
+        place=_place(document),
+        node_class=_node_class(document),
+        uid=str(metadata.get("uid") or ""),
+        version=whole_number(metadata.get("resourceVersion")) or 0,
+        created_at_seconds=epoch_seconds(metadata.get("creationTimestamp")),
+        provider_id=str(_status(document).get("providerID") or ""),
+        registered=conditions.get("Registered", {}).get("status") == "True",
+        deleting=metadata.get("deletionTimestamp") is not None,
+        failure=LaunchFailure(reason, str(launched.get("message") or "")) if failed else None,
+    )
+
+
+def _status(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return mapping(document, "status", "", [])
+
+
+def _node_class(document: Mapping[str, Any]) -> str:
+    reference = mapping(mapping(document, "spec", "", []), "nodeClassRef", "", [])
+    return f"{reference.get('kind')} {reference.get('name')}"
+
+
+def _place(document: Mapping[str, Any]) -> Place:
+    found: dict[str, str] = {}
+    for requirement, _ in members(mapping(document, "spec", "", []), "requirements", "", []):
+        values = requirement.get("values")
+        if isinstance(values, list) and len(values) == 1:
+            found[str(requirement.get("key"))] = str(values[0])
+    return Place(found.get(INSTANCE_TYPE, ""), found.get(ZONE, ""), found.get(CAPACITY_TYPE, ""))

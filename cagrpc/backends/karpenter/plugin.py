@@ -1,0 +1,199 @@
+"""The Karpenter backend's plug-in: its fields in the configuration file, and how it is opened. Modules with behaviour
+are imported only then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend
+from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.fleet.catalogue import DEFAULT_ZONE
+from cagrpc.fleet.provisioners import NODEPOOL_LABEL
+from cagrpc.forms import Form
+from solver.model import NodeGroup, Taint
+
+UNAVAILABLE_OFFERINGS_SECONDS = 180.0
+"""Karpenter's AWS provider launches nothing of an offering for so long after a shortage of it (its pkg/cache,
+UnavailableOfferingsTTL). Azure's waits for an hour, for some errors longer."""
+TERMINATION_GRACE_PERIOD_SECONDS = 600.0
+"""As CA's own --max-graceful-termination-sec: a NodeClaim that is deleted is gone after so long at the latest."""
+
+_KARPENTERS = "karpenter.sh/"
+_DAY = 86_400.0
+
+
+def _one_segment(text: str) -> str:
+    if "/" in text:
+        raise ValueError(f'found "{text}", expected an API group without its version, such as "karpenter.k8s.aws"')
+    return text
+
+
+class NodeClassForm(Form):
+    """A NodeClass, the provider's part of a node: images, subnets, disks, identities."""
+
+    group: Annotated[str, Field(min_length=1), AfterValidator(_one_segment)]
+    """Of its API, without the version: `karpenter.k8s.aws`, `karpenter.azure.com`."""
+    kind: Annotated[str, Field(min_length=1)]
+    """`EC2NodeClass`, `AKSNodeClass`."""
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class ParametersForm(Form):
+    """What NodeClaims have beside what their node group says."""
+
+    node_class: NodeClassForm | None = None
+    termination_grace_period_seconds: Annotated[float, Field(ge=1, le=_DAY)] | None = None
+    """After so long a deleted NodeClaim is gone, whatever disruption budgets or do-not-disrupt say. Default: 600, as
+    CA's --max-graceful-termination-sec."""
+
+
+class KarpenterForm(ParametersForm):
+    """Creates nodes by Karpenter's NodeClaims in the cluster of the section `kubernetes`."""
+
+    fleet: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")] = "cagrpc"
+    """Marks this server's NodeClaims, so that two servers share a cluster."""
+    unavailable_offerings_seconds: Annotated[float, Field(ge=0, le=_DAY)] = UNAVAILABLE_OFFERINGS_SECONDS
+    """How long Karpenter's provider launches nothing of an offering after a shortage of it. 180 with AWS, 3600 with
+    Azure."""
+    provisioners: dict[str, ParametersForm] = Field(default_factory=dict)
+    """By the name of the provisioner."""
+    node_groups: dict[str, ParametersForm] = Field(default_factory=dict)
+    """By the id of the node group, before those of its provisioner."""
+
+
+class KarpenterFields(Form):
+    """In the section `backend`."""
+
+    karpenter: KarpenterForm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClass:
+    """A reference to a NodeClass."""
+
+    group: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What NodeClaims of a node group have beside what the group says."""
+
+    node_class: NodeClass
+    termination_grace_period_seconds: float = TERMINATION_GRACE_PERIOD_SECONDS
+    startup_taints: tuple[Taint, ...] = ()
+    """Of the provisioner; beside ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class KarpenterSettings:
+    """`BackendSettings` of the Karpenter backend."""
+
+    fleet: str = "cagrpc"
+    unavailable_offerings_seconds: float = UNAVAILABLE_OFFERINGS_SECONDS
+    parameters: Mapping[str, Parameters] = field(default_factory=dict)
+    """By node group id."""
+    node_pools: frozenset[str] = frozenset()
+    """The values of the label `karpenter.sh/nodepool` that its nodes carry."""
+
+    def open(self, context: BackendContext) -> OpenBackend:
+        opened: OpenBackend = import_module("cagrpc.backends.karpenter.opening").open_backend(self, context)
+        return opened
+
+
+class KarpenterPlugin(BackendPlugin):
+    name = "karpenter"
+    backend_fields = KarpenterFields
+    kubernetes_fields = None
+
+    def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
+        del directory  # it names no files
+        assert isinstance(backend, KarpenterFields)
+        form = backend.karpenter or KarpenterForm()
+        problems = list(_problems(form, inventory))
+        if kubernetes is None:
+            problems.insert(0, "kubernetes: is missing; NodeClaims are objects of the cluster that it names")
+        parameters: dict[str, Parameters] = {}
+        classless: dict[str, None] = {}
+        for group in inventory.groups:
+            found = _parameters(form, group, inventory)
+            if found is None:
+                classless.setdefault(group.provisioner or group.id)
+            else:
+                parameters[group.id] = found
+        problems += [
+            f'backend.karpenter.node_class: is missing; the nodes of provisioner "{name}" need one, here or in'
+            f' backend.karpenter.provisioners["{name}"]'
+            for name in classless
+        ]
+        if problems:
+            raise InvalidConfiguration(problems)
+        settings = KarpenterSettings(
+            form.fleet,
+            form.unavailable_offerings_seconds,
+            parameters,
+            frozenset(node_pool(group) for group in inventory.groups),
+        )
+        return Configured(settings, list(_warnings(inventory)))
+
+
+def node_pool(group: NodeGroup) -> str:
+    """Return the value of the label `karpenter.sh/nodepool` of the group's nodes."""
+    return group.labels.get(NODEPOOL_LABEL) or group.provisioner or group.id
+
+
+def _parameters(form: KarpenterForm, group: NodeGroup, inventory: Inventory) -> Parameters | None:
+    """Return those of a group, the more special ones first; None without a NodeClass."""
+    layers = [form.node_groups.get(group.id), form.provisioners.get(group.provisioner), form]
+    given = [layer for layer in layers if layer is not None]
+    node_class = next((layer.node_class for layer in given if layer.node_class is not None), None)
+    seconds = (layer.termination_grace_period_seconds for layer in given)
+    if node_class is None:
+        return None
+    return Parameters(
+        NodeClass(node_class.group, node_class.kind, node_class.name),
+        next((found for found in seconds if found is not None), TERMINATION_GRACE_PERIOD_SECONDS),
+        inventory.startup_taints.get(group.provisioner, ()),
+    )
+
+
+def _problems(form: KarpenterForm, inventory: Inventory) -> Iterator[str]:
+    names = {"provisioners": {group.provisioner for group in inventory.groups},
+             "node_groups": {group.id for group in inventory.groups}}  # fmt: skip
+    for section, known in names.items():
+        for name in getattr(form, section):
+            if name not in known:
+                what = section.removesuffix("s").replace("_", " ")
+                yield f'backend.karpenter.{section}["{name}"]: is no {what}{did_you_mean(name, known)}'
+    for group in inventory.groups:
+        if not group.instance_type:
+            yield (
+                f'provisioners: node group "{group.id}" has no instance_type, which backend.karpenter needs: a'
+                " NodeClaim is of one type"
+            )
+        restricted = [
+            key
+            for key in group.labels
+            if key == "kubernetes.io/hostname"
+            or (key.startswith(_KARPENTERS) and key not in (NODEPOOL_LABEL, "karpenter.sh/capacity-type"))
+        ]
+        if restricted:
+            yield f'provisioners: node group "{group.id}" has labels of Karpenter\'s own: {", ".join(restricted)}'
+
+
+def _warnings(inventory: Inventory) -> Iterator[tuple[tuple[str, ...], str]]:
+    zoneless = [group.id for group in inventory.groups if group.zone in ("", DEFAULT_ZONE)]
+    if zoneless:
+        rest = f" and {len(zoneless) - 1} more" if len(zoneless) > 1 else ""
+        message = (
+            f'node group "{zoneless[0]}"{rest} has no zone, so Karpenter chooses one for each node; give zones in the'
+            " catalogue or in node_groups"
+        )
+        yield ("backend", "karpenter"), message

@@ -1,0 +1,129 @@
+"""NodePools that would fight us: of a name that our nodes carry in `karpenter.sh/nodepool`, and not frozen. Karpenter
+disrupts our nodes then (an empty one within half a minute), and launches its own for the pods that ours are for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.api.core.resources import mapping, members, texts
+from cagrpc.errors import InvalidConfiguration, InvalidInput, NotFound
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
+from cagrpc.kube.informer.informers import Informer, InformerStore
+from cagrpc.kube.informer.reflector import Reflector, Resource
+from solver.model.quantities import parse_quantity
+
+NODE_POOLS = "/apis/karpenter.sh/v1/nodepools"
+_DISRUPTIONS = frozenset({"Underutilized", "Empty", "Drifted"})
+_ALL_LIMITS = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class NodePool:
+    name: str
+    faults: tuple[str, ...]
+    """What has to change before it leaves our nodes alone, each with its field; empty where it is frozen."""
+
+
+def node_pool(document: Mapping[str, Any]) -> NodePool:
+    """Decode a karpenter.sh/v1 NodePool."""
+    metadata = mapping(document, "metadata", "", [])
+    spec = mapping(document, "spec", "", [])
+    name = str(metadata.get("name") or "")
+    if metadata.get("deletionTimestamp") is not None:
+        return NodePool(name, ("metadata.deletionTimestamp: it is being deleted, and takes nodes of its name along",))
+    if spec.get("replicas") is not None:
+        fault = (
+            f"spec.replicas: found {spec['replicas']}, a static NodePool, which deletes all nodes of its name above"
+            " that number; give the provisioner another name, or delete the NodePool"
+        )
+        return NodePool(name, (fault,))
+    return NodePool(name, tuple(_faults(spec)))
+
+
+def _faults(spec: Mapping[str, Any]) -> Iterable[str]:
+    limits = mapping(spec, "limits", "", [])
+    if not any(_is_zero(limits.get(resource)) for resource in _ALL_LIMITS):
+        yield f'spec.limits: found {dict(limits) or "none"}, expected cpu "0", so that it launches nothing'
+    disruption = mapping(spec, "disruption", "", [])
+    covered: set[str] = set()
+    for budget, _ in members(disruption, "budgets", "", []):
+        if str(budget.get("nodes")) in ("0", "0%") and budget.get("schedule") is None:
+            covered |= set(texts(budget, "reasons", "", [])) or _DISRUPTIONS
+    if not covered >= _DISRUPTIONS:
+        yield 'spec.disruption.budgets: expected one of nodes "0" at all times, so that it disrupts no node'
+    after = disruption.get("consolidateAfter")
+    if after != "Never":
+        yield f'spec.disruption.consolidateAfter: found {after}, expected "Never"'
+
+
+def _is_zero(quantity: Any) -> bool:
+    try:
+        return quantity is not None and parse_quantity(str(quantity)) == 0
+    except ValueError:
+        return False
+
+
+def explained(pools: Iterable[NodePool]) -> list[str]:
+    """Return what to change of each NodePool that fights, one line each."""
+    return [f'NodePool "{pool.name}": {fault}' for pool in pools for fault in pool.faults]
+
+
+def check(client: Client, names: AbstractSet[str]) -> None:
+    """Raise InvalidConfiguration with every NodePool of these names that would fight us; Unavailable where the cluster
+    cannot be reached."""
+    try:
+        listed = client.get(NODE_POOLS)
+    except NotFound as error:
+        raise InvalidConfiguration(
+            ["backend.karpenter: the cluster has no NodePools of karpenter.sh/v1; install Karpenter 1.0 or newer"]
+        ) from error
+    found = [node_pool(document) for document, _ in members(listed, "items", "", [])]
+    fighting = [pool for pool in found if pool.name in names]
+    if problems := explained(fighting):
+        raise InvalidConfiguration([*problems, "docs/guides/karpenter.md says how NodePools are frozen, and thawed"])
+
+
+class NodePools(InformerStore):
+    """Those of our names, as they are now."""
+
+    def __init__(self, client: Client, names: AbstractSet[str]) -> None:
+        self._names = names
+        self._lock = threading.Lock()
+        self._fighting: dict[str, NodePool] = {}
+        resource = Resource(NODE_POOLS, self._decode, Encoding.JSON)
+        self.informers = (Informer(Reflector(client, resource, self)),)
+
+    def _decode(self, document: Any) -> NodePool:
+        if not isinstance(document, Mapping):
+            raise InvalidInput("expected an object")
+        return node_pool(document)
+
+    @property
+    def fighting(self) -> Mapping[str, NodePool]:
+        """By name, those that would fight us."""
+        with self._lock:
+            return dict(self._fighting)
+
+    def replaced(self, objects: Iterable[NodePool]) -> None:
+        found = {pool.name: pool for pool in objects if self._fights(pool)}
+        with self._lock:
+            self._fighting = found
+
+    def applied(self, obj: NodePool) -> None:
+        with self._lock:
+            if self._fights(obj):
+                self._fighting[obj.name] = obj
+            else:
+                self._fighting.pop(obj.name, None)
+
+    def deleted(self, of: ObjectIdentity) -> None:
+        with self._lock:
+            self._fighting.pop(of.name, None)
+
+    def _fights(self, pool: NodePool) -> bool:
+        return bool(pool.faults) and pool.name in self._names

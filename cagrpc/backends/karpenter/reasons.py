@@ -1,0 +1,88 @@
+"""Why a NodeClaim came to nothing, from what Karpenter says of it: an Event, or the condition Launched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.api.core.resources import mapping
+from cagrpc.backends.karpenter.claims import NAME_PREFIX, LaunchFailure
+from cagrpc.errors import InvalidInput
+from cagrpc.fleet.model import ErrorKind, InstanceError
+
+EVENTS = "/api/v1/namespaces/default/events"
+"""Where client-go puts Events of objects without a namespace."""
+EVENTS_QUERY = {"fieldSelector": "involvedObject.kind=NodeClaim,type=Warning"}
+
+SHORTAGE = "InsufficientCapacityError"
+"""Of Karpenter's Event before it deletes a NodeClaim that the cloud has no capacity for (its pkg/events)."""
+NOT_READY = "NodeClassNotReady"
+_REASONS = (SHORTAGE, NOT_READY)
+
+_QUOTA = re.compile(
+    r"quota|VcpuLimitExceeded|MaxSpotInstanceCountExceeded|InstanceLimitExceeded|limit for this account", re.IGNORECASE
+)
+"""Codes of AWS, Azure and GCP, which the providers report as insufficient capacity."""
+_MISCONFIGURED = re.compile(
+    r"not authorized|unauthorized|accessdenied|forbidden|invalid|malformed|not ?found|nodeclass", re.IGNORECASE
+)
+_LONGEST_MESSAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """An Event that says why a NodeClaim of this name came to nothing."""
+
+    claim: str
+    reason: str
+    message: str
+
+
+def reason(document: Mapping[str, Any]) -> Reason:
+    """Decode an Event. Raises InvalidInput for one that is not such a reason."""
+    about = str(mapping(document, "involvedObject", "", []).get("name") or "")
+    found = str(document.get("reason") or "")
+    if found not in _REASONS or not about.startswith(NAME_PREFIX):
+        raise InvalidInput(f"{found} of {about} says nothing of a NodeClaim of ours")
+    message = str(document.get("message") or "").removeprefix(f"NodeClaim {about} event: ")
+    return Reason(about, found, message[:_LONGEST_MESSAGE])
+
+
+def of_event(found: Reason, retry_after_seconds: float) -> InstanceError:
+    """Return the error of a NodeClaim that is gone. `retry_after_seconds` is what is left of the time in which
+    Karpenter launches nothing of that offering."""
+    if found.reason == NOT_READY:
+        return InstanceError(NOT_READY, found.message, ErrorKind.CONFIGURATION)
+    kind = ErrorKind.QUOTA if _QUOTA.search(found.message) else ErrorKind.CAPACITY
+    return InstanceError(SHORTAGE, found.message, kind, retry_after_seconds)
+
+
+def short_like_others(place: str, retry_after_seconds: float) -> InstanceError:
+    """Return the error of a NodeClaim whose Event is late or lost, while others of its offering were short."""
+    return InstanceError(
+        SHORTAGE, f"{place} is short, as of another NodeClaim", ErrorKind.CAPACITY, retry_after_seconds
+    )
+
+
+def unexplained(node_class: str) -> InstanceError:
+    """Return the error of a NodeClaim that went before it was launched, without an Event: Karpenter 1.14 sends none
+    where the NodeClass is not ready."""
+    message = (
+        f"the NodeClaim was deleted before it was launched, and no Event says why: {node_class} is not Ready, or"
+        " somebody deleted it"
+    )
+    return InstanceError(NOT_READY, message, ErrorKind.CONFIGURATION)
+
+
+def of_condition(found: LaunchFailure) -> InstanceError:
+    """Return the error of a NodeClaim that Karpenter tries to launch again and again."""
+    text = f"{found.reason} {found.message}"
+    if _QUOTA.search(text):
+        kind = ErrorKind.QUOTA
+    elif _MISCONFIGURED.search(text):
+        kind = ErrorKind.CONFIGURATION
+    else:
+        kind = ErrorKind.OTHER
+    return InstanceError(found.reason, found.message[:_LONGEST_MESSAGE], kind)

@@ -1,0 +1,249 @@
+"""What is known of this fleet's NodeClaims: those that there are, those that went before they were launched, with the
+reason, and which offerings are short. Follows the API server; nothing is created or deleted here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from cagrpc.backends.karpenter import reasons
+from cagrpc.backends.karpenter.claims import FLEET_LABEL, NODE_CLAIMS, Claim, Place, claim
+from cagrpc.backends.karpenter.reasons import EVENTS, EVENTS_QUERY, Reason, reason
+from cagrpc.errors import InvalidInput
+from cagrpc.fleet.backend import BackendInstance
+from cagrpc.fleet.model import InstanceError, InstanceState
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
+from cagrpc.kube.informer.informers import Informer, InformerStore
+from cagrpc.kube.informer.reflector import Reflector, Resource
+from cagrpc.runtime.clock import EpochClock
+
+T = TypeVar("T")
+
+REASON_SECONDS = 1.0
+"""How long a NodeClaim's end waits for the Event with its reason, which Karpenter sends beside the deletion."""
+LAUNCH_SECONDS = 30.0
+"""How long Karpenter may fail to launch a NodeClaim, and try again, before that is an error: calls of a cloud that are
+throttled work again by then. Karpenter itself gives up after 5 minutes."""
+UNSEEN_SECONDS = 5.0
+"""How long a NodeClaim that was created may be missing from the watch before it is asked for by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A NodeClaim that went before it was launched, and not because we deleted it."""
+
+    claim: Claim
+    at_seconds: float
+    error: InstanceError | None = None
+    """None until its reason is known, or counts as unknown."""
+
+
+class Reasons:
+    """Sink of the informer of Events: why NodeClaims came to nothing, by their names. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_claim: dict[str, Reason] = {}
+
+    def of(self, claim: str) -> Reason | None:
+        with self._lock:
+            return self._by_claim.get(claim)
+
+    def replaced(self, objects: Iterable[Reason]) -> None:
+        found = {each.claim: each for each in objects}
+        with self._lock:
+            self._by_claim = found
+
+    def applied(self, obj: Reason) -> None:
+        with self._lock:
+            self._by_claim[obj.claim] = obj
+
+    def deleted(self, of: ObjectIdentity) -> None:
+        """An Event's name begins with that of what it is about, up to a dot (client-go)."""
+        with self._lock:
+            self._by_claim.pop(of.name.partition(".")[0], None)
+
+
+class ClaimStore(InformerStore):
+    """Thread-safe. Two informers feed it: NodeClaims with the label of the fleet, and Events about NodeClaims."""
+
+    def __init__(self, client: Client, fleet: str, unavailable_offerings_seconds: float, clock: EpochClock) -> None:
+        self._short_seconds = unavailable_offerings_seconds
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._claims: dict[str, Claim] = {}
+        self._first_seen: dict[str, float] = {}
+        self._failed: dict[str, Failed] = {}
+        self._reasons = Reasons()
+        self._short: dict[Place, float] = {}
+        """Until when Karpenter launches nothing of an offering."""
+        self._unseen: dict[str, tuple[Claim, float]] = {}
+        """Sent to the API server, and not seen since."""
+        self._deleted: set[str] = set()
+        """That we have deleted, and that are not gone yet."""
+        of_fleet = {"labelSelector": f"{FLEET_LABEL}={fleet}"}
+        claims = Resource(NODE_CLAIMS, _documents(claim), Encoding.JSON, of_fleet)
+        events = Resource(EVENTS, _documents(reason), Encoding.JSON, EVENTS_QUERY)
+        self.informers = (
+            Informer(Reflector(client, claims, self)),
+            Informer(Reflector(client, events, self._reasons)),
+        )
+
+    # ---- what is read
+
+    def listing(self) -> tuple[tuple[BackendInstance, ...], float]:
+        """Return the instances in order of creation, and the time as of which they are complete."""
+        with self._lock:
+            now = self._clock()
+            self._explain(now)
+            standing = [
+                (each.created_at_seconds, each.token, self._instance(each, now)) for each in self._claims.values()
+            ]
+            gone = [
+                (each.claim.created_at_seconds or each.at_seconds, each.claim.token, _of_failed(each))
+                for each in self._failed.values()
+                if each.claim.name not in self._claims
+            ]
+            found = tuple(instance for _, _, instance in sorted([*standing, *gone], key=lambda each: each[:2]))
+            return found, min((sent_at for _, sent_at in self._unseen.values()), default=now)
+
+    def knows(self, expected: Claim) -> bool:
+        """Return whether this NodeClaim exists or has existed. One that failed before this process is known from its
+        Event, and listed as failed from now on."""
+        with self._lock:
+            if expected.name in self._claims or expected.name in self._failed:
+                return True
+            if self._reasons.of(expected.name) is None:
+                return False
+            self._failed[expected.name] = Failed(expected, self._clock())
+            return True
+
+    def claim(self, name: str) -> Claim | None:
+        with self._lock:
+            return self._claims.get(name)
+
+    def short_for(self, place: Place) -> float:
+        """Return for how many seconds Karpenter will launch nothing of this offering; 0 where it may."""
+        with self._lock:
+            now = self._clock()
+            self._explain(now)
+            self._short = {known: until for known, until in self._short.items() if until > now}
+            return max(0.0, self._short.get(place, now) - now)
+
+    def overdue(self) -> list[Claim]:
+        """Return the NodeClaims that were created and should have been seen by now."""
+        with self._lock:
+            now = self._clock()
+            return [sent for sent, at in self._unseen.values() if now - at >= UNSEEN_SECONDS]
+
+    # ---- what is told of our own calls
+
+    def sending(self, sent: Claim) -> None:
+        """Before it is created: lists are as of this moment until it was seen."""
+        with self._lock:
+            self._unseen[sent.name] = (sent, self._clock())
+
+    def not_created(self, name: str) -> None:
+        """The call failed, or was not needed: nothing is waited for."""
+        with self._lock:
+            self._unseen.pop(name, None)
+
+    def absent(self, sent: Claim) -> None:
+        """The API server has accepted this NodeClaim, and has it no longer."""
+        with self._lock:
+            self._unseen.pop(sent.name, None)
+            if sent.name not in self._claims:
+                self._failed.setdefault(sent.name, Failed(sent, self._clock()))
+
+    def deleting(self, name: str) -> None:
+        """Before it is deleted by us; one that had failed is forgotten."""
+        with self._lock:
+            self._failed.pop(name, None)
+            if name in self._claims:
+                self._deleted.add(name)
+
+    def not_deleted(self, name: str) -> None:
+        """The call failed: it is still to be deleted."""
+        with self._lock:
+            self._deleted.discard(name)
+
+    # ---- sink of the informer of NodeClaims
+
+    def replaced(self, objects: Iterable[Claim]) -> None:
+        found = {each.name: each for each in objects}
+        with self._lock:
+            for name in self._claims.keys() - found.keys():
+                self._gone(name)
+            for each in found.values():
+                self.applied(each)
+
+    def applied(self, obj: Claim) -> None:
+        with self._lock:
+            self._unseen.pop(obj.name, None)
+            known = self._claims.get(obj.name)
+            if obj.name in self._failed or (known is not None and known.version > obj.version):
+                return  # older than what is known
+            self._claims[obj.name] = obj
+            self._first_seen.setdefault(obj.name, self._clock())
+
+    def deleted(self, of: ObjectIdentity) -> None:
+        with self._lock:
+            self._gone(of.name)
+
+    def _gone(self, name: str) -> None:
+        gone = self._claims.pop(name, None)
+        self._first_seen.pop(name, None)
+        asked = name in self._deleted
+        self._deleted.discard(name)
+        if gone is not None and not gone.provider_id and not asked:
+            self._failed[name] = Failed(gone, self._clock())
+
+    # ---- from what is known to what is listed
+
+    def _explain(self, now: float) -> None:
+        """Find the reasons of failures, and which offerings they say are short."""
+        for name, each in self._failed.items():
+            if each.error is not None:
+                continue
+            told = self._reasons.of(name)
+            until = each.at_seconds + self._short_seconds
+            if told is not None:
+                error = reasons.of_event(told, max(0.0, until - now))
+                if error.out_of_resources:
+                    self._short[each.claim.place] = max(until, self._short.get(each.claim.place, 0.0))
+            elif now - each.at_seconds < REASON_SECONDS:
+                continue
+            elif each.claim.failure is not None:
+                error = reasons.of_condition(each.claim.failure)
+            elif self._short.get(each.claim.place, 0.0) > now:
+                error = reasons.short_like_others(str(each.claim.place), self._short[each.claim.place] - now)
+            else:
+                error = reasons.unexplained(each.claim.node_class)
+            self._failed[name] = replace(each, error=error)
+
+    def _instance(self, found: Claim, now: float) -> BackendInstance:
+        state, error = InstanceState.CREATING, None
+        if found.name in self._deleted or (found.deleting and found.provider_id):
+            state = InstanceState.DELETING
+        elif found.registered and found.provider_id:
+            state = InstanceState.RUNNING
+        elif found.failure is not None and now - self._first_seen[found.name] >= LAUNCH_SECONDS:
+            error = reasons.of_condition(found.failure)
+        return BackendInstance(found.provider_id or found.token, found.token, found.node_group, state, error)
+
+
+def _of_failed(failed: Failed) -> BackendInstance:
+    found = failed.claim
+    return BackendInstance(found.token, found.token, found.node_group, InstanceState.CREATING, failed.error)
+
+
+def _documents(decode: Callable[[Mapping[str, Any]], T]) -> Callable[[Any], T]:
+    def checked(document: Any) -> T:
+        if not isinstance(document, Mapping):
+            raise InvalidInput("expected an object")
+        return decode(document)
+
+    return checked
