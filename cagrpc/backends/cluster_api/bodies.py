@@ -15,7 +15,7 @@ from typing import Any
 from cagrpc.api.core.resources import mapping, strings
 from cagrpc.backends.cluster_api.kinds import CORE, Collection
 from cagrpc.backends.cluster_api.settings import MachineSource
-from cagrpc.backends.cluster_api.sources import MachineTemplate, ClonedTemplate
+from cagrpc.backends.cluster_api.sources import ClonedTemplate, MachineTemplate
 from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.fleet.backend import OrderedInstance
 from solver.model import NodeGroup, TaintEffect

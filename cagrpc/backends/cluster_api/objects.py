@@ -21,6 +21,8 @@ from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.health import still_to_come
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 
+_LOOK_AGAIN_SECONDS = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class OwnObject:
@@ -72,6 +74,7 @@ class OwnObjects:
         self._clusters = clusters
         self._clock = clock
         self._lock = threading.Lock()
+        self._stopped = threading.Event()
         self._stores: dict[Collection, WrittenObjects] = {}
         self._informers: dict[Collection, Informer] = {}
         self._follow(clusters, {"fieldSelector": f"metadata.name={cluster}"}, _any)
@@ -83,8 +86,15 @@ class OwnObjects:
         """Follow our objects of this kind from now on. Idempotent."""
         self._follow(collection, selector(self._cluster_name), _own)
 
+    def wait(self, seconds: float) -> None:
+        """Wait until everything is listed, at most so long."""
+        deadline = self._clock() + seconds
+        while self.problem is not None and self._clock() < deadline:
+            self._stopped.wait(_LOOK_AGAIN_SECONDS)
+
     def stop(self) -> None:
         """Idempotent."""
+        self._stopped.set()
         stop_all([each.stop for each in self._informers.values()], STOP_SECONDS)
 
     @property

@@ -9,6 +9,9 @@ from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.client import Client
 
+_FIRST_LISTS_SECONDS = 5.0
+"""How long to wait for them; they may also come later."""
+
 
 def open_backend(settings: ClusterApiSettings, context: BackendContext) -> OpenBackend:
     """Open it. Raises InvalidInput and Unavailable, with nothing left open."""
@@ -29,6 +32,7 @@ def open_backend(settings: ClusterApiSettings, context: BackendContext) -> OpenB
     try:
         backend = ClusterApiBackend(client, Kinds(client, settings.namespace), settings, context.clock)
         backend.follow_templates()
+        backend.objects.wait(_FIRST_LISTS_SECONDS)
     except BaseException:
         close()
         raise
