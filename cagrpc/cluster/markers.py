@@ -1,9 +1,16 @@
-"""Taints, annotations and field managers by which our own writes are known in a cluster."""
+"""Taints, labels, annotations and field managers by which our own writes are known in a cluster."""
 
 from __future__ import annotations
 
 START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
 """On every new node until its increment is released. CA knows the prefix: the node is not yet started."""
+
+FLEET_LABEL = "cagrpc.io/fleet"
+"""On objects that stand for instances (NodeClaims, Machines): whose they are, as several fleets may share a cluster."""
+TOKEN = "cagrpc.io/token"  # noqa: S105 - the key of an annotation
+"""On the same objects, as those that follow: the instance's token, and the ids of its node group and increment."""
+NODE_GROUP = "cagrpc.io/node-group"
+INCREMENT = "cagrpc.io/increment"
 
 PLACEMENT_FIELD_MANAGER = "cagrpc-placement"
 """Who sets `status.nominatedNodeName` by the managed fields of a pod: so ours differ from the scheduler's."""

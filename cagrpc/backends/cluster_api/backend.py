@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 
 from cagrpc import errors
 from cagrpc.api.core.resources import mapping
-from cagrpc.backends.cluster_api.bodies import TOKEN, ClusterIdentity, clones, machine, name_of
+from cagrpc.backends.cluster_api.bodies import ClusterIdentity, clones, machine, name_of
 from cagrpc.backends.cluster_api.kinds import Collection, Kinds
 from cagrpc.backends.cluster_api.objects import OwnObject, OwnObjects
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource
 from cagrpc.backends.cluster_api.sources import MachineTemplate, Sources
 from cagrpc.backends.cluster_api.states import error_of, provider_id, state_of
+from cagrpc.cluster.markers import TOKEN
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstance, Pace
 from cagrpc.fleet.model import ErrorKind, InstanceError, InstanceState
 from cagrpc.kube.client.client import Client
@@ -67,7 +68,8 @@ class ClusterApiBackend:
         self._without_machine: dict[str, float] = {}
         """Tokens of clones that have no Machine, and since when."""
         self._misread = LogOnce()
-        self.objects = OwnObjects(client, settings.cluster, kinds.core("Cluster"), kinds.core("Machine"), timer)
+        core = (kinds.core("Cluster"), kinds.core("Machine"))
+        self.objects = OwnObjects(client, settings.cluster, settings.fleet, *core, timer)
 
     def follow_templates(self) -> None:
         """Follow the clones of every node group. A template that cannot be read is logged; its group's orders are

@@ -16,18 +16,14 @@ from cagrpc.api.core.resources import mapping, strings
 from cagrpc.backends.cluster_api.kinds import CORE, Collection
 from cagrpc.backends.cluster_api.settings import MachineSource
 from cagrpc.backends.cluster_api.sources import ClonedTemplate, MachineTemplate
-from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, START_UP_TAINT, TOKEN
 from cagrpc.fleet.backend import OrderedInstance
 from solver.model import NodeGroup, TaintEffect
 
 Document = dict[str, Any]
 
 CLUSTER_LABEL = f"{CORE}/cluster-name"
-MANAGED_BY = "app.kubernetes.io/managed-by"
-US = "cagrpc"
-TOKEN = "cagrpc.io/token"  # noqa: S105 - the key of an annotation
-NODE_GROUP = "cagrpc.io/node-group"
-INCREMENT = "cagrpc.io/increment"
+_NAME_PREFIX = "cagrpc-"
 _HASH_LENGTH = 20
 _NEVER_COPIED = (
     f"{CORE}/set-name",
@@ -51,6 +47,8 @@ class ClusterIdentity:
     namespace: str
     uid: str
     api_version: str
+    fleet: str = "cagrpc"
+    """Whose Machines are made: the value of their label."""
     failure_domains: frozenset[str] = frozenset()
 
 
@@ -64,12 +62,12 @@ class Clone:
 
 def name_of(token: str) -> str:
     """Return the name of an instance's objects, which is also that of its Node with most providers."""
-    return f"{US}-{hashlib.sha256(token.encode()).hexdigest()[:_HASH_LENGTH]}"
+    return f"{_NAME_PREFIX}{hashlib.sha256(token.encode()).hexdigest()[:_HASH_LENGTH]}"
 
 
-def selector(cluster: str) -> Mapping[str, str]:
-    """Return the query for our objects of a Cluster."""
-    return {"labelSelector": f"{CLUSTER_LABEL}={cluster},{MANAGED_BY}={US}"}
+def selector(cluster: str, fleet: str) -> Mapping[str, str]:
+    """Return the query for a fleet's objects of a Cluster."""
+    return {"labelSelector": f"{CLUSTER_LABEL}={cluster},{FLEET_LABEL}={fleet}"}
 
 
 def clones(
@@ -142,7 +140,7 @@ def _metadata(
     return {
         "name": name_of(instance.token),
         "namespace": cluster.namespace,
-        "labels": {**labels, CLUSTER_LABEL: cluster.name, MANAGED_BY: US},
+        "labels": {**labels, CLUSTER_LABEL: cluster.name, FLEET_LABEL: cluster.fleet},
         "annotations": {**annotations, **ours},
         "ownerReferences": [owner],
     }

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.core.resources import mapping, members
-from cagrpc.backends.cluster_api.bodies import NODE_GROUP, TOKEN, ClusterIdentity, selector
+from cagrpc.backends.cluster_api.bodies import ClusterIdentity, selector
 from cagrpc.backends.cluster_api.kinds import Collection
+from cagrpc.cluster.markers import NODE_GROUP, TOKEN
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding
@@ -64,6 +65,7 @@ class OwnObjects:
         self,
         client: Client,
         cluster: str,
+        fleet: str,
         clusters: Collection,
         machines: Collection,
         clock: MonotonicClock,
@@ -71,6 +73,7 @@ class OwnObjects:
         self.machines = machines
         self._client = client
         self._cluster_name = cluster
+        self._fleet = fleet
         self._clusters = clusters
         self._clock = clock
         self._lock = threading.Lock()
@@ -84,7 +87,7 @@ class OwnObjects:
 
     def follow(self, collection: Collection) -> None:
         """Follow our objects of this kind from now on. Idempotent."""
-        self._follow(collection, selector(self._cluster_name), _own)
+        self._follow(collection, selector(self._cluster_name, self._fleet), _own)
 
     def wait(self, seconds: float) -> None:
         """Wait until everything is listed, at most so long."""
@@ -129,6 +132,7 @@ class OwnObjects:
             namespace=self._clusters.namespace,
             uid=str(found["metadata"]["uid"]),
             api_version=self._clusters.api_version,
+            fleet=self._fleet,
             failure_domains=_failure_domains(mapping(found, "status", "", [])),
         )
 

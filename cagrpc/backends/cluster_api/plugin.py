@@ -105,6 +105,8 @@ class ClusterApiForm(Form):
     """The Cluster object whose Machines are made."""
     namespace: Namespace = "default"
     """Of the Cluster object and its templates."""
+    fleet: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")] = "cagrpc"
+    """Marks this server's Machines, so that two servers share a Cluster."""
     kubeconfig: FilePath | None = None
     """Of the management cluster. Default: the cluster of the section `kubernetes`."""
     context: str = ""
@@ -156,7 +158,7 @@ class ClusterApiPlugin(BackendPlugin):
         problems += _mixed_shapes(form, inventory.groups)
         if problems:
             raise InvalidConfiguration(problems)
-        return Configured(ClusterApiSettings(form.cluster, form.namespace, sources, access))
+        return Configured(ClusterApiSettings(form.cluster, form.namespace, sources, access, form.fleet))
 
 
 def _unknown(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> list[str]:

@@ -73,6 +73,8 @@ class ClusterApiSettings:
     sources: Mapping[str, MachineSource]
     """By node group id."""
     access: ManagementAccess = ManagementAccess()
+    fleet: str = "cagrpc"
+    """The value of the label by which our Machines are known."""
 
     def open(self, context: BackendContext) -> OpenBackend:
         opened: OpenBackend = import_module("cagrpc.backends.cluster_api.opening").open_backend(self, context)

@@ -12,7 +12,7 @@ from cagrpc.api.core.resources import mapping, members, strings
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.backends.karpenter.plugin import Parameters, node_pool
-from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, START_UP_TAINT, TOKEN
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.fleet.catalogue import ARCH, CAPACITY_TYPE, DEFAULT_ZONE, INSTANCE_TYPE, OS, WELL_KNOWN_LABELS, ZONE
@@ -21,10 +21,6 @@ from solver.model import NodeGroup, Taint, TaintEffect
 
 NODE_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 NAME_PREFIX = "cagrpc-"
-FLEET_LABEL = "cagrpc.io/fleet"
-TOKEN = "cagrpc.io/token"  # noqa: S105 - an annotation
-NODE_GROUP = "cagrpc.io/node-group"
-INCREMENT = "cagrpc.io/increment"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 
 _HASH_LENGTH = 32

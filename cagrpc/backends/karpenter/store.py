@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from cagrpc.backends.karpenter import reasons
-from cagrpc.backends.karpenter.claims import FLEET_LABEL, NODE_CLAIMS, Claim, Place, claim
+from cagrpc.backends.karpenter.claims import NODE_CLAIMS, Claim, Place, claim
 from cagrpc.backends.karpenter.reasons import EVENTS, EVENTS_QUERY, Reason, reason
+from cagrpc.cluster.markers import FLEET_LABEL
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import InstanceError, InstanceState
