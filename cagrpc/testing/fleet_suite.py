@@ -4,7 +4,7 @@ conformance suite (`suite`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +27,9 @@ class _NoNodes:
 
     def ready_instances(self) -> AbstractSet[str]:
         return frozenset()
+
+    def node_names(self) -> Mapping[str, str]:
+        return {}
 
 
 class _Checked:

@@ -141,6 +141,7 @@ class BackendConformance(FleetConformance):
         assert running(run.list_settled()) == order.wanted
 
     def test_what_was_ordered_is_listed_in_time(self, run: Processes) -> None:
+        run.list()  # which nothing may be answered from later
         order = run.new_order(2, 2)
         run.order(order)
         assert run.list_settled().keys() == order.wanted
@@ -209,6 +210,8 @@ class BackendConformance(FleetConformance):
         listed = run.list()
         gone = set(sorted(of_group(order, run.cloud.node_groups[0]))[:2])
         run.delete(listed[token] for token in gone)
+        kept = gone & running(run.list_settled())
+        assert not kept, f"the list shows nothing of their deletion: {sorted(kept)}"
         run.wait_for_end(gone)
         rest = {token: each for token, each in listed.items() if token not in gone}
         assert run.list() == rest
