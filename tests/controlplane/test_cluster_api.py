@@ -120,7 +120,7 @@ def many(count: int, seed: int) -> list[dict[str, int]]:
 def run_many(machines: MachineFleet, increments: Sequence[Mapping[str, int]], fleet: Fleet) -> Counter[str]:
     """Apply all increments and wait; return the Nodes that are to stand, by pool."""
     ids = {fleet.apply(IncrementSpec(deltas)).id: deltas for deltas in increments}
-    machines.settle(fleet, seconds=300)
+    machines.settle(fleet, seconds=500)
     expected = Counter[str]()
     for increment_id, deltas in ids.items():
         phase = Phase.ROLLED_BACK if SHORT in deltas else Phase.DONE
@@ -201,6 +201,6 @@ class _Ended(BaseException):
 
 @pytest.mark.long
 def test_a_hundred_increments(machines: MachineFleet) -> None:
-    with machines.start(deadline_seconds=90) as fleet:
+    with machines.start(deadline_seconds=240) as fleet:
         run_many(machines, many(100, seed=2), fleet)
         machines.delete_all(fleet)

@@ -64,7 +64,8 @@ class ClusterApiBackend:
         self._sources = Sources(client, kinds)
         self._name = f"Cluster {settings.namespace}/{settings.cluster}"
         self._lock = threading.Lock()
-        self._had_machine: OrderedDict[str, None] = OrderedDict()
+        self._had_machine: OrderedDict[str, str] = OrderedDict()
+        """Tokens of instances whose Machine was created, and when."""
         self._without_machine: dict[str, float] = {}
         """Tokens of clones that have no Machine, and since when."""
         self._misread = LogOnce()
@@ -107,20 +108,21 @@ class ClusterApiBackend:
     def list_instances(self) -> Listing:
         self.objects.verify()
         now = self._clock()
-        found = []
+        found: list[tuple[tuple[str, str], BackendInstance]] = []
         orphans: dict[str, float] = {}
         for token, objects in self.objects.by_token().items():
             first = objects[0]
             if first.collection == self.objects.machines:
-                self._remember(token)
-                found.append((first, _instance(first)))
+                self._remember(token, first.created_at)
+                found.append(((first.created_at, first.name), _instance(first)))
                 continue
             since = orphans[token] = self._without_machine.get(token, self._timer())
             listed = self._orphan(first, objects, self._timer() - since)
             if listed is not None:
-                found.append((first, listed))
+                created_at = self._had_machine.get(token) or first.created_at
+                found.append(((created_at, first.name), listed))
         self._without_machine = orphans
-        found.sort(key=lambda each: (each[0].created_at, each[0].name))
+        found.sort(key=lambda each: each[0])
         return Listing(tuple(instance for _, instance in found), now)
 
     def _orphan(self, first: OwnObject, objects: Sequence[OwnObject], seconds: float) -> BackendInstance | None:
@@ -161,7 +163,7 @@ class ClusterApiBackend:
         """Return whether there is, or was, a Machine for it."""
         objects = there.get(token, ())
         if objects and objects[0].collection == self.objects.machines:
-            self._remember(token)
+            self._remember(token, objects[0].created_at)
         return token in self._had_machine
 
     def _cluster(self) -> ClusterIdentity:
@@ -209,28 +211,29 @@ class ClusterApiBackend:
         try:
             for clone in clones(instance, increment, cluster, made_from):
                 self._ensure(clone.collection, clone.body)
-            self._ensure(self.objects.machines, machine(instance, increment, cluster, made_from, source))
+            made = self._ensure(self.objects.machines, machine(instance, increment, cluster, made_from, source))
         except errors.OrderRefused as refusal:
             return instance.group.id, refusal
-        self._remember(instance.token)
+        self._remember(instance.token, made.created_at)
         return None
 
-    def _ensure(self, collection: Collection, body: Document) -> None:
-        """Create the object, unless it exists. Raises OrderRefused where the API server does not take it."""
+    def _ensure(self, collection: Collection, body: Document) -> OwnObject:
+        """Create the object, unless it exists; return it. Raises OrderRefused where the API server does not take it."""
         try:
-            self.objects.wrote(collection, self._client.create(collection.path, body))
+            found = self._client.create(collection.path, body)
         except errors.Conflict as conflict:
             found = self._client.get(f"{collection.path}/{body['metadata']['name']}")
             token = mapping(mapping(found, "metadata", "", []), "annotations", "", []).get(TOKEN)
             if token != body["metadata"]["annotations"][TOKEN]:
                 raise errors.OrderMisconfigured(f"an object of somebody else has the name: {conflict}") from conflict
-            self.objects.wrote(collection, found)
         except Forbidden as error:  # a right, a ResourceQuota or a webhook
             if "exceeded quota" in str(error):
                 raise errors.QuotaExceeded(str(error)) from error
             raise errors.OrderMisconfigured(str(error)) from error
         except (errors.InvalidInput, errors.NotFound) as error:
             raise errors.OrderMisconfigured(str(error)) from error
+        self.objects.wrote(collection, found)
+        return OwnObject(collection, found)
 
     # ---- deleting
 
@@ -242,19 +245,22 @@ class ClusterApiBackend:
         )
 
     def _delete(self, token: str, objects: Sequence[OwnObject]) -> None:
-        """Delete the Machine, which takes its clones along, or clones without one."""
-        if objects and objects[0].collection == self.objects.machines:
+        """Delete the Machine, whose deletion drains its Node and takes its clones along. Where it has no Node, the core
+        may not have seen it, and would leave its clones: they are deleted first, so that a crash leaves the Machine to
+        be deleted again."""
+        has_machine = bool(objects) and objects[0].collection == self.objects.machines
+        if has_machine and provider_id(objects[0].document):
             objects = objects[:1]
-        else:  # perhaps a Machine that no watch has shown yet
+        elif not has_machine:  # perhaps one that no watch has shown yet
             self._client.delete(f"{self.objects.machines.path}/{name_of(token)}")
-        for each in objects:
+        for each in reversed(objects):
             if not each.is_deleting:
                 self._client.delete(each.path, uid=str(each.document["metadata"]["uid"]))
                 self.objects.asked_to_delete(each)
 
-    def _remember(self, token: str) -> None:
+    def _remember(self, token: str, created_at: str) -> None:
         with self._lock:
-            self._had_machine[token] = None
+            self._had_machine[token] = created_at
             self._had_machine.move_to_end(token)
             if len(self._had_machine) > _MOST_KNOWN:
                 self._had_machine.popitem(last=False)
