@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pydantic import create_model, model_validator
 
 from cagrpc.backends.cluster_api.plugin import ClusterApiPlugin
+from cagrpc.backends.ec2.plugin import Ec2Plugin
 from cagrpc.backends.karpenter.plugin import KarpenterPlugin
 from cagrpc.backends.plugin import BackendPlugin
 from cagrpc.backends.simulated.plugin import SimulatedPlugin
 from cagrpc.forms import Form
 
-BACKENDS: tuple[BackendPlugin, ...] = (SimulatedPlugin(), ClusterApiPlugin(), KarpenterPlugin())
+BACKENDS: tuple[BackendPlugin, ...] = (SimulatedPlugin(), ClusterApiPlugin(), KarpenterPlugin(), Ec2Plugin())
 """The first is the default."""
 
 

@@ -94,7 +94,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Load:
     def load(configuration: Configuration) -> None:
         try:
             path.read_bytes()  # the loader reports a missing file as an empty one
-            load_kube_config(  # type: ignore[no-untyped-call]
+            load_kube_config(
                 str(path), context=context or None, client_configuration=configuration, persist_config=False
             )
         except _UNREADABLE as error:
@@ -107,7 +107,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Load:
 def in_cluster() -> Load:
     def load(configuration: Configuration) -> None:
         try:
-            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            load_incluster_config(client_configuration=configuration)
         except _UNREADABLE as error:
             raise InvalidInput(
                 f"kubernetes.in_cluster: this is no pod with a service account: {error} Set kubernetes.kubeconfig"
