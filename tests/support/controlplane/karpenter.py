@@ -193,16 +193,20 @@ def group(name: str, instance_type: str = TYPE, zone: str = ZONES[0], **more: An
 
 
 def configure(
-    live: Live, provisioners: list[dict[str, Any]], planner: Mapping[str, Any] | None = None, **more: Any
+    live: Live,
+    provisioners: list[dict[str, Any]],
+    planner: Mapping[str, Any] | None = None,
+    kubeconfig: Path | None = None,
+    **more: Any,
 ) -> None:
-    """Serve these by Karpenter."""
+    """Serve these by Karpenter, as an administrator or with the rights of this kubeconfig."""
     live.node_selector = KWOK
     live.write(
         {
             "backend": {"karpenter": {"node_class": NODE_CLASS, "termination_grace_period_seconds": 5}},
             "provisioners": provisioners,
             "drive": "plan",
-            "kubernetes": {"kubeconfig": str(live.cluster.plane.kubeconfig()), "journal": "sqlite"},
+            "kubernetes": {"kubeconfig": str(kubeconfig or live.cluster.plane.kubeconfig()), "journal": "sqlite"},
             "planner": {"idle_seconds": 1, "window_seconds": 60, **(planner or {})},
             **more,
         }
