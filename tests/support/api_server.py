@@ -225,7 +225,7 @@ class ApiServer:
         _check(found, {"metadata": options.get("preconditions", {})})
         if not found["metadata"].get("finalizers"):
             return self.remove(path)
-        times = {"deletionTimestamp": 1, "deletionGracePeriodSeconds": options["gracePeriodSeconds"]}
+        times = {"deletionTimestamp": 1, "deletionGracePeriodSeconds": options.get("gracePeriodSeconds", 0)}
         return self.put(path, _merged(found, {"metadata": times}))
 
     def _bound(self, path: str, found: Document, binding: Document) -> Document:

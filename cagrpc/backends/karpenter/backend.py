@@ -14,7 +14,6 @@ from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstanc
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.kube.client.parallel import in_parallel
-from cagrpc.runtime.clock import EpochClock
 from solver.model import NodeGroup
 
 ABSENT_AFTER_SECONDS = 2.0
@@ -25,15 +24,13 @@ _WORKERS = 16
 
 
 class KarpenterBackend:
-    """A `Backend` over a cluster with Karpenter. Started once made."""
+    """A `Backend` over a cluster with Karpenter, as the two stores show it, which somebody else starts and stops."""
 
-    def __init__(self, client: Client, settings: KarpenterSettings, clock: EpochClock) -> None:
+    def __init__(self, client: Client, settings: KarpenterSettings, store: ClaimStore, pools: NodePools) -> None:
         self._client = client
         self._settings = settings
-        self._store = ClaimStore(client, settings.fleet, settings.unavailable_offerings_seconds, clock)
-        self._pools = NodePools(client, settings.node_pools)
-        self._store.start()
-        self._pools.start()
+        self._store = store
+        self._pools = pools
 
     @property
     def pace(self) -> Pace:
@@ -67,10 +64,6 @@ class KarpenterBackend:
 
     def delete(self, instances: Sequence[BackendInstance]) -> None:
         in_parallel("nodeclaim", lambda each: self._delete(each.token), instances, _WORKERS)
-
-    def close(self) -> None:
-        self._store.stop()
-        self._pools.stop()
 
     def _refuse_fighting(self, groups: Sequence[NodeGroup]) -> None:
         fighting = self._pools.fighting

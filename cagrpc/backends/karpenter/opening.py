@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cagrpc.backends.karpenter.backend import KarpenterBackend
 from cagrpc.backends.karpenter.plugin import KarpenterSettings
-from cagrpc.backends.karpenter.pools import check
+from cagrpc.backends.karpenter.pools import NodePools, check
+from cagrpc.backends.karpenter.store import ClaimStore
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.errors import InvalidConfiguration
 
@@ -14,6 +15,15 @@ def open_backend(settings: KarpenterSettings, context: BackendContext) -> OpenBa
     cluster cannot be reached."""
     if context.client is None:
         raise InvalidConfiguration(["kubernetes: is missing; NodeClaims are objects of the cluster that it names"])
-    check(context.client, settings.node_pools)
-    backend = KarpenterBackend(context.client, settings, context.clock)
-    return OpenBackend(backend, backend.close)
+    client = context.client
+    check(client, settings.node_pools)
+    claims = ClaimStore(client, settings.fleet, settings.unavailable_offerings_seconds, context.clock)
+    pools = NodePools(client, settings.node_pools)
+    claims.start()
+    pools.start()
+
+    def close() -> None:
+        claims.stop()
+        pools.stop()
+
+    return OpenBackend(KarpenterBackend(client, settings, claims, pools), close)

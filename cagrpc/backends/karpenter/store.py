@@ -23,7 +23,7 @@ from cagrpc.runtime.clock import EpochClock
 
 T = TypeVar("T")
 
-REASON_SECONDS = 1.0
+REASON_SECONDS = 2.0
 """How long a NodeClaim's end waits for the Event with its reason, which Karpenter sends beside the deletion."""
 LAUNCH_SECONDS = 30.0
 """How long Karpenter may fail to launch a NodeClaim, and try again, before that is an error: calls of a cloud that are
@@ -78,7 +78,7 @@ class ClaimStore(InformerStore):
         self._claims: dict[str, Claim] = {}
         self._first_seen: dict[str, float] = {}
         self._failed: dict[str, Failed] = {}
-        self._reasons = Reasons()
+        self.reasons = Reasons()
         self._short: dict[Place, float] = {}
         """Until when Karpenter launches nothing of an offering."""
         self._unseen: dict[str, tuple[Claim, float]] = {}
@@ -90,7 +90,7 @@ class ClaimStore(InformerStore):
         events = Resource(EVENTS, _documents(reason), Encoding.JSON, EVENTS_QUERY)
         self.informers = (
             Informer(Reflector(client, claims, self)),
-            Informer(Reflector(client, events, self._reasons)),
+            Informer(Reflector(client, events, self.reasons)),
         )
 
     # ---- what is read
@@ -117,7 +117,7 @@ class ClaimStore(InformerStore):
         with self._lock:
             if expected.name in self._claims or expected.name in self._failed:
                 return True
-            if self._reasons.of(expected.name) is None:
+            if self.reasons.of(expected.name) is None:
                 return False
             self._failed[expected.name] = Failed(expected, self._clock())
             return True
@@ -209,7 +209,7 @@ class ClaimStore(InformerStore):
         for name, each in self._failed.items():
             if each.error is not None:
                 continue
-            told = self._reasons.of(name)
+            told = self.reasons.of(name)
             until = each.at_seconds + self._short_seconds
             if told is not None:
                 error = reasons.of_event(told, max(0.0, until - now))

@@ -1,0 +1,1 @@
+"""The Karpenter backend, with a Karpenter that a test plays."""
