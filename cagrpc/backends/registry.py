@@ -1,20 +1,31 @@
-"""The list of all backends. To add one, add its folder and an entry here; no other module names it."""
+"""The list of all backends: our own, each with its folder and an entry here and named by no other module, and those of
+installed packages (`packages`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 
 from pydantic import create_model, model_validator
 
 from cagrpc.backends.cluster_api.plugin import ClusterApiPlugin
 from cagrpc.backends.ec2.plugin import Ec2Plugin
 from cagrpc.backends.karpenter.plugin import KarpenterPlugin
+from cagrpc.backends.packages import GROUP, with_packages
 from cagrpc.backends.plugin import BackendPlugin
 from cagrpc.backends.simulated.plugin import SimulatedPlugin
 from cagrpc.forms import Form
 
-BACKENDS: tuple[BackendPlugin, ...] = (SimulatedPlugin(), ClusterApiPlugin(), KarpenterPlugin(), Ec2Plugin())
+OWN: tuple[BackendPlugin, ...] = (SimulatedPlugin(), ClusterApiPlugin(), KarpenterPlugin(), Ec2Plugin())
 """The first is the default."""
+
+_FOUND = with_packages(OWN, entry_points(group=GROUP))
+
+BACKENDS: tuple[BackendPlugin, ...] = _FOUND.usable
+"""All that can be used."""
+
+PROBLEMS: tuple[str, ...] = _FOUND.problems
+"""Of packages whose backends cannot be used. No configuration is valid with one: what it means might depend on it."""
 
 
 def chosen(backend: Form, plugins: Sequence[BackendPlugin] = BACKENDS) -> BackendPlugin:

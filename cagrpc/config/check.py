@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cagrpc.backends import registry
 from cagrpc.config.load import load_provisioners, load_settings
 from cagrpc.config.schema.document import Configuration
 from cagrpc.config.schema.recorded import read_recorded_groups
@@ -59,7 +60,10 @@ def configuration_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """Return the text of docs/reference/config.schema.json."""
+    """Return the text of docs/reference/config.schema.json. Raises InvalidConfiguration where a backend of an installed
+    package cannot be used."""
+    if registry.PROBLEMS:
+        raise InvalidConfiguration(registry.PROBLEMS)
     return json.dumps(configuration_schema(), indent=2) + "\n"
 
 

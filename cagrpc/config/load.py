@@ -55,7 +55,7 @@ def parse_settings(text: str, name: str, directory: Path) -> Settings:
     if len(documents) != 1:
         raise InvalidConfiguration([f"{name}: has {len(documents)} documents, expected one"])
     (raw,) = documents
-    reader = FileReader()
+    reader = FileReader(list(registry.PROBLEMS))
     sections: Mapping[Any, Any] = raw if isinstance(raw, Mapping) else {}
     catalogue = reader.catalogue(sections.get("catalogue"), directory)
     configuration = reader.validated(_CONFIGURATION, raw, "", provisioners.context(catalogue, directory))

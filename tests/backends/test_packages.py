@@ -1,0 +1,246 @@
+"""Backends of installed packages: the example of the guide is built as a wheel, installed, configured, served, and
+passes the conformance suite; what cannot be used is named with what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cagrpc.backends import registry
+from cagrpc.backends.packages import GROUP, Plugins, with_packages
+from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory
+from cagrpc.forms import Form
+from tests.support.serving import Serving, serve
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "guides" / "writing-a-backend.md"
+_BLOCK = re.compile(r'^```\w+ title="(?P<path>[^"]+)"\n(?P<text>.*?)^```$', re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The guide's example, written out and installed."""
+
+    source: Path
+    site: Path
+    """Where it is installed."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
+
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *map(str, arguments)]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=300, check=False, env=self.environment, cwd=self.source
+        )
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
+    source, site = tmp_path_factory.mktemp("rack"), tmp_path_factory.mktemp("site")
+    for block in _BLOCK.finditer(GUIDE.read_text()):
+        path = source / block["path"]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(block["text"])
+    (source / "spool").mkdir()
+    offline = ("--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", *offline, "--target", str(site), str(source)]
+    done = subprocess.run(install, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [each.name for each in site.glob("*.dist-info")] == ["cagrpc_rack-0.1.0.dist-info"]
+    return Example(source, site)
+
+
+def test_its_configuration_is_checked_and_in_the_schema(example: Example, tmp_path: Path) -> None:
+    checked = example.run("-m", "cagrpc.cli", "config", "check", "cagrpc.yaml")
+    assert checked.returncode == 0, checked.stderr
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text((example.source / "cagrpc.yaml").read_text())
+    refused = example.run("-m", "cagrpc.cli", "config", "check", wrong)
+    assert refused.returncode == 2
+    assert "backend.rack.spool: found" in refused.stderr
+    schema = json.loads(example.run("-m", "cagrpc.cli", "config", "schema").stdout)
+    assert schema["$defs"]["Rack"]["properties"]["fleet"]["default"] == "cagrpc"
+    assert "rack" in schema["$defs"]["BackendForm"]["properties"]
+
+
+def test_it_passes_the_conformance_suite(example: Example) -> None:
+    ran = example.run("-m", "pytest", "-rs", "-p", "no:cacheprovider", "tests")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "RackCloud cannot exceed_quota: the rack has no quotas" in ran.stdout
+    assert int(re.search(r"(\d+) passed", ran.stdout)[1]) > 20  # type: ignore[index] # it failed otherwise
+
+
+@pytest.fixture
+def controller(example: Example) -> Iterator[None]:
+    """Plays the rack's controller: what is wanted runs, what is to go is gone."""
+    spool, stopped = example.source / "spool", threading.Event()
+    (spool / "controller").touch()
+
+    def work() -> None:
+        while not stopped.wait(0.02):
+            for request in spool.glob("*.request"):
+                gone = request.with_suffix(".delete").exists()
+                draft = request.with_suffix(".draft")
+                draft.write_text(json.dumps({"id": f"rack://{request.stem}", "running": True, "gone": gone}))
+                draft.replace(request.with_suffix(".state"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    stopped.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("controller")
+def test_it_is_served(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", example.environment["PYTHONPATH"])
+    server: Serving = serve(tmp_path / "state", "--config", example.source / "cagrpc.yaml")
+    try:
+        with server.provider() as provider:
+            assert provider.node_groups() == ["shelf-1", "shelf-2"]
+            provider.increase("shelf-1", 3)
+            running = provider.wait_for_running("shelf-1", 3)
+            assert {each.partition("//")[0] for each in running} == {"rack:"}
+            provider.delete("shelf-1", running[0])
+            provider.wait_for_running("shelf-1", 2)
+            assert provider.target("shelf-1") == 2
+    finally:
+        assert server.stop() == 0, server.log()
+
+
+def test_a_package_that_cannot_be_used_is_named_with_what_is_wrong(tmp_path: Path) -> None:
+    info = tmp_path / "broken_cloud-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-cloud\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nbroken = broken_cloud:PLUGIN\n")
+    (tmp_path / "broken_cloud.py").write_text("import a_client_that_is_missing\n")
+    broken = Example(tmp_path, tmp_path)
+    told = (
+        'backend "broken" of package broken-cloud 1.2 (broken_cloud:PLUGIN): cannot be imported: '
+        "ModuleNotFoundError: No module named 'a_client_that_is_missing'; correct or uninstall it"
+    )
+    default = ROOT / "cagrpc" / "data" / "default.yaml"
+    for command in (("config", "check", default), ("config", "schema"), ("serve", "--config", default)):
+        ran = broken.run("-m", "cagrpc.cli", *command)
+        assert ran.returncode == 2
+        assert told in ran.stderr
+        assert "Traceback" not in ran.stderr
+    helped = broken.run("-m", "cagrpc.cli", "--help")
+    assert helped.returncode == 0
+
+
+# What can be wrong, one by one.
+
+
+class _CloudFields(Form):
+    cloud: str = "eu"
+
+
+class _Cloud(BackendPlugin):
+    name = "cloud"
+    backend_fields: type[Form] = _CloudFields
+    kubernetes_fields: type[Form] | None = None
+
+    def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
+        raise NotImplementedError
+
+
+class _Required(Form):
+    cloud: str
+
+
+class _Foreign(Form):
+    cloud: str = ""
+    region: str = ""
+
+
+class _Nodes(Form):
+    kubeconfig: str = ""
+
+
+def _plugin(**attributes: Any) -> BackendPlugin:
+    plugin: BackendPlugin = type("Plugin", (_Cloud,), attributes)()
+    return plugin
+
+
+class _File(Form):
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    name: str
+    version: str = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """An entry point of a package that is not installed."""
+
+    found: Any
+    name: str = "cloud"
+    package: str = "clouds"
+    value: str = "clouds:PLUGIN"
+
+    @property
+    def dist(self) -> _Package:
+        return _Package(self.package)
+
+    def load(self) -> Any:
+        return self.found
+
+
+def _with(*points: _Point) -> Plugins:
+    return with_packages(registry.OWN, cast("list[EntryPoint]", points))
+
+
+def test_a_sound_one_comes_after_our_own() -> None:
+    plugin = _Cloud()
+    found = _with(_Point(plugin))
+    assert found.usable == (*registry.OWN, plugin)
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_of_two_with_one_name_the_first_package_is_taken(reverse: bool) -> None:
+    one, two = _Point(_Cloud(), package="a"), _Point(_Cloud(), package="b")
+    found = _with(*([two, one] if reverse else [one, two]))
+    assert found.usable[-1] is one.found
+    (told,) = found.problems
+    assert told.startswith('backend "cloud" of package b 1 (clouds:PLUGIN): the name "cloud" is taken by package a 1; ')
+
+
+@pytest.mark.parametrize(
+    ("point", "wrong"),
+    [
+        (_Point(_Cloud), "found <class '.*_Cloud'>, expected an instance of cagrpc.backends.plugin.BackendPlugin;"),
+        (_Point("cloud"), "found 'cloud', expected an instance"),
+        (_Point(_plugin(name="other")), "its name is 'other', expected that of the entry point, \"cloud\";"),
+        (_Point(_plugin(backend_fields=_Required)), "backend_fields.cloud: expected a default"),
+        (_Point(_plugin(backend_fields=_Foreign)), 'the one field "cloud", found one with cloud, region;'),
+        (_Point(_plugin(backend_fields=dict)), "found <class 'dict'>;"),
+        (_Point(_plugin(kubernetes_fields=_Nodes)), 'names that begin with "cloud_", found one with kubeconfig;'),
+        (_Point(_plugin(kubernetes_fields=str)), "expected a cagrpc.forms.Form or None, found <class 'str'>;"),
+        (_Point(_plugin(name="file", backend_fields=_File), "file"), 'the name "file" is taken by cagrpc;'),
+        (_Point(_plugin(name="simulated", backend_fields=_File), "simulated"), 'the one field "simulated", found'),
+    ],
+)
+def test_what_cannot_be_used_is_left_out_with_a_problem(point: _Point, wrong: str) -> None:
+    found = _with(point)
+    assert found.usable == registry.OWN
+    (problem,) = found.problems
+    assert problem.startswith(f'backend "{point.name}" of package clouds 1 (clouds:PLUGIN): ')
+    assert re.search(wrong, problem), problem
