@@ -141,7 +141,7 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
     by_token = {_token(state, each.id): each for each in listed.values()}  # CA may remember the earlier id
     unknown: list[str] = []
     foreign: list[str] = []
-    wanted: list[Instance] = []
+    wanted: dict[str, Instance] = {}
     for instance_id in dict.fromkeys(instance_ids):
         owner = _owner(state, instance_id)
         if owner is None:
@@ -151,11 +151,11 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
         else:
             instance = listed.get(instance_id) or by_token.get(instance_id)
             if instance is not None and instance.state is not InstanceState.DELETING:
-                wanted.append(instance)
+                wanted[instance.id] = instance  # once, also where it is named by both of its ids
     if unknown or foreign:
         kind = errors.InvalidInput if foreign else errors.NotFound
         raise kind(f"node group {group_id}: nothing was deleted: " + "; ".join([*foreign, *unknown]))
-    healthy = [instance for instance in wanted if instance.error is None]
+    healthy = [instance for instance in wanted.values() if instance.error is None]
     failed_listed = sum(instance.error is not None for instance in listed.values())
     left = state.view.targets.get(group_id, 0) - failed_listed - len(healthy)
     if healthy and left < group.min_size:
@@ -163,7 +163,7 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
             f"node group {group_id}: deleting {len(healthy)} instances would leave {left} nodes,"
             f" fewer than its minimum of {group.min_size}"
         )
-    return _deletion_changes(state.contents, wanted, now)
+    return _deletion_changes(state.contents, tuple(wanted.values()), now)
 
 
 def _owner(state: FleetState, instance_id: str) -> str | None:

@@ -11,6 +11,8 @@ What a backend promises:
 - Nothing is created that was not ordered, nothing twice, and nothing is deleted that was not asked for.
 - New Nodes register with the taint `START_UP_TAINT` where there is a cluster: who sets it (an object's template, user
   data) is the backend's affair.
+- Lists may lack an instance for `Pace.absent_after_seconds`, new or old, but the first list of a process has every old
+  one.
 - A failed creation is listed as CREATING with its error until it is deleted, if the backend still knows of it. What it
   no longer knows of is absent, which the fleet finds after `Pace.absent_after_seconds`.
 """
@@ -75,8 +77,8 @@ class Pace:
     list_every_seconds: float = 0.0
     """The fleet lists at most so often, and after each order and delete. 0: each step (with a watch, say)."""
     absent_after_seconds: float = 0.0
-    """An instance is gone that no list had for so long: since it was listed last, since its order was accepted, or
-    since this process listed first. 0: with the first list that lacks it."""
+    """An instance is gone that no list had for so long: since it was listed last, or since its order was accepted.
+    While there are no lists, no time passes. 0: with the first list that lacks it."""
 
 
 class Backend(Protocol):

@@ -280,12 +280,11 @@ class Fleet:
     def _observe(self) -> Observation:
         """Observe the backend and the cluster, and journal what follows, one phase at a time."""
         try:
-            listing = self._listing.current()
+            observed = self._cluster.observe(self._listing)
         except errors.Unavailable as error:
             self._backend_problem = str(error)
             raise
         self._backend_problem = None
-        observed = self._cluster.observe(listing, self._listing.absent_after_seconds)
         with self._ledger.changing():
             self._observed = observed
             try:

@@ -10,8 +10,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from cagrpc import errors
-from cagrpc.fleet.backend import BackendInstance, Listing, ReadyNodes
+from cagrpc.fleet.backend import BackendInstance, ReadyNodes
 from cagrpc.fleet.model import InstanceState
+from cagrpc.fleet.steady_listing import SteadyListing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.log_once import LogOnce
 
@@ -38,7 +39,7 @@ class Observation:
     as_of_seconds: float = float("-inf")
     """The time of the backend's list."""
     since_seconds: float = float("inf")
-    """The time of this process's first list."""
+    """`SteadyListing.since_seconds`."""
     absent_after_seconds: float = 0.0
     """`Pace.absent_after_seconds` of the backend."""
     deadlines_paused: bool = False
@@ -62,7 +63,7 @@ class Observation:
 
     def is_absent(self, token: str, accepted_at_seconds: float | None) -> bool:
         """Return whether the instance is gone, or was never created: not listed, though its order was accepted long
-        enough ago (None: before this process)."""
+        enough ago (None: at an unknown time before this list)."""
         since = self.since_seconds if accepted_at_seconds is None else max(accepted_at_seconds, self.since_seconds)
         return token not in self.machines and self.as_of_seconds - since >= self.absent_after_seconds
 
@@ -78,7 +79,6 @@ class ClusterObserver:
     def __init__(self, nodes: ReadyNodes | None, clock: EpochClock) -> None:
         self._nodes = nodes
         self._clock = clock
-        self._first_listed_at: float | None = None
         self._unknown_since: float | None = None
         self._late_from = float("-inf")
         """When deadlines are no longer paused."""
@@ -90,15 +90,14 @@ class ClusterObserver:
         """Why the cluster is unreachable; None where it is reachable, or there is none."""
         return self._reason
 
-    def observe(self, listing: Listing, absent_after_seconds: float = 0.0) -> Observation:
-        """Return the backend's list together with the Ready Nodes of now."""
-        if self._first_listed_at is None:
-            self._first_listed_at = listing.as_of_seconds
+    def observe(self, backend: SteadyListing) -> Observation:
+        """Return the backend's list together with the Ready Nodes of now. Raises `Unavailable` for the backend."""
+        listing = backend.current()
         observed = Observation(
             listing.instances,
             as_of_seconds=listing.as_of_seconds,
-            since_seconds=self._first_listed_at,
-            absent_after_seconds=absent_after_seconds,
+            since_seconds=backend.since_seconds,
+            absent_after_seconds=backend.absent_after_seconds,
         )
         if self._nodes is None:
             return observed

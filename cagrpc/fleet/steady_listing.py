@@ -25,26 +25,32 @@ class SteadyListing:
         self._outdated = False
         self.absent_after_seconds = 0.0
         """Of the backend's pace, as of the last list."""
+        self.since_seconds = float("inf")
+        """When the series of lists began of which the last is a part: with the first of this process, or after a time
+        without any in which an instance might have become absent. Nothing is absent by one list after a silence."""
 
     def current(self) -> Listing:
         """Return the list of now, or the last one where it is recent enough for the backend's pace. Raises
         `Unavailable`."""
-        pace = self._backend.pace
-        last = self._last
+        pace, last = self._backend.pace, self._last
         recent = last is not None and 0 <= self._clock() - last.as_of_seconds < pace.list_every_seconds
         if last is not None and recent and not self._outdated:
             return last
-        self.absent_after_seconds = pace.absent_after_seconds
         found = self._backend.list_instances()
         self._outdated = False
-        missing = {token: each for token, each in self._seen.items() if self._is_kept(*each, found.as_of_seconds)}
+        self.absent_after_seconds = pace.absent_after_seconds
+        longest = pace.absent_after_seconds + pace.list_every_seconds
+        if last is None or not 0 <= found.as_of_seconds - last.as_of_seconds <= longest:
+            self.since_seconds = found.as_of_seconds
         listed = {each.token: (each, found.as_of_seconds) for each in found.instances}
-        self._seen = {**{token: each for token, each in missing.items() if token not in listed}, **listed}
-        if len(self._seen) > len(listed):
-            kept = [each for token, (each, _) in self._seen.items() if token not in listed]
-            found = Listing((*found.instances, *kept), found.as_of_seconds)
-        self._last = found
-        return found
+        kept = {
+            token: seen
+            for token, seen in self._seen.items()
+            if token not in listed and not self._is_gone(*seen, found.as_of_seconds)
+        }
+        self._seen = {**listed, **kept}
+        self._last = Listing((*found.instances, *(each for each, _ in kept.values())), found.as_of_seconds)
+        return self._last
 
     def changed(self, deleted: Iterable[BackendInstance] = ()) -> None:
         """Note that the backend was asked to create or delete something: it is listed again at once, and nothing that
@@ -53,7 +59,7 @@ class SteadyListing:
         for each in deleted:
             self._seen.pop(each.token, None)
 
-    def _is_kept(self, instance: BackendInstance, listed_at: float, now: float) -> bool:
+    def _is_gone(self, instance: BackendInstance, listed_at: float, now: float) -> bool:
         if instance.state is InstanceState.DELETING:
-            return False
-        return now - listed_at < self.absent_after_seconds
+            return True
+        return now - max(listed_at, self.since_seconds) >= self.absent_after_seconds

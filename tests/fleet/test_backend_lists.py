@@ -7,40 +7,23 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cagrpc import errors
-from cagrpc.fleet.backend import BackendInstance, Listing, Pace
+from cagrpc.fleet.backend import BackendInstance, Pace
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import ErrorKind, IncrementSpec, InstanceError, InstanceState, Origin, Phase
 from tests.support.fleet import FleetHarness, MemoryJournal, ScriptedBackend, ScriptedNodes, group, states, targets
-
-
-class PacedBackend(ScriptedBackend):
-    """Lists as late as its pace says; `missing` are tokens that the next lists lack."""
-
-    def __init__(self, pace: Pace) -> None:
-        super().__init__()
-        self._pace = pace
-        self.missing: set[str] = set()
-        self.lists = 0
-
-    @property
-    def pace(self) -> Pace:
-        return self._pace
-
-    def list_instances(self) -> Listing:
-        self.lists += 1
-        found = super().list_instances()
-        return replace(found, instances=tuple(each for each in found.instances if each.token not in self.missing))
 
 
 @dataclass
 class PacedHarness:
     pace: Pace
     nodes: ScriptedNodes | None = None
-    backend: PacedBackend = field(init=False)
+    backend: ScriptedBackend = field(init=False)
     harness: FleetHarness = field(init=False)
 
     def __post_init__(self) -> None:
-        self.backend = PacedBackend(self.pace)
+        self.backend = ScriptedBackend()
+        self.backend.list_every_seconds = self.pace.list_every_seconds
+        self.backend.absent_after_seconds = self.pace.absent_after_seconds
         options = {} if self.nodes is None else {"nodes": self.nodes}
         self.harness = FleetHarness([group("a"), group("b")], backend=self.backend, options=options)
 
@@ -58,15 +41,16 @@ def test_a_slow_list_is_asked_for_at_its_pace_and_after_each_call() -> None:
     paced = PacedHarness(Pace(list_every_seconds=10))
     fleet, _ = paced.ordered({"a": 1})
     paced.backend.boot_all()
-    before = paced.backend.lists
+    lists: list[float] = []
+    paced.backend.before_list = lambda: lists.append(paced.harness.clock())
     for _ in range(9):
         paced.harness.clock.advance(1)
         fleet.reconcile()
-    assert paced.backend.lists == before
+    assert lists == []
     assert states(fleet.snapshot, "a") == ["creating"]
     paced.harness.clock.advance(1)
     fleet.reconcile()
-    assert paced.backend.lists == before + 1
+    assert len(lists) == 1
     assert states(fleet.snapshot, "a") == ["running"]
     fleet.delete_instances("a", paced.backend.ids())
     fleet.reconcile()

@@ -59,7 +59,7 @@ class Known:
     withdrawn: bool = False
     give_up_at: float = float("inf")
     dropped: set[str] = field(default_factory=set)
-    """Instances that no longer count: deleted, or vanished after it was done."""
+    """Tokens of instances that no longer count: deleted, or vanished after it was done."""
 
 
 def _raising(call: object) -> type[Exception] | None:
@@ -89,6 +89,8 @@ class FleetMachine(RuleBasedStateMachine):
         self.backend = self.harness.backend
         self.known: dict[str, Known] = {}
         self.tokens: dict[str, str] = {}  # instance id -> token
+        self.listed: set[str] = set()
+        """Tokens that a list had."""
         self.vanished: set[str] = set()
         self.deleted: dict[str, set[str]] = {key: set() for key in GROUPS}
         self.refused_reasons: set[str] = set()
@@ -145,12 +147,14 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(group_id=st.sampled_from(list(GROUPS)), data=st.data())
     def delete(self, group_id: str, data: st.DataObject) -> None:
         state = self.fleet.snapshot.groups[group_id]
-        choices = [*(i.id for i in state.instances), *sorted(self.deleted[group_id])]
+        listed = {i.id: i for i in state.instances}
+        listed = {**{self._token_of(i.id): i for i in state.instances}, **listed}  # the id that was provisional
+        choices = [*listed, *sorted(self.deleted[group_id])]
         if not choices:
             return
         ids = data.draw(st.lists(st.sampled_from(choices), min_size=1, max_size=3))
-        listed = {i.id: i for i in state.instances}
-        going = [listed[key] for key in set(ids) if key in listed and listed[key].state is not InstanceState.DELETING]
+        asked = {listed[key].id: listed[key] for key in ids if key in listed}
+        going = [each for each in asked.values() if each.state is not InstanceState.DELETING]
         sound = [i for i in going if i.error is None]
         sound_left = state.target_size - sum(i.error is not None for i in state.instances) - len(sound)
         before = self._targets()
@@ -327,17 +331,23 @@ class FleetMachine(RuleBasedStateMachine):
         self.known[status.id] = Known(status.increment.origin, Counter(deltas), status.deadline_at_seconds)
 
     def _known_of(self, instance_id: str) -> Known:
-        return self.known[self.tokens.get(instance_id, instance_id).split("-")[0]]
+        return self.known[self._token_of(instance_id).split("-")[0]]
+
+    def _token_of(self, instance_id: str) -> str:
+        """Return the token; of a failed instance that never existed that is its id."""
+        self.tokens.update({i.id: i.token for i in self.backend.instances.values()})
+        return self.tokens.get(instance_id, instance_id)
 
     def _drop(self, instance_id: str, group_id: str) -> None:
-        known = self._known_of(instance_id)
-        if instance_id not in known.dropped:
-            known.dropped.add(instance_id)
+        known, token = self._known_of(instance_id), self._token_of(instance_id)
+        if token not in known.dropped:
+            known.dropped.add(token)
             known.counted[group_id] -= 1
 
     def _learn(self, *, looked: bool) -> None:
         """Takes over the phases; after a successful look the targets must be what follows from them."""
-        self.tokens.update({i.id: i.token for i in self.backend.instances.values()})
+        if looked:
+            self.listed |= {i.token for i in self.backend.instances.values()} - self.backend.missing
         for status in self.fleet.snapshot.increments:
             self._take_over(status)
         if not looked:
@@ -347,12 +357,13 @@ class FleetMachine(RuleBasedStateMachine):
                 known.counted.clear()
         for instance_id in tuple(self.vanished):
             if self._known_of(instance_id).phase in WHOLE:
-                self._drop(instance_id, self.tokens[instance_id].split("-")[1])
+                self._drop(instance_id, self._token_of(instance_id).split("-")[1])
                 self.vanished.discard(instance_id)
         expected = sum((known.counted for known in self.known.values()), Counter[str]())
         assert {key: n for key, n in self._targets().items() if n} == {key: n for key, n in expected.items() if n}
         for instance in self.backend.instances.values():
-            must_go = self._known_of(instance.id).phase in FAILING
+            listed = instance.token in self.listed
+            must_go = listed and self._known_of(instance.id).phase in FAILING
             reached = instance.node_group not in self.backend.unreachable_groups
             assert not (must_go and reached) or instance.state is InstanceState.DELETING
 
@@ -450,7 +461,7 @@ class ClusterFleetMachine(FleetMachine):
         if known.phase in WHOLE and was not in WHOLE and known.counted.total():
             # It has become ready at the last look: all that is still a part of it has come.
             assert not self.nodes.unknown
-            parts = [i for i in self._machines_of(status.id) if i.id not in known.dropped]
+            parts = [i for i in self._machines_of(status.id) if i.token not in known.dropped]
             assert len(parts) == known.counted.total()
             assert all(i.state is InstanceState.RUNNING and i.id in self.nodes.ready for i in parts)
         if known.phase in FAILING and was not in FAILING and "the cluster is unreachable" in status.message:
@@ -468,7 +479,7 @@ class ClusterFleetMachine(FleetMachine):
         assert snapshot.held_instances & {i.id for i in listed} == {i.id for i in listed} - done
         for status in snapshot.increments:
             dropped = self.known[status.id].dropped
-            parts = {i.id for i in self._machines_of(status.id) if i.id not in dropped}
+            parts = {i.id for i in self._machines_of(status.id) if i.token not in dropped}
             assert {node.instance_id for node in status.held} <= parts or not looked
             if looked and status.phase is Phase.READY:
                 assert {node.instance_id for node in status.held} == parts != set()
@@ -484,8 +495,56 @@ class ClusterFleetMachine(FleetMachine):
                 self.fleet.release(status.id)
 
 
+class FlickeringFleetMachine(FleetMachine):
+    """The same over a backend whose lists lack instances for a moment, new ones and old ones, and whose ids change: the
+    model stays as it is, since none of that may show."""
+
+    @initialize()
+    def start(self) -> None:
+        super().start()
+        self.backend.provisional_ids = True
+        self.backend.absent_after_seconds = 60.0
+
+    @precondition(lambda self: self.backend.ids())
+    @rule(data=st.data())
+    def lists_lack_some(self, data: st.DataObject) -> None:
+        """Of those that this process has listed, and of new ones: an old one is not missing from a first list."""
+        seen = self.fleet.snapshot.group_of_instance
+        machines = self.backend.instances.values()
+        tokens = [i.token for i in machines if i.id in seen or self._known_of(i.id).phase is Phase.CREATING]
+        if tokens:
+            self.backend.missing = set(data.draw(st.lists(st.sampled_from(tokens))))
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 59.0, 299.0, 601.0]))
+    def time_passes(self, seconds: float) -> None:
+        """Lists lack nothing for as long as a minute."""
+        if self.backend.missing:
+            self.backend.missing = set()
+            _raising(self.fleet.reconcile)
+            self._learn(looked=False)
+        super().time_passes(seconds)
+
+    @rule(ahead=st.sampled_from([0.0, 600.0, -600.0]))
+    def restart(self, ahead: float) -> None:
+        """A new process keeps nothing that it has not listed itself."""
+        self.backend.missing = set()
+        super().restart(ahead)
+
+    @precondition(lambda self: self.backend.ids())
+    @rule(data=st.data(), what=st.sampled_from(["boot", "fail"]))
+    def one_instance_changes(self, data: st.DataObject, what: str) -> None:
+        """Nothing vanishes: that shows only a minute later."""
+        super().one_instance_changes(data, what)
+
+    def _settle(self) -> None:
+        self.backend.missing = set()
+        super()._settle()
+
+
 _SETTINGS = examples(150, steps=50)
 FleetMachine.TestCase.settings = _SETTINGS
 ClusterFleetMachine.TestCase.settings = _SETTINGS
 TestFleet = FleetMachine.TestCase
+FlickeringFleetMachine.TestCase.settings = _SETTINGS
+TestFlickeringFleet = FlickeringFleetMachine.TestCase
 TestFleetWithCluster = ClusterFleetMachine.TestCase

@@ -92,10 +92,11 @@ class ScriptedBackend:
     """A backend in memory whose instances change only when the test says so.
 
     `unreachable`: every call raises `Unavailable`. `unreachable_groups`: orders and deletes with one of them do.
-    `clock` dates its lists (the harness sets the fleet's).
     `lose_answers`: calls are carried out, and then raise `Unavailable`. `refused_groups`: orders with one of them raise
-    `OutOfCapacity`. `hidden`: tokens that are not listed yet; `hide_new` puts every new one there. `executed_orders`
-    and `executed_deletes` log the executed calls, `order_calls` the attempted ones.
+    `refusal`. `provisional_ids`: a token is the id until its instance runs. `hidden`: tokens that are not listed yet;
+    `hide_new` puts every new one there; `missing`: tokens that lists lack for a moment. `clock` dates the lists (the
+    harness sets the fleet's). `executed_orders` and `executed_deletes` log the executed calls, `order_calls` the
+    attempted ones.
     """
 
     problem: str | None = None
@@ -111,6 +112,9 @@ class ScriptedBackend:
         self.lose_answers = False
         self.refused_groups: set[str] = set()
         self.hidden: set[str] = set()
+        self.missing: set[str] = set()
+        self.list_every_seconds = self.absent_after_seconds = 0.0
+        self.provisional_ids = False
         self.executed_orders: list[str] = []
         self.executed_deletes: list[str] = []
         self.order_calls: list[tuple[str, ...]] = []
@@ -122,14 +126,15 @@ class ScriptedBackend:
 
     @property
     def pace(self) -> Pace:
-        """Without hidden tokens, what is not listed does not exist."""
-        return Pace(absent_after_seconds=1e9 if self.hidden or self.hide_new else 0.0)
+        """Tokens are hidden for as long as the test wants."""
+        return Pace(self.list_every_seconds, 1e9 if self.hidden or self.hide_new else self.absent_after_seconds)
 
     def list_instances(self) -> Listing:
         self._check()
         if self.before_list is not None:
             self.before_list()
-        found = (instance for instance in self.instances.values() if instance.token not in self.hidden)
+        lacking = self.hidden | self.missing
+        found = (instance for instance in self.instances.values() if instance.token not in lacking)
         return Listing(tuple(found), self.clock())
 
     def order(self, order: Order) -> None:
@@ -166,11 +171,18 @@ class ScriptedBackend:
     def add(self, group_id: str, *, token: str, state: InstanceState = InstanceState.CREATING) -> str:
         """Add an instance, ordered or not, and return its id."""
         instance_id = f"scripted://{group_id}-{len(self.tokens):04d}-{len(self.instances):04d}"
+        if self.provisional_ids and state is InstanceState.CREATING:
+            instance_id = token
         self.instances[instance_id] = BackendInstance(instance_id, token, group_id, state)
         return instance_id
 
     def boot(self, instance_id: str) -> None:
-        self.instances[instance_id] = replace(self.instances[instance_id], state=InstanceState.RUNNING)
+        booted = replace(self.instances[instance_id], state=InstanceState.RUNNING)
+        if instance_id == booted.token:
+            booted = replace(booted, id=f"scripted://{booted.token}")
+        self.instances = {
+            each.id: each for each in (booted if key == instance_id else old for key, old in self.instances.items())
+        }
 
     def boot_all(self) -> None:
         """Run every instance that is being created without an error."""
