@@ -41,7 +41,13 @@ from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.plane import User
 from tests.support.controlplane.processes import wait_for
 
-OPTIONAL = ("rbac-karpenter.yaml", "rbac-simulated-nodes.yaml", "rbac-kueue.yaml", "slack.yaml")
+OPTIONAL = (
+    "rbac-karpenter.yaml",
+    "rbac-cluster-api.yaml",
+    "rbac-simulated-nodes.yaml",
+    "rbac-kueue.yaml",
+    "slack.yaml",
+)
 FENCES = ("policies.yaml", "flow-schemas.yaml", "network-policy.yaml")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PODS = "/api/v1/namespaces/cagrpc/pods"

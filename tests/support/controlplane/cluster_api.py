@@ -364,7 +364,10 @@ class WorkloadCluster:
         return found + [f"Node {each['metadata']['name']}" for each in self.cluster.nodes()]
 
     def close(self) -> None:
-        """Everything goes, with the core's help where it runs."""
+        """Everything goes, with the core's help. Pods go first: without a kubelet no drain would end."""
+        self.admin.delete(self.cluster.path("deployments", api="apis/apps/v1"))
+        self.admin.delete(self.cluster.path("replicasets", api="apis/apps/v1"))
+        self.admin.delete(self.cluster.path("pods"), gracePeriodSeconds=0)
         for plural in ("machinedeployments", "machinesets", "machines"):
             self.admin.delete(self.path(plural))
         try:

@@ -24,6 +24,14 @@ from cagrpc.fleet.serial_backend import SerialBackend
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.journal import ClusterJournal
 
+_CREATED = {
+    "nodeclaims": "claim",
+    "testmachines": "clone of infrastructure",
+    "testconfigs": "clone of bootstrap",
+    "machines": "machine",
+}
+"""Names of the creation of objects that stand for instances, by their collection."""
+
 
 class NamedSteps:
     def __init__(self, fatal: str) -> None:
@@ -71,8 +79,9 @@ def write(path: str, body: Any = None, *_: Any, **__: Any) -> str:
         return "nominate" if "/pods/" in path else "release"
     if "/provisioningrequests/" in path and path.endswith("/status"):
         return "tell"
-    if path.endswith("/nodeclaims"):
-        return "claim"
+    created = _CREATED.get(path.rpartition("/")[2])
+    if created:
+        return created
     labels = ((body or {}).get("metadata") or {}).get("labels") or {}
     booked = {bool(value) for label, value in labels.items() if label.startswith(BOOKING_LABELS)}
     if booked and path.startswith("/api/v1/nodes/"):
