@@ -153,7 +153,7 @@ class PlayedKarpenter:
     def event(self, name: str, why: str, message: str) -> None:
         about = {"kind": "NodeClaim", "name": name}
         text = f"NodeClaim {name} event: {message}"
-        self.api.put(f"{EVENTS}/{name}.17", {"involvedObject": about, "reason": why, "message": text})
+        self.api.put(f"{EVENTS}/{name}.{why.lower()}", {"involvedObject": about, "reason": why, "message": text})
 
     def _status(self, path: str, **conditions: str) -> None:
         known = {each["type"]: each for each in self.api.objects[path].get("status", {}).get("conditions", ())}
@@ -199,10 +199,10 @@ def _decoded(decode: Callable[[Any], Any], documents: list[Document]) -> list[An
 
 
 def _show(sink: Any, decode: Callable[[Any], Any], document: Document, *, there: bool) -> None:
-    if there:
-        for found in _decoded(decode, [document]):
-            sink.applied(found)
-    else:
+    found = _decoded(decode, [document]) if there else []
+    if found:
+        sink.applied(found[0])
+    else:  # also where it cannot be decoded
         sink.deleted(identity(Encoding.JSON, document))
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from cagrpc.api.core.resources import mapping
 from cagrpc.backends.karpenter.claims import NAME_PREFIX, LaunchFailure
-from cagrpc.errors import InvalidInput
 from cagrpc.fleet.model import ErrorKind, InstanceError
 
 EVENTS = "/api/v1/namespaces/default/events"
@@ -33,21 +32,26 @@ _LONGEST_MESSAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """An Event that says why a NodeClaim of this name came to nothing."""
+    """A warning about a NodeClaim."""
 
+    event: str
+    """The Event's name."""
     claim: str
     reason: str
     message: str
 
+    @property
+    def is_final(self) -> bool:
+        """Whether Karpenter gives the NodeClaim up for it."""
+        return self.reason in _REASONS and self.claim.startswith(NAME_PREFIX)
+
 
 def reason(document: Mapping[str, Any]) -> Reason:
-    """Decode an Event. Raises InvalidInput for one that is not such a reason."""
+    """Decode an Event."""
     about = str(mapping(document, "involvedObject", "", []).get("name") or "")
-    found = str(document.get("reason") or "")
-    if found not in _REASONS or not about.startswith(NAME_PREFIX):
-        raise InvalidInput(f"{found} of {about} says nothing of a NodeClaim of ours")
     message = str(document.get("message") or "").removeprefix(f"NodeClaim {about} event: ")
-    return Reason(about, found, message[:_LONGEST_MESSAGE])
+    name = str(mapping(document, "metadata", "", []).get("name") or "")
+    return Reason(name, about, str(document.get("reason") or ""), message[:_LONGEST_MESSAGE])
 
 
 def of_event(found: Reason, retry_after_seconds: float) -> InstanceError:

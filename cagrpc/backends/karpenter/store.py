@@ -47,6 +47,7 @@ class Reasons:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._by_event: dict[str, Reason] = {}
         self._by_claim: dict[str, Reason] = {}
 
     def of(self, claim: str) -> Reason | None:
@@ -54,18 +55,21 @@ class Reasons:
             return self._by_claim.get(claim)
 
     def replaced(self, objects: Iterable[Reason]) -> None:
-        found = {each.claim: each for each in objects}
+        found = [each for each in objects if each.is_final]
         with self._lock:
-            self._by_claim = found
+            self._by_event = {each.event: each for each in found}
+            self._by_claim = {each.claim: each for each in found}
 
     def applied(self, obj: Reason) -> None:
-        with self._lock:
-            self._by_claim[obj.claim] = obj
+        if obj.is_final:
+            with self._lock:
+                self._by_event[obj.event] = self._by_claim[obj.claim] = obj
 
     def deleted(self, of: ObjectIdentity) -> None:
-        """An Event's name begins with that of what it is about, up to a dot (client-go)."""
         with self._lock:
-            self._by_claim.pop(of.name.partition(".")[0], None)
+            gone = self._by_event.pop(of.name, None)
+            if gone is not None:
+                self._by_claim.pop(gone.claim, None)
 
 
 class ClaimStore(InformerStore):
@@ -210,11 +214,8 @@ class ClaimStore(InformerStore):
             if each.error is not None:
                 continue
             told = self.reasons.of(name)
-            until = each.at_seconds + self._short_seconds
             if told is not None:
-                error = reasons.of_event(told, max(0.0, until - now))
-                if error.out_of_resources:
-                    self._short[each.claim.place] = max(until, self._short.get(each.claim.place, 0.0))
+                error = self._told(told, each.claim.place, each.at_seconds, now)
             elif now - each.at_seconds < REASON_SECONDS:
                 continue
             elif each.claim.failure is not None:
@@ -225,12 +226,22 @@ class ClaimStore(InformerStore):
                 error = reasons.unexplained(each.claim.node_class)
             self._failed[name] = replace(each, error=error)
 
+    def _told(self, told: Reason, place: Place, at_seconds: float, now: float) -> InstanceError:
+        """Return the error of an Event that came at that time; a shortage is one of the offering."""
+        until = max(at_seconds + self._short_seconds, self._short.get(place, 0.0))
+        error = reasons.of_event(told, max(1.0, until - now))
+        if error.out_of_resources:
+            self._short[place] = until
+        return error
+
     def _instance(self, found: Claim, now: float) -> BackendInstance:
         state, error = InstanceState.CREATING, None
         if found.name in self._deleted or (found.deleting and found.provider_id):
             state = InstanceState.DELETING
         elif found.registered and found.provider_id:
             state = InstanceState.RUNNING
+        elif not found.provider_id and (told := self.reasons.of(found.name)) is not None:
+            error = self._told(told, found.place, now, now)
         elif found.failure is not None and now - self._first_seen[found.name] >= LAUNCH_SECONDS:
             error = reasons.of_condition(found.failure)
         return BackendInstance(found.provider_id or found.token, found.token, found.node_group, state, error)

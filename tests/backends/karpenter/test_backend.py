@@ -171,6 +171,39 @@ def test_an_event_that_comes_late_is_waited_for(karpenter: PlayedKarpenter, back
     assert error.retry_after_seconds == 180 - REASON_SECONDS / 2
 
 
+def test_a_shortage_is_known_before_karpenter_has_let_the_node_claim_go(
+    karpenter: PlayedKarpenter, backend: KarpenterBackend
+) -> None:
+    """Its core takes a second for that. Other warnings about the same NodeClaim come between."""
+    asked = order(A)
+    backend.order(asked)
+    karpenter.launching = False
+    name = name_of(min(asked.wanted))
+    karpenter.event(name, SHORTAGE, SHORT)
+    karpenter.event(name, "TerminationGracePeriodExpiring", "All pods will be deleted by then")
+    karpenter.advance(0.1)
+    error = only(backend).error
+    assert error is not None
+    assert (error.kind, error.message) == (ErrorKind.CAPACITY, SHORT)
+    karpenter.api.remove(f"{NODE_CLAIMS}/{name}")
+    karpenter.advance(0.1)
+    after = only(backend).error
+    assert after is not None
+    assert (after.kind, after.message, after.retry_after_seconds) == (error.kind, SHORT, pytest.approx(180, abs=0.2))
+
+
+def test_an_event_that_expires_is_forgotten(karpenter: PlayedKarpenter, backend: KarpenterBackend) -> None:
+    asked = order(A)
+    name = name_of(min(asked.wanted))
+    karpenter.event(name, SHORTAGE, SHORT)
+    karpenter.advance(1)
+    karpenter.api.remove(next(path for path in karpenter.api.objects if name in path))
+    karpenter.advance(1)
+    backend.order(asked)
+    karpenter.advance(1)
+    assert only(backend).error is None
+
+
 def test_without_an_event_it_is_the_node_class(karpenter: PlayedKarpenter, backend: KarpenterBackend) -> None:
     karpenter.answer = lambda _: ""
     backend.order(order(A))
