@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cagrpc.fleet.backend import BackendInstance, Listing, Order
+from cagrpc.fleet.backend import BackendInstance, Listing, Order, Pace
 from cagrpc.fleet.model import InstanceState
 
 
@@ -33,13 +33,13 @@ class Listings:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
         self._latest = float("-inf")
-        self.first_of_process = float("inf")
-        """The time of the present process's first list."""
+        self.series_since = float("inf")
+        """When the unbroken series of lists began of which the last is a part: as the fleet counts absence."""
         self._last_tokens: Sequence[str] = ()
 
     def new_process(self) -> None:
         """Note that the next list is another process's first."""
-        self.first_of_process = float("inf")
+        self.series_since = float("inf")
 
     def ordered(self, order: Order) -> None:
         """Note an order before it is sent: from now on its instances may be listed."""
@@ -51,13 +51,14 @@ class Listings:
         for token in tokens:
             self._known[token].accepted_at = at_seconds
 
-    def check(self, listing: Listing, now: float, absent_after: float) -> None:
+    def check(self, listing: Listing, now: float, pace: Pace) -> None:
         """Check a list that was answered now."""
-        as_of = listing.as_of_seconds
+        as_of, absent_after = listing.as_of_seconds, pace.absent_after_seconds
         _must(as_of <= now, f"as_of_seconds {as_of} is {as_of - now:g} s after the list was answered")
         _must(as_of >= self._latest, f"as_of_seconds went back, from {self._latest} to {as_of}")
+        silent = as_of - self._latest > absent_after + pace.list_every_seconds
         self._latest = as_of
-        self.first_of_process = min(self.first_of_process, as_of)
+        self.series_since = as_of if silent else min(self.series_since, as_of)
         _unique([each.token for each in listing.instances], "token")
         _unique([each.id for each in listing.instances], "id")
         for instance in listing.instances:
@@ -95,7 +96,7 @@ class Listings:
         seen = [time for time in times if time is not None]
         if not seen or known.gone is not None:
             return
-        absent = as_of - max(*seen, self.first_of_process)
+        absent = as_of - max(*seen, self.series_since)
         if absent >= absent_after:
             known.gone = (
                 f"the list of {as_of} lacked it for {absent:g} s, and it counts as gone after {absent_after:g} s"

@@ -20,6 +20,8 @@ from solver.model import NodeGroup
 
 T = TypeVar("T")
 
+_SHORTEST_SECONDS = 0.001
+
 
 class Processes:
     """The processes of a test. `restart` kills the present one and begins the next."""
@@ -101,7 +103,7 @@ class Processes:
     def list_once(self) -> Listing:
         """Return a list, checked; raise also `Unavailable`."""
         listing = self.backend.list_instances()
-        self._listings.check(listing, self.cloud.clock(), self.backend.pace.absent_after_seconds)
+        self._listings.check(listing, self.cloud.clock(), self.backend.pace)
         return listing
 
     def list(self) -> Mapping[str, BackendInstance]:
@@ -114,14 +116,15 @@ class Processes:
 
     def list_settled(self) -> Mapping[str, BackendInstance]:
         """Return a list that shows what was called until now: what it lacks counts as gone."""
-        listed, as_of = self._listed()
-        since = max(self._last_change_at, self._listings.first_of_process)
-        while as_of - since < (wait := self.backend.pace.absent_after_seconds):
-            now = self.cloud.clock()
-            assert now - since < wait + self.cloud.patience_seconds, "as_of_seconds does not move on"
-            self.cloud.advance(max(self.cloud.tick_seconds, since + wait - now))
+        give_up = self.cloud.clock() + self.cloud.patience_seconds + 2 * self.backend.pace.absent_after_seconds
+        while True:
             listed, as_of = self._listed()
-        return listed
+            wait = self.backend.pace.absent_after_seconds
+            left = max(self._last_change_at, self._listings.series_since) + wait - as_of
+            if left <= 0:
+                return listed
+            assert self.cloud.clock() < give_up, f"as_of_seconds does not move on from {as_of}"
+            self.cloud.advance(max(_SHORTEST_SECONDS, min(left, wait / 4)))  # less than breaks the series of lists
 
     def changed(self) -> None:
         """Note that something happens in the cloud now that lists have to show."""

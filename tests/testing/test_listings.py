@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstance
+from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstance, Pace
 from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.testing.listings import Listings
 from tests.support.fleet import group
@@ -25,13 +25,13 @@ class _Cloud:
 
     def __init__(self, absent_after: float = 0.0) -> None:
         self.listings = Listings()
-        self.absent_after = absent_after
+        self.pace = Pace(list_every_seconds=1.0, absent_after_seconds=absent_after)
         ordered = tuple(OrderedInstance(token, group("g"), n) for n, token in enumerate("ab"))
         self.listings.ordered(Order("i", ordered, frozenset("ab")))
         self.listings.accepted("ab", 100.0)
 
     def lists(self, at: float, *instances: BackendInstance) -> None:
-        self.listings.check(Listing(instances, at), at, self.absent_after)
+        self.listings.check(Listing(instances, at), at, self.pace)
 
 
 def test_a_life_without_fault() -> None:
@@ -45,7 +45,7 @@ def test_a_life_without_fault() -> None:
 
 
 def _future(cloud: _Cloud) -> None:
-    cloud.listings.check(Listing((), 101.0), 100.5, 0.0)
+    cloud.listings.check(Listing((), 101.0), 100.5, Pace())
 
 
 def _past(cloud: _Cloud) -> None:
@@ -136,3 +136,15 @@ def test_absence_counts_from_a_processs_first_list() -> None:
     cloud.lists(210, _instance("b"))
     with pytest.raises(AssertionError, match="the list of 210 lacked it for 10 s, and it counts as gone after 10 s"):
         cloud.lists(211, _instance("a"), _instance("b"))
+
+
+def test_after_a_silence_one_list_makes_nothing_absent() -> None:
+    cloud = _Cloud(absent_after=10.0)
+    cloud.lists(105, _instance("a"), _instance("b"))
+    cloud.lists(117, _instance("b"))
+    cloud.lists(126, _instance("b"))
+    cloud.lists(126, _instance("a"), _instance("b"))
+    cloud.lists(130, _instance("b"))
+    cloud.lists(136, _instance("b"))
+    with pytest.raises(AssertionError, match="the list of 136 lacked it for 10 s"):
+        cloud.lists(137, _instance("a"), _instance("b"))

@@ -115,9 +115,14 @@ class SimulatedBackend:
 
     @property
     def pace(self) -> Pace:
-        """Lists are complete but for the longest configured delay."""
+        """Lists are complete but for the longest delay that is configured, or was for what is still late."""
         delays = [each.list_delay_seconds for each in self.behaviours().values()]
-        return Pace(absent_after_seconds=max(delays, default=0.0))
+        with self._lock, explained(self._path, _KIND.what):
+            (longest,) = self._connection.execute(
+                "SELECT max(listed_at - ordered_at) FROM late JOIN instances USING (number) WHERE listed_at > ?",
+                (self._now(),),
+            ).fetchone()
+        return Pace(absent_after_seconds=max(*delays, longest or 0.0, 0.0))
 
     @property
     def problem(self) -> str | None:
