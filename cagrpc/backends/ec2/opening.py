@@ -59,6 +59,8 @@ def _client(region: str | None, endpoint_url: str | None, read_seconds: float) -
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415
     except ImportError as error:
         raise InvalidConfiguration([f"backend.ec2: needs boto3; pip install cagrpc[ec2] ({error})"]) from error
+    # At debug level it logs bodies: templates' user data, which may hold secrets.
+    logging.getLogger("botocore").setLevel(logging.INFO)
     # One attempt a call: repeating is the fleet's, and call rates are ours.
     once = Config(
         connect_timeout=CONNECT_SECONDS,

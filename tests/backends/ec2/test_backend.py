@@ -268,10 +268,7 @@ def test_two_clusters_of_one_account_do_not_see_each_other(ec2: Ec2World) -> Non
     ours, theirs = ec2.open("prod"), ec2.open("stage")
     ours.order(order("i1", (SMALL, 1)))
     theirs.order(order("i1", (SMALL, 2)))
-    client = ec2.emulator.client()
-    tags = [{"ResourceType": "instance", "Tags": [{"Key": "cagrpc.io/cluster", "Value": "prod"}]}]
-    client.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1, TagSpecifications=tags)  # without a token
-    client.close()
+    ec2.emulator.launch({"cagrpc.io/cluster": "prod"})  # by hand, and so without a token
     assert len(ec2.listed(ours)) == 1
     assert len(ec2.listed(theirs)) == 2
 

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
@@ -30,40 +30,42 @@ USER_DATA = f"#!/bin/sh\nexec kubelet --register-with-taints={START_UP_TAINT}=:N
 _PATIENCE_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
 class Emulator:
     """A server of an account in `REGION`."""
 
-    url: str
+    def __init__(self, url: str) -> None:
+        self.url = url
+        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
+        self.client: Any = boto3.client("ec2", region_name=REGION, endpoint_url=url, **keys)
+        """Goes round the proxy."""
 
     def reset(self) -> None:
         """Begin again with an empty account."""
         with urlopen(Request(f"{self.url}/moto-api/reset", method="POST"), timeout=_PATIENCE_SECONDS):
             pass
 
-    def client(self) -> Any:
-        """Return a client that goes round the proxy."""
-        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
-        return boto3.client("ec2", region_name=REGION, endpoint_url=self.url, **keys)
+    def alive(self) -> AbstractSet[str]:
+        """Return the ids of all instances that have not ended, whoever made them."""
+        states = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+        pages = list(self.client.get_paginator("describe_instances").paginate(Filters=states))
+        return {each["InstanceId"] for page in pages for of in page["Reservations"] for each in of["Instances"]}
+
+    def launch(self, tags: Mapping[str, str]) -> None:
+        """Launch an instance as people do, past the proxy."""
+        written = [{"Key": key, "Value": value} for key, value in tags.items()]
+        specifications = [{"ResourceType": "instance", "Tags": written}]
+        self.client.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1, TagSpecifications=specifications)
 
     def subnets(self) -> dict[str, str]:
         """Return a subnet of each zone."""
-        client = self.client()
-        try:
-            found = client.describe_subnets()["Subnets"]
-        finally:
-            client.close()
+        found = self.client.describe_subnets()["Subnets"]
         return {each["AvailabilityZone"]: each["SubnetId"] for each in found}
 
     def make_template(self, name: str, data: Mapping[str, Any] | None = None) -> str:
         """Make a launch template, as one is made for workers; return its id."""
         user_data = base64.b64encode(USER_DATA.encode()).decode()
         content = {"ImageId": "ami-12c6146b", "UserData": user_data, **(data or {})}
-        client = self.client()
-        try:
-            made = client.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=content)
-        finally:
-            client.close()
+        made = self.client.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=content)
         return str(made["LaunchTemplate"]["LaunchTemplateId"])
 
 

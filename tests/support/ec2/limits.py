@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-DOCUMENTED = {
+DOCUMENTED: dict[str, tuple[tuple[float, float], tuple[float, float] | None]] = {
     # action: ((calls at once, calls a second), (instances at once, instances a second))
     "RunInstances": ((5, 2), (1000, 2)),
     "TerminateInstances": ((100, 5), (1000, 20)),
@@ -19,13 +19,16 @@ _ROUNDING = 1e-6
 class AccountLimits:
     """What is left of an account's limits."""
 
+    documented: dict[str, tuple[tuple[float, float], tuple[float, float] | None]] = field(
+        default_factory=lambda: dict(DOCUMENTED)
+    )
     left: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     """By action and what is counted: how much there was, and when."""
 
     def take(self, action: str, instances: int, now: float) -> bool:
         """Take a call; whether it was within the limits."""
-        calls, of_instances = DOCUMENTED[action]
-        asked = [("calls", 1, calls)]
+        calls, of_instances = self.documented[action]
+        asked: list[tuple[str, int, tuple[float, float]]] = [("calls", 1, calls)]
         if of_instances is not None:
             asked.append(("instances", instances, of_instances))
         after = {}
@@ -39,7 +42,7 @@ class AccountLimits:
         return True
 
 
-def busiest_excess(times: Iterable[tuple[float, int]], most: int, per_second: float) -> float:
+def busiest_excess(times: Iterable[tuple[float, int]], most: float, per_second: float) -> float:
     """Return by how much the busiest stretch of time is above what a bucket allows; at most 0 where it never is.
     `times` are seconds and amounts, in order."""
     taken = list(times)

@@ -10,8 +10,10 @@ import re
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 from urllib.error import HTTPError
@@ -88,6 +90,8 @@ class Cloud:
     """Free machines by instance type and zone; others have no bound."""
     reservations: dict[str, int] = field(default_factory=dict)
     """Free machines by id of the capacity reservation."""
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The error code that launches are refused with, by instance type and zone."""
     vcpu_quota: int | None = None
     visible_after_seconds: float = 0.0
     """How long lists, and terminations, do not know a new instance."""
@@ -117,7 +121,9 @@ class FaultProxy:
         self.throttled = 0
         self.away = False
         """Whether no connection is answered."""
-        self._emulator = emulator
+        self.answers_left: int | None = None
+        """After so many calls that create or delete, the others have their effect, but no answer."""
+        self.emulator = emulator
         self._clock = clock
         self._zones = {subnet: zone for zone, subnet in emulator.subnets().items()}
         self._machines: dict[str, _Machine] = {}
@@ -181,9 +187,7 @@ class FaultProxy:
 
     def end(self, ec2_id: str, reason: str) -> None:
         """An instance ends by itself, for this reason."""
-        client = self._emulator.client()
-        client.terminate_instances(InstanceIds=[ec2_id])
-        client.close()
+        self.emulator.client.terminate_instances(InstanceIds=[ec2_id])
         self._ended(ec2_id, (reason, f"{reason}: it ended"))
 
     def count(self, action: str) -> int:
@@ -213,7 +217,12 @@ class FaultProxy:
         faults = self._faults.get(action)
         if faults:
             return faults.popleft().play(parameters)
-        return self._execute(parameters)
+        answer = self._execute(parameters)
+        if self.answers_left is not None and not action.startswith("Describe"):
+            self.answers_left -= 1
+            if self.answers_left < 0:
+                return None
+        return answer
 
     def _add(self, action: str, play: Callable[[Parameters], Answer | None], times: int) -> None:
         self._faults.setdefault(action, deque()).extend([_Fault(play)] * times)
@@ -262,6 +271,8 @@ class FaultProxy:
         if zone is None:
             raise Refusal("InvalidSubnetID.NotFound", f"The subnet ID '{subnet}' does not exist")
         reservation = parameters.get("CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId")
+        if code := self.cloud.refused.get((instance_type, zone)):
+            raise Refusal(code, "as the test has it")
         if reservation is not None:
             if count > self.cloud.reservations.get(reservation, 0):
                 raise Refusal(
@@ -304,9 +315,14 @@ class FaultProxy:
 
     def _visible(self, ec2_id: str) -> bool:
         machine, now = self._machines.get(ec2_id), self._clock()
-        if machine is None or now < machine.created_at + self.cloud.visible_after_seconds:
+        if machine is None:  # made past the proxy
+            return ec2_id in self._strangers()
+        if now < machine.created_at + self.cloud.visible_after_seconds:
             return False
         return machine.ended_at is None or now < machine.ended_at + _TERMINATED_SHOWN_SECONDS
+
+    def _strangers(self) -> AbstractSet[str]:
+        return self.emulator.alive() - self._machines.keys()
 
     def _describe(self, parameters: Parameters) -> Answer:
         size = self.cloud.page_size
@@ -318,6 +334,8 @@ class FaultProxy:
             for instances in reservations.iter(f"{{{_NAMESPACE}}}instancesSet"):
                 for instance in list(instances):
                     ec2_id = instance.findtext(f"{{{_NAMESPACE}}}instanceId", "")
+                    if ec2_id not in self._machines:  # made past the proxy
+                        continue
                     if self._visible(ec2_id):
                         self._show(instance, self._machines[ec2_id])
                     else:
@@ -331,6 +349,7 @@ class FaultProxy:
         else:
             name = "pending" if now < machine.created_at + self.cloud.boot_seconds else "running"
         _set_text(instance, ("instanceState", "name"), name)
+        _set_text(instance, ("launchTime",), datetime.fromtimestamp(machine.created_at, UTC).isoformat())
         if machine.ended_at is not None:
             _set_text(instance, ("stateReason", "code"), machine.reason[0])
             _set_text(instance, ("stateReason", "message"), machine.reason[1])
@@ -344,7 +363,7 @@ class FaultProxy:
             "Authorization": f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0",
         }
         try:
-            with urlopen(Request(self._emulator.url + "/", body, headers), timeout=120) as response:
+            with urlopen(Request(self.emulator.url + "/", body, headers), timeout=120) as response:
                 return Answer(response.status, response.read())
         except HTTPError as error:
             return Answer(error.code, error.read())
@@ -360,6 +379,7 @@ def _set_text(element: ET.Element, names: tuple[str, ...], text: str) -> None:
 def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

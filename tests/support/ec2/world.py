@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 from cagrpc import errors
 from cagrpc.backends.ec2.opening import open_backend
@@ -13,6 +14,7 @@ from cagrpc.backends.ec2.parameters import AllParameters, CapacityReservation, L
 from cagrpc.backends.ec2.rates import LAUNCHED_INSTANCES, Rate
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.fleet.backend import Backend, BackendInstance, Order, OrderedInstance
+from cagrpc.kube.client.client import Client
 from solver.model import NodeGroup
 from tests.support.clocks import any_clock
 from tests.support.ec2.emulator import REGION, ZONES, Emulator
@@ -86,10 +88,31 @@ class Ec2World:
         groups: Sequence[NodeGroup] = (),
         launched_instances: Rate = LAUNCHED_INSTANCES,
         read_seconds: float = 60.0,
+        has_cluster: bool = False,
     ) -> Backend:
         """Open a backend, as a process does that starts. Those opened before are as good as killed."""
-        opened = open_backend(
-            BackendContext(self._directory, any_clock(self.clock)),
+        opened = self.open_whole(
+            cluster_name,
+            groups=groups,
+            launched_instances=launched_instances,
+            read_seconds=read_seconds,
+            has_cluster=has_cluster,
+        )
+        self._opened.append(opened)
+        return opened.backend
+
+    def open_whole(
+        self,
+        cluster_name: str = CLUSTER,
+        *,
+        groups: Sequence[NodeGroup] = (),
+        launched_instances: Rate = LAUNCHED_INSTANCES,
+        read_seconds: float = 60.0,
+        has_cluster: bool = False,
+    ) -> OpenBackend:
+        """Open a backend that the caller closes."""
+        return open_backend(
+            BackendContext(self._directory, any_clock(self.clock), Mock(spec=Client) if has_cluster else None),
             cluster_name=cluster_name,
             region=REGION,
             endpoint_url=self._url,
@@ -99,8 +122,6 @@ class Ec2World:
             sleep=self.sleep,
             read_seconds=read_seconds,
         )
-        self._opened.append(opened)
-        return opened.backend
 
     def listed(self, backend: Backend) -> dict[str, BackendInstance]:
         """Return what a backend lists, by token."""
