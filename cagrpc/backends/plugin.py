@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.catalogue import Catalogue
@@ -86,6 +86,28 @@ class Configured:
     settings: BackendSettings
     warnings: Sequence[tuple[Sequence[str], str]] = ()
     """Each with the path of a field, from the top of the file, and a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSections:
+    """Sections of a configuration file as they were read from a cluster."""
+
+    sections: Mapping[str, Any]
+    """In YAML shape."""
+    warnings: Sequence[str] = ()
+    """What could not be read, and what somebody has to decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSource:
+    """Objects of a cluster of which `cagrpc config import NAME` makes sections of a configuration. A plug-in that has
+    some offers them as `cluster_source`."""
+
+    name: str
+    """What is read, as people call it: `machine-deployments`."""
+    read: Callable[[Client, str, str], ImportedSections]
+    """By a client of the cluster, the name of what belongs together there (a Cluster; empty for the only one) and a
+    namespace. Raises InvalidInput and Unavailable."""
 
 
 class BackendPlugin(Protocol):

@@ -1,4 +1,5 @@
-"""`cagrpc config`: check files as a server or `cagrpc plan` would read them, and print the JSON schema."""
+"""`cagrpc config`: check files as a server or `cagrpc plan` would read them, print the JSON schema, and read sections
+from a cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from cagrpc.output import say, warn
 
-SUMMARY = "check configuration files, or print their JSON schema"
+SUMMARY = "check configuration files, print their JSON schema, or read sections from a cluster"
 DETAILS = ""
 
 
@@ -17,6 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser("check", help="read the files as `serve` would and report every error")
     check.add_argument("files", type=Path, nargs="+", metavar="FILE")
     actions.add_parser("schema", help="print the JSON schema of the configuration")
+    read = actions.add_parser("import", help="print sections that are read from a cluster, such as its node groups")
+    read.add_argument("source", metavar="SOURCE", help="what is read: machine-deployments (Cluster API)")
+    read.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="of the cluster")
+    read.add_argument("--context", default="", help="of the kubeconfig; the current one by default")
+    read.add_argument("--cluster", default="", help="name of the Cluster; the only one by default")
+    read.add_argument("--namespace", default="", help="of the objects")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,6 +33,8 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "schema":
         say(schema_text().rstrip("\n"))
         return 0
+    if options.action == "import":
+        return _import(options)
     report = check_files(options.files)
     for file in report.files:
         for warning in file.warnings:
@@ -36,3 +45,26 @@ def run(options: argparse.Namespace) -> int:
         if not file.problems:
             say(f"{file.path}: {file.kind}, valid: {file.summary}")
     return 0 if report.valid else 2
+
+
+def _import(options: argparse.Namespace) -> int:
+    import yaml
+
+    from cagrpc.backends.registry import BACKENDS
+    from cagrpc.errors import InvalidInput, did_you_mean
+    from cagrpc.kube.client.client import Client
+
+    sources = [source for each in BACKENDS if (source := getattr(each, "cluster_source", None)) is not None]
+    known = {each.name: each for each in sources}
+    if options.source not in known:
+        expected = " or ".join(sorted(known))
+        raise InvalidInput(f"found {options.source}, expected {expected}{did_you_mean(options.source, known)}")
+    client = Client.connect(options.kubeconfig, options.context)
+    try:
+        found = known[options.source].read(client, options.cluster, options.namespace)
+    finally:
+        client.close()
+    for warning in found.warnings:
+        warn(warning)
+    say(yaml.safe_dump(dict(found.sections), sort_keys=False).rstrip("\n"))
+    return 0

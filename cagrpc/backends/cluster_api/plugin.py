@@ -5,16 +5,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, model_validator
 
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
-from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory
+from cagrpc.backends.plugin import BackendPlugin, ClusterSource, Configured, ImportedSections, Inventory
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.forms import FilePath, Form
 from solver.model import NodeGroup
+
+if TYPE_CHECKING:  # not needed to check a configuration
+    from cagrpc.kube.client.client import Client
 
 PLACE = "backend.cluster_api"
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
@@ -133,10 +137,16 @@ class ClusterApiFields(Form):
     cluster_api: ClusterApiForm | None = None
 
 
+def _read(client: Client, cluster: str, namespace: str) -> ImportedSections:
+    read: ImportedSections = import_module("cagrpc.backends.cluster_api.importing").read(client, cluster, namespace)
+    return read
+
+
 class ClusterApiPlugin(BackendPlugin):
     name = "cluster_api"
     backend_fields = ClusterApiFields
     kubernetes_fields = None
+    cluster_source = ClusterSource("machine-deployments", _read)
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         form = backend.cluster_api if isinstance(backend, ClusterApiFields) else None
