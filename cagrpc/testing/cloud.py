@@ -20,6 +20,7 @@ from solver.model import NodeGroup
 class Ability(StrEnum):
     """What not every cloud can do, or can be made to do in a test. All but the last two are methods of `Cloud`."""
 
+    CUT_OFF = "cut_off"
     LOSE_ANSWERS = "lose_answers"
     DELAY_LISTS = "delay_lists"
     DELAY_IDS = "delay_ids"
@@ -76,6 +77,10 @@ class Cloud(ABC):
     def recover(self) -> None:
         """Switch every fault off."""
         return
+
+    def cut_off(self) -> None:
+        """Put the cloud out of reach: no request arrives, and nothing is told of what changes."""
+        self._lacks(Ability.CUT_OFF)
 
     def lose_answers(self, after: int) -> None:
         """Lose the answers of the cloud to requests that create or delete, but for the next `after` requests: they are

@@ -5,6 +5,7 @@ of every list is checked in `listings`, by every test; increments of a `Fleet` o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -281,6 +282,27 @@ class BackendConformance(FleetConformance):
         run.changed()
         run.wait_for_end({lost})
         assert running(run.list()) == order.wanted - {lost}
+
+    def test_a_cloud_out_of_reach_is_not_taken_for_an_empty_one(self, run: Processes) -> None:
+        run.cloud.need(Ability.CUT_OFF)
+        order, next_order = run.create(2, 1), run.new_order(1, 1)
+        gone = min(of_group(order, run.cloud.node_groups[0]))
+        doomed = run.list()[gone]
+        run.cloud.cut_off()
+        with pytest.raises(errors.Unavailable):
+            run.order_once(next_order)
+        with pytest.raises(errors.Unavailable):
+            run.delete_once([doomed])
+        for _ in range(_LOOKS):
+            run.cloud.advance(run.cloud.tick_seconds)
+            with suppress(errors.Unavailable):
+                listed = run.list_once()
+                assert order.wanted <= {each.token for each in listed.instances}, f"found {listed}"
+        run.cloud.recover()
+        run.order(next_order)
+        run.delete([doomed])
+        run.wait_for_end({gone})
+        run.wait_for_running((order.wanted | next_order.wanted) - {gone})
 
     def test_instances_of_others_are_neither_listed_nor_deleted(self, run: Processes) -> None:
         run.cloud.need(Ability.ADD_STRANGER)

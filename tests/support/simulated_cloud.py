@@ -46,6 +46,9 @@ class SimulatedCloud(Cloud):
     def recover(self) -> None:
         self.faults.set_behaviours(dict.fromkeys(self.faults.behaviours()))
 
+    def cut_off(self) -> None:
+        self.faults.set_behaviour("*", Behaviour(unreachable=True))
+
     def lose_answers(self, after: int) -> None:
         if after == 0:  # a call is one request
             self.faults.set_behaviour("*", Behaviour(lost_answer_probability=1))

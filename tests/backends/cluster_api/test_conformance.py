@@ -15,6 +15,7 @@ from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSour
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.testing import Ability, BackendConformance, Cloud
 from solver.model import NodeGroup
+from tests.support.api_server import Fault
 from tests.support.fleet import FakeClock, group
 from tests.support.management_cluster import CLUSTER, NAMESPACE, ManagementCluster, lost_after, management_cluster
 
@@ -80,6 +81,9 @@ class MachineCloud(Cloud):
         for each in self.node_groups:
             self.api.machine_deployment(each.id)
         self._catch_up()
+
+    def cut_off(self) -> None:
+        self.api.fault = lambda _: Fault.CUT
 
     def lose_answers(self, after: int) -> None:
         self.api.fault = lost_after(after)

@@ -48,6 +48,9 @@ class KarpenterCloud(Cloud):
         karpenter.answer = lambda _: None
         karpenter.launching, karpenter.behind_seconds = True, 0.0
 
+    def cut_off(self) -> None:
+        self._karpenter.api.fault = lambda _: Fault.CUT
+
     def lose_answers(self, after: int) -> None:
         left = [after]
 

@@ -1,0 +1,1 @@
+"""Backends that break one promise each, over the simulated one, which keeps them all."""
