@@ -57,6 +57,8 @@ class ManagementCluster(ApiServer):
         self.lists_are_late = False
         """Whether watches deliver nothing."""
         self.changed = Condition()
+        self.generation = 0
+        """A watch lasts as long as this stays the same."""
         self.events: list[tuple[int, str, Document, bool]] = []
         """Resource version, path, object, whether it is there."""
         self._created_at = 0
@@ -155,6 +157,12 @@ class ManagementCluster(ApiServer):
             self.lists_are_late = False
             self.changed.notify_all()
 
+    def disconnect(self) -> None:
+        """Every watch breaks off."""
+        with self.changed:
+            self.generation += 1
+            self.changed.notify_all()
+
     def since(self, path: str, query: Mapping[str, str], version: int) -> list[tuple[int, Document]]:
         """Return watch events after a version."""
         found = []
@@ -243,12 +251,14 @@ class _WatchingHandler(_ObjectsHandler):
         self.send_response(200)
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
+        self.wfile.flush()
         version = int(query["resourceVersion"])
         try:
-            while api.url:
+            generation = api.generation
+            while api.url and api.generation == generation:
                 with api.changed:
                     events = [] if api.lists_are_late else api.since(path, query, version)
-                    if not events and api.url:
+                    if not events and api.url and api.generation == generation:
                         api.changed.wait(_WATCH_SECONDS)
                 for at, event in events:
                     line = json.dumps(event).encode() + b"\n"
