@@ -149,7 +149,7 @@ class Processes:
 
     def wait_for_end(self, tokens: AbstractSet[str]) -> None:
         """Wait until none of these is listed, in a list that shows all calls."""
-        self.wait_for(lambda listed: not tokens & listed.keys(), f"{len(tokens)} deleted instances to go")
+        self.wait_for(lambda listed: not tokens & listed.keys(), f"{len(tokens)} instances to go")
         left = tokens & self.list_settled().keys()
         assert not left, f"listed again after they had gone: {sorted(left)}"
 

@@ -112,9 +112,9 @@ class PlayedKarpenter:
 
     def machines(self) -> frozenset[str]:
         return frozenset(
-            found["status"]["providerID"]
+            found["metadata"]["name"]
             for found in self._objects(NODE_CLAIMS)
-            if found.get("status", {}).get("providerID") and "deletionTimestamp" not in found["metadata"]
+            if "deletionTimestamp" not in found["metadata"]
         )
 
     def _reconcile(self, path: str, found: Document) -> None:

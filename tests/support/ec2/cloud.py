@@ -41,8 +41,11 @@ class Ec2Cloud(TestedCloud):
         return self._world.emulator.alive()
 
     def recover(self) -> None:
-        self._world.proxy.answers_left = None
+        self._world.proxy.answers_left, self._world.proxy.away = None, False
         self._world.proxy.cloud = Cloud()
+
+    def cut_off(self) -> None:
+        self._world.proxy.away = True
 
     def lose_answers(self, after: int) -> None:
         self._world.proxy.answers_left = after

@@ -107,7 +107,7 @@ class ListsStrangers(Sound):
 
 
 LISTS: Mapping[type[Sound], Mapping[str, str]] = {
-    Sorts: {"test_instances_are_listed_in_order_of_creation": "not in order of creation|order of the list has changed"},
+    Sorts: {"test_instances_are_listed_in_order_of_creation": "not in order of creation"},
     Flickers: {"test_no_list_lacks_an_instance_for_long": "counts as gone after 0 s"},
     ListsLate: {
         "test_what_was_ordered_is_listed_in_time": "==",
@@ -119,8 +119,8 @@ LISTS: Mapping[type[Sound], Mapping[str, str]] = {
     NamesInstancesAnew: {"test_ids_stay_the_same": "an id never changes again"},
     InventsIds: {"test_a_token_stands_for_an_instance_that_has_no_id_yet": "pending:"},
     KeepsWhatVanished: {
-        "test_an_instance_that_vanishes_is_listed_no_longer": "listed no longer|1 deleted instances to go",
-        "test_an_increment_that_loses_an_instance_is_rolled_back_whole": "deadline|waited 120 s|vanished",
+        "test_an_instance_that_vanishes_is_listed_no_longer": "1 instances to go",
+        "test_an_increment_that_loses_an_instance_is_rolled_back_whole": "waited 120 s for increment in rolled-back",
     },
     ListsStrangers: {"test_instances_of_others_are_neither_listed_nor_deleted": "nobody ordered it"},
 }
