@@ -16,7 +16,7 @@ from typing import Any
 from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
 from cagrpc.output import OutputError, writing
 
-COMMANDS = ("serve", "status", "slack", "plan", "explain", "replay", "certs", "config", "completion")
+COMMANDS = ("serve", "status", "slack", "plan", "explain", "replay", "certs", "catalogue", "config", "completion")
 
 EXIT_OK = 0
 EXIT_FAILED = 1

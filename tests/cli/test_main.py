@@ -13,7 +13,18 @@ from cagrpc.cli.main import main
 from cagrpc.errors import InvalidConfiguration, Unavailable
 from tests.support.serving import cagrpc
 
-COMMANDS = ("serve", "plan", "explain", "replay", "certs", "config", "config check", "config schema")
+COMMANDS = (
+    "serve",
+    "plan",
+    "explain",
+    "replay",
+    "certs",
+    "catalogue",
+    "catalogue aws",
+    "config",
+    "config check",
+    "config schema",
+)
 DATA = Path(__file__).parents[2] / "cagrpc" / "data"
 
 
