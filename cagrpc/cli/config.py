@@ -19,10 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("files", type=Path, nargs="+", metavar="FILE")
     actions.add_parser("schema", help="print the JSON schema of the configuration")
     read = actions.add_parser("import", help="print sections that are read from a cluster, such as its node groups")
-    read.add_argument("source", metavar="SOURCE", help="what is read: machine-deployments (Cluster API)")
+    read.add_argument("source", metavar="SOURCE", help="machine-deployments (Cluster API) or node-pools (Karpenter)")
     read.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="of the cluster")
     read.add_argument("--context", default="", help="of the kubeconfig; the current one by default")
-    read.add_argument("--cluster", default="", help="name of the Cluster; the only one by default")
+    read.add_argument("--cluster", default="", help="name of the Cluster or NodePool; all by default")
     read.add_argument("--namespace", default="", help="of the objects")
 
 

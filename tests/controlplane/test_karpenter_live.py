@@ -65,7 +65,7 @@ def assert_whole(karpenter: Karpenter, live: Live, **pools: int) -> None:
     """Every pod of the gang runs, on these nodes and no others; each has one NodeClaim, launched once."""
     live.wait_for_running(2 * EACH)
     live.wait_until_settled()
-    assert live.pools() == pools, live.what_it_says()
+    live.wait_for(lambda: live.pools() == pools, f"the nodes that are left are {pools}")
     assert len(claims_by_token(karpenter)) == len(karpenter.claims()) == 2 * EACH
     launched = [each["claim"] for each in karpenter.launches() if not each["error"]]
     assert len(launched) == len(set(launched))

@@ -7,16 +7,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
-from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend
+from cagrpc.backends.plugin import (
+    BackendContext,
+    BackendPlugin,
+    ClusterSource,
+    Configured,
+    ImportedSections,
+    Inventory,
+    OpenBackend,
+)
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.fleet.catalogue import DEFAULT_ZONE
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from cagrpc.forms import Form
 from solver.model import NodeGroup, Taint
+
+if TYPE_CHECKING:  # not needed to check a configuration
+    from cagrpc.kube.client.client import Client
 
 UNAVAILABLE_OFFERINGS_SECONDS = 180.0
 """Karpenter's AWS provider launches nothing of an offering for so long after a shortage of it (its pkg/cache,
@@ -108,10 +119,16 @@ class KarpenterSettings:
         return opened
 
 
+def _read(client: Client, name: str, namespace: str) -> ImportedSections:
+    found: ImportedSections = import_module("cagrpc.backends.karpenter.importing").read(client, name, namespace)
+    return found
+
+
 class KarpenterPlugin(BackendPlugin):
     name = "karpenter"
     backend_fields = KarpenterFields
     kubernetes_fields = None
+    cluster_source = ClusterSource("node-pools", _read)
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         del directory  # it names no files

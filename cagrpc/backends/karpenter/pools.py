@@ -47,7 +47,7 @@ def node_pool(document: Mapping[str, Any]) -> NodePool:
 
 def _faults(spec: Mapping[str, Any]) -> Iterable[str]:
     limits = mapping(spec, "limits", "", [])
-    if not any(_is_zero(limits.get(resource)) for resource in _ALL_LIMITS):
+    if not any(is_zero(limits.get(resource)) for resource in _ALL_LIMITS):
         yield f'spec.limits: found {dict(limits) or "none"}, expected cpu "0", so that it launches nothing'
     disruption = mapping(spec, "disruption", "", [])
     covered: set[str] = set()
@@ -61,7 +61,8 @@ def _faults(spec: Mapping[str, Any]) -> Iterable[str]:
         yield f'spec.disruption.consolidateAfter: found {after}, expected "Never"'
 
 
-def _is_zero(quantity: Any) -> bool:
+def is_zero(quantity: Any) -> bool:
+    """Return whether this limit of a NodePool keeps it from launching anything."""
     try:
         return quantity is not None and parse_quantity(str(quantity)) == 0
     except ValueError:
