@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,13 +14,14 @@ import pytest
 
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess
 from cagrpc.backends.plugin import BackendContext
+from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Phase
 from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import SteadyClock
 from solver.model import NodeGroup
-from tests.support.controlplane.cluster_api import CLUSTER, WorkloadCluster
+from tests.support.controlplane.cluster_api import CLUSTER, UNINITIALIZED, WorkloadCluster
 from tests.support.controlplane.processes import wait_for
 from tests.support.fleet import group
 
@@ -39,13 +41,13 @@ class MachineFleet:
             workload.template(pool, {"cpu": "4", "memory": "8Gi"}, labels={"pool": pool})
             workload.machine_deployment(pool)
         workload.provider.short = {SHORT}
+        self.sources = {pool: MachineSource(owner=("MachineDeployment", pool)) for pool in (*POOLS, SHORT)}
         self.groups: list[NodeGroup] = [group(pool, max_size=1000) for pool in (*POOLS, SHORT)]
 
     @contextmanager
     def start(self, deadline_seconds: float = DEADLINE_SECONDS) -> Iterator[Fleet]:
-        sources = {each.id: MachineSource(owner=("MachineDeployment", each.id)) for each in self.groups}
         access = ManagementAccess(self.workload.cluster.plane.kubeconfig())
-        settings = ClusterApiSettings(CLUSTER, self.workload.namespace, sources, access)
+        settings = ClusterApiSettings(CLUSTER, self.workload.namespace, self.sources, access)
         clock = SteadyClock()
         opened = settings.open(BackendContext(self._directory, clock))
         journal = SqliteJournal(self._directory / "journal.sqlite")
@@ -197,6 +199,50 @@ def test_an_unfinished_order_is_completed_after_a_restart(
 
 class _Ended(BaseException):
     """The process is gone at this point."""
+
+
+def test_machines_of_the_deployment_itself_and_ours_leave_each_other_alone(machines: MachineFleet) -> None:
+    """It is scaled up and to zero again: nothing of ours is adopted, or deleted as surplus."""
+    workload = machines.workload
+    deployment = workload.path("machinedeployments", "a")
+    with machines.start() as fleet:
+        fleet.apply(IncrementSpec({"a": 2}))
+        machines.settle(fleet)
+        workload.admin.merge(deployment, {"spec": {"replicas": 1}})
+        machines.wait_for(lambda: machines.pools()["a"] == 3, "the deployment has a machine", fleet)
+        fleet.reconcile()
+        assert fleet.snapshot.groups["a"].target_size == 2
+        workload.admin.merge(deployment, {"spec": {"replicas": 0}})
+        machines.assert_only({"a": 2}, fleet)
+        owners = {owner["kind"] for each in workload.machines() for owner in each["metadata"]["ownerReferences"]}
+        assert owners == {"Cluster"}
+        machines.delete_all(fleet)
+
+
+def test_cluster_api_sets_the_start_up_taint_before_pods_can_come(machines: MachineFleet) -> None:
+    """With its feature gate, by the same write that takes its own taint off."""
+    core = machines.workload.core
+    core.stop()
+    core.start("--feature-gates=MachineTaintPropagation=true")
+    machines.sources["a"] = replace(machines.sources["a"], machine_taints=True)
+    try:
+        with machines.start() as fleet:
+            fleet.apply(IncrementSpec({"a": 1}))
+            machines.settle(fleet)
+            key = UNINITIALIZED["key"]
+
+            def taints() -> set[str]:
+                (node,) = machines.workload.cluster.nodes()
+                return {each["key"] for each in node["spec"].get("taints", ())}
+
+            seen: list[set[str]] = []
+            machines.wait_for(lambda: seen.append(taints()) or key not in seen[-1], "the core has seen it", fleet)  # type: ignore[func-returns-value]
+            assert all(found & {key, START_UP_TAINT} for found in seen)
+            assert START_UP_TAINT in seen[-1]
+            machines.delete_all(fleet)
+    finally:
+        core.stop()
+        core.start()
 
 
 @pytest.mark.long

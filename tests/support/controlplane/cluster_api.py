@@ -332,6 +332,7 @@ class WorkloadCluster:
         """Create a MachineDeployment without replicas from the templates of this name. `spec` are fields of its
         Machines' spec."""
         labels = {f"{CORE}/cluster-name": CLUSTER, f"{CORE}/deployment-name": pool}
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}  # as by its webhook
         template = {
             "clusterName": CLUSTER,
             "bootstrap": {"configRef": {"apiGroup": PROVIDER_GROUP, "kind": "TestConfigTemplate", "name": pool}},
@@ -347,6 +348,7 @@ class WorkloadCluster:
                 "spec": {
                     "clusterName": CLUSTER,
                     "replicas": 0,
+                    "rollout": {"strategy": strategy},
                     "selector": {"matchLabels": labels},
                     "template": {"metadata": {"labels": labels}, "spec": template},
                 },
