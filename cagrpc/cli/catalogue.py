@@ -39,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask the cloud, and write the file whole or not at all."""
-    from cagrpc.offline.aws_account import Wanted, catalogue_of
+    from cagrpc.offline.aws_account import CatalogueRequest, catalogue_of
 
     text, warnings = catalogue_of(
-        Wanted(
+        CatalogueRequest(
             options.region,
             options.instance_type,
             options.prices,

@@ -33,7 +33,7 @@ _PRICE_FILTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CatalogueRequest:
     """What the catalogue is to have."""
 
     region: str | None = None
@@ -46,7 +46,7 @@ class Wanted:
     reservations: bool = False
 
 
-def catalogue_of(wanted: Wanted) -> tuple[str, Sequence[str]]:
+def catalogue_of(wanted: CatalogueRequest) -> tuple[str, Sequence[str]]:
     """Return the catalogue as CSV, and warnings. Raises InvalidInput where boto3 is missing or the Region has nothing
     of what is wanted, Unavailable where AWS cannot be asked."""
     prices = _prices_of_file(wanted.prices) if wanted.prices is not None else None

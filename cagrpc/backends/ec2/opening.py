@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cagrpc.backends.ec2.parameters import AllParameters, LaunchTemplate
-from cagrpc.backends.ec2.rates import CallRates, Rate, documented_rates
+from cagrpc.backends.ec2.rates import CallRates, TokenRate, documented_rates
 from cagrpc.backends.ec2.templates import TemplateUse, sets_start_up_taint, template_problems
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.cluster.markers import START_UP_TAINT
@@ -31,7 +31,7 @@ def open_backend(
     cluster_name: str,
     region: str | None,
     endpoint_url: str | None,
-    launched_instances: Rate,
+    launched_instances: TokenRate,
     parameters: AllParameters,
     groups: Sequence[NodeGroup],
     sleep: Callable[[float], None] = time.sleep,

@@ -20,7 +20,7 @@ from cagrpc.backends.ec2.parameters import (
     is_karpenters,
     problems,
 )
-from cagrpc.backends.ec2.rates import LAUNCHED_INSTANCES, Rate
+from cagrpc.backends.ec2.rates import LAUNCHED_INSTANCES, TokenRate
 from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.forms import Form
@@ -135,7 +135,7 @@ class Ec2Settings:
     cluster_name: str
     region: str | None
     endpoint_url: str | None
-    launched_instances: Rate
+    launched_instances: TokenRate
     parameters: AllParameters
     groups: tuple[NodeGroup, ...]
 
@@ -171,7 +171,7 @@ class Ec2Plugin(BackendPlugin):
         found = [*_unknown_names(written, inventory), *_problems(parameters, inventory)]
         if found:
             raise InvalidConfiguration(found)
-        rate = Rate(written.launch_burst_instances, written.launch_instances_per_second)
+        rate = TokenRate(written.launch_burst_instances, written.launch_instances_per_second)
         return Configured(
             Ec2Settings(written.cluster_name, written.region, written.endpoint_url, rate, parameters, inventory.groups)
         )

@@ -19,7 +19,7 @@ LONGEST_WAIT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class TokenRate:
     """A bucket that holds `most` and regains `per_second`."""
 
     most: float
@@ -30,21 +30,21 @@ class Rate:
 class ActionRates:
     """The two buckets of an action of the API."""
 
-    calls: Rate
-    instances: Rate | None = None
+    calls: TokenRate
+    instances: TokenRate | None = None
     """For the instances that its calls are about; None where these do not count."""
 
 
-LAUNCHED_INSTANCES = Rate(1000, 2)
-LAUNCH_CALLS = Rate(5, 2)
-_NON_MUTATING = ActionRates(Rate(100, 20))
+LAUNCHED_INSTANCES = TokenRate(1000, 2)
+LAUNCH_CALLS = TokenRate(5, 2)
+_NON_MUTATING = ActionRates(TokenRate(100, 20))
 
 
-def documented_rates(launched_instances: Rate = LAUNCHED_INSTANCES) -> Mapping[str, ActionRates]:
+def documented_rates(launched_instances: TokenRate = LAUNCHED_INSTANCES) -> Mapping[str, ActionRates]:
     """Return the rates of every action that the backend uses, by its name in the API."""
     return {
         "RunInstances": ActionRates(LAUNCH_CALLS, launched_instances),
-        "TerminateInstances": ActionRates(Rate(100, 5), Rate(1000, 20)),
+        "TerminateInstances": ActionRates(TokenRate(100, 5), TokenRate(1000, 20)),
         "DescribeInstances": _NON_MUTATING,
         "DescribeLaunchTemplateVersions": _NON_MUTATING,
     }
@@ -53,7 +53,7 @@ def documented_rates(launched_instances: Rate = LAUNCHED_INSTANCES) -> Mapping[s
 class _Bucket:
     """Full at first. `now` is in seconds and may be set back, which refills nothing."""
 
-    def __init__(self, rate: Rate, now: float) -> None:
+    def __init__(self, rate: TokenRate, now: float) -> None:
         self._rate = rate
         self._left = rate.most
         self._at = now

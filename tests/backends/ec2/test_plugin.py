@@ -10,7 +10,7 @@ import pytest
 
 from cagrpc.backends.ec2.parameters import CapacityReservation, LaunchTemplate
 from cagrpc.backends.ec2.plugin import Ec2Settings
-from cagrpc.backends.ec2.rates import Rate
+from cagrpc.backends.ec2.rates import TokenRate
 from cagrpc.config.load import parse_settings
 from cagrpc.errors import InvalidConfiguration
 
@@ -69,7 +69,7 @@ def problems(directory: Path, backend: str) -> list[str]:
 def test_everything_that_is_written_is_in_the_settings(directory: Path) -> None:
     found = settings(directory, EVERYTHING)
     assert (found.cluster_name, found.region, found.endpoint_url) == ("prod", "eu-central-1", "https://ec2.internal")
-    assert found.launched_instances == Rate(2000, 20)
+    assert found.launched_instances == TokenRate(2000, 20)
     of = {group.id: found.parameters.of(group) for group in found.groups}
     assert of["general/m7i.large/eu-central-1a/spot"].launch_template == LaunchTemplate(None, "workers", "$Default")
     assert of["h100"].launch_template == LaunchTemplate("lt-0a", None, "3")

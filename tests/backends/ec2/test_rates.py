@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from cagrpc import errors
-from cagrpc.backends.ec2.rates import CallRates, Rate, documented_rates
+from cagrpc.backends.ec2.rates import CallRates, TokenRate, documented_rates
 from cagrpc.fleet.backend import BackendInstance
 from tests.support.clocks import any_clock
 from tests.support.ec2.emulator import ZONES
@@ -55,7 +55,7 @@ def test_a_thousand_instances_come_in_some_seconds_and_go_again_within_the_rates
 
 
 def test_what_was_launched_waits_for_no_second_call_while_the_rest_of_its_increment_does(ec2: Ec2World) -> None:
-    backend = ec2.open(launched_instances=Rate(10, 2))
+    backend = ec2.open(launched_instances=TokenRate(10, 2))
     ec2.proxy.limits.documented["RunInstances"] = ((5, 2), (10, 2))
     asked = order("i1", (group(), 10), (group("other"), 8))
     began = ec2.now
@@ -110,7 +110,7 @@ def test_a_clock_that_is_set_back_refills_nothing() -> None:
 
 def test_more_than_the_bucket_holds_is_asked_for_when_it_is_full() -> None:
     time = _Time()
-    rates = CallRates(documented_rates(Rate(10, 1)), any_clock(time), time.sleep)
+    rates = CallRates(documented_rates(TokenRate(10, 1)), any_clock(time), time.sleep)
     rates.acquire("RunInstances", 12)
     assert time.now == 0
     with pytest.raises(errors.Unavailable, match=r"for 3\.0 s"):

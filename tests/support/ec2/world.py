@@ -11,7 +11,7 @@ from unittest.mock import Mock
 from cagrpc import errors
 from cagrpc.backends.ec2.opening import open_backend
 from cagrpc.backends.ec2.parameters import AllParameters, CapacityReservation, LaunchParameters, LaunchTemplate
-from cagrpc.backends.ec2.rates import LAUNCHED_INSTANCES, Rate
+from cagrpc.backends.ec2.rates import LAUNCHED_INSTANCES, TokenRate
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.fleet.backend import Backend, BackendInstance, Order, OrderedInstance
 from cagrpc.kube.client.client import Client
@@ -86,7 +86,7 @@ class Ec2World:
         cluster_name: str = CLUSTER,
         *,
         groups: Sequence[NodeGroup] = (),
-        launched_instances: Rate = LAUNCHED_INSTANCES,
+        launched_instances: TokenRate = LAUNCHED_INSTANCES,
         read_seconds: float = 60.0,
         has_cluster: bool = False,
     ) -> Backend:
@@ -106,7 +106,7 @@ class Ec2World:
         cluster_name: str = CLUSTER,
         *,
         groups: Sequence[NodeGroup] = (),
-        launched_instances: Rate = LAUNCHED_INSTANCES,
+        launched_instances: TokenRate = LAUNCHED_INSTANCES,
         read_seconds: float = 60.0,
         has_cluster: bool = False,
     ) -> OpenBackend:
