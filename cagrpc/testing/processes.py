@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from itertools import count
 from typing import TypeVar
 
 from cagrpc import errors
@@ -31,7 +31,6 @@ class Processes:
         assert len({group.id for group in groups}) >= 2, f"{type(cloud).__name__}.node_groups: expected two or more"
         assert all(group.min_size == 0 for group in groups), "node groups with a minimum size order by themselves"
         self.cloud = cloud
-        self._numbers = count(1)
         self._listings = Listings()
         self._opened: list[OpenBackend] = []
         self._last_change_at = float("-inf")
@@ -52,10 +51,11 @@ class Processes:
             opened.close()
 
     def new_order(self, *counts: int) -> Order:
-        """Return the order of a new increment: so many instances of the first node group, the second and so on."""
-        increment_id = f"conformance{next(self._numbers)}"
+        """Return the order of a new increment: so many instances of the first node group, the second and so on. Its
+        tokens are as a fleet's: a cloud that outlives the test has never had them."""
+        increment_id = secrets.token_hex(6)
         instances = tuple(
-            OrderedInstance(f"{increment_id}-{group.id}-{ordinal}", group, ordinal)
+            OrderedInstance(f"{increment_id}-{group.id}-{ordinal + 1}", group, ordinal)
             for group, number in zip(self.cloud.node_groups, counts, strict=False)
             for ordinal in range(number)
         )
