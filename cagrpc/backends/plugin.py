@@ -68,6 +68,8 @@ class BackendContext:
     """The fleet's."""
     client: Client | None = None
     """Of the cluster that is served; None without the section `kubernetes`."""
+    changed: Callable[[], None] = lambda: None
+    """Called by a backend that learns of a failure or an end between two lists: the fleet lists soon after."""
 
 
 class BackendSettings(Protocol):

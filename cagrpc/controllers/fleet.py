@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -31,12 +32,18 @@ class FleetController(Controller):
     back_off = BackOff(STEP_SECONDS, STEP_SECONDS)  # deadlines of increments pass meanwhile
 
     def __init__(
-        self, fleet: Fleet, heartbeat: Heartbeat, backend_pages: Mapping[str, JsonPage] = MappingProxyType({})
+        self,
+        fleet: Fleet,
+        heartbeat: Heartbeat,
+        backend_pages: Mapping[str, JsonPage] = MappingProxyType({}),
+        wake: threading.Event | None = None,
     ) -> None:
-        """`heartbeat` is beaten by the fleet at each call of the backend; `backend_pages` are the backend's."""
+        """`heartbeat` is beaten by the fleet at each call of the backend, `wake` set where a step has something to do;
+        `backend_pages` are the backend's."""
         self._fleet = fleet
         self._backend_pages = backend_pages
         self.heartbeat = heartbeat
+        self.wake = wake
 
     def step(self) -> None:
         """Reconcile the journal with the backend."""

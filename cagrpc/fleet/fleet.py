@@ -67,9 +67,9 @@ class Fleet:
     epoch that only grow (`SteadyClock`); deadlines survive restarts as far as two processes' clocks agree
     (`lifecycle.taken_over`). `submit` runs work that callers wait for with a timeout (the ordering of `apply`, the step
     of `refresh`), by default in a thread of its own. `beat` is called before each call of the backend, as a step's sign
-    of progress. Raises `errors.InvalidConfiguration` for invalid groups or times, and `errors.Unavailable` where the
-    journal is out of reach. A backend out of reach is no error here, but until its first listing every change is
-    refused with `errors.Unavailable`, since existing instances are unknown.
+    of progress, `wake` where the next step has something to do. Raises `errors.InvalidConfiguration` for invalid groups
+    or times, and `errors.Unavailable` where the journal is out of reach. A backend out of reach is no error here, but
+    until its first listing every change is refused with `errors.Unavailable`, since existing instances are unknown.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Fleet:
         failed_listing_seconds: float = 600.0,
         submit: Submit = _in_thread,
         beat: Callable[[str], None] = lambda _: None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         check(groups, increment_deadline_seconds, failed_listing_seconds)
         clock = clock or SteadyClock()
@@ -100,6 +101,7 @@ class Fleet:
         self._clock = clock
         self._times = lifecycle.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
         self._submit = submit
+        self._wake = wake
         self._observed: Observation | None = None
         self._backend_problem: str | None = None
         self._minimum_problems: dict[str, str] = {}
@@ -173,6 +175,8 @@ class Fleet:
         if waiter is not None:
             self._submit(partial(self._orders.order_now, record.id))
             self._orders.wait(record.id, waiter, refusal_wait_seconds)
+        else:
+            self._wake()
         return self.increment(record.id)
 
     def apply_all(self, asked: Sequence[IncrementSpec]) -> list[IncrementStatus | errors.CagrpcError]:
@@ -186,6 +190,7 @@ class Fleet:
                 found = [self._plan_or_why(each) for each in asked]
             finally:
                 self._publish()
+                self._wake()
         return [each if isinstance(each, errors.CagrpcError) else self.increment(each.id) for each in found]
 
     def delete_instances(self, node_group_id: str, instance_ids: Sequence[str]) -> None:
@@ -198,6 +203,7 @@ class Fleet:
         with self._ledger.changing(wait_seconds=_TURN_SECONDS):
             self._ledger.commit(admission.admit_deletion(self._state(), node_group_id, instance_ids, self._clock()))
             self._publish()
+        self._wake()
 
     def decrease_target(self, node_group_id: str, delta: int) -> None:
         """Lower the target by up to `-delta` failed instances that are still listed. Never removes an existing instance
@@ -239,6 +245,7 @@ class Fleet:
             if changed is not record:
                 self._ledger.commit(Changes(increments=(changed,)))
                 self._publish()
+                self._wake()
 
     def refresh(self, *, wait_seconds: float | None = None) -> None:
         """Run one step now (CA's Refresh). With `wait_seconds` wait at most so long for it, and join a step that

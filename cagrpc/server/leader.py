@@ -4,6 +4,7 @@ Sockets are in `server`, leader election is in `standby`.
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
@@ -40,7 +41,8 @@ class Leader:
             undo.callback(journal.close)
             now = SteadyClock()  # shared by all that compare with the fleet's times
             client = None if cluster is None else cluster.client
-            backend = settings.backend.open(BackendContext(settings.state_directory, now, client))
+            wake = threading.Event()
+            backend = settings.backend.open(BackendContext(settings.state_directory, now, client, wake.set))
             undo.callback(backend.close)
             heartbeat = Heartbeat(fleet_controller.NAME, FLEET_PATIENCE_SECONDS)
             self.fleet = Fleet(
@@ -54,6 +56,7 @@ class Leader:
                 autoscaler_may_grow=settings.drive is not Drive.PLAN,
                 clock=now,
                 beat=heartbeat.beat,
+                wake=wake.set,
             )
             self.expander = expander.Expander(
                 self.fleet,
@@ -74,7 +77,7 @@ class Leader:
                 gpu_label=settings.gpu_label,
                 take_choice=decisions.take_choice,
             )
-            self.controllers: list[Controller] = [FleetController(self.fleet, heartbeat, backend.pages)]
+            self.controllers: list[Controller] = [FleetController(self.fleet, heartbeat, backend.pages, wake)]
             if cluster is not None:
                 self.controllers += cluster_controllers(settings, cluster, self.fleet, backend, now)
             self._undo = undo.pop_all()

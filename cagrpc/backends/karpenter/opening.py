@@ -17,7 +17,7 @@ def open_backend(settings: KarpenterSettings, context: BackendContext) -> OpenBa
         raise InvalidConfiguration(["kubernetes: is missing; NodeClaims are objects of the cluster that it names"])
     client = context.client
     check(client, settings.node_pools)
-    claims = ClaimStore(client, settings.fleet, settings.unavailable_offerings_seconds, context.clock)
+    claims = ClaimStore(client, settings.fleet, settings.unavailable_offerings_seconds, context.clock, context.changed)
     pools = NodePools(client, settings.node_pools)
     claims.start()
     pools.start()

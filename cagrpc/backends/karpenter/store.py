@@ -45,7 +45,8 @@ class Failed:
 class Reasons:
     """Sink of the informer of Events: why NodeClaims came to nothing, by their names. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        self._changed = changed
         self._lock = threading.Lock()
         self._by_event: dict[str, Reason] = {}
         self._by_claim: dict[str, Reason] = {}
@@ -64,6 +65,7 @@ class Reasons:
         if obj.is_final:
             with self._lock:
                 self._by_event[obj.event] = self._by_claim[obj.claim] = obj
+            self._changed()
 
     def deleted(self, of: ObjectIdentity) -> None:
         with self._lock:
@@ -75,14 +77,23 @@ class Reasons:
 class ClaimStore(InformerStore):
     """Thread-safe. Two informers feed it: NodeClaims with the label of the fleet, and Events about NodeClaims."""
 
-    def __init__(self, client: Client, fleet: str, unavailable_offerings_seconds: float, clock: EpochClock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        fleet: str,
+        unavailable_offerings_seconds: float,
+        clock: EpochClock,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`changed` is called where a NodeClaim has failed, or its reason has come."""
         self._short_seconds = unavailable_offerings_seconds
         self._clock = clock
+        self._changed = changed
         self._lock = threading.RLock()
         self._claims: dict[str, Claim] = {}
         self._first_seen: dict[str, float] = {}
         self._failed: dict[str, Failed] = {}
-        self.reasons = Reasons()
+        self.reasons = Reasons(changed)
         self._short: dict[Place, float] = {}
         """Until when Karpenter launches nothing of an offering."""
         self._unseen: dict[str, tuple[Claim, float]] = {}
@@ -205,6 +216,7 @@ class ClaimStore(InformerStore):
         self._deleted.discard(name)
         if gone is not None and not gone.provider_id and not asked:
             self._failed[name] = Failed(gone, self._clock())
+            self._changed()
 
     # ---- from what is known to what is listed
 
