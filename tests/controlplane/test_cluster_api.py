@@ -28,7 +28,7 @@ from tests.support.fleet import group
 POOLS = ("a", "b", "c")
 SHORT = "short"
 """A pool whose machines never come, and whose provider never says so."""
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 15.0
 
 
 class MachineFleet:
@@ -134,7 +134,7 @@ def run_many(machines: MachineFleet, increments: Sequence[Mapping[str, int]], fl
 
 def test_increments_are_whole_or_gone(machines: MachineFleet) -> None:
     with machines.start() as fleet:
-        run_many(machines, many(9, seed=1), fleet)
+        run_many(machines, many(6, seed=1), fleet)
         machines.delete_all(fleet)
 
 

@@ -35,14 +35,14 @@ def served(live: Live, workload: WorkloadCluster) -> Iterator[Live]:
         taint = {"key": START_UP_TAINT, "effect": "NoSchedule"}
         workload.template(pool, {"cpu": "4", "memory": "8Gi"}, labels={"pool": pool}, taints=[taint])
         workload.machine_deployment(pool)
-    for document in (*documents("rbac.yaml"), *_rights(workload)):
+    for document in (*documents("rbac.yaml"), *rights(workload)):
         apply(workload.admin, document)
     yield live
     live.close()
     remove(workload.admin, "rbac.yaml")
 
 
-def _rights(workload: WorkloadCluster) -> Sequence[dict[str, Any]]:
+def rights(workload: WorkloadCluster) -> Sequence[dict[str, Any]]:
     """Return the file's for this namespace and provider: its kinds stand for kubeadm's and vSphere's."""
     names = {
         "kubeadmconfigs": "testconfigs",
@@ -61,13 +61,18 @@ def _rights(workload: WorkloadCluster) -> Sequence[dict[str, Any]]:
 
 
 def configure(live: Live, workload: WorkloadCluster, *pools: str, **more: Any) -> None:
+    """With the service account of both clusters, which may be one."""
     kubeconfig = str(workload.cluster.plane.kubeconfig_of_service_account("cagrpc", "cagrpc"))
+    section = {"cluster": CLUSTER, "namespace": workload.namespace}
+    if workload.management is not workload.cluster:
+        there = workload.management.plane
+        section["kubeconfig"] = str(there.kubeconfig_of_service_account("cagrpc", "cagrpc"))
     machines = {pool: {"machine_deployment": pool} for pool in pools}
     live.write(
         {
             "drive": "plan",
             "kubernetes": {"kubeconfig": kubeconfig, "journal": "sqlite"},
-            "backend": {"cluster_api": {"cluster": CLUSTER, "namespace": workload.namespace, "node_groups": machines}},
+            "backend": {"cluster_api": {**section, "node_groups": machines}},
             "provisioners": [{"name": "all", "node_groups": [group(pool, "4", "8Gi", 0.2) for pool in pools]}],
             "planner": {"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 600},
             **more,

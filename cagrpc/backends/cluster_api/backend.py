@@ -21,7 +21,7 @@ from cagrpc.backends.cluster_api.kinds import Collection, Kinds
 from cagrpc.backends.cluster_api.objects import OwnObject, OwnObjects
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource
 from cagrpc.backends.cluster_api.sources import MachineTemplate, Sources
-from cagrpc.backends.cluster_api.states import error_of, provider_id, state_of
+from cagrpc.backends.cluster_api.states import complaint_of, error_of, provider_id, state_of
 from cagrpc.cluster.markers import TOKEN
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstance, Pace
 from cagrpc.fleet.model import ErrorKind, InstanceError, InstanceState
@@ -30,7 +30,6 @@ from cagrpc.kube.client.failures import Forbidden
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.informer.written import Document
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, monotonic
-from cagrpc.runtime.log_once import LogOnce
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +67,6 @@ class ClusterApiBackend:
         """Tokens of instances whose Machine was created, and when."""
         self._without_machine: dict[str, float] = {}
         """Tokens of clones that have no Machine, and since when."""
-        self._misread = LogOnce()
         core = (kinds.core("Cluster"), kinds.core("Machine"))
         self.objects = OwnObjects(client, settings.cluster, settings.fleet, *core, timer)
 
@@ -240,9 +238,24 @@ class ClusterApiBackend:
     def delete(self, instances: Sequence[BackendInstance]) -> None:
         self.objects.verify()
         there = self.objects.by_token()
+        self._log_complaints(instances, there)
         in_parallel(
             "cluster-api", lambda each: self._delete(each.token, there.get(each.token, ())), instances, _WORKERS
         )
+
+    def _log_complaints(self, instances: Sequence[BackendInstance], there: Mapping[str, Sequence[OwnObject]]) -> None:
+        """Log what Machines that never came up were waiting for: with them the only trace of it goes."""
+        waiting: dict[tuple[str, str], list[str]] = {}
+        for each in instances:
+            first = next(iter(there.get(each.token, ())), None)
+            if first is not None and not (provider_id(first.document) or first.is_deleting):
+                complaint = complaint_of(first.document)
+                if complaint:
+                    waiting.setdefault((each.node_group, complaint), []).append(first.name)
+        for (group_id, complaint), names in waiting.items():
+            _log.warning(
+                "node group %s: %d machines had not come up (%s): %s", group_id, len(names), names[0], complaint
+            )
 
     def _delete(self, token: str, objects: Sequence[OwnObject]) -> None:
         """Delete the Machine, whose deletion drains its Node and takes its clones along. Where it has no Node, the core

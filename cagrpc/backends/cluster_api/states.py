@@ -87,6 +87,12 @@ def error_of(machine: Mapping[str, Any]) -> InstanceError | None:
     return None
 
 
+def complaint_of(machine: Mapping[str, Any]) -> str:
+    """Return what the Machine is waiting for, for people; empty where it does not say."""
+    found = (": ".join(filter(None, each)) for each in _complaints(mapping(machine, "status", "", [])))
+    return _shortened("; ".join(found))
+
+
 def _terminal(status: Mapping[str, Any]) -> tuple[str, str]:
     """Return failureReason and failureMessage, where v1beta1 has them and where v1beta2 keeps them. The core of v1beta2
     copies them from providers of the old contract."""

@@ -3,6 +3,7 @@ What every backend does is in `test_conformance`."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -366,6 +367,21 @@ def test_a_machine_that_the_core_has_not_seen_takes_its_clones_along(bench: Benc
     backend.order(order())
     backend.delete(list(listed(backend).values()))
     assert not [each for kind in ("Machine", "TestMachine", "TestConfig") for each in bench.api.of(kind)]
+
+
+def test_what_deleted_machines_were_waiting_for_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    backend = bench.open()
+    backend.order(order())
+    bench.api.failing["a"] = ("CloneFailed", "no datastore has room")
+    bench.api.step()
+    path = bench.api.path("Machine", name_of(TOKENS[1]))
+    wait(lambda: backend.objects.by_token()[TOKENS[1]][0].document == bench.api.objects[path])
+    backend.delete(list(listed(backend).values()))
+    (logged,) = caplog.messages
+    names = " or ".join(rf"\({name_of(token)}\)" for token in TOKENS).replace(" or ", "|")
+    assert re.fullmatch(
+        rf"node group a: 2 machines had not come up ({names}): CloneFailed: no datastore has room", logged
+    )
 
 
 def test_the_deletion_of_a_running_machine_is_left_to_the_core(bench: Bench) -> None:

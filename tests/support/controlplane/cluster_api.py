@@ -1,13 +1,13 @@
-"""Cluster API beside a control plane that is management and workload cluster in one: its core as a real process, its
-definitions from its Go module, and providers of ours that play the machines (`MachineProvider`). Its webhooks are not
-registered: the core serves them, and nobody calls."""
+"""Cluster API beside a control plane, which is management and workload cluster in one unless a test has two: its core
+as a real process, its definitions from its Go module, and providers of ours that play the machines (`MachineProvider`).
+Its webhooks are not registered: the core serves them, and nobody calls."""
 
 from __future__ import annotations
 
 import base64
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,10 +149,11 @@ class ClusterApiCore:
 @dataclass
 class MachineProvider:
     """An infrastructure and bootstrap provider in one thread: bootstrap data is there at once, and a machine becomes a
-    Ready Node of the control plane as soon as its pool lets it. Change what it does at any time."""
+    Ready Node of the workload cluster as soon as its pool lets it. Change what it does at any time."""
 
     admin: Api
     namespace: str
+    workload_admin: Api
     short: set[str] = field(default_factory=set)
     """Pools (`spec.pool` of the machine template) that have no machine to give, and never say so."""
     failing: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -225,7 +226,7 @@ class MachineProvider:
         labels = {"kubernetes.io/hostname": name, **registration.get("labels", {})}
         resources = {"pods": "110", **machine["spec"].get("resources", {})}
         ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "ready"}
-        self.admin.ensure(
+        self.workload_admin.ensure(
             NODES,
             {
                 "metadata": {"name": name, "labels": labels},
@@ -251,7 +252,7 @@ class MachineProvider:
     def _end(self, machine: Document) -> None:
         """The machine is gone, and its Node where nobody has removed it."""
         if machine["spec"].get("providerID"):
-            self.admin.delete(f"{NODES}/{machine['metadata']['name']}")
+            self.workload_admin.delete(f"{NODES}/{machine['metadata']['name']}")
         self._patch("testmachines", machine, {"metadata": {"finalizers": None}})
 
     def _patch(self, plural: str, document: Document, patch: Document, part: str = "") -> None:
@@ -278,24 +279,26 @@ def _condition(status: str, reason: str, message: str) -> Document:
 
 
 class WorkloadCluster:
-    """A Cluster of Cluster API in the namespace of a test, whose API server is the control plane's own."""
+    """A Cluster of Cluster API in the namespace of a test. `cluster` has the pods and Nodes, and unless there is a
+    `management` cluster the Machines too."""
 
-    def __init__(self, cluster: Cluster, core: ClusterApiCore) -> None:
+    def __init__(self, cluster: Cluster, core: ClusterApiCore, management: Cluster | None = None) -> None:
         self.cluster = cluster
         self.core = core
-        self.admin = cluster.admin
-        self.namespace = cluster.namespace
-        self.provider = MachineProvider(self.admin, self.namespace)
+        self.management = management or cluster
+        self.admin = self.management.admin
+        self.namespace = self.management.namespace
+        self.provider = MachineProvider(self.admin, self.namespace, cluster.admin)
         self._create()
 
     def path(self, plural: str, name: str = "") -> str:
         """Of the core's kinds."""
-        return self.cluster.path(plural, name, api=API)
+        return self.management.path(plural, name, api=API)
 
     def _create(self) -> None:
         kubeconfig = base64.b64encode(self.cluster.plane.kubeconfig().read_bytes()).decode()
         self.admin.create(
-            self.cluster.path("secrets"),
+            self.management.path("secrets"),
             {
                 "metadata": {"name": f"{CLUSTER}-kubeconfig", "labels": {f"{CORE}/cluster-name": CLUSTER}},
                 "type": f"{CORE}/secret",
@@ -367,9 +370,9 @@ class WorkloadCluster:
 
     def close(self) -> None:
         """Everything goes, with the core's help. Pods go first: without a kubelet no drain would end."""
-        self.admin.delete(self.cluster.path("deployments", api="apis/apps/v1"))
-        self.admin.delete(self.cluster.path("replicasets", api="apis/apps/v1"))
-        self.admin.delete(self.cluster.path("pods"), gracePeriodSeconds=0)
+        for plural in ("deployments", "replicasets"):
+            self.cluster.admin.delete(self.cluster.path(plural, api="apis/apps/v1"))
+        self.cluster.admin.delete(self.cluster.path("pods"), gracePeriodSeconds=0)
         for plural in ("machinedeployments", "machinesets", "machines"):
             self.admin.delete(self.path(plural))
         try:
@@ -387,17 +390,24 @@ class WorkloadCluster:
         return {"apiVersion": f"{PROVIDER_GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-@pytest.fixture(scope="module")
-def cluster_api(control_plane: ControlPlane) -> Iterator[ClusterApiCore]:
-    """Cluster API's core, for one module."""
+@contextmanager
+def running_core(plane: ControlPlane) -> Iterator[ClusterApiCore]:
+    """Run the core, with its definitions and our provider's, all in their newest version."""
     program = built(CLUSTER_API) / "core"
     found = [only_version(each, each["spec"]["versions"][-1]["name"]) for each in definitions()]
-    install(control_plane.admin, [*found, *provider_definitions()])
-    core = ClusterApiCore(control_plane, program)
+    install(plane.admin, [*found, *provider_definitions()])
+    core = ClusterApiCore(plane, program)
     core.start()
     yield core
     core.stop(kill=True)
-    remove(control_plane.admin, [*found, *provider_definitions()])
+    remove(plane.admin, [*found, *provider_definitions()])
+
+
+@pytest.fixture(scope="module")
+def cluster_api(control_plane: ControlPlane) -> Iterator[ClusterApiCore]:
+    """Cluster API's core, for one module."""
+    with running_core(control_plane) as core:
+        yield core
 
 
 @pytest.fixture
