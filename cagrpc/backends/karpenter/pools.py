@@ -34,8 +34,6 @@ def node_pool(document: Mapping[str, Any]) -> NodePool:
     metadata = mapping(document, "metadata", "", [])
     spec = mapping(document, "spec", "", [])
     name = str(metadata.get("name") or "")
-    if metadata.get("deletionTimestamp") is not None:
-        return NodePool(name, ("metadata.deletionTimestamp: it is being deleted, and takes nodes of its name along",))
     if spec.get("replicas") is not None:
         fault = (
             f"spec.replicas: found {spec['replicas']}, a static NodePool, which deletes all nodes of its name above"

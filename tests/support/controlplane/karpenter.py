@@ -41,6 +41,7 @@ class Karpenter:
         self._log = directory / "karpenter.log"
         self._stock = directory / "stock.json"
         self._launches = directory / "launches.jsonl"
+        self._types: Path | None = None
         self._process: Process | None = None
         self.stock({})
         self._install()
@@ -73,6 +74,7 @@ class Karpenter:
                 f"--metrics-port={metrics}",
                 "--kube-client-qps=1000",
                 "--kube-client-burst=2000",
+                *([f"--instance-types-file-path={self._types}"] if self._types else []),
             ],
             self._log,
             {
@@ -111,6 +113,36 @@ class Karpenter:
         new = self._stock.with_suffix(".new")
         new.write_text(json.dumps(answers))
         new.rename(self._stock)
+
+    def offer(self, types: Mapping[str, Mapping[str, str]]) -> None:
+        """From now on there are these instance types and no others: what pods may use of each, in every zone."""
+        document: list[dict[str, Any]] = [
+            {
+                "name": name,
+                "architecture": "amd64",
+                "operatingSystems": ["linux"],
+                "resources": {
+                    **resources,
+                    "cpu": f"{int(resources['cpu'].removesuffix('m')) + 100}m",  # kwok takes 100m and 10Mi for itself
+                    "memory": f"{int(resources['memory'].removesuffix('Mi')) + 10}Mi",
+                },
+                "offerings": [
+                    {
+                        "Price": 1.0,
+                        "Available": True,
+                        "Requirements": [
+                            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
+                        ],
+                    }
+                    for zone in ZONES
+                ],
+            }
+            for name, resources in types.items()
+        ]
+        self._types = self._stock.with_name("types.json")
+        self._types.write_text(json.dumps(document))
+        self.restart()
 
     def launches(self) -> list[dict[str, Any]]:
         """What was asked of the cloud: `at` (epoch seconds), `claim`, `offering`, `error` (empty where it launched)."""

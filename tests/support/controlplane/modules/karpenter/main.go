@@ -14,6 +14,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kwok "sigs.k8s.io/karpenter/kwok/cloudprovider"
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -41,8 +43,12 @@ type machine struct {
 // The time from a launch's answer to its Node in the provider's list.
 const settling = 10 * time.Second
 
+// The time from a launch to its Node's creation, at most: kwok creates it in the background.
+const registering = 2 * time.Second
+
 type cloud struct {
 	*kwok.CloudProvider
+	nodes    client.Client
 	lock     sync.Mutex
 	launched map[string]machine
 }
@@ -109,6 +115,23 @@ func (c *cloud) taken(ctx context.Context, offering string) (int, error) {
 	return count, nil
 }
 
+// A machine that ends takes its Node along, as a cloud's node controller sees to it: kwok's own leaves the Node of a
+// NodeClaim that was never registered.
+func (c *cloud) Delete(ctx context.Context, claim *v1.NodeClaim) error {
+	c.lock.Lock()
+	since := c.launched[claim.Status.ProviderID].since
+	c.lock.Unlock()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: strings.TrimPrefix(claim.Status.ProviderID, "kwok://")}}
+	err := c.nodes.Delete(ctx, node)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if err != nil && time.Since(since) < registering {
+		return nil // its Node is still to come: Karpenter asks again
+	}
+	return cloudprovider.NewNodeClaimNotFoundError(errors.New("the machine is gone"))
+}
+
 func offeringOf(claim *v1.NodeClaim) string {
 	values := map[string]string{}
 	for _, each := range claim.Spec.Requirements {
@@ -146,7 +169,7 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	ours := &cloud{CloudProvider: kwok.NewCloudProvider(ctx, op.GetClient(), types), launched: map[string]machine{}}
+	ours := &cloud{CloudProvider: kwok.NewCloudProvider(ctx, op.GetClient(), types), nodes: op.GetClient(), launched: map[string]machine{}}
 	decorated := overlay.Decorate(ours, op.GetClient(), op.InstanceTypeStore)
 	cluster := state.NewCluster(op.Clock, op.GetClient(), decorated)
 	all := controllers.NewControllers(
