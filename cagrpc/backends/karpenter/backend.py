@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cagrpc import errors
-from cagrpc.backends.karpenter.claims import NODE_CLAIMS, body, claim, expected, name_of, path_of, place_of
+from cagrpc.backends.karpenter.claims import NODE_CLAIMS, body, claim, expected, name_of, offering_of, path_of
 from cagrpc.backends.karpenter.plugin import KarpenterSettings, Parameters, node_pool
 from cagrpc.backends.karpenter.pools import NodePools, explained
 from cagrpc.backends.karpenter.store import ClaimStore
@@ -75,13 +75,13 @@ class KarpenterBackend:
 
     def _refuse_short(self, groups: Sequence[NodeGroup]) -> None:
         """Karpenter would launch nothing of these offerings, and so nothing of the increment is asked for."""
-        seconds = {group.id: self._store.short_for(place_of(group)) for group in groups}
+        seconds = {group.id: self._store.short_for(offering_of(group)) for group in groups}
         short = [group for group in groups if seconds[group.id]]
         if short:
             longest = max(seconds.values())
-            places = ", ".join(dict.fromkeys(str(place_of(group)) for group in short))
+            offerings = ", ".join(dict.fromkeys(str(offering_of(group)) for group in short))
             raise errors.OutOfCapacity(
-                f"{places}: short a moment ago, and Karpenter will not try again for {longest:.0f} s",
+                f"{offerings}: short a moment ago, and Karpenter will not try again for {longest:.0f} s",
                 [group.id for group in short],
                 retry_after_seconds=longest,
             )

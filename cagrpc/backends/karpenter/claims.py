@@ -27,7 +27,7 @@ _HASH_LENGTH = 32
 _NOT_TRIED_YET = "AwaitingReconciliation"
 
 
-class Place(NamedTuple):
+class OfferingKey(NamedTuple):
     """What Karpenter calls an offering: what may be short."""
 
     instance_type: str
@@ -47,13 +47,13 @@ class LaunchFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class NodeClaim:
     """A NodeClaim of this fleet."""
 
     name: str
     token: str
     node_group: str
-    place: Place
+    offering: OfferingKey
     node_class: str = "its NodeClass"
     """For people."""
     uid: str = ""
@@ -76,15 +76,15 @@ def path_of(name: str) -> str:
     return f"{NODE_CLAIMS}/{name}"
 
 
-def place_of(group: NodeGroup) -> Place:
+def offering_of(group: NodeGroup) -> OfferingKey:
     zone = "" if group.zone == DEFAULT_ZONE else group.zone
-    return Place(group.instance_type, zone, group.capacity_type)
+    return OfferingKey(group.instance_type, zone, group.capacity_type)
 
 
-def expected(instance: OrderedInstance) -> Claim:
+def expected(instance: OrderedInstance) -> NodeClaim:
     """Return the NodeClaim of an instance before it is created."""
     group = instance.group
-    return Claim(name_of(instance.token), instance.token, group.id, place_of(group))
+    return NodeClaim(name_of(instance.token), instance.token, group.id, offering_of(group))
 
 
 def body(order: Order, instance: OrderedInstance, parameters: Parameters, fleet: str) -> dict[str, Any]:
@@ -127,15 +127,15 @@ def _taint(taint: Taint) -> dict[str, str]:
 
 
 def _requirements(group: NodeGroup) -> Iterator[tuple[str, str]]:
-    place = place_of(group)
-    yield INSTANCE_TYPE, place.instance_type
-    yield ZONE, place.zone
-    yield CAPACITY_TYPE, place.capacity_type
+    offering = offering_of(group)
+    yield INSTANCE_TYPE, offering.instance_type
+    yield ZONE, offering.zone
+    yield CAPACITY_TYPE, offering.capacity_type
     yield ARCH, group.labels.get(ARCH, "")
     yield OS, group.labels.get(OS, "")
 
 
-def claim(document: Mapping[str, Any]) -> Claim:
+def claim(document: Mapping[str, Any]) -> NodeClaim:
     """Decode a NodeClaim. Raises InvalidInput for one that this fleet has not made, whatever its labels say."""
     metadata = mapping(document, "metadata", "", [])
     annotations = strings(metadata, "annotations", "", [])
@@ -146,11 +146,11 @@ def claim(document: Mapping[str, Any]) -> Claim:
     launched = conditions.get("Launched", {})
     reason = str(launched.get("reason") or "")
     failed = launched.get("status") == "Unknown" and reason not in ("", _NOT_TRIED_YET)
-    return Claim(
+    return NodeClaim(
         name=name,
         token=token,
         node_group=annotations.get(NODE_GROUP, ""),
-        place=_place(document),
+        offering=_offering(document),
         node_class=_node_class(document),
         uid=str(metadata.get("uid") or ""),
         version=whole_number(metadata.get("resourceVersion")) or 0,
@@ -171,10 +171,10 @@ def _node_class(document: Mapping[str, Any]) -> str:
     return f"{reference.get('kind')} {reference.get('name')}"
 
 
-def _place(document: Mapping[str, Any]) -> Place:
+def _offering(document: Mapping[str, Any]) -> OfferingKey:
     found: dict[str, str] = {}
     for requirement, _ in members(mapping(document, "spec", "", []), "requirements", "", []):
         values = requirement.get("values")
         if isinstance(values, list) and len(values) == 1:
             found[str(requirement.get("key"))] = str(values[0])
-    return Place(found.get(INSTANCE_TYPE, ""), found.get(ZONE, ""), found.get(CAPACITY_TYPE, ""))
+    return OfferingKey(found.get(INSTANCE_TYPE, ""), found.get(ZONE, ""), found.get(CAPACITY_TYPE, ""))

@@ -23,13 +23,13 @@ _ALL_LIMITS = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class NodePool:
+class NodePoolState:
     name: str
     faults: tuple[str, ...]
     """What has to change before it leaves our nodes alone, each with its field; empty where it is frozen."""
 
 
-def node_pool(document: Mapping[str, Any]) -> NodePool:
+def node_pool(document: Mapping[str, Any]) -> NodePoolState:
     """Decode a karpenter.sh/v1 NodePool."""
     metadata = mapping(document, "metadata", "", [])
     spec = mapping(document, "spec", "", [])
@@ -39,8 +39,8 @@ def node_pool(document: Mapping[str, Any]) -> NodePool:
             f"spec.replicas: found {spec['replicas']}, a static NodePool, which deletes all nodes of its name above"
             " that number; give the provisioner another name, or delete the NodePool"
         )
-        return NodePool(name, (fault,))
-    return NodePool(name, tuple(_faults(spec)))
+        return NodePoolState(name, (fault,))
+    return NodePoolState(name, tuple(_faults(spec)))
 
 
 def _faults(spec: Mapping[str, Any]) -> Iterable[str]:
@@ -67,7 +67,7 @@ def is_zero(quantity: Any) -> bool:
         return False
 
 
-def explained(pools: Iterable[NodePool]) -> list[str]:
+def explained(pools: Iterable[NodePoolState]) -> list[str]:
     """Return what to change of each NodePool that fights, one line each."""
     return [f'NodePool "{pool.name}": {fault}' for pool in pools for fault in pool.faults]
 
@@ -93,27 +93,27 @@ class NodePools(InformerStore):
     def __init__(self, client: Client, names: AbstractSet[str]) -> None:
         self._names = names
         self._lock = threading.Lock()
-        self._fighting: dict[str, NodePool] = {}
+        self._fighting: dict[str, NodePoolState] = {}
         resource = Resource(NODE_POOLS, self._decode, Encoding.JSON)
         self.informers = (Informer(Reflector(client, resource, self)),)
 
-    def _decode(self, document: Any) -> NodePool:
+    def _decode(self, document: Any) -> NodePoolState:
         if not isinstance(document, Mapping):
             raise InvalidInput("expected an object")
         return node_pool(document)
 
     @property
-    def fighting(self) -> Mapping[str, NodePool]:
+    def fighting(self) -> Mapping[str, NodePoolState]:
         """By name, those that would fight us."""
         with self._lock:
             return dict(self._fighting)
 
-    def replaced(self, objects: Iterable[NodePool]) -> None:
+    def replaced(self, objects: Iterable[NodePoolState]) -> None:
         found = {pool.name: pool for pool in objects if self._fights(pool)}
         with self._lock:
             self._fighting = found
 
-    def applied(self, obj: NodePool) -> None:
+    def applied(self, obj: NodePoolState) -> None:
         with self._lock:
             if self._fights(obj):
                 self._fighting[obj.name] = obj
@@ -124,5 +124,5 @@ class NodePools(InformerStore):
         with self._lock:
             self._fighting.pop(of.name, None)
 
-    def _fights(self, pool: NodePool) -> bool:
+    def _fights(self, pool: NodePoolState) -> bool:
         return bool(pool.faults) and pool.name in self._names

@@ -63,10 +63,10 @@ def of_event(found: Reason, retry_after_seconds: float) -> InstanceError:
     return InstanceError(SHORTAGE, found.message, kind, retry_after_seconds)
 
 
-def short_like_others(place: str, retry_after_seconds: float) -> InstanceError:
+def short_like_others(offering: str, retry_after_seconds: float) -> InstanceError:
     """Return the error of a NodeClaim whose Event is late or lost, while others of its offering were short."""
     return InstanceError(
-        SHORTAGE, f"{place} is short, as of another NodeClaim", ErrorKind.CAPACITY, retry_after_seconds
+        SHORTAGE, f"{offering} is short, as of another NodeClaim", ErrorKind.CAPACITY, retry_after_seconds
     )
 
 

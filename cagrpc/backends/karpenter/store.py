@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from cagrpc.backends.karpenter import reasons
-from cagrpc.backends.karpenter.claims import NODE_CLAIMS, Claim, Place, claim
+from cagrpc.backends.karpenter.claims import NODE_CLAIMS, NodeClaim, OfferingKey, claim
 from cagrpc.backends.karpenter.reasons import EVENTS, EVENTS_QUERY, Reason, reason
 from cagrpc.cluster.markers import FLEET_LABEL
 from cagrpc.errors import InvalidInput
@@ -36,7 +36,7 @@ UNSEEN_SECONDS = 5.0
 class Failed:
     """A NodeClaim that went before it was launched, and not because we deleted it."""
 
-    claim: Claim
+    claim: NodeClaim
     at_seconds: float
     error: InstanceError | None = None
     """None until its reason is known, or counts as unknown."""
@@ -90,13 +90,13 @@ class ClaimStore(InformerStore):
         self._clock = clock
         self._changed = changed
         self._lock = threading.RLock()
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, NodeClaim] = {}
         self._first_seen: dict[str, float] = {}
         self._failed: dict[str, Failed] = {}
         self.reasons = Reasons(changed)
-        self._short: dict[Place, float] = {}
+        self._short: dict[OfferingKey, float] = {}
         """Until when Karpenter launches nothing of an offering."""
-        self._unseen: dict[str, tuple[Claim, float]] = {}
+        self._unseen: dict[str, tuple[NodeClaim, float]] = {}
         """Sent to the API server, and not seen since."""
         self._deleted: set[str] = set()
         """That we have deleted, and that are not gone yet."""
@@ -126,7 +126,7 @@ class ClaimStore(InformerStore):
             found = tuple(instance for _, _, instance in sorted([*standing, *gone], key=lambda each: each[:2]))
             return found, min((sent_at for _, sent_at in self._unseen.values()), default=now)
 
-    def knows(self, expected: Claim) -> bool:
+    def knows(self, expected: NodeClaim) -> bool:
         """Return whether this NodeClaim exists or has existed. One that failed before this process is known from its
         Event, and listed as failed from now on."""
         with self._lock:
@@ -137,19 +137,19 @@ class ClaimStore(InformerStore):
             self._failed[expected.name] = Failed(expected, self._clock())
             return True
 
-    def claim(self, name: str) -> Claim | None:
+    def claim(self, name: str) -> NodeClaim | None:
         with self._lock:
             return self._claims.get(name)
 
-    def short_for(self, place: Place) -> float:
+    def short_for(self, offering: OfferingKey) -> float:
         """Return for how many seconds Karpenter will launch nothing of this offering; 0 where it may."""
         with self._lock:
             now = self._clock()
             self._explain(now)
             self._short = {known: until for known, until in self._short.items() if until > now}
-            return max(0.0, self._short.get(place, now) - now)
+            return max(0.0, self._short.get(offering, now) - now)
 
-    def overdue(self) -> list[Claim]:
+    def overdue(self) -> list[NodeClaim]:
         """Return the NodeClaims that were created and should have been seen by now."""
         with self._lock:
             now = self._clock()
@@ -157,7 +157,7 @@ class ClaimStore(InformerStore):
 
     # ---- what is told of our own calls
 
-    def sending(self, sent: Claim) -> None:
+    def sending(self, sent: NodeClaim) -> None:
         """Before it is created: lists are as of this moment until it was seen."""
         with self._lock:
             self._unseen[sent.name] = (sent, self._clock())
@@ -167,7 +167,7 @@ class ClaimStore(InformerStore):
         with self._lock:
             self._unseen.pop(name, None)
 
-    def absent(self, sent: Claim) -> None:
+    def absent(self, sent: NodeClaim) -> None:
         """The API server has accepted this NodeClaim, and has it no longer."""
         with self._lock:
             self._unseen.pop(sent.name, None)
@@ -188,7 +188,7 @@ class ClaimStore(InformerStore):
 
     # ---- sink of the informer of NodeClaims
 
-    def replaced(self, objects: Iterable[Claim]) -> None:
+    def replaced(self, objects: Iterable[NodeClaim]) -> None:
         found = {each.name: each for each in objects}
         with self._lock:
             for name in self._claims.keys() - found.keys():
@@ -196,7 +196,7 @@ class ClaimStore(InformerStore):
             for each in found.values():
                 self.applied(each)
 
-    def applied(self, obj: Claim) -> None:
+    def applied(self, obj: NodeClaim) -> None:
         with self._lock:
             self._unseen.pop(obj.name, None)
             known = self._claims.get(obj.name)
@@ -227,33 +227,33 @@ class ClaimStore(InformerStore):
                 continue
             told = self.reasons.of(name)
             if told is not None:
-                error = self._told(told, each.claim.place, each.at_seconds, now)
+                error = self._told(told, each.claim.offering, each.at_seconds, now)
             elif now - each.at_seconds < REASON_SECONDS:
                 continue
             elif each.claim.failure is not None:
                 error = reasons.of_condition(each.claim.failure)
-            elif self._short.get(each.claim.place, 0.0) > now:
-                error = reasons.short_like_others(str(each.claim.place), self._short[each.claim.place] - now)
+            elif self._short.get(each.claim.offering, 0.0) > now:
+                error = reasons.short_like_others(str(each.claim.offering), self._short[each.claim.offering] - now)
             else:
                 error = reasons.unexplained(each.claim.node_class)
             self._failed[name] = replace(each, error=error)
 
-    def _told(self, told: Reason, place: Place, at_seconds: float, now: float) -> InstanceError:
+    def _told(self, told: Reason, offering: OfferingKey, at_seconds: float, now: float) -> InstanceError:
         """Return the error of an Event that came at that time; a shortage is one of the offering."""
-        until = max(at_seconds + self._short_seconds, self._short.get(place, 0.0))
+        until = max(at_seconds + self._short_seconds, self._short.get(offering, 0.0))
         error = reasons.of_event(told, max(1.0, until - now))
         if error.out_of_resources:
-            self._short[place] = until
+            self._short[offering] = until
         return error
 
-    def _instance(self, found: Claim, now: float) -> BackendInstance:
+    def _instance(self, found: NodeClaim, now: float) -> BackendInstance:
         state, error = InstanceState.CREATING, None
         if found.name in self._deleted or (found.deleting and found.provider_id):
             state = InstanceState.DELETING
         elif found.registered and found.provider_id:
             state = InstanceState.RUNNING
         elif not found.provider_id and (told := self.reasons.of(found.name)) is not None:
-            error = self._told(told, found.place, now, now)
+            error = self._told(told, found.offering, now, now)
         elif found.failure is not None and now - self._first_seen[found.name] >= LAUNCH_SECONDS:
             error = reasons.of_condition(found.failure)
         return BackendInstance(found.provider_id or found.token, found.token, found.node_group, state, error)
