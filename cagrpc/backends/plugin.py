@@ -101,7 +101,7 @@ class ImportedSections:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSource:
+class SectionSource:
     """Objects of a cluster of which `cagrpc config import NAME` makes sections of a configuration. A plug-in that has
     some offers them as `cluster_source`."""
 

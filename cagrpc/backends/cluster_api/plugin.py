@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field, model_validator
 
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
-from cagrpc.backends.plugin import BackendPlugin, ClusterSource, Configured, ImportedSections, Inventory
+from cagrpc.backends.plugin import BackendPlugin, Configured, ImportedSections, Inventory, SectionSource
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.forms import FilePath, Form
 from solver.model import NodeGroup
@@ -146,7 +146,7 @@ class ClusterApiPlugin(BackendPlugin):
     name = "cluster_api"
     backend_fields = ClusterApiFields
     kubernetes_fields = None
-    cluster_source = ClusterSource("machine-deployments", _read)
+    cluster_source = SectionSource("machine-deployments", _read)
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         form = backend.cluster_api if isinstance(backend, ClusterApiFields) else None

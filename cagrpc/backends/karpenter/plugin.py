@@ -14,11 +14,11 @@ from pydantic import AfterValidator, Field
 from cagrpc.backends.plugin import (
     BackendContext,
     BackendPlugin,
-    ClusterSource,
     Configured,
     ImportedSections,
     Inventory,
     OpenBackend,
+    SectionSource,
 )
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.fleet.catalogue import DEFAULT_ZONE
@@ -128,7 +128,7 @@ class KarpenterPlugin(BackendPlugin):
     name = "karpenter"
     backend_fields = KarpenterFields
     kubernetes_fields = None
-    cluster_source = ClusterSource("node-pools", _read)
+    cluster_source = SectionSource("node-pools", _read)
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         del directory  # it names no files
