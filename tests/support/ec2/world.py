@@ -61,13 +61,13 @@ class Ec2World:
             )
         )
         self._directory = directory
-        self._url = ""
+        self.url = ""
         self._opened: list[OpenBackend] = []
 
     @contextmanager
     def running(self) -> Iterator[Ec2World]:
         """Run the proxy; whatever is open is closed at the end."""
-        with proxied(self.emulator, self.clock) as (self.proxy, self._url):
+        with proxied(self.emulator, self.clock) as (self.proxy, self.url):
             try:
                 yield self
             finally:
@@ -115,7 +115,7 @@ class Ec2World:
             BackendContext(self._directory, any_clock(self.clock), Mock(spec=Client) if has_cluster else None),
             cluster_name=cluster_name,
             region=REGION,
-            endpoint_url=self._url,
+            endpoint_url=self.url,
             launched_instances=launched_instances,
             parameters=self.parameters,
             groups=groups,
