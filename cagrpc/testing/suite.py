@@ -22,7 +22,7 @@ from solver.model import NodeGroup
 _LOOKS = 20
 _MOST_REQUESTS = 50
 _SECOND = 2.0
-"""Between two orders whose instances have different times of creation, which most clouds give in seconds."""
+"""Longer than the second in which most clouds give times of creation, and in which watches tell of a change."""
 
 
 class BackendConformance(FleetConformance):
@@ -347,6 +347,7 @@ def _check_failure(
     short, sound = run.cloud.node_groups[:2]
     before = run.cloud.machines()
     fault(short)
+    run.cloud.advance(_SECOND)  # a backend may follow its parameters by a watch
     order = run.new_order(2, 2)
     refused: errors.OrderRefused | None = None
     try:
