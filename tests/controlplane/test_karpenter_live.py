@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,8 @@ from tests.controlplane.test_live_gangs import EACH, bound, create_gang
 from tests.support.controlplane.deployed import apply, documents, remove
 from tests.support.controlplane.karpenter import (
     CLAIMS,
+    NODE_CLASS,
+    POOLS,
     ZONES,
     Karpenter,
     configure,
@@ -84,6 +87,45 @@ def test_where_a_group_is_short_another_one_serves(karpenter: Karpenter, deploye
     (shortage,) = live.rounds()[-1]["shortages"]
     assert shortage["offering"] == offering(zone=ZONES[1])
     assert shortage["until_seconds"] >= karpenter.launches()[-1]["at"] + 120  # Karpenter's three minutes, not our own
+    short_at = min(each["at"] for each in karpenter.launches() if each["error"])
+    next_at = min(each["at"] for each in karpenter.launches() if each["offering"] == offering(zone=ZONES[2]))
+    ordered_at = live.increments()[1]["created_at_seconds"]
+    print(
+        f"from the cloud's answer to the next choice: ordered after {ordered_at - short_at:.2f} s,"
+        f" launched by Karpenter after {next_at - short_at:.2f} s"
+    )
+
+
+def test_what_its_rights_do_not_allow(karpenter: Karpenter, deployed: Path) -> None:
+    client = Client.connect(deployed)
+    own = {"name": "cagrpc-1", "labels": {"cagrpc.io/fleet": "cagrpc"}, "annotations": {TOKEN: "t"}}
+    spec = {"nodeClassRef": NODE_CLASS, "requirements": []}
+    body = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "spec": spec}
+    refused: dict[str, dict[str, Any]] = {
+        "its own NodeClaims only": {**own, "name": "another"},
+        "by a finalizer": {**own, "finalizers": ["example.com/ours"]},
+    }
+    another = {**body, "metadata": refused["its own NodeClaims only"]}
+    wait_for(lambda: _is_denied(client, karpenter, another), "the policies hold")
+    for why, metadata in refused.items():
+        with pytest.raises(errors.CagrpcError, match=why):
+            client.create(CLAIMS, {**body, "metadata": metadata})
+    karpenter.cluster.admin.create(CLAIMS, {**body, "metadata": {"name": "others"}})
+    with pytest.raises(errors.CagrpcError, match="its own NodeClaims only"):
+        client.delete(f"{CLAIMS}/others")
+    karpenter.node_pool("others")
+    with pytest.raises(errors.Unavailable, match="the right to patch nodepools"):
+        client.patch(f"{POOLS}/others", {"spec": {"weight": 1}})
+    client.close()
+
+
+def _is_denied(client: Client, karpenter: Karpenter, body: dict[str, Any]) -> bool:
+    try:
+        client.create(CLAIMS, body)
+    except errors.CagrpcError:
+        return True
+    karpenter.cluster.admin.delete(f"{CLAIMS}/{body['metadata']['name']}")
+    return False
 
 
 @pytest.mark.parametrize("ends", ["done", "rolled back"])
