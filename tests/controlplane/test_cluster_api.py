@@ -21,7 +21,8 @@ from cagrpc.fleet.model import IncrementSpec, Phase
 from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import SteadyClock
 from solver.model import NodeGroup
-from tests.support.controlplane.cluster_api import CLUSTER, UNINITIALIZED, WorkloadCluster
+from tests.support.controlplane.cluster_api import CLUSTER, WorkloadCluster
+from tests.support.controlplane.machine_provider import UNINITIALIZED
 from tests.support.controlplane.processes import wait_for
 from tests.support.fleet import group
 

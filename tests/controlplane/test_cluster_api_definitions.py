@@ -15,7 +15,7 @@ from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import epoch
 from solver.model import Taint, TaintEffect
-from tests.support.controlplane import cluster_api
+from tests.support.controlplane import cluster_api, machine_provider
 from tests.support.controlplane.api import Api
 from tests.support.controlplane.binaries import CLUSTER_API
 from tests.support.controlplane.cluster import Cluster
@@ -49,9 +49,9 @@ def test_every_field_is_known(served: tuple[Cluster, str], tmp_path: Path, monke
     strict = StrictApi(cluster, version)
     strict.create("clusters", "Cluster", "c", {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": 6443}})
     cluster.admin.create(
-        cluster.path("testmachinetemplates", api=cluster_api.PROVIDER_API),
+        cluster.path("testmachinetemplates", api=machine_provider.PROVIDER_API),
         {
-            "apiVersion": f"{cluster_api.PROVIDER_GROUP}/v1",
+            "apiVersion": f"{machine_provider.PROVIDER_GROUP}/v1",
             "kind": "TestMachineTemplate",
             "metadata": {"name": "t"},
             "spec": {"template": {"spec": {"pool": "a"}}},
@@ -59,7 +59,7 @@ def test_every_field_is_known(served: tuple[Cluster, str], tmp_path: Path, monke
     )
     strict.create("kubeadmconfigtemplates", "KubeadmConfigTemplate", "t", KUBEADM_TEMPLATE, KUBEADM)
     source = MachineSource(
-        infrastructure_template=Reference(cluster_api.PROVIDER_GROUP, "TestMachineTemplate", "t"),
+        infrastructure_template=Reference(machine_provider.PROVIDER_GROUP, "TestMachineTemplate", "t"),
         bootstrap_template=Reference(KUBEADM, "KubeadmConfigTemplate", "t"),
         version="v1.36.1",
         failure_domain="rack-1",

@@ -10,9 +10,10 @@ import pytest
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.cluster.markers import START_UP_TAINT
-from tests.support.controlplane.cluster_api import CLUSTER, PROVIDER_GROUP, WorkloadCluster
+from tests.support.controlplane.cluster_api import CLUSTER, WorkloadCluster
 from tests.support.controlplane.deployed import apply, documents, remove
 from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.machine_provider import PROVIDER_GROUP
 
 PODS = 4
 POOL, SHORT = "only", "short"
