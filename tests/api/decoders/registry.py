@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import Message
@@ -19,6 +20,9 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, VOLCANO_GROUP
 from cagrpc.api.core.slack import EXCLUDE, MIRROR, PLACEHOLDER, SHAPE
 from cagrpc.api.encoding.untrusted import json_value
 from cagrpc.api.gen import api_pb2, expander_pb2, externalgrpc_pb2, kubernetes_pb2
+from cagrpc.backends.karpenter.claims import name_of
+from cagrpc.backends.karpenter.pools import NodePools, explained
+from cagrpc.backends.karpenter.store import ClaimStore
 from cagrpc.backends.simulated.nodes import controller
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.view.model import ClusterModel, Followed
@@ -34,10 +38,12 @@ from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from cagrpc.fleet.records import Contents, GroupRecord, IncrementRecord, Member, MemberState
 from cagrpc.kube.client.envelopes import Encoding, event, frames, identity, page
 from cagrpc.kube.client.failures import status_of
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.reflector import Resource
 from cagrpc.kube.journal import objects
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext
+from tests.support.api_server import ApiServer
 from tests.support.clocks import any_clock
 from tests.support.controllers import kueue_objects
 from tests.support.controllers.cluster_objects import apart, node, pod, spread
@@ -65,7 +71,17 @@ class Decoder:
 
 
 def decoders() -> tuple[Decoder, ...]:
-    return (*_view(), *_requests(), *_kueue(), *_node_life(), *_of_pods(), *_doors(), *_envelopes(), *_written_by_us())
+    return (
+        *_view(),
+        *_requests(),
+        *_kueue(),
+        *_node_life(),
+        *_karpenter(),
+        *_of_pods(),
+        *_doors(),
+        *_envelopes(),
+        *_written_by_us(),
+    )
 
 
 # ---- what informers follow
@@ -142,6 +158,29 @@ def _followed(whose: str, followed: Followed[Any], look: Callable[[], None]) -> 
         sink.deleted(identity(resource.encoding, item))
 
     return Decoder(f"{whose} {resource.path}", read, _SEEDS[resource.path.rpartition("/")[2]])
+
+
+def _karpenter() -> Iterator[Decoder]:
+    def stores() -> tuple[Informer, ...]:
+        client = ApiServer().client()  # nobody calls it
+        claims = ClaimStore(client, "cagrpc", 180.0, any_clock(lambda: 1e9))
+        return (*claims.informers, *NodePools(client, frozenset({"pool"})).informers)
+
+    def read(index: int, data: bytes) -> None:
+        reflector = stores()[index].reflector
+        resource, sink = reflector._resource, reflector._sink
+        item = _item(resource, data)
+        decoded = resource.decode(item)
+        sink.applied(decoded)
+        if isinstance(sink, ClaimStore):
+            sink.listing()
+        if isinstance(sink, NodePools):
+            explained(sink.fighting.values())
+        sink.deleted(identity(resource.encoding, item))
+        sink.replaced([decoded])
+
+    for index, each in enumerate(stores()):
+        yield Decoder(f"karpenter {each.name}", partial(read, index), _KARPENTER[each.name])
 
 
 def _node_life() -> Iterator[Decoder]:
@@ -416,4 +455,54 @@ _SEEDS: Mapping[str, tuple[Any, ...]] = {
     ),
     "provisioningrequestconfigs": (kueue_objects.config(**kueue_objects.retries(3), managedResources=["cpu"]),),
     "resourceflavors": (kueue_objects.flavor(nodeLabels={"zone": "a"}, tolerations=[{"key": "gpu"}]),),
+}
+
+
+_KARPENTER: Mapping[str, tuple[Any, ...]] = {
+    "nodeclaims.karpenter.sh": (
+        {
+            "metadata": {
+                "name": name_of("0123456789ab-a-1"),
+                "uid": "u",
+                "resourceVersion": "7",
+                "creationTimestamp": "2026-11-23T03:00:00Z",
+                "annotations": {"cagrpc.io/token": "0123456789ab-a-1", "cagrpc.io/node-group": "a"},
+            },
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                "requirements": [
+                    {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m7i.large"]},
+                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-east-1a"]},
+                ],
+            },
+            "status": {
+                "providerID": "aws:///us-east-1a/i-1",
+                "conditions": [
+                    {"type": "Launched", "status": "Unknown", "reason": "LaunchFailed", "message": "forbidden"},
+                    {"type": "Registered", "status": "True", "reason": "Registered"},
+                ],
+            },
+        },
+    ),
+    "events": (
+        {
+            "metadata": {"name": "cagrpc-1.2", "namespace": "default"},
+            "involvedObject": {"kind": "NodeClaim", "name": "cagrpc-1"},
+            "reason": "InsufficientCapacityError",
+            "message": "NodeClaim cagrpc-1 event: none left",
+        },
+    ),
+    "nodepools.karpenter.sh": (
+        {
+            "metadata": {"name": "pool"},
+            "spec": {
+                "limits": {"cpu": "0", "memory": 5},
+                "disruption": {
+                    "consolidateAfter": "Never",
+                    "budgets": [{"nodes": "0", "reasons": ["Empty"]}, {"nodes": "10%", "schedule": "@daily"}],
+                },
+            },
+        },
+        {"metadata": {"name": "pool"}, "spec": {"replicas": 3}},
+    ),
 }
