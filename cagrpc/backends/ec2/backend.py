@@ -12,7 +12,7 @@ from typing import Any
 from cagrpc import errors
 from cagrpc.backends.ec2.api import Ec2Api
 from cagrpc.backends.ec2.faults import ApiError, launch_failure, refusal
-from cagrpc.backends.ec2.launches import Launch, launches, request, token_of
+from cagrpc.backends.ec2.launches import Launch, client_token_of, launches, request, token_of
 from cagrpc.backends.ec2.parameters import CLUSTER_TAG, NODE_GROUP_TAG, TOKEN_TAG, AllParameters
 from cagrpc.backends.ec2.parameters import problems as launch_problems
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, Pace
@@ -130,17 +130,24 @@ class Ec2Backend:
             raise errors.Unavailable(f"not terminated: {refused}")
 
     def _describe(self) -> list[Mapping[str, Any]]:
-        """Return every instance of this cluster. Raises `Unavailable`."""
+        """Return every instance of this cluster that was launched here. Raises `Unavailable`."""
         try:
-            return list(self._api.describe_instances({CLUSTER_TAG: self._cluster_name}))
+            return [
+                each for each in self._api.describe_instances({CLUSTER_TAG: self._cluster_name}) if self._is_own(each)
+            ]
         except ApiError as error:
             raise errors.Unavailable(str(error)) from error
 
+    def _is_own(self, described: Mapping[str, Any]) -> bool:
+        """Return whether our call launched it: whoever launches "more like this" copies tags, but not client tokens."""
+        tags = _tags(described)
+        if NODE_GROUP_TAG not in tags or TOKEN_TAG not in tags:
+            return False
+        expected = client_token_of(self._cluster_name, tags[NODE_GROUP_TAG], tags[TOKEN_TAG])
+        return bool(described.get("ClientToken") == expected)
+
     def _instance(self, described: Mapping[str, Any]) -> BackendInstance | None:
-        """Return an instance as the fleet sees it; None for one that has ended, or that has no token of ours."""
-        token, group_id = _token(described), _tags(described).get(NODE_GROUP_TAG)
-        if token is None or group_id is None:
-            return None
+        """Return an instance as the fleet sees it; None for one that has ended."""
         zone, ec2_id = described["Placement"]["AvailabilityZone"], described["InstanceId"]
         state = _STATES.get(described["State"]["Name"])
         reason = described.get("StateReason") or {}
@@ -152,22 +159,21 @@ class Ec2Backend:
         elif error is not None:
             state = InstanceState.CREATING
         assert state is not None
-        return BackendInstance(f"aws:///{zone}/{ec2_id}", token, group_id, state, error)
+        group_id = _tags(described)[NODE_GROUP_TAG]
+        return BackendInstance(f"aws:///{zone}/{ec2_id}", _token(described), group_id, state, error)
 
 
 def _tags(described: Mapping[str, Any]) -> Mapping[str, str]:
     return {each["Key"]: each["Value"] for each in described.get("Tags", ())}
 
 
-def _token(described: Mapping[str, Any]) -> str | None:
-    first = _tags(described).get(TOKEN_TAG)
-    return None if first is None else token_of(first, int(described.get("AmiLaunchIndex", 0)))
+def _token(described: Mapping[str, Any]) -> str:
+    return token_of(_tags(described)[TOKEN_TAG], int(described.get("AmiLaunchIndex", 0)))
 
 
 def _created(described: Mapping[str, Any]) -> tuple[str, str, int]:
     """Return a sort key by order of creation."""
-    first = _tags(described).get(TOKEN_TAG, "")
-    return str(described.get("LaunchTime", "")), first, int(described.get("AmiLaunchIndex", 0))
+    return str(described.get("LaunchTime", "")), _tags(described)[TOKEN_TAG], int(described.get("AmiLaunchIndex", 0))
 
 
 def _is_provider_id(instance_id: str) -> bool:

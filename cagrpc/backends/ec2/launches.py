@@ -57,18 +57,23 @@ def token_of(first: str, index: int) -> str:
     return f"{numbered[1]}{int(numbered[2]) + index}"
 
 
+def client_token_of(cluster_name: str, group_id: str, first: str) -> str:
+    """Return the client token of a call, from the token of its first instance, which is its increment's alone."""
+    return hashlib.sha256(f"{cluster_name}\n{group_id}\n{first}".encode()).hexdigest()
+
+
 def launches(cluster_name: str, order: Order) -> list[Launch]:
-    """Return the calls of an order, wanted or not, in the order's own order of node groups."""
+    """Return the calls of an order, wanted or not, the dearest machines first: they are the likeliest to be short, and
+    then nothing else has been launched for nothing."""
     ranks = {group_id: rank for rank, group_id in enumerate(dict.fromkeys(each.group.id for each in order.instances))}
     instances = sorted(order.instances, key=lambda each: (ranks[each.group.id], each.ordinal))
-    found = []
-    for group_id, of_group in groupby(instances, key=attrgetter("group.id")):
-        members = list(of_group)
-        for tokens in _runs([each.token for each in members]):
-            content = "\n".join((cluster_name, order.increment_id, group_id, tokens[0]))
-            client_token = hashlib.sha256(content.encode()).hexdigest()
-            found.append(Launch(client_token, members[0].group, tokens))
-    return found
+    found = [
+        Launch(client_token_of(cluster_name, group_id, tokens[0]), members[0].group, tokens)
+        for group_id, of_group in groupby(instances, key=attrgetter("group.id"))
+        for members in [list(of_group)]
+        for tokens in _runs([each.token for each in members])
+    ]
+    return sorted(found, key=lambda launch: -launch.group.price_usd_per_hour)
 
 
 def _runs(tokens: list[str]) -> list[tuple[str, ...]]:

@@ -269,6 +269,8 @@ def test_two_clusters_of_one_account_do_not_see_each_other(ec2: Ec2World) -> Non
     ours.order(order("i1", (SMALL, 1)))
     theirs.order(order("i1", (SMALL, 2)))
     ec2.emulator.launch({"cagrpc.io/cluster": "prod"})  # by hand, and so without a token
+    copied = {"cagrpc.io/cluster": "prod", "cagrpc.io/node-group": "small", "cagrpc.io/token": "i1-small-0"}
+    ec2.emulator.launch(copied)  # "launch more like this"
     assert len(ec2.listed(ours)) == 1
     assert len(ec2.listed(theirs)) == 2
 

@@ -42,10 +42,15 @@ def test_calls_do_not_depend_on_what_is_wanted_or_in_which_order_instances_come(
 
 
 def test_clusters_and_increments_have_client_tokens_of_their_own() -> None:
-    one = order("i1", (group(), 2))
-    other = replace(one, increment_id="i2")
-    tokens = {launches(*each)[0].client_token for each in [("prod", one), ("stage", one), ("prod", other)]}
+    asked = [("prod", "i1"), ("stage", "i1"), ("prod", "i2")]
+    tokens = {launches(cluster, order(increment, (group(), 2)))[0].client_token for cluster, increment in asked}
     assert len(tokens) == 3
+
+
+def test_the_dearest_machines_are_asked_for_first() -> None:
+    cheap, dear = group("cheap"), replace(group("dear"), price_usd_per_hour=50.0)
+    calls = launches("prod", order("i1", (cheap, 2), (dear, 1)))
+    assert [call.group.id for call in calls] == ["dear", "cheap"]
 
 
 @given(

@@ -69,4 +69,6 @@ class Ec2Cloud(TestedCloud):
         opened = self._world.open_whole("another")
         opened.backend.order(order("conformance1", (group, 1)))
         opened.close()
-        self._world.emulator.launch({"cagrpc.io/cluster": CLUSTER, "cagrpc.io/node-group": group.id})
+        tags = {"cagrpc.io/cluster": CLUSTER, "cagrpc.io/node-group": group.id}
+        self._world.emulator.launch(tags)
+        self._world.emulator.launch({**tags, "cagrpc.io/token": f"conformance1-{group.id}-0"})
