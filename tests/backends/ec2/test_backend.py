@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import boto3
 import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import ErrorKind, InstanceState
-from tests.support.ec2.emulator import ZONES
+from tests.support.ec2.emulator import CREDENTIALS, ZONES
 from tests.support.ec2.world import Ec2World, group, order
 
 SMALL, LARGE = group(), group("large", ZONES[1], instance_type="c7i.large")
@@ -317,3 +318,19 @@ def test_an_instance_that_is_interrupted_is_deleting_and_then_absent(ec2: Ec2Wor
     assert [each.state for each in ec2.listed(backend).values()] == [InstanceState.DELETING]
     ec2.now += 20
     assert ec2.listed(backend) == {}
+
+
+def test_without_credentials_nothing_is_known_and_nothing_is_launched(
+    ec2: Ec2World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it remembers those of other tests
+    for name in CREDENTIALS:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    backend = ec2.open()
+    for call in (backend.list_instances, lambda: backend.order(order("i1", (SMALL, 1)))):
+        with pytest.raises(errors.Unavailable, match="Unable to locate credentials"):
+            call()
+    assert ec2.proxy.made == 0
