@@ -5,6 +5,7 @@ What follows from a list is in `lifecycle`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from cagrpc.fleet.backend import BackendInstance, Listing
 from cagrpc.fleet.model import InstanceState
@@ -21,7 +22,10 @@ class SteadyListing:
         self._clock = clock
         self._last: Listing | None = None
         self._seen: dict[str, tuple[BackendInstance, float]] = {}
-        """By token: the instance as it was listed last, and when."""
+        """By token: the instance as it was listed last, and since when it may be absent."""
+        self._listed: AbstractSet[str] = frozenset()
+        """The tokens of the last list."""
+        self._was_silent = False
         self._outdated = False
         self.absent_after_seconds = 0.0
         """Of the backend's pace, as of the last list."""
@@ -39,16 +43,14 @@ class SteadyListing:
         found = self._backend.list_instances()
         self._outdated = False
         self.absent_after_seconds = pace.absent_after_seconds
-        longest = pace.absent_after_seconds + pace.list_every_seconds
-        if last is None or not 0 <= found.as_of_seconds - last.as_of_seconds <= longest:
-            self.since_seconds = found.as_of_seconds
+        self._note_silence(last, found, pace.absent_after_seconds + pace.list_every_seconds)
         listed = {each.token: (each, found.as_of_seconds) for each in found.instances}
         kept = {
             token: seen
             for token, seen in self._seen.items()
             if token not in listed and not self._is_gone(*seen, found.as_of_seconds)
         }
-        self._seen = {**listed, **kept}
+        self._seen, self._listed = {**listed, **kept}, listed.keys()
         self._last = Listing((*found.instances, *(each for each, _ in kept.values())), found.as_of_seconds)
         return self._last
 
@@ -59,7 +61,18 @@ class SteadyListing:
         for each in deleted:
             self._seen.pop(each.token, None)
 
+    def _note_silence(self, last: Listing | None, found: Listing, longest: float) -> None:
+        """Where there were no lists for long, let no instance of the last one be absent before the next. One that the
+        last one lacked already may be: where lists are always that far apart, absence would never be noticed."""
+        now = found.as_of_seconds
+        silent = last is not None and now - last.as_of_seconds > longest
+        if last is None or now < last.as_of_seconds or (silent and not self._was_silent):
+            self.since_seconds = now
+        if silent:
+            self._seen = {key: (each, now if key in self._listed else at) for key, (each, at) in self._seen.items()}
+        self._was_silent = silent
+
     def _is_gone(self, instance: BackendInstance, listed_at: float, now: float) -> bool:
         if instance.state is InstanceState.DELETING:
             return True
-        return now - max(listed_at, self.since_seconds) >= self.absent_after_seconds
+        return now - listed_at >= self.absent_after_seconds

@@ -34,7 +34,9 @@ class Listings:
         self._known: dict[str, _Known] = {}
         self._latest = float("-inf")
         self.series_since = float("inf")
-        """When the unbroken series of lists began of which the last is a part: as the fleet counts absence."""
+        """When the series of lists began of which the last is a part: as the fleet counts absence
+        (`cagrpc.fleet.steady_listing`)."""
+        self._was_silent = False
         self._last_tokens: Sequence[str] = ()
 
     def new_process(self) -> None:
@@ -57,8 +59,11 @@ class Listings:
         _must(as_of <= now, f"as_of_seconds {as_of} is {as_of - now:g} s after the list was answered")
         _must(as_of >= self._latest, f"as_of_seconds went back, from {self._latest} to {as_of}")
         silent = as_of - self._latest > absent_after + pace.list_every_seconds
-        self._latest = as_of
-        self.series_since = as_of if silent else min(self.series_since, as_of)
+        if self.series_since == float("inf") or (silent and not self._was_silent):
+            self.series_since = as_of
+        for token in self._last_tokens if silent else ():
+            self._known[token].last_at = as_of
+        self._latest, self._was_silent = as_of, silent
         _unique([each.token for each in listing.instances], "token")
         _unique([each.id for each in listing.instances], "id")
         for instance in listing.instances:

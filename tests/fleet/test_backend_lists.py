@@ -86,6 +86,44 @@ def test_an_instance_that_no_list_had_for_so_long_is_gone() -> None:
     assert status.short_groups == ("a",)
 
 
+@pytest.mark.parametrize("never_listed", [False, True])
+def test_where_lists_are_always_further_apart_absence_takes_a_second_one(never_listed: bool) -> None:
+    """As when each step takes longer than a backend's `absent_after_seconds`."""
+    paced = PacedHarness(Pace(absent_after_seconds=2))
+    fleet = paced.harness.fleet()
+    key = fleet.apply(IncrementSpec({"a": 1})).id
+    for _ in range(3):
+        paced.harness.clock.advance(5)
+        fleet.reconcile()
+    paced.backend.missing = set(paced.backend.executed_orders)
+    if never_listed:
+        key = fleet.apply(IncrementSpec({"b": 1})).id
+        paced.backend.before_order = lambda: paced.backend.missing.add(f"{key}-b-1")
+        fleet.reconcile()
+    paced.harness.clock.advance(5)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    paced.harness.clock.advance(5)
+    fleet.reconcile()
+    assert fleet.increment(key).phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+
+
+def test_one_list_after_a_silence_makes_nothing_absent() -> None:
+    paced = PacedHarness(Pace(absent_after_seconds=2))
+    fleet, key = paced.ordered({"a": 1})
+    for _ in range(3):
+        paced.harness.clock.advance(1)
+        fleet.reconcile()
+    paced.backend.missing = set(paced.backend.executed_orders)
+    paced.harness.clock.advance(500)
+    fleet.reconcile()
+    assert states(fleet.snapshot, "a") == ["creating"]
+    paced.backend.missing = set()
+    paced.backend.boot_all()
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.DONE
+
+
 def test_a_running_node_flickers_and_no_target_moves() -> None:
     paced = PacedHarness(Pace(absent_after_seconds=60))
     fleet, _ = paced.ordered({"a": 2})

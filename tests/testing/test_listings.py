@@ -148,3 +148,15 @@ def test_after_a_silence_one_list_makes_nothing_absent() -> None:
     cloud.lists(136, _instance("b"))
     with pytest.raises(AssertionError, match="the list of 136 lacked it for 10 s"):
         cloud.lists(137, _instance("a"), _instance("b"))
+
+
+def test_where_lists_are_always_far_apart_the_second_one_makes_absent() -> None:
+    cloud = _Cloud(absent_after=2.0)
+    for at in (105, 110, 115):
+        cloud.lists(at, _instance("a"), _instance("b"))
+    cloud.lists(120, _instance("b"))
+    cloud.lists(125, _instance("a"), _instance("b"))
+    cloud.lists(130, _instance("b"))
+    cloud.lists(135, _instance("b"))
+    with pytest.raises(AssertionError, match="the list of 135 lacked it for 5 s"):
+        cloud.lists(140, _instance("a"), _instance("b"))
