@@ -61,6 +61,8 @@ class KarpenterCoreCloud(Cloud):
 
     def recover(self) -> None:
         self._karpenter.stock({})
+        for group in self.node_groups:
+            self._karpenter.node_class(group.id)
         if self._stopped:
             self._karpenter.start()
             self._stopped = False
@@ -77,8 +79,7 @@ class KarpenterCoreCloud(Cloud):
         self._karpenter.stock({offering(zone=group.zone): {"stock": 0, "message": message}})
 
     def misconfigure(self, group: NodeGroup) -> None:
-        answer = {"stock": 0, "kind": "nodeclass", "message": "the NodeClass has no subnets"}
-        self._karpenter.stock({offering(zone=group.zone): answer})
+        self._karpenter.node_class(group.id, ready=False)
 
     def vanish(self, instance_id: str) -> None:
         claims = self._karpenter.claims()
@@ -94,13 +95,16 @@ class KarpenterCoreCloud(Cloud):
     def _open(self, fleet: str) -> OpenBackend:
         client = Client.connect(self._karpenter.cluster.plane.kubeconfig())
         self._clients.append(client)
-        parameters = Parameters(NodeClass(**NODE_CLASS), termination_grace_period_seconds=1)
         settings = KarpenterSettings(
             fleet=fleet,
-            parameters={group.id: parameters for group in self.node_groups},
+            parameters={group.id: _parameters(group) for group in self.node_groups},
             node_pools=frozenset(node_pool(group) for group in self.node_groups),
         )
         return settings.open(BackendContext(self._directory, self.clock, client))
+
+
+def _parameters(group: NodeGroup) -> Parameters:
+    return Parameters(NodeClass(**{**NODE_CLASS, "name": group.id}), termination_grace_period_seconds=1)
 
 
 class TestKarpenterCore(BackendConformance):

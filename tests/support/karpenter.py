@@ -23,7 +23,9 @@ from solver.model import NodeGroup
 from tests.support.api_server import ApiServer, Document
 from tests.support.fleet import FakeClock
 
-KINDS = (NODE_CLAIMS, NODE_POOLS, EVENTS)
+GROUP = "karpenter.example.com"
+CLASSES = f"/apis/{GROUP}/v1/examplenodeclasses"
+KINDS = (NODE_CLAIMS, NODE_POOLS, EVENTS, CLASSES, "/apis")
 FINALIZER = "karpenter.sh/termination"
 SHORT = "InsufficientInstanceCapacity: there is none of it left"
 LAUNCHED_AFTER_SECONDS = 0.4
@@ -32,7 +34,7 @@ GONE_AFTER_SECONDS = 1.0
 
 
 def settings_for(*groups: NodeGroup, fleet: str = "cagrpc") -> KarpenterSettings:
-    parameters = Parameters(NodeClass("karpenter.example.com", "ExampleNodeClass", "default"))
+    parameters = Parameters(NodeClass(GROUP, "ExampleNodeClass", "default"))
     return KarpenterSettings(
         fleet=fleet,
         parameters={group.id: parameters for group in groups},
@@ -55,8 +57,15 @@ class PlayedKarpenter:
         """The reason of its Event, a colon, and the message; an empty text deletes without an Event."""
         self.fails: dict[str, tuple[str, str]] = {}
         """Reason and message of the condition Launched, by instance type, for launches that are tried again."""
+        self.node_class(ready=True)
         self._watches: list[tuple[ClaimStore, NodePools, str]] = []
         self._seen: dict[str, float] = {}
+
+    def node_class(self, *, ready: bool) -> None:
+        """The one that settings name."""
+        self.api.put(f"/apis/{GROUP}", {"preferredVersion": {"groupVersion": f"{GROUP}/v1"}})
+        condition = {"type": "Ready", "status": str(ready), "message": "no subnets"}
+        self.api.put(f"{CLASSES}/default", {"status": {"conditions": [condition]}})
 
     # ---- the backend over it
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from cagrpc import errors
 from cagrpc.backends.karpenter.claims import NODE_CLAIMS, body, claim, expected, name_of, offering_of, path_of
+from cagrpc.backends.karpenter.node_classes import why_not_ready
 from cagrpc.backends.karpenter.plugin import KarpenterSettings, Parameters, node_pool
 from cagrpc.backends.karpenter.pools import NodePools, explained
 from cagrpc.backends.karpenter.store import ClaimStore
@@ -51,6 +52,7 @@ class KarpenterBackend:
                 store.applied(claim(self._client.get(path_of(each.name))))
             except errors.NotFound:
                 store.absent(each)
+        self._explain()
         instances, as_of_seconds = store.listing()
         return Listing(instances, as_of_seconds)
 
@@ -64,6 +66,15 @@ class KarpenterBackend:
 
     def delete(self, instances: Sequence[BackendInstance]) -> None:
         in_parallel("nodeclaim", lambda each: self._delete(each.token), instances, _WORKERS)
+
+    def _explain(self) -> None:
+        """Say of NodeClaims that went without an Event why that may be."""
+        unexplained = self._store.unexplained()
+        not_ready = {
+            found: why_not_ready(self._client, found) for found in {each.node_class for each in unexplained} if found
+        }
+        for each in unexplained:
+            self._store.explain(each.name, not_ready.get(each.node_class) if each.node_class else None)
 
     def _refuse_fighting(self, groups: Sequence[NodeGroup]) -> None:
         fighting = self._pools.fighting

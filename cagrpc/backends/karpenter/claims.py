@@ -11,7 +11,7 @@ from cagrpc.api.core.nodes import taint_document
 from cagrpc.api.core.resources import mapping, members, strings
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.encoding.untrusted import whole_number
-from cagrpc.backends.karpenter.plugin import Parameters, node_pool
+from cagrpc.backends.karpenter.plugin import NodeClass, Parameters, node_pool
 from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, START_UP_TAINT, TOKEN
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.backend import Order, OrderedInstance
@@ -54,8 +54,8 @@ class NodeClaim:
     token: str
     node_group: str
     offering: OfferingKey
-    node_class: str = "its NodeClass"
-    """For people."""
+    node_class: NodeClass | None = None
+    """None before it is created."""
     uid: str = ""
     version: int = 0
     """Its resourceVersion, an increasing number (KEP-5504)."""
@@ -166,9 +166,9 @@ def _status(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping(document, "status", "", [])
 
 
-def _node_class(document: Mapping[str, Any]) -> str:
+def _node_class(document: Mapping[str, Any]) -> NodeClass:
     reference = mapping(mapping(document, "spec", "", []), "nodeClassRef", "", [])
-    return f"{reference.get('kind')} {reference.get('name')}"
+    return NodeClass(*(str(reference.get(key) or "") for key in ("group", "kind", "name")))
 
 
 def _offering(document: Mapping[str, Any]) -> OfferingKey:

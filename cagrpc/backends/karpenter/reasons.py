@@ -63,21 +63,13 @@ def of_event(found: Reason, retry_after_seconds: float) -> InstanceError:
     return InstanceError(SHORTAGE, found.message, kind, retry_after_seconds)
 
 
-def short_like_others(offering: str, retry_after_seconds: float) -> InstanceError:
-    """Return the error of a NodeClaim whose Event is late or lost, while others of its offering were short."""
-    return InstanceError(
-        SHORTAGE, f"{offering} is short, as of another NodeClaim", ErrorKind.CAPACITY, retry_after_seconds
-    )
-
-
-def unexplained(node_class: str) -> InstanceError:
-    """Return the error of a NodeClaim that went before it was launched, without an Event: Karpenter 1.14 sends none
-    where the NodeClass is not ready."""
-    message = (
-        f"the NodeClaim was deleted before it was launched, and no Event says why: {node_class} is not Ready, or"
-        " somebody deleted it"
-    )
-    return InstanceError(NOT_READY, message, ErrorKind.CONFIGURATION)
+def unexplained(not_ready: str | None, offering: str, retry_after_seconds: float) -> InstanceError:
+    """Return the error of a NodeClaim that went before it was launched, without an Event. Karpenter 1.14 sends none
+    where the NodeClass is not ready; where it is, the Event is late or lost, as after many at once."""
+    if not_ready is not None:
+        return InstanceError(NOT_READY, not_ready, ErrorKind.CONFIGURATION)
+    message = f"{offering}: Karpenter deleted the NodeClaim before it was launched; no Event says why"
+    return InstanceError(SHORTAGE, message, ErrorKind.CAPACITY, retry_after_seconds)
 
 
 def of_condition(found: LaunchFailure) -> InstanceError:

@@ -39,7 +39,7 @@ class Failed:
     claim: NodeClaim
     at_seconds: float
     error: InstanceError | None = None
-    """None until its reason is known, or counts as unknown."""
+    """None until its reason is known, or given up."""
 
 
 class Reasons:
@@ -155,6 +155,27 @@ class ClaimStore(InformerStore):
             now = self._clock()
             return [sent for sent, at in self._unseen.values() if now - at >= UNSEEN_SECONDS]
 
+    def unexplained(self) -> list[NodeClaim]:
+        """Return the NodeClaims whose reason should have come by now."""
+        with self._lock:
+            now = self._clock()
+            self._explain(now)
+            open_ones = [each for each in self._failed.values() if each.error is None]
+            return [each.claim for each in open_ones if now - each.at_seconds >= REASON_SECONDS]
+
+    def explain(self, name: str, not_ready: str | None) -> None:
+        """Give up waiting for the Event; `not_ready` is what is wrong with the NodeClass, None where nothing is."""
+        with self._lock:
+            found = self._failed.get(name)
+            if found is None or found.error is not None:
+                return
+            offering, now = found.claim.offering, self._clock()
+            until = max(found.at_seconds + self._short_seconds, self._short.get(offering, 0.0))
+            error = reasons.unexplained(not_ready, str(offering), max(1.0, until - now))
+            if error.out_of_resources:
+                self._short[offering] = until
+            self._failed[name] = replace(found, error=error)
+
     # ---- what is told of our own calls
 
     def sending(self, sent: NodeClaim) -> None:
@@ -228,14 +249,10 @@ class ClaimStore(InformerStore):
             told = self.reasons.of(name)
             if told is not None:
                 error = self._told(told, each.claim.offering, each.at_seconds, now)
-            elif now - each.at_seconds < REASON_SECONDS:
-                continue
-            elif each.claim.failure is not None:
+            elif each.claim.failure is not None and now - each.at_seconds >= REASON_SECONDS:
                 error = reasons.of_condition(each.claim.failure)
-            elif self._short.get(each.claim.offering, 0.0) > now:
-                error = reasons.short_like_others(str(each.claim.offering), self._short[each.claim.offering] - now)
             else:
-                error = reasons.unexplained(each.claim.node_class)
+                continue
             self._failed[name] = replace(each, error=error)
 
     def _told(self, told: Reason, offering: OfferingKey, at_seconds: float, now: float) -> InstanceError:

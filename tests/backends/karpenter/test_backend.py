@@ -25,7 +25,7 @@ from cagrpc.fleet.model import ErrorKind, InstanceState
 from solver.model import NodeGroup, Taint, TaintEffect
 from tests.support.api_server import ApiServer, Fault, api_server
 from tests.support.fleet import FakeClock, group
-from tests.support.karpenter import KINDS, SHORT, PlayedKarpenter, settings_for
+from tests.support.karpenter import CLASSES, KINDS, SHORT, PlayedKarpenter, settings_for
 
 A = group("a", zone="zone-1", capacity_type="spot", labels={"karpenter.sh/nodepool": "pool", "team": "x"})
 B = replace(A, id="b", instance_type="b", labels={"karpenter.sh/nodepool": "other"})
@@ -119,7 +119,7 @@ def test_a_node_claim_says_what_its_node_group_says(api: ApiServer, karpenter: P
 def test_without_a_zone_karpenter_chooses_one(api: ApiServer, karpenter: PlayedKarpenter) -> None:
     zoneless = replace(A, zone="zone-a")  # the catalogue's, where it has no zones
     karpenter.open(settings_for(zoneless)).order(order(zoneless))
-    (claim,) = api.objects.values()
+    (claim,) = (found for path, found in api.objects.items() if path.startswith(NODE_CLAIMS))
     assert "topology.kubernetes.io/zone" not in {each["key"] for each in claim["spec"]["requirements"]}
 
 
@@ -205,15 +205,37 @@ def test_an_event_that_expires_is_forgotten(karpenter: PlayedKarpenter, backend:
     assert only(backend).error is None
 
 
-def test_without_an_event_it_is_the_node_class(karpenter: PlayedKarpenter, backend: KarpenterBackend) -> None:
+def test_without_an_event_a_node_class_that_is_not_ready_is_why(
+    karpenter: PlayedKarpenter, backend: KarpenterBackend
+) -> None:
     karpenter.answer = lambda _: ""
+    karpenter.node_class(ready=False)
     backend.order(order(A))
     karpenter.advance(0.5)
     karpenter.advance(REASON_SECONDS)
     error = only(backend).error
     assert error is not None
     assert error.kind is ErrorKind.CONFIGURATION
-    assert "ExampleNodeClass default is not Ready" in error.message
+    assert error.message == "ExampleNodeClass default is not Ready: no subnets"
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_without_an_event_and_with_a_node_class_that_is_ready_it_is_a_shortage(
+    karpenter: PlayedKarpenter, backend: KarpenterBackend, readable: bool
+) -> None:
+    """Karpenter's Events are late or lost where it sends many."""
+    karpenter.answer = lambda _: ""
+    if not readable:
+        karpenter.api.remove(f"{CLASSES}/default")
+    backend.order(order(A))
+    karpenter.advance(0.5)
+    karpenter.advance(REASON_SECONDS)
+    failed = only(backend)
+    assert failed.error is not None
+    assert (failed.error.kind, failed.error.retry_after_seconds) == (ErrorKind.CAPACITY, 180 - REASON_SECONDS)
+    backend.delete([failed])
+    with pytest.raises(errors.OutOfCapacity):
+        backend.order(order(replace(A, id="twin")))
 
 
 def test_of_an_offering_that_is_short_nothing_is_asked_again(api: ApiServer, karpenter: PlayedKarpenter) -> None:

@@ -46,6 +46,7 @@ class KarpenterCloud(Cloud):
         karpenter = self._karpenter
         karpenter.api.fault = lambda _: Fault.NONE
         karpenter.answer = lambda _: None
+        karpenter.node_class(ready=True)
         karpenter.launching, karpenter.behind_seconds = True, 0.0
 
     def cut_off(self) -> None:
@@ -77,6 +78,7 @@ class KarpenterCloud(Cloud):
 
     def misconfigure(self, group: NodeGroup) -> None:
         self._refuse(group, "")
+        self._karpenter.node_class(ready=False)
 
     def _refuse(self, group: NodeGroup, said: str) -> None:
         self._karpenter.answer = lambda name: said if name == group.instance_type else None

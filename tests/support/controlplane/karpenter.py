@@ -150,9 +150,17 @@ class Karpenter:
             return []
         return [json.loads(line) for line in self._launches.read_text().splitlines()]
 
-    def node_class(self, name: str) -> None:
+    def node_class(self, name: str, *, ready: bool = True) -> None:
         document = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": name}}
         self._admin.ensure(CLASSES, {**document, "spec": {"nodeRegistrationDelay": "0s"}})
+        condition = {
+            "type": "Ready",
+            "status": str(ready),
+            "reason": "Ready" if ready else "NotReady",
+            "message": "" if ready else "it has no subnets",
+            "lastTransitionTime": "2026-11-01T00:00:00Z",
+        }
+        self._admin.merge(f"{CLASSES}/{name}/status", {"status": {"conditions": [condition]}})
 
     # ---- the cluster
 
