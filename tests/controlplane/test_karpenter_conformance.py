@@ -44,6 +44,7 @@ class KarpenterCoreCloud(Cloud):
             NodeGroup(name, {"cpu": 3900, "pods": 110}, 0.1, instance_type=TYPE, zone=zone, capacity_type="on-demand")
             for name, zone in zip("ab", ZONES, strict=False)
         )
+        self.recover()
 
     def open(self) -> OpenBackend:
         return self._open("cagrpc")
