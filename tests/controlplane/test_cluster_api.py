@@ -30,6 +30,7 @@ POOLS = ("a", "b", "c")
 SHORT = "short"
 """A pool whose machines never come, and whose provider never says so."""
 DEADLINE_SECONDS = 15.0
+MANY = 100
 
 
 class MachineFleet:
@@ -120,9 +121,17 @@ def many(count: int, seed: int) -> list[dict[str, int]]:
     return found
 
 
-def run_many(machines: MachineFleet, increments: Sequence[Mapping[str, int]], fleet: Fleet) -> Counter[str]:
-    """Apply all increments and wait; return the Nodes that are to stand, by pool."""
+def run_many(
+    machines: MachineFleet,
+    increments: Sequence[Mapping[str, int]],
+    fleet: Fleet,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Counter[str]:
+    """Apply all increments, do something once they are ordered, and wait; return the Nodes that are to stand, by
+    pool."""
     ids = {fleet.apply(IncrementSpec(deltas)).id: deltas for deltas in increments}
+    fleet.reconcile()
+    meanwhile()
     machines.settle(fleet, seconds=500)
     expected = Counter[str]()
     for increment_id, deltas in ids.items():
@@ -248,6 +257,13 @@ def test_cluster_api_sets_the_start_up_taint_before_pods_can_come(machines: Mach
 
 @pytest.mark.long
 def test_a_hundred_increments(machines: MachineFleet) -> None:
+    """The core is killed in the middle."""
+
+    def restart() -> None:
+        wait_for(lambda: machines.workload.provider.launched > MANY // 2, "machines come up")
+        machines.workload.core.stop(kill=True)
+        machines.workload.core.start()
+
     with machines.start(deadline_seconds=240) as fleet:
-        run_many(machines, many(100, seed=2), fleet)
+        run_many(machines, many(MANY, seed=2), fleet, restart)
         machines.delete_all(fleet)

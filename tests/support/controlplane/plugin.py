@@ -33,7 +33,7 @@ from tests.support.controlplane.plane import ControlPlane
 
 LEFT_OUT = "no control plane here: "
 MARKER = "controlplane"
-LONGEST = ("test_live", "test_karpenter_l", "test_provisioning_kills", "test_standby")
+LONGEST = ("test_live", "test_karpenter_l", "test_cluster_api_l", "test_provisioning_kills", "test_standby")
 """Tests of the whole `cagrpc serve`, which would leave the other workers idle if they came last."""
 BUILT_FOR: dict[str, GoModule] = {"control_plane": CONTROL_PLANE, "cluster_api": CLUSTER_API, "karpenter": KARPENTER}
 """The programs that a test with this fixture needs."""
