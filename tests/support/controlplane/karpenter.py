@@ -105,7 +105,7 @@ class Karpenter:
 
     def stock(self, offerings: Mapping[str, int | Mapping[str, Any]]) -> None:
         """What there is from now on of an offering, `type/zone/capacity type`: so many machines, or an answer in full
-        (`stock`, `kind`, `message`); of all others, any number."""
+        (`stock`, `message`); of all others, any number."""
         answers = {
             offering: {"stock": has, "message": SHORT} if isinstance(has, int) else dict(has)
             for offering, has in offerings.items()

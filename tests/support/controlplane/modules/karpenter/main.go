@@ -29,9 +29,7 @@ import (
 type answer struct {
 	// How many machines of the offering may exist; none is no bound.
 	Stock *int `json:"stock"`
-	// How a launch fails where the stock is used up: "capacity" (the default), "nodeclass" or "other".
-	Kind string `json:"kind"`
-	// What the cloud says then.
+	// What the cloud says to one more.
 	Message string `json:"message"`
 }
 
@@ -84,14 +82,7 @@ func (c *cloud) launch(ctx context.Context, claim *v1.NodeClaim, offering string
 	if taken < *has.Stock {
 		return c.CloudProvider.Create(ctx, claim)
 	}
-	why := errors.New(has.Message)
-	switch has.Kind {
-	case "nodeclass":
-		return nil, cloudprovider.NewNodeClassNotReadyError(why)
-	case "other":
-		return nil, cloudprovider.NewCreateError(why, "LaunchFailed", has.Message)
-	}
-	return nil, cloudprovider.NewInsufficientCapacityError(why)
+	return nil, cloudprovider.NewInsufficientCapacityError(errors.New(has.Message))
 }
 
 // How many machines of the offering exist: those that the provider lists, and those whose Node is still to come.
