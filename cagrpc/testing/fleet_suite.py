@@ -131,7 +131,7 @@ class FleetRun:
 
     def _start(self, nodes: _NoNodes | None = None) -> Fleet:
         self._backend = _Checked(self._run)
-        return Fleet(
+        fleet = Fleet(
             self.cloud.node_groups,
             [],
             self._backend,
@@ -141,6 +141,15 @@ class FleetRun:
             increment_deadline_seconds=self.cloud.deadline_seconds,
             submit=lambda work: work(),
         )
+
+        def listed() -> bool:
+            with suppress(errors.Unavailable):
+                fleet.reconcile()
+                return True
+            return False
+
+        self.cloud.wait_until(listed, "the first list of a process")
+        return fleet
 
 
 class FleetConformance:
@@ -157,8 +166,7 @@ class FleetConformance:
         whole.wait_for_phase(increment, Phase.DONE)
         assert len(whole.made) == 5
         whole.restart()
-        whole.step()
-        assert len(whole.fleet.snapshot.group_of_instance) == 5
+        whole.wait_for(lambda: len(whole.fleet.snapshot.group_of_instance) == 5, "5 instances to be listed")
         whole.delete_all()
         assert not whole.made
 
