@@ -21,7 +21,7 @@ FUZZING := $(VENV)/.stamp-fuzzing
 DOCUMENTS := $(VENV)/.stamp-documents
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-rest test-all fuzz lint format bench lock sbom audit digests docs release clean
+.PHONY: help venv run test test-rest programs test-all fuzz lint format bench lock sbom audit digests docs release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -36,6 +36,9 @@ test: lint ## lint, then the tests but those marked long; of those on a real con
 
 test-rest: $(DEVELOPMENT) $(PROTOS) ## what `make test` leaves out: the other tests on a real control plane
 	$(PYTEST) -m "not long and controlplane and not smoke"
+
+programs: $(DEVELOPMENT) ## build what these tests run: Kubernetes, Karpenter, Cluster API; tests do it themselves, beside others
+	$(BIN)/python -m tests.support.controlplane.binaries
 
 test-all: lint ## lint, then every test, properties with twice the examples; half an hour
 	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),ci) $(PYTEST) -m "not long"

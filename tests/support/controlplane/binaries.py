@@ -122,3 +122,8 @@ def _go(module: GoModule, *arguments: str) -> str:
     if done.returncode:
         raise CannotBuild(f"{' '.join(command)} in {module.directory} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+if __name__ == "__main__":
+    for each in (CONTROL_PLANE, KARPENTER, CLUSTER_API):
+        print(f"{each.name}: {build(each).relative_to(_BUILD.parent)}", flush=True)
