@@ -7,12 +7,14 @@ converts the configuration to settings, a plain value; the leader calls `Backend
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cagrpc.errors import did_you_mean
 from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.model import FleetSnapshot
@@ -39,6 +41,22 @@ class Inventory:
         """Ids of node groups, and instance types."""
         types = {group.instance_type for group in self.groups}
         return {*(group.id for group in self.groups), *types, *self.catalogue.instance_types}
+
+
+def unknown_names(
+    place: str, provisioners: Iterable[str], node_groups: Iterable[str], inventory: Inventory
+) -> Iterator[str]:
+    """Yield a problem for each name under `place`.provisioners or `place`.node_groups that the inventory lacks."""
+    of_provisioners = {group.provisioner for group in inventory.groups}
+    of_groups = {group.id for group in inventory.groups}
+    for field_name, kind, names, known in (
+        ("provisioners", "provisioner", provisioners, of_provisioners),
+        ("node_groups", "node group", node_groups, of_groups),
+    ):
+        for name in names:
+            if name not in known:
+                where = f"{place}.{field_name}[{json.dumps(name)}]"
+                yield f"{where}: there is no {kind} of this name{did_you_mean(name, known)}"
 
 
 def _no_controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Sequence[Controller]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field, model_validator
 
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
-from cagrpc.backends.plugin import BackendPlugin, Configured, ImportedSections, Inventory, SectionSource
-from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.backends.plugin import BackendPlugin, Configured, ImportedSections, Inventory, SectionSource, unknown_names
+from cagrpc.errors import InvalidConfiguration
 from cagrpc.forms import FilePath, Form
 from solver.model import NodeGroup
 
@@ -162,28 +162,13 @@ class ClusterApiPlugin(BackendPlugin):
             problems.append(
                 "kubernetes: is missing; Machines become Nodes, so the cluster that they join must be watched"
             )
-        problems += _unknown(form, inventory.groups)
+        problems += unknown_names(PLACE, form.provisioners, form.node_groups, inventory)
         sources, missing = _sources(form, inventory.groups)
         problems += missing
         problems += _mixed_shapes(form, inventory.groups)
         if problems:
             raise InvalidConfiguration(problems)
         return Configured(ClusterApiSettings(form.cluster, form.namespace, sources, access, form.fleet))
-
-
-def _unknown(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> list[str]:
-    """Return a problem for each name that the configuration has nowhere else."""
-    problems = []
-    for section, kind, known in (
-        ("provisioners", "provisioner", {group.provisioner for group in groups}),
-        ("node_groups", "node group", {group.id for group in groups}),
-    ):
-        problems += [
-            f'{PLACE}.{section}["{name}"]: there is no {kind} of this name{did_you_mean(name, known)}'
-            for name in getattr(form, section)
-            if name not in known
-        ]
-    return problems
 
 
 def _sources(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> tuple[Mapping[str, MachineSource], list[str]]:

@@ -3,8 +3,7 @@ boto3, are imported only then."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,8 +20,8 @@ from cagrpc.backends.ec2.parameters import (
     problems,
 )
 from cagrpc.backends.ec2.rates import LAUNCHED_INSTANCES, TokenRate
-from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend
-from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend, unknown_names
+from cagrpc.errors import InvalidConfiguration
 from cagrpc.forms import Form
 from solver.model import NodeGroup
 
@@ -168,25 +167,16 @@ class Ec2Plugin(BackendPlugin):
             {name: form.value() for name, form in written.provisioners.items()},
             {group_id: form.value() for group_id, form in written.node_groups.items()},
         )
-        found = [*_unknown_names(written, inventory), *_problems(parameters, inventory)]
+        found = [
+            *unknown_names("backend.ec2", written.provisioners, written.node_groups, inventory),
+            *_problems(parameters, inventory),
+        ]
         if found:
             raise InvalidConfiguration(found)
         rate = TokenRate(written.launch_burst_instances, written.launch_instances_per_second)
         return Configured(
             Ec2Settings(written.cluster_name, written.region, written.endpoint_url, rate, parameters, inventory.groups)
         )
-
-
-def _unknown_names(written: Ec2Form, inventory: Inventory) -> Iterator[str]:
-    kinds: tuple[tuple[str, Mapping[str, LaunchForm], set[str]], ...] = (
-        ("provisioner", written.provisioners, {group.provisioner for group in inventory.groups}),
-        ("node group", written.node_groups, {group.id for group in inventory.groups}),
-    )
-    for what, forms, known in kinds:
-        for name in forms:
-            if name not in known:
-                place = f"backend.ec2.{what.replace(' ', '_')}s[{json.dumps(name)}]"
-                yield f"{place}: there is no such {what}{did_you_mean(name, known)}"
 
 
 def _problems(parameters: AllParameters, inventory: Inventory) -> Iterator[str]:

@@ -19,8 +19,9 @@ from cagrpc.backends.plugin import (
     Inventory,
     OpenBackend,
     SectionSource,
+    unknown_names,
 )
-from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import DEFAULT_ZONE
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from cagrpc.forms import Form
@@ -182,13 +183,7 @@ def _parameters(form: KarpenterForm, group: NodeGroup, inventory: Inventory) -> 
 
 
 def _problems(form: KarpenterForm, inventory: Inventory) -> Iterator[str]:
-    names = {"provisioners": {group.provisioner for group in inventory.groups},
-             "node_groups": {group.id for group in inventory.groups}}  # fmt: skip
-    for section, known in names.items():
-        for name in getattr(form, section):
-            if name not in known:
-                what = section.removesuffix("s").replace("_", " ")
-                yield f'backend.karpenter.{section}["{name}"]: is no {what}{did_you_mean(name, known)}'
+    yield from unknown_names("backend.karpenter", form.provisioners, form.node_groups, inventory)
     for group in inventory.groups:
         if not group.instance_type:
             yield (

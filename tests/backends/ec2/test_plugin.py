@@ -90,9 +90,13 @@ def test_everything_that_is_written_is_in_the_settings(directory: Path) -> None:
         (
             "      gpu:",
             "      gpus:",
-            ['backend.ec2.provisioners["gpus"]: there is no such provisioner; did you mean "gpu"?'],
+            ['backend.ec2.provisioners["gpus"]: there is no provisioner of this name; did you mean "gpu"?'],
         ),
-        ("      h100:", "      h200:", ['backend.ec2.node_groups["h200"]: there is no such node group; did you mean']),
+        (
+            "      h100:",
+            "      h200:",
+            ['backend.ec2.node_groups["h200"]: there is no node group of this name; did you mean'],
+        ),
         (
             "eu-central-1a: subnet-0a, ",
             "",

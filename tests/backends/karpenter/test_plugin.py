@@ -80,8 +80,8 @@ def test_every_problem_is_told_with_its_place(tmp_path: Path) -> None:
     )
     assert [line.partition(";")[0] for line in found] == [
         "kubernetes: is missing",
-        'backend.karpenter.provisioners["gpus"]: is no provisioner',
-        'backend.karpenter.node_groups["x"]: is no node group',
+        'backend.karpenter.provisioners["gpus"]: there is no provisioner of this name',
+        'backend.karpenter.node_groups["x"]: there is no node group of this name',
         'provisioners: node group "h" has no instance_type, which backend.karpenter needs: a NodeClaim is of one type',
         'provisioners: node group "o" has labels of Karpenter\'s own: karpenter.sh/registered',
         "backend.karpenter.node_class: is missing",
