@@ -54,8 +54,10 @@ class UnservedClaim:
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """Higher ranks come first in every plan: real pods before placeholders, then by priority."""
-        return (not self.classes[0].placeholder, max(each.priority for each in self.classes))
+        """Higher ranks come first in every plan: real pods by priority, then placeholders, whatever theirs is."""
+        if self.classes[0].placeholder:
+            return (False, 0)
+        return (True, max(each.priority for each in self.classes))
 
 
 def claims(plan: Plan) -> tuple[UnservedClaim, ...]:

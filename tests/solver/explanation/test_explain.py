@@ -63,6 +63,16 @@ def test_a_smallest_change_is_just_enough(problem: Problem) -> None:
                 assert not serves_all(asked, less)
 
 
+@given(st.permutations([0, 1000]))
+def test_placeholders_come_last_whatever_their_priority(priorities: list[int]) -> None:
+    """The plan takes either of two, and the other is not said to be servable."""
+    waiting = [pods(f"p{priority}", 1, priority=priority, placeholder=True) for priority in priorities]
+    problem = Problem(tuple(waiting), (group("g", cpu=1000, max_size=1),))
+    for why, _, _ in questions(problem):
+        assert not why.servable
+        assert why.proven
+
+
 @given(constrained_problems())
 @MODEST
 def test_a_smallest_change_is_just_enough_where_pods_constrain_each_other(problem: Problem) -> None:
