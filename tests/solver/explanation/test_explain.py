@@ -63,11 +63,14 @@ def test_a_smallest_change_is_just_enough(problem: Problem) -> None:
                 assert not serves_all(asked, less)
 
 
-@given(st.permutations([0, 1000]))
-def test_placeholders_come_last_whatever_their_priority(priorities: list[int]) -> None:
+@given(st.permutations([0, 1000]), st.permutations([{}, {"zone": "b"}]))
+def test_placeholders_come_last_whatever_their_priority(priorities: list[int], selectors: list[dict[str, str]]) -> None:
     """The plan takes either of two, and the other is not said to be servable."""
-    waiting = [pods(f"p{priority}", 1, priority=priority, placeholder=True) for priority in priorities]
-    problem = Problem(tuple(waiting), (group("g", cpu=1000, max_size=1),))
+    waiting = [
+        pods(f"p{priority}", 1, spec(node_selector=selector), priority=priority, placeholder=True)
+        for priority, selector in zip(priorities, selectors, strict=True)
+    ]
+    problem = Problem(tuple(waiting), (group("g", cpu=1000, max_size=1, labels={"zone": "b"}),))
     for why, _, _ in questions(problem):
         assert not why.servable
         assert why.proven
