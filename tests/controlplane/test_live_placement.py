@@ -7,11 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
 import pytest
 
+from tests.support.controlplane.api import ApiRefusal
 from tests.support.controlplane.cluster import NODES
 from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.processes import meanwhile
@@ -91,9 +93,10 @@ def delete_a_node(live: Live) -> None:
 
 
 def foreign_pods(live: Live) -> None:
-    """Of another scheduler, which knows nothing of taints or nominations."""
-    for number, node in enumerate(live.nodes()[:2]):
-        name = f"foreign-{number}"
+    """Of another scheduler, which knows nothing of taints or nominations: two, on the Nodes that there are by now."""
+    nodes = live.nodes()
+    for number in range(2):
+        name, node = f"foreign-{number}", nodes[number % len(nodes)]
         live.cluster.create_pod(name, {"cpu": "2"}, schedulerName="another")
         target = {"apiVersion": "v1", "kind": "Node", "name": node["metadata"]["name"]}
         binding = {"metadata": {"name": name}, "target": target}
@@ -106,7 +109,17 @@ def pods_of_higher_priority(live: Live) -> None:
         {"metadata": {"name": "above"}, "value": 1000, "preemptionPolicy": "Never"},
     )
     for number in range(4):
+        live.wait_for(partial(_create_above, live, number), "admission knows the PriorityClass")
+
+
+def _create_above(live: Live, number: int) -> bool:
+    try:
         live.cluster.create_pod(f"above-{number}", {"cpu": "1"}, priorityClassName="above")
+    except ApiRefusal as refused:
+        if refused.status != 403:
+            raise
+        return False
+    return True
 
 
 def a_node_is_not_ready(live: Live) -> None:
