@@ -138,7 +138,6 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
     """
     group = _known_group(state, group_id)
     listed = {instance.id: instance for instance in state.view.instances.get(group_id, ())}
-    by_token = {_token(state, each.id): each for each in listed.values()}  # CA may remember the earlier id
     unknown: list[str] = []
     foreign: list[str] = []
     wanted: dict[str, Instance] = {}
@@ -149,7 +148,7 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
         elif owner != group_id:
             foreign.append(f"instance {instance_id} belongs to node group {owner}")
         else:
-            instance = listed.get(instance_id) or by_token.get(instance_id)
+            instance = listed.get(instance_id) or listed.get(_present_id(state, instance_id))
             if instance is not None and instance.state is not InstanceState.DELETING:
                 wanted[instance.id] = instance  # once, also where it is named by both of its ids
     if unknown or foreign:
@@ -177,11 +176,10 @@ def _owner(state: FleetState, instance_id: str) -> str | None:
     return None if ref is None else ref.member.node_group
 
 
-def _token(state: FleetState, instance_id: str) -> str:
-    """Return the token of an instance, which was its id until the backend had another; of one of unknown origin its
-    id."""
+def _present_id(state: FleetState, instance_id: str) -> str:
+    """Return the id under which an instance is listed now: CA may remember its token, which was its id before."""
     ref = state.contents.by_instance.get(instance_id)
-    return instance_id if ref is None else ref.member.token
+    return instance_id if ref is None else ref.member.listed_id
 
 
 def _deletion_changes(contents: Contents, wanted: Sequence[Instance], now: float) -> Changes:

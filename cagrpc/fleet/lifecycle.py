@@ -297,9 +297,9 @@ def to_delete(contents: Contents, observed: Observation) -> Mapping[str, Sequenc
 def must_go(contents: Contents, machine: BackendInstance) -> bool:
     """Return whether by the journal this machine has to be deleted."""
     place = contents.by_token.get(machine.token)
-    return bool(contents.deletions.keys() & {machine.id, machine.token}) or (
-        place is not None and (place.record.failing or place.member.state is MemberState.RELEASED)
-    )
+    if machine.id in contents.deletions or machine.token in contents.deletions:
+        return True
+    return place is not None and (place.record.failing or place.member.state is MemberState.RELEASED)
 
 
 def expired(contents: Contents, observed: Observation, now: float, times: Times) -> Changes:
