@@ -21,7 +21,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import ClassVar
+
+
+class ErrorKind(StrEnum):
+    """What has to happen before the same order can succeed."""
+
+    CAPACITY = "capacity"
+    """The cloud gets more of it, or another offering is taken."""
+    QUOTA = "quota"
+    """The account's quota is raised, or something of it is given back."""
+    CONFIGURATION = "configuration"
+    """Somebody changes an image, a template, a right."""
+    OTHER = "other"
 
 
 class CagrpcError(Exception):
@@ -64,6 +78,10 @@ class OrderRefused(CagrpcError):
     """The backend refuses an order. `node_groups` are those it refuses, where it names them; `retry_after_seconds` is
     how long it will go on refusing, where it says so."""
 
+    kind: ClassVar[ErrorKind] = ErrorKind.OTHER
+    code: ClassVar[str] = "refused"
+    """For `InstanceError.code`."""
+
     def __init__(
         self, message: str, node_groups: Sequence[str] = (), *, retry_after_seconds: float | None = None
     ) -> None:
@@ -75,14 +93,29 @@ class OrderRefused(CagrpcError):
 class OutOfCapacity(OrderRefused):
     """The backend has no more capacity of this kind now."""
 
+    kind = ErrorKind.CAPACITY
+    code = "out-of-capacity"
+
 
 class QuotaExceeded(OrderRefused):
     """The account's quota leaves no room for the order."""
+
+    kind = ErrorKind.QUOTA
+    code = "quota-exceeded"
 
 
 class OrderMisconfigured(OrderRefused):
     """The cloud finds the order's parameters wrong (an image, a template, a right that is missing): somebody has to
     change something first."""
+
+    kind = ErrorKind.CONFIGURATION
+    code = "misconfigured"
+
+
+REFUSALS: Mapping[ErrorKind, type[OrderRefused]] = {
+    each.kind: each for each in (OutOfCapacity, QuotaExceeded, OrderMisconfigured, OrderRefused)
+}
+"""The class of each kind of refusal."""
 
 
 class DeadlineExpired(CagrpcError):

@@ -15,8 +15,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
+from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance
-from cagrpc.fleet.model import ErrorKind, IncrementNode, InstanceError, InstanceState, Origin, Phase
+from cagrpc.fleet.model import IncrementNode, InstanceError, InstanceState, Origin, Phase
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 
@@ -252,17 +253,9 @@ def refused(record: IncrementRecord, refusal: errors.CagrpcError, now: float, *,
 def _refusal(refusal: errors.CagrpcError) -> tuple[InstanceError, Sequence[str]]:
     """Return the error of a refusal, and the node groups that it names."""
     if not isinstance(refusal, errors.OrderRefused):
-        return InstanceError("refused", str(refusal), ErrorKind.OTHER), ()
-    match refusal:
-        case errors.OutOfCapacity():
-            code, kind = "out-of-capacity", ErrorKind.CAPACITY
-        case errors.QuotaExceeded():
-            code, kind = "quota-exceeded", ErrorKind.QUOTA
-        case errors.OrderMisconfigured():
-            code, kind = "misconfigured", ErrorKind.CONFIGURATION
-        case _:
-            code, kind = "refused", ErrorKind.OTHER
-    return InstanceError(code, str(refusal), kind, refusal.retry_after_seconds), refusal.node_groups
+        refusal = errors.OrderRefused(str(refusal))
+    error = InstanceError(refusal.code, str(refusal), refusal.kind, refusal.retry_after_seconds)
+    return error, refusal.node_groups
 
 
 def withdrawn(record: IncrementRecord, message: str, now: float) -> IncrementRecord:

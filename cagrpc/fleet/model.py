@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from cagrpc.errors import ErrorKind
 from solver.model import Limit, NodeGroup
 
 LARGEST_INCREMENT = 10_000
@@ -39,18 +40,6 @@ class InstanceState(StrEnum):
     CREATING = "creating"
     RUNNING = "running"
     DELETING = "deleting"
-
-
-class ErrorKind(StrEnum):
-    """What has to happen before the same order can succeed."""
-
-    CAPACITY = "capacity"
-    """The cloud gets more of it, or another offering is taken."""
-    QUOTA = "quota"
-    """The account's quota is raised, or something of it is given back."""
-    CONFIGURATION = "configuration"
-    """Somebody changes an image, a template, a right."""
-    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from cagrpc.errors import ErrorKind
 from cagrpc.fleet.model import (
-    ErrorKind,
     ExpectedPod,
     IncrementNode,
     IncrementSpec,

@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 
 from cagrpc import errors
+from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance
-from cagrpc.fleet.model import ErrorKind
 from cagrpc.testing.cloud import Ability, Cloud
 from cagrpc.testing.fleet_suite import FleetConformance
 from cagrpc.testing.processes import Processes, of_group, part_of, running

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cagrpc import errors
+from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance, Pace
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import ErrorKind, IncrementSpec, InstanceError, InstanceState, Origin, Phase
+from cagrpc.fleet.model import IncrementSpec, InstanceError, InstanceState, Origin, Phase
 from tests.support.fleet import FleetHarness, MemoryJournal, ScriptedBackend, ScriptedNodes, group, states, targets
 
 

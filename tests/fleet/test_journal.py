@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from cagrpc import errors
+from cagrpc.errors import ErrorKind
 from cagrpc.fleet.journal import Journal, SqliteJournal
-from cagrpc.fleet.model import ErrorKind, IncrementSpec, InstanceError, Origin, Phase, Placement
+from cagrpc.fleet.model import IncrementSpec, InstanceError, Origin, Phase, Placement
 from cagrpc.fleet.records import (
     Changes,
     Contents,

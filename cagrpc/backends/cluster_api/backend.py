@@ -23,8 +23,9 @@ from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSour
 from cagrpc.backends.cluster_api.sources import MachineTemplate, Sources
 from cagrpc.backends.cluster_api.states import complaint_of, error_of, provider_id, state_of
 from cagrpc.cluster.markers import TOKEN
+from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstance, Pace
-from cagrpc.fleet.model import ErrorKind, InstanceError, InstanceState
+from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.kube.client.parallel import in_parallel

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cagrpc.api.core.resources import mapping, members
-from cagrpc.fleet.model import ErrorKind, InstanceError, InstanceState
+from cagrpc.errors import ErrorKind
+from cagrpc.fleet.model import InstanceError, InstanceState
 
 _KNOWN: tuple[tuple[ErrorKind, tuple[str, ...]], ...] = (
     (

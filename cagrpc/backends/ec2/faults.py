@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass
 
 from cagrpc import errors
-from cagrpc.fleet.model import ErrorKind, InstanceError
+from cagrpc.errors import ErrorKind
+from cagrpc.fleet.model import InstanceError
 
 _CAPACITY = frozenset(
     {
@@ -59,11 +60,6 @@ _RETRY_AFTER_SECONDS = {
 }
 """EC2 does not say how long; asking for what is short again at once only spends call rate."""
 
-_REFUSALS: dict[ErrorKind, type[errors.OrderRefused]] = {
-    ErrorKind.CAPACITY: errors.OutOfCapacity,
-    ErrorKind.QUOTA: errors.QuotaExceeded,
-    ErrorKind.CONFIGURATION: errors.OrderMisconfigured,
-}
 _LONGEST_MESSAGE = 500
 _ENCODED = re.compile(r"\s*Encoded authorization failure message:.*", re.DOTALL)
 
@@ -121,7 +117,7 @@ def refusal(error: ApiError, group_id: str) -> errors.OrderRefused:
     """Return why instances of a node group were not launched."""
     kind = _kind(error.code)
     message = f"node group {group_id}: {error}"
-    return _REFUSALS[kind](message, (group_id,), retry_after_seconds=_RETRY_AFTER_SECONDS[kind])
+    return errors.REFUSALS[kind](message, (group_id,), retry_after_seconds=_RETRY_AFTER_SECONDS[kind])
 
 
 def launch_failure(code: str, message: str) -> InstanceError | None:

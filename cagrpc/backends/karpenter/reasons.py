@@ -9,7 +9,8 @@ from typing import Any
 
 from cagrpc.api.core.resources import mapping
 from cagrpc.backends.karpenter.claims import NAME_PREFIX, LaunchFailure
-from cagrpc.fleet.model import ErrorKind, InstanceError
+from cagrpc.errors import ErrorKind
+from cagrpc.fleet.model import InstanceError
 
 EVENTS = "/api/v1/namespaces/default/events"
 """Where client-go puts Events of objects without a namespace."""

@@ -30,6 +30,7 @@ from cagrpc.backends.simulated.behaviour import (
     behaviour_to_json,
     outcome,
 )
+from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, Pace
 from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.fleet.sqlite_file import FileKind, explained, open_file, transaction
@@ -253,10 +254,12 @@ class SimulatedBackend:
                 raise errors.Unavailable(f"simulated backend: out of reach for {instance_type}")
 
     def _check_refusals(self, pools: Mapping[_Kind, _InstancePool]) -> None:
-        for name, kind in REFUSALS.items():
+        for name in REFUSALS:
             groups = [each.group_id for each, pool in pools.items() if pool.behaviour.refusal == name]
             if groups:
-                raise kind(f"simulated backend: refused for {name}: {', '.join(groups)}", groups)
+                raise errors.REFUSALS[ErrorKind(name)](
+                    f"simulated backend: refused for {name}: {', '.join(groups)}", groups
+                )
 
     def _answer(self, kinds: Iterable[_Kind]) -> None:
         """Lose the answer to a call that was carried out, as likely as configured."""

@@ -9,16 +9,14 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from cagrpc import errors
+from cagrpc.errors import ErrorKind
 
 EVERYWHERE = "*"
 """The key of the behaviour that applies where no other does."""
 
 _MOST_SECONDS = 7 * 86_400.0
-REFUSALS: Mapping[str, type[errors.OrderRefused]] = {
-    "quota": errors.QuotaExceeded,
-    "configuration": errors.OrderMisconfigured,
-}
-"""The errors by the names of `Behaviour.refusal`."""
+REFUSALS = tuple(kind.value for kind in (ErrorKind.QUOTA, ErrorKind.CONFIGURATION))
+"""What `Behaviour.refusal` may be; a lack of capacity is `stock`."""
 
 _MOST_INSTANCES = 1_000_000_000
 

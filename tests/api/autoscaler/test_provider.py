@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from cagrpc.api.autoscaler import provider
 from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.gen import externalgrpc_pb2 as pb
-from cagrpc.errors import InvalidInput
-from cagrpc.fleet.model import ErrorKind, Instance, InstanceError, InstanceState
+from cagrpc.errors import ErrorKind, InvalidInput
+from cagrpc.fleet.model import Instance, InstanceError, InstanceState
 from cagrpc.services.grpc.instances import instances
 from solver.model import NodeGroup
 

@@ -18,8 +18,9 @@ from cagrpc.backends.cluster_api.kinds import Kinds
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, Reference
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import FLEET_LABEL, START_UP_TAINT, TOKEN
+from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance, Order, OrderedInstance
-from cagrpc.fleet.model import ErrorKind, InstanceState
+from cagrpc.fleet.model import InstanceState
 from solver.model import NodeGroup, Taint, TaintEffect
 from tests.support.api_server import Document, Refusal
 from tests.support.fleet import FakeClock, group

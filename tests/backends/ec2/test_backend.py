@@ -6,8 +6,9 @@ import boto3
 import pytest
 
 from cagrpc import errors
+from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance
-from cagrpc.fleet.model import ErrorKind, InstanceState
+from cagrpc.fleet.model import InstanceState
 from tests.support.ec2.emulator import CREDENTIALS, ZONES
 from tests.support.ec2.world import Ec2World, group, order
 

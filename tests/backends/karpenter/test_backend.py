@@ -20,8 +20,9 @@ from cagrpc.backends.karpenter.reasons import SHORTAGE
 from cagrpc.backends.karpenter.store import LAUNCH_SECONDS, REASON_SECONDS, UNSEEN_SECONDS
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance, Order, OrderedInstance
-from cagrpc.fleet.model import ErrorKind, InstanceState
+from cagrpc.fleet.model import InstanceState
 from solver.model import NodeGroup, Taint, TaintEffect
 from tests.support.api_server import ApiServer, Fault, api_server
 from tests.support.fleet import FakeClock, group
