@@ -1,6 +1,7 @@
 """The planner's vocabulary: problems, plans and budgets as immutable values, and the rules that need no arithmetic."""
 
 from solver.model.budget import Budget
+from solver.model.devices import DeviceAlternative, DeviceClaim, DeviceRequest, Devices
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.objects import (
     CPU,
@@ -52,6 +53,10 @@ __all__ = [
     "PODS",
     "Budget",
     "Certificate",
+    "DeviceAlternative",
+    "DeviceClaim",
+    "DeviceRequest",
+    "Devices",
     "Goal",
     "HostPort",
     "Labels",

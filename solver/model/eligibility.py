@@ -124,6 +124,8 @@ def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> T
 
 def why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint], node_name: str = "") -> str | None:
     """None where the pod may run on such a node, otherwise the first reason why not, for people."""
+    if spec.claims:
+        return "resource claims are not planned yet"
     for key, value in spec.node_selector:
         if labels.get(key) != value:
             return f"node selector {key}={value} not met"

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from solver.model.devices import DeviceClaim, Devices
+
 Resources = Mapping[str, int]
 Labels = Mapping[str, str]
 
@@ -169,6 +171,8 @@ class PodSpec:
     topology_spread: tuple[TopologySpread, ...] = ()
     preferred_nodes: tuple[PreferredNodes, ...] = ()
     preferred_pods: tuple[PreferredPods, ...] = ()
+    claims: tuple[DeviceClaim, ...] = ()
+    """Devices that the pod needs of its node; claims that are allocated already take nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +213,8 @@ class NodeGroup:
     instance_type: str = ""
     zone: str = ""
     capacity_type: str = ""
+    devices: tuple[Devices, ...] = ()
+    """Of a new node."""
 
     @property
     def counted_capacity(self) -> Resources:
@@ -252,3 +258,5 @@ class Node:
     allocatable: Resources = field(default_factory=dict)
     """What it has in all, by which the kube-scheduler scores it; where empty, what is free is taken. A plan does not
     depend on it, its realisation does."""
+    devices: tuple[Devices, ...] = ()
+    """Those that no pod has."""

@@ -1,0 +1,54 @@
+"""Devices that nodes have and pods claim (Kubernetes' dynamic resource allocation, resource.k8s.io/v1), as values.
+
+Which devices a selector matches is decided before: CEL never enters `solver`, a selector is an opaque key here. A claim
+that several pods share is no concept here either: whoever builds the problem gives it to one of them and ties them to
+one node. What claims mean together with a node's devices is decided by `solver.reduction` (which plans) and, in code of
+its own, by `solver.verify` (which checks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """`count` devices of one node that planning cannot tell apart."""
+
+    count: int
+    selectors: frozenset[str]
+    """Keys of the selectors that match them."""
+    attributes: tuple[tuple[str, str], ...] = ()
+    """Values by qualified name, sorted, of attributes that some constraint names; a device may lack any."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAlternative:
+    """One way to meet a request (v1.ExactDeviceRequest, v1.DeviceSubRequest): `count` devices that a selector
+    matches."""
+
+    selector: str
+    """An opaque key: equal keys match equal devices."""
+    count: int = 1
+    all: bool = False
+    """allocationMode All: every device of the node that matches, at least one; `count` says nothing then."""
+    admin_access: bool = False
+    """Shares devices with whoever has them, and takes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """What a claim asks for under one name: the first of the alternatives that can be had."""
+
+    name: str
+    alternatives: tuple[DeviceAlternative, ...]
+    """One for `exactly`; for `firstAvailable` several, the preferred first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaim:
+    """Devices that a pod gets together on its node, or not at all (v1.DeviceClaim)."""
+
+    requests: tuple[DeviceRequest, ...]
+    match_attributes: tuple[tuple[frozenset[str], str], ...] = ()
+    """(names of requests, attribute): all devices allocated to these requests must have one value of the attribute."""
