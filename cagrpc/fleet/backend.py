@@ -77,8 +77,8 @@ class Pace:
     list_every_seconds: float = 0.0
     """The fleet lists at most so often, and after each order and delete. 0: each step (with a watch, say)."""
     absent_after_seconds: float = 0.0
-    """An instance is gone that no list had for so long: since it was listed last, or since its order was accepted.
-    While there are no lists, no time passes. 0: with the first list that lacks it."""
+    """An instance is gone that no list had for so long: from the first list that lacks it (a new one: the first after
+    its order was accepted) to the last. 0: with the first list that lacks it."""
 
 
 class Backend(Protocol):

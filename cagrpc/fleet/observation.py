@@ -36,12 +36,8 @@ class Observation:
     """Whether there is a cluster: instances are ready with their Nodes, and increments wait for `Fleet.release`."""
     listed: bool = True
     """False before the backend was listed once: an instance that is not listed may exist all the same."""
-    as_of_seconds: float = float("-inf")
-    """The time of the backend's list."""
-    since_seconds: float = float("inf")
-    """`SteadyListing.since_seconds`."""
-    absent_after_seconds: float = 0.0
-    """`Pace.absent_after_seconds` of the backend."""
+    absent_from_seconds: float = float("-inf")
+    """`SteadyListing.absent_from_seconds`."""
     deadlines_paused: bool = False
     """Whether the cluster has been unreachable for less than the grace period, or is reachable again only just now."""
     machines: Mapping[str, BackendInstance] = field(init=False, repr=False, compare=False)
@@ -62,10 +58,11 @@ class Observation:
         return self.ready is not None and self.is_running(token) and self.machines[token].id in self.ready
 
     def is_absent(self, token: str, accepted_at_seconds: float | None) -> bool:
-        """Return whether the instance is gone, or was never created: not listed, though its order was accepted long
-        enough ago (None: at an unknown time before this list)."""
-        since = self.since_seconds if accepted_at_seconds is None else max(accepted_at_seconds, self.since_seconds)
-        return token not in self.machines and self.as_of_seconds - since >= self.absent_after_seconds
+        """Return whether the instance is gone, or was never created: not listed, though its order was accepted before
+        lists of which none has had it for long enough (None: at an unknown time before this list)."""
+        from_seconds = self.absent_from_seconds
+        old = from_seconds > float("-inf") if accepted_at_seconds is None else accepted_at_seconds <= from_seconds
+        return old and token not in self.machines
 
     def exists(self, token: str) -> bool:
         """Return whether it exists and is not being deleted."""
@@ -93,12 +90,7 @@ class ClusterObserver:
     def observe(self, backend: SteadyListing) -> Observation:
         """Return the backend's list together with the Ready Nodes of now. Raises `Unavailable` for the backend."""
         listing = backend.current()
-        observed = Observation(
-            listing.instances,
-            as_of_seconds=listing.as_of_seconds,
-            since_seconds=backend.since_seconds,
-            absent_after_seconds=backend.absent_after_seconds,
-        )
+        observed = Observation(listing.instances, absent_from_seconds=backend.absent_from_seconds)
         if self._nodes is None:
             return observed
         now = self._clock()

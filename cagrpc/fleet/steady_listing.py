@@ -4,8 +4,8 @@ What follows from a list is in `lifecycle`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 
 from cagrpc.fleet.backend import BackendInstance, Listing
 from cagrpc.fleet.model import InstanceState
@@ -14,24 +14,28 @@ from cagrpc.runtime.clock import EpochClock
 
 
 class SteadyListing:
-    """The last list, with the instances that it lacks for less than `Pace.absent_after_seconds`. Callers hold the
-    backend's `turn`."""
+    """The last list, with the instances that lists have lacked for less than `Pace.absent_after_seconds`. Callers hold
+    the backend's `turn`.
+
+    Absence counts from the first list that lacks an instance to the last: between lists, however far apart, nothing is
+    known.
+    """
 
     def __init__(self, backend: SerialBackend, clock: EpochClock) -> None:
         self._backend = backend
         self._clock = clock
         self._last: Listing | None = None
-        self._seen: dict[str, tuple[BackendInstance, float]] = {}
-        """By token: the instance as it was listed last, and since when it may be absent."""
-        self._listed: AbstractSet[str] = frozenset()
-        """The tokens of the last list."""
-        self._was_silent = False
+        self._seen: dict[str, tuple[BackendInstance, float | None]] = {}
+        """By token: the instance as it was listed last, and the time of the first list since then that lacked it."""
+        self._listed_at_seconds: deque[float] = deque()
+        """The times of lists, of those that are at least `absent_after_seconds` old the newest only."""
         self._outdated = False
-        self.absent_after_seconds = 0.0
-        """Of the backend's pace, as of the last list."""
-        self.since_seconds = float("inf")
-        """When the series of lists began of which the last is a part: with the first of this process, or after a time
-        without any in which an instance might have become absent. Nothing is absent by one list after a silence."""
+
+    @property
+    def absent_from_seconds(self) -> float:
+        """Return the time of the newest list that is at least `Pace.absent_after_seconds` older than the last: what
+        none has had since is gone. -inf where this process has none."""
+        return self._absent_from(self._backend.pace.absent_after_seconds)
 
     def current(self) -> Listing:
         """Return the list of now, or the last one where it is recent enough for the backend's pace. Raises
@@ -42,16 +46,16 @@ class SteadyListing:
             return last
         found = self._backend.list_instances()
         self._outdated = False
-        self.absent_after_seconds = pace.absent_after_seconds
-        self._note_silence(last, found, pace.absent_after_seconds + pace.list_every_seconds)
-        listed = {each.token: (each, found.as_of_seconds) for each in found.instances}
-        kept = {
-            token: seen
-            for token, seen in self._seen.items()
-            if token not in listed and not self._is_gone(*seen, found.as_of_seconds)
-        }
-        self._seen, self._listed = {**listed, **kept}, listed.keys()
-        self._last = Listing((*found.instances, *(each for each, _ in kept.values())), found.as_of_seconds)
+        self._note_time(found.as_of_seconds)
+        gone_from = self._absent_from(pace.absent_after_seconds)
+        lacking: dict[str, tuple[BackendInstance, float | None]] = {}
+        listed = {each.token for each in found.instances}
+        for token, (instance, lacking_since) in self._seen.items():
+            since = found.as_of_seconds if lacking_since is None else min(lacking_since, found.as_of_seconds)
+            if token not in listed and instance.state is not InstanceState.DELETING and since > gone_from:
+                lacking[token] = instance, since
+        self._seen = {**{each.token: (each, None) for each in found.instances}, **lacking}
+        self._last = Listing((*found.instances, *(each for each, _ in lacking.values())), found.as_of_seconds)
         return self._last
 
     def changed(self, deleted: Iterable[BackendInstance] = ()) -> None:
@@ -61,18 +65,15 @@ class SteadyListing:
         for each in deleted:
             self._seen.pop(each.token, None)
 
-    def _note_silence(self, last: Listing | None, found: Listing, longest: float) -> None:
-        """Where there were no lists for long, let no instance of the last one be absent before the next. One that the
-        last one lacked already may be: where lists are always that far apart, absence would never be noticed."""
-        now = found.as_of_seconds
-        silent = last is not None and now - last.as_of_seconds > longest
-        if last is None or now < last.as_of_seconds or (silent and not self._was_silent):
-            self.since_seconds = now
-        if silent:
-            self._seen = {key: (each, now if key in self._listed else at) for key, (each, at) in self._seen.items()}
-        self._was_silent = silent
+    def _note_time(self, now: float) -> None:
+        times = self._listed_at_seconds
+        while times and times[-1] > now:  # the clock was set back
+            times.pop()
+        times.append(now)
+        while len(times) > 1 and now - times[1] >= self._backend.pace.absent_after_seconds:
+            times.popleft()
 
-    def _is_gone(self, instance: BackendInstance, listed_at: float, now: float) -> bool:
-        if instance.state is InstanceState.DELETING:
-            return True
-        return now - listed_at >= self.absent_after_seconds
+    def _absent_from(self, absent_after_seconds: float) -> float:
+        times = self._listed_at_seconds
+        old_enough = (at for at in reversed(times) if times[-1] - at >= absent_after_seconds)
+        return next(old_enough, float("-inf"))

@@ -79,7 +79,11 @@ def test_an_instance_that_no_list_had_for_so_long_is_gone() -> None:
     paced = PacedHarness(Pace(absent_after_seconds=60))
     fleet, key = paced.ordered({"a": 2})
     paced.backend.missing = {paced.backend.executed_orders[0]}
-    paced.harness.clock.advance(60)
+    fleet.reconcile()
+    paced.harness.clock.advance(59)
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    paced.harness.clock.advance(1)
     fleet.reconcile()
     status = fleet.increment(key)
     assert status.phase is Phase.ROLLING_BACK
@@ -87,26 +91,31 @@ def test_an_instance_that_no_list_had_for_so_long_is_gone() -> None:
     assert status.short_groups == ("a",)
 
 
-@pytest.mark.parametrize("never_listed", [False, True])
-def test_where_lists_are_always_further_apart_absence_takes_a_second_one(never_listed: bool) -> None:
+def test_where_lists_are_always_further_apart_absence_takes_a_second_one() -> None:
     """As when each step takes longer than a backend's `absent_after_seconds`."""
     paced = PacedHarness(Pace(absent_after_seconds=2))
-    fleet = paced.harness.fleet()
-    key = fleet.apply(IncrementSpec({"a": 1})).id
-    for _ in range(3):
-        paced.harness.clock.advance(5)
-        fleet.reconcile()
+    fleet, key = paced.ordered({"a": 1})
     paced.backend.missing = set(paced.backend.executed_orders)
-    if never_listed:
-        key = fleet.apply(IncrementSpec({"b": 1})).id
-        paced.backend.before_order = lambda: paced.backend.missing.add(f"{key}-b-1")
-        fleet.reconcile()
     paced.harness.clock.advance(5)
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.CREATING
     paced.harness.clock.advance(5)
     fleet.reconcile()
-    assert fleet.increment(key).phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+    assert fleet.increment(key).phase is Phase.ROLLED_BACK
+
+
+@pytest.mark.parametrize(("step_seconds", "listed_each"), [(30, True), (59, True), (59, False)])
+def test_an_instance_that_comes_back_is_absent_anew(step_seconds: float, listed_each: bool) -> None:
+    """Whatever time lies between the lists that lack it."""
+    paced = PacedHarness(Pace(absent_after_seconds=60))
+    fleet, key = paced.ordered({"a": 1})
+    for missing in (set(paced.backend.executed_orders), set[str]()) * 4:
+        paced.backend.missing = missing
+        paced.harness.clock.advance(step_seconds)
+        fleet.reconcile()
+        if listed_each:
+            fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
 
 
 def test_one_list_after_a_silence_makes_nothing_absent() -> None:

@@ -510,8 +510,7 @@ class FlickeringFleetMachine(FleetMachine):
     def lists_lack_some(self, data: st.DataObject) -> None:
         """Of those that this process has listed, and of new ones: an old one is not missing from a first list."""
         seen = self.fleet.snapshot.group_of_instance
-        machines = self.backend.instances.values()
-        tokens = [i.token for i in machines if i.id in seen or self._known_of(i.id).phase is Phase.CREATING]
+        tokens = [i.token for i in self.backend.instances.values() if i.id in seen or i.token not in self.listed]
         if tokens:
             self.backend.missing = set(data.draw(st.lists(st.sampled_from(tokens))))
 

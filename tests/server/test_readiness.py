@@ -129,7 +129,8 @@ def test_it_is_ready_once_everything_has_been_listed_and_names_what_has_not(
         def all_but_one() -> bool:
             code, text = ask(server, "/readyz?verbose")
             late = {line[3:].partition(" ")[0] for line in text.splitlines() if line.startswith("[-]")}
-            return (code, late) == (503, {_FOLLOWED[path]} - {"Kueue"}) and path in api.asked and "podtemplates" in text
+            begun = "podtemplates" in text and ("resourceflavors" in text or path == _KUEUE)  # all that is followed
+            return begun and path in api.asked and (code, late) == (503, {_FOLLOWED[path]} - {"Kueue"})
 
         wait_for(all_but_one, "all others are known")
         code, text = ask(server, "/readyz")
