@@ -26,16 +26,6 @@ M7I = group("pool-a", instance_type="m7i.large")
 M6I = group("pool-b", instance_type="m6i.large")
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def backend(tmp_path: Path, clock: FakeClock) -> SimulatedBackend:
-    return SimulatedBackend(tmp_path / "cloud.db", clock=clock)
-
-
 def _orders(count: int, node_group: NodeGroup = M7I, start: int = 1) -> list[OrderedInstance]:
     return [OrderedInstance(f"{node_group.id}-{n}", node_group, n) for n in range(start, start + count)]
 

@@ -25,16 +25,6 @@ B = group("pool-b", instance_type="m6i.large")
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def backend(tmp_path: Path, clock: FakeClock) -> SimulatedBackend:
-    return SimulatedBackend(tmp_path / "cloud.db", clock=clock)
-
-
-@pytest.fixture
 def fleet(backend: SimulatedBackend, clock: FakeClock, tmp_path: Path) -> Fleet:
     return Fleet([A, B], [], backend, SqliteJournal(tmp_path / "journal.db"), clock=clock, submit=run_inline)
 
