@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from threading import Event
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -65,8 +67,15 @@ class FakeApi:
 
 
 @contextmanager
-def fake_api(*answers: ScriptedAnswer) -> Iterator[FakeApi]:
-    with serving(_ScriptHandler) as (server, url):
+def fake_api(*answers: ScriptedAnswer, tls: Path | None = None) -> Iterator[FakeApi]:
+    """`tls` is a directory with `server.crt` and `server.key`, for https."""
+    with serving(_ScriptHandler) as (server, plain):
+        url = plain
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls / "server.crt", tls / "server.key")
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            url = plain.replace("http:", "https:")
         api = FakeApi(url, deque(answers))
         server.api = api  # type: ignore[attr-defined]
         yield api

@@ -99,12 +99,19 @@ class Pod:
         return PodIdentity(self.name.partition("/")[0] or DEFAULT_NAMESPACE, self.labels)
 
 
-def pod_spec(spec: Mapping[str, Any], path: str, problems: Problems, around: Surroundings | None = None) -> PodSpec:
+def pod_spec(
+    spec: Mapping[str, Any],
+    path: str,
+    problems: Problems,
+    around: Surroundings | None = None,
+    status: Mapping[str, Any] | None = None,
+) -> PodSpec:
     """Return the planner's spec of a v1.PodSpec in JSON shape, without namespace and labels, which
-    `LabelProjection.identified` adds. Invalid parts are left out and added to `problems` by their path below `path`."""
+    `LabelProjection.identified` adds. Invalid parts are left out and added to `problems` by their path below `path`.
+    `status` is the pod's, which counts while it is resized in place."""
     around = around or Surroundings()
     return PodSpec(
-        requests=effective_requests(spec, path, problems),
+        requests=effective_requests(spec, path, problems, status),
         node_selector=tuple(sorted(strings(spec, "nodeSelector", path, problems).items())),
         affinity=required_nodes(spec, path, problems),
         tolerations=_tolerations(spec, path, problems),
@@ -178,10 +185,15 @@ class PodDecoder:
             spec.ClearField(name)
         discard_unknown_fields(spec)
         spec_bytes = spec.SerializeToString(deterministic=True)
+        resize = _resize(message)
+        if resize is not None:
+            spec_bytes += b"\0" + resize.SerializeToString(deterministic=True)
         converted = self._specs.get(spec_bytes)
         if converted is None:
             identity = PodIdentity(message.metadata.namespace or DEFAULT_NAMESPACE, own)
-            converted = self._cached_by_own_labels(spec_bytes, identity) or self._convert(message, spec_bytes, identity)
+            converted = self._cached_by_own_labels(spec_bytes, identity) or self._convert(
+                message, resize, spec_bytes, identity
+            )
         return replace(who, spec=converted, labels=own)
 
     def _cached_by_own_labels(self, spec_bytes: bytes, identity: PodIdentity) -> PodSpec | None:
@@ -190,10 +202,17 @@ class PodDecoder:
             None if own_keys is None else self._specs_by_own_labels.get(_seen_by_itself(spec_bytes, identity, own_keys))
         )
 
-    def _convert(self, message: kubernetes_pb2.Pod, spec_bytes: bytes, identity: PodIdentity) -> PodSpec:
+    def _convert(
+        self,
+        message: kubernetes_pb2.Pod,
+        resize: kubernetes_pb2.PodStatus | None,
+        spec_bytes: bytes,
+        identity: PodIdentity,
+    ) -> PodSpec:
         document = plain(message.spec)
+        status = None if resize is None else plain(resize)
         problems: Problems = []
-        converted = pod_spec(document, "spec", problems, Surroundings(identity))
+        converted = pod_spec(document, "spec", problems, Surroundings(identity), status)
         if problems:
             raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}", converted.requests)
         self._cached_bytes += len(spec_bytes)
@@ -209,6 +228,42 @@ class PodDecoder:
             self._own_keys[spec_bytes] = own_keys
             self._specs_by_own_labels[_seen_by_itself(spec_bytes, identity, own_keys)] = converted
         return converted
+
+
+def _resize(message: kubernetes_pb2.Pod) -> kubernetes_pb2.PodStatus | None:
+    """Return what the status says of a resize in place; None where spec and status agree, as they mostly do."""
+    spec, status = message.spec, message.status
+    asked = {each.name: each.resources for each in (*spec.containers, *spec.initContainers)}
+    agree = all(
+        _agree(asked.get(each.name), each) for each in (*status.containerStatuses, *status.initContainerStatuses)
+    )
+    if agree and _agree(spec.resources, status):
+        return None
+    found = kubernetes_pb2.PodStatus(
+        containerStatuses=status.containerStatuses,
+        initContainerStatuses=status.initContainerStatuses,
+        conditions=[each for each in status.conditions if each.type == "PodResizePending"],
+        allocatedResources=status.allocatedResources,
+    )
+    for each in found.conditions:
+        each.ClearField("message")
+        for name in ("lastProbeTime", "lastTransitionTime"):
+            each.ClearField(name)
+    if status.HasField("resources"):
+        found.resources.CopyFrom(status.resources)
+    discard_unknown_fields(found)
+    return found
+
+
+def _agree(
+    asked: kubernetes_pb2.ResourceRequirements | None,
+    observed: kubernetes_pb2.ContainerStatus | kubernetes_pb2.PodStatus,
+) -> bool:
+    """Return whether what was allocated and set is what the spec requests, or nothing is said of it."""
+    if asked is None or not observed.HasField("resources"):
+        return True
+    requests = asked.requests
+    return bool(observed.resources.requests == requests and observed.allocatedResources == requests)
 
 
 def _seen_by_itself(

@@ -1,12 +1,12 @@
-"""A pod's effective requests, by Kubernetes' rules for containers, init containers, sidecars, pod-level resources and
-overhead; and helpers that read JSON-shaped documents and report each problem with its path."""
+"""A pod's effective requests, by Kubernetes' rules for containers, init containers, sidecars, pod-level resources,
+overhead and resizes in place; and helpers that read JSON-shaped documents and report each problem with its path."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from solver.model import PODS
+from solver.model import CPU, MEMORY, PODS
 from solver.model.quantities import amount
 from solver.model.validation_specs import MAX_AMOUNT
 
@@ -14,6 +14,9 @@ Problems = list[str]
 """Messages for people, each beginning with the path of the invalid field."""
 
 Amounts = dict[str, int]
+
+HUGE_PAGES = "hugepages-"
+"""How the names of huge pages begin; the size of a page follows."""
 
 
 def mapping(document: Mapping[str, Any], field: str, path: str, problems: Problems) -> Mapping[str, Any]:
@@ -121,47 +124,94 @@ def amounts(
     return found
 
 
-def effective_requests(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[tuple[str, int], ...]:
-    """Return the effective requests of a v1.PodSpec (in JSON shape), sorted by resource, zeros left out.
+def effective_requests(
+    spec: Mapping[str, Any], path: str, problems: Problems, status: Mapping[str, Any] | None = None
+) -> tuple[tuple[str, int], ...]:
+    """Return the effective requests of a v1.PodSpec (in JSON shape), sorted by resource, zeros left out, as the
+    kube-scheduler counts them on a node (component-helpers' `resource.PodRequests`).
 
     Per resource that is the larger of the sum of containers and sidecars, and of each init container with the sidecars
-    started before it; a pod-level request replaces that; overhead is added. A limit without a request is the request,
-    as the API server defaults it. Source: component-helpers' `resource.PodRequests`, KEP-753 (sidecars), KEP-2837
-    (pod-level resources). Amounts are capped at `MAX_AMOUNT`, so that one oversized pod does not fail the planning of
-    others.
+    started before it (KEP-753); a pod-level request of cpu, memory or huge pages replaces that (KEP-2837); overhead is
+    added. A limit without a request is the request, as the API server defaults it. With the pod's `status` a container
+    that is resized in place counts with the largest of what is asked, allocated and set, and without what is asked
+    where its node can never give it (KEP-1287). Amounts are capped at `MAX_AMOUNT`, so that one oversized pod does not
+    fail the planning of others.
     """
+    resize = _Resize(status or {}, problems)
     together: Amounts = {}
     for container, at in members(spec, "containers", path, problems):
-        _add(together, _requests(container, at, problems))
+        _add(together, resize.of(container, _requests(container, at, problems)))
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container, at in members(spec, "initContainers", path, problems):
         requests = _requests(container, at, problems)
         if container.get("restartPolicy") == "Always":
-            _add(sidecars, requests)
+            _add(sidecars, resize.of(container, requests))
             requests = sidecars
         else:
             _add(requests, sidecars)
         _raise_to(peak, requests)
     _add(together, sidecars)
     _raise_to(together, peak)
-    for resource, asked in _pod_level(spec, path, problems, together).items():
-        together[resource] = asked
+    together.update(resize.of_pod(_pod_level(spec, path, problems, together)))
     _add(together, amounts(spec, "overhead", path, problems))
     together.pop(PODS, None)  # every pod takes one; the solver counts it
     return tuple(sorted((resource, min(asked, MAX_AMOUNT)) for resource, asked in together.items() if asked))
 
 
-def _requests(container: Mapping[str, Any], path: str, problems: Problems) -> Amounts:
-    resources, at = mapping(container, "resources", path, problems), f"{path}.resources"
+class _Resize:
+    """What a v1.PodStatus (in JSON shape) says of requests that are changed in place."""
+
+    def __init__(self, status: Mapping[str, Any], problems: Problems) -> None:
+        self._status, self._problems = status, problems
+        self._of = {
+            each.get("name"): (each, at)
+            for field in ("containerStatuses", "initContainerStatuses")
+            for each, at in members(status, field, "status", problems)
+        }
+        pending = (each for each, _ in members(status, "conditions", "status", problems))
+        said = next((each for each in pending if each.get("type") == "PodResizePending"), {})
+        self._infeasible = said.get("reason") == "Infeasible"
+
+    def of(self, container: Mapping[str, Any], asked: Amounts) -> Amounts:
+        """Return what a container or sidecar counts."""
+        return self._largest(asked, *self._of.get(container.get("name"), ({}, "")))
+
+    def of_pod(self, asked: Amounts) -> Amounts:
+        """Return what the pod-level requests count."""
+        counted = self._largest(asked, self._status, "status")
+        return {resource: counted.get(resource, 0) for resource in asked}
+
+    def _largest(self, asked: Amounts, observed: Mapping[str, Any], path: str) -> Amounts:
+        if observed.get("resources") is None:
+            return asked
+        resources = mapping(observed, "resources", path, self._problems)
+        counted = {} if self._infeasible else dict(asked)
+        _raise_to(counted, amounts(resources, "requests", f"{path}.resources", self._problems))
+        _raise_to(counted, amounts(observed, "allocatedResources", path, self._problems))
+        return counted
+
+
+def _requests(container: Mapping[str, Any], at: str, problems: Problems) -> Amounts:
+    resources, at = mapping(container, "resources", at, problems), f"{at}.resources"
     return {**amounts(resources, "limits", at, problems), **amounts(resources, "requests", at, problems)}
 
 
 def _pod_level(spec: Mapping[str, Any], path: str, problems: Problems, of_containers: Amounts) -> Amounts:
+    """Return the requests of the pod as a whole, of the resources that can be requested so. A limit is the request
+    where there is none, as the API server defaults it; of cpu and memory only where no container requests any."""
     resources, at = mapping(spec, "resources", path, problems), f"{path}.resources"
-    limits = amounts(resources, "limits", at, problems)
-    defaulted = {resource: limit for resource, limit in limits.items() if resource not in of_containers}
-    return {**defaulted, **amounts(resources, "requests", at, problems)}
+    limits, requests = amounts(resources, "limits", at, problems), amounts(resources, "requests", at, problems)
+    defaulted = {name: limit for name, limit in limits.items() if name not in of_containers or _is_huge_pages(name)}
+    return {
+        name: asked
+        for name, asked in {**defaulted, **requests}.items()
+        if name in (CPU, MEMORY) or _is_huge_pages(name)
+    }
+
+
+def _is_huge_pages(resource: str) -> bool:
+    return resource.startswith(HUGE_PAGES)
 
 
 def _add(total: Amounts, more: Mapping[str, int]) -> None:

@@ -264,7 +264,7 @@ class _ManifestReader:
         path = f"{path}.spec".removeprefix(".")
         if not spec.get("containers"):
             here.append(f"{path}.containers: missing; a pod has at least one container")
-        converted = pod_spec(spec, path, here, around)
+        converted = pod_spec(spec, path, here, around, mapping(pod, "status", "", here))
         self._report(document, here)
         self.notes.extend(f"{document.place}: {note}" for note in around.notes)
         for kind in unread_features(spec):

@@ -3,6 +3,7 @@ or from a pod's service account. Requests are made in `client`."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from kubernetes.config import ConfigException, load_incluster_config, load_kube_
 
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.runtime.clock import MonotonicClock, monotonic
+
+log = logging.getLogger(__name__)
 
 Load = Callable[[Configuration], None]
 """Fills in a configuration from its source."""
@@ -55,6 +58,7 @@ class Access:
         self._pool_size = pool_size
         self._clock = clock
         self._lock = Lock()
+        self._told = False
         self._session = self._loaded()
         self._loaded_at = clock()
 
@@ -86,8 +90,21 @@ class Access:
         configuration.connection_pool_maxsize = self._pool_size
         configuration.keep_alive = True
         self._load(configuration)
+        if not configuration.verify_ssl:
+            self._tell_once(configuration.host)
         pool = RESTClientObject(configuration).pool_manager
         return Session(configuration.host.rstrip("/"), pool, configuration)
+
+    def _tell_once(self, url: str) -> None:
+        """Say in the log that the server is not verified, instead of urllib3's three lines on stderr per request."""
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        if not self._told:
+            self._told = True
+            log.warning(
+                "%s: its certificate is not verified (insecure-skip-tls-verify): whoever stands in between can read and"
+                " change all that is exchanged with it",
+                url,
+            )
 
 
 def from_kubeconfig(path: Path, context: str = "") -> Load:

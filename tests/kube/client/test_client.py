@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,6 +20,7 @@ from cagrpc.kube.client.access import Access, from_kubeconfig
 from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.client.failures import Expired, Forbidden, request_info
+from cagrpc.server.certificates import ensure_certificates
 from tests.support.clocks import any_clock
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api, refused
 
@@ -306,3 +310,32 @@ def test_a_stream_that_is_closed_before_it_is_read_leaves_no_connection_open() -
         client.close()
         del stream
         gc.collect()  # a connection left open would be told here, which fails the test
+
+
+def test_a_server_that_is_not_verified_is_told_once_and_not_with_each_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ensure_certificates(tmp_path, ())
+    with fake_api(*[ScriptedAnswer()] * 3, tls=tmp_path) as api, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        client = Client(Access(_unverified(api.url), pool_size=1))
+        for _ in range(3):
+            client.get(POD)
+        client.close()
+    assert (len(api.requests), warned) == (3, [])
+    (told,) = caplog.records
+    assert (told.levelno, told.name) == (logging.WARNING, "cagrpc.kube.client.access")
+    assert told.getMessage().startswith(f"{api.url}: its certificate is not verified")
+
+
+def test_nor_is_it_told_again_with_new_credentials(caplog: pytest.LogCaptureFixture) -> None:
+    access = Access(_unverified("https://127.0.0.1:1"), 1, any_clock(iter((0.0, 60.0, 60.0)).__next__))
+    assert access.renew(access.session)
+    assert len(caplog.records) == 1
+
+
+def _unverified(url: str) -> Callable[[Configuration], None]:
+    def load(configuration: Configuration) -> None:
+        configuration.host, configuration.verify_ssl = url, False
+
+    return load
