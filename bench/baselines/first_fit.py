@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solver.model import PODS, Node, NodeGroup, PodSpec, Problem
-from solver.model.eligibility import why_not_eligible
+from solver.model.eligibility import on_nodes, why_not_eligible
 from solver.model.validation import validate
 
 Ints = NDArray[np.int64]
@@ -74,7 +74,7 @@ class _OpenNodes:
         self._template = np.array(rows, dtype=np.int64)
         self._free = np.array([self._row(node.free) for node in standing.values()]).reshape(-1, len(self._names))
         self._count = np.ones(len(rows), dtype=np.int64)
-        self._may_run: dict[tuple[object, ...], NDArray[np.bool_]] = {}
+        self._may_run: dict[PodSpec, NDArray[np.bool_]] = {}
 
     def _row(self, amounts: Mapping[str, int]) -> Ints:
         return np.array([amounts.get(name, 0) for name in self._names], dtype=np.int64)
@@ -83,7 +83,7 @@ class _OpenNodes:
         return self._row({**dict(spec.requests), PODS: 1})
 
     def _eligible(self, spec: PodSpec) -> NDArray[np.bool_]:
-        key = (spec.node_selector, spec.affinity, spec.tolerations)
+        key = on_nodes(spec)
         if key not in self._may_run:
             self._may_run[key] = np.array(
                 [why_not_eligible(spec, t.labels, t.taints) is None for t in self._templates], dtype=bool

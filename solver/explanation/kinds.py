@@ -25,8 +25,10 @@ def reason(change: ConstraintChange) -> str:
 
 
 def advice(change: ConstraintChange) -> str:
-    """Return the change in the imperative: "raise maxSize of gpu-a from 10 to 12"."""
-    return KINDS[change.kind].advice(change)
+    """Return the change in the imperative: "raise maxSize of gpu-a from 10 to 12". Expects one that can be made."""
+    words = KINDS[change.kind].advice
+    assert words is not None, change
+    return words(change)
 
 
 def apply(problem: Problem, changes: Iterable[ConstraintChange]) -> Problem:

@@ -65,8 +65,8 @@ class ConstraintKind:
     """Every constraint of the kind that might keep the classes out, as the change that removes it."""
     reason: Callable[[ConstraintChange], str]
     """The constraint as it stands, in words."""
-    advice: Callable[[ConstraintChange], str]
-    """The change in the imperative."""
+    advice: Callable[[ConstraintChange], str] | None
+    """The change in the imperative; None where nobody can make it, so that it is in cores and in no way."""
     edit_pods: Callable[[PodSpec, ConstraintChange], PodSpec] | None = None
     edit_group: Callable[[NodeGroup, ConstraintChange], NodeGroup] | None = None
     edit_problem: Callable[[Problem, ConstraintChange], Problem] | None = None

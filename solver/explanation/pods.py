@@ -21,7 +21,7 @@ from solver.model import (
     TopologySpread,
     WhenUnsatisfiable,
 )
-from solver.model.eligibility import selects, tolerates
+from solver.model.eligibility import node_terms_text, selects, tolerates
 from solver.model.quantities import format_quantity
 from solver.model.validation import MAX_COUNT
 from solver.planning.reasons import between_pods
@@ -70,6 +70,28 @@ def _affinities(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintC
     for each in classes:
         if each.spec.affinity is not None:
             yield ConstraintChange("node_affinity", each.example, pods=each)
+
+
+def _elsewhere(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
+    for each in classes:
+        if each.spec.node_terms:
+            yield ConstraintChange("node_terms", each.example, pods=each)
+
+
+def _reach(change: ConstraintChange) -> str:
+    assert change.pods is not None
+    return "; ".join(map(node_terms_text, change.pods.spec.node_terms))
+
+
+def _unschedulable(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
+    for each in classes:
+        if each.spec.unschedulable:
+            yield ConstraintChange("unschedulable", each.example, pods=each)
+
+
+def _unschedulable_text(change: ConstraintChange) -> str:
+    assert change.pods is not None
+    return change.pods.spec.unschedulable
 
 
 def _requests(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
@@ -197,6 +219,20 @@ KINDS = (
         lambda c: f"{_like(c)} have a required node affinity",
         lambda c: f"drop the required node affinity of {_like(c)}",
         edit_pods=lambda spec, _: replace(spec, affinity=None),
+    ),
+    ConstraintKind(
+        "node_terms",
+        _elsewhere,
+        lambda c: f"{_like(c)} use volumes or devices that need {_reach(c)}",
+        None,
+        edit_pods=lambda spec, _: replace(spec, node_terms=()),
+    ),
+    ConstraintKind(
+        "unschedulable",
+        _unschedulable,
+        lambda c: f"{_like(c)} cannot be scheduled for now: {_unschedulable_text(c)}",
+        None,
+        edit_pods=lambda spec, _: replace(spec, unschedulable=""),
     ),
     ConstraintKind(
         "host_port",

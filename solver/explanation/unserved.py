@@ -29,7 +29,8 @@ def why_unserved(problem: Problem, plan: Plan, claim: UnservedClaim, budget: Run
     servable = oracle.ask().served
     core = () if servable else _core(oracle, constraints)
     proven = not servable and _proven(oracle, constraints, core)
-    ways = () if servable else tuple(_ways(oracle, [c for c in constraints if isinstance(c, ConstraintChange)], core))
+    changes = [c for c in constraints if isinstance(c, ConstraintChange) and KINDS[c.kind].advice is not None]
+    ways = () if servable else tuple(_ways(oracle, changes, core))
     return WhyUnserved(
         claim.name,
         tuple(each.index for each in claim.classes),
@@ -75,7 +76,7 @@ def _ways(oracle: Oracle, changes: Sequence[ConstraintChange], core: Sequence[Co
     """Yield the ways. A single change that is enough is in every core. Where there is none but in what pods request,
     sets of changes that are enough together come first, and lower requests are part of them only where nothing else
     helps."""
-    single = [c for c in core if isinstance(c, ConstraintChange) and oracle.ask([c]).served][:_MOST_WAYS]
+    single = [c for c in changes if c in core and oracle.ask([c]).served][:_MOST_WAYS]
     asking = [c for c in single if c.kind == REQUEST.name]
     conditions = [c for c in changes if c.kind != REQUEST.name]
     found: list[Sequence[ConstraintChange]] = [[c] for c in single if c not in asking]

@@ -8,7 +8,7 @@ label selectors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from solver.model import (
     HostPort,
@@ -124,15 +124,71 @@ def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> T
 
 def why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint], node_name: str = "") -> str | None:
     """None where the pod may run on such a node, otherwise the first reason why not, for people."""
-    if spec.claims:
-        return "resource claims are not planned yet"
+    if spec.unschedulable or spec.claims:
+        return spec.unschedulable or "resource claims are not planned yet"
     for key, value in spec.node_selector:
         if labels.get(key) != value:
             return f"node selector {key}={value} not met"
     if spec.affinity is not None and not any(matches_term(term, labels, node_name) for term in spec.affinity):
         return "required node affinity not met"
+    for terms in spec.node_terms:
+        if not any(matches_term(term, labels, node_name) for term in terms):
+            return f"out of reach of its volumes or devices, which need {node_terms_text(terms)}"
     taint = untolerated(taints, spec.tolerations)
     if taint is not None:
         value = f"={taint.value}" if taint.value else ""
         return f"taint {taint.key}{value}:{taint.effect} not tolerated"
     return None
+
+
+def node_terms_text(terms: Sequence[NodeSelectorTerm]) -> str:
+    """Terms of which one must match, in words: "topology.kubernetes.io/zone in (a, b)"."""
+    return " or ".join(" and ".join(map(_condition, (*t.match_expressions, *t.match_fields))) for t in terms) or "none"
+
+
+def _condition(requirement: Requirement) -> str:
+    words = {
+        Operator.IN: "in",
+        Operator.NOT_IN: "not in",
+        Operator.EXISTS: "present",
+        Operator.DOES_NOT_EXIST: "absent",
+        Operator.GT: ">",
+        Operator.LT: "<",
+        Operator.GTE: ">=",
+        Operator.LTE: "<=",
+    }
+    word, values = words[requirement.operator], ", ".join(requirement.values)
+    if requirement.operator in (Operator.IN, Operator.NOT_IN):
+        return f"{requirement.key} {word} ({values})"
+    return f"{requirement.key} {word} {values}".rstrip()
+
+
+def on_nodes(spec: PodSpec) -> PodSpec:
+    """The part of a spec that decides which nodes it may run on: specs with equal parts are eligible for the same."""
+    return PodSpec(
+        node_selector=spec.node_selector,
+        affinity=spec.affinity,
+        tolerations=spec.tolerations,
+        node_terms=spec.node_terms,
+        unschedulable=spec.unschedulable,
+        claims=spec.claims,
+    )
+
+
+def required_terms(spec: PodSpec) -> Iterator[NodeSelectorTerm]:
+    """Every term of a node that the spec requires, of its node affinity and of its volumes and claims."""
+    yield from spec.affinity or ()
+    for terms in spec.node_terms:
+        yield from terms
+
+
+def node_label_keys(specs: Iterable[PodSpec]) -> set[str]:
+    """The node labels that decide whether these specs may run on a node."""
+    specs = tuple(specs)
+    keys = {key for spec in specs for key, _ in spec.node_selector}
+    return keys | {r.key for spec in specs for term in required_terms(spec) for r in term.match_expressions}
+
+
+def read_node_names(specs: Iterable[PodSpec]) -> bool:
+    """Whether a node's name decides whether some of these specs may run on it."""
+    return any(term.match_fields for spec in specs for term in required_terms(spec))

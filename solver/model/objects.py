@@ -169,6 +169,11 @@ class PodSpec:
     pod_anti_affinity: tuple[PodAffinityTerm, ...] = ()
     """Required, and kept by other pods too: none that a term selects joins this pod's domain."""
     topology_spread: tuple[TopologySpread, ...] = ()
+    node_terms: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    """Further required conditions on nodes, of the pod's volumes and allocated claims: of each member one term must
+    match. They bound where the pod may run but, as upstream, not the domains that its topology spread counts."""
+    unschedulable: str = ""
+    """Why no node can take the pod for now, for people; such a pod is served by no plan, with this reason."""
     preferred_nodes: tuple[PreferredNodes, ...] = ()
     preferred_pods: tuple[PreferredPods, ...] = ()
     claims: tuple[DeviceClaim, ...] = ()

@@ -64,6 +64,11 @@ def _spec(spec: PodSpec) -> Iterator[str]:
         yield "labels must be sorted by key, each key once"
     for term in spec.affinity or ():
         yield from _node_term("node affinity", term)
+    for terms in spec.node_terms:
+        if not terms:
+            yield "node terms: a member without terms; where no node can take the pod, say why in unschedulable"
+        for term in terms:
+            yield from _node_term("node terms", term)
     for toleration in spec.tolerations:
         yield from _toleration(toleration)
     yield from _ports(spec.host_ports)

@@ -24,7 +24,7 @@ from solver.model import (
     WhenUnsatisfiable,
 )
 from solver.model.capacity import remaining
-from solver.model.eligibility import ports_collide, why_not_eligible
+from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, read_node_names, why_not_eligible
 from solver.model.quantities import format_quantity
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
 from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
@@ -54,6 +54,9 @@ def unplaced(
 
 def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]:
     problem, spec = reduced.problem, demand.pod
+    if spec.unschedulable:
+        yield spec.unschedulable
+        return
     if not problem.node_groups and not problem.nodes:
         yield "there are no node groups and no nodes"
         return
@@ -285,7 +288,7 @@ class _Places:
 
     def _eligibility(self, spec: PodSpec) -> tuple[list[str], Ints]:
         """Return sentences, and per group and node the number of the one that excludes the pod, or -1."""
-        who = (spec.node_selector, spec.affinity, spec.tolerations)
+        who = on_nodes(spec)
         if who not in self._causes:
             numbers: dict[str | None, int] = {None: -1}
             found = []
@@ -317,11 +320,8 @@ def _of_kinds(kinds: Bools, kind_of: Ints) -> Bools:
 
 def _distinct(places: Sequence[NodeGroup | Node], specs: Sequence[PodSpec]) -> tuple[list[NodeGroup | Node], Ints]:
     """Return one place of each set that specs cannot distinguish, and for every place the number of its set."""
-    keys = sorted(
-        {key for spec in specs for key, _ in spec.node_selector}
-        | {r.key for spec in specs for term in spec.affinity or () for r in term.match_expressions}
-    )
-    by_name = any(term.match_fields for spec in specs for term in spec.affinity or ())
+    keys = sorted(node_label_keys(specs))
+    by_name = read_node_names(specs)
     numbers: dict[object, int] = {}
     shown: list[NodeGroup | Node] = []
     number_of = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from solver.model import HostPort, PodSpec
 from solver.model.eligibility import EVERY_ADDRESS, untolerated, why_not_eligible
@@ -242,6 +242,7 @@ def _spread_domains(layout: Layout, asked: PodSpec, term: Term) -> tuple[str, ..
     """The domains that a class spreads over, by what it requires itself: a preference it keeps narrows none."""
     spread = term.spread
     found: set[str] = set()
+    asked = replace(asked, node_terms=(), unschedulable="")
     for place, value in zip(layout.places, layout.domain(term.key), strict=True):
         if value is None or value in found or not place.can_hold or spread is None:
             continue

@@ -14,7 +14,7 @@ import numpy as np
 
 from solver.model import PODS, Labels, Limit, NodeGroup, PodSpec, Problem, Resources, Taint
 from solver.model.capacity import less_daemons, remaining
-from solver.model.eligibility import why_not_eligible
+from solver.model.eligibility import node_label_keys, read_node_names, why_not_eligible
 from solver.reduction.inter_row import Counter, counters, exclusions, needs, rules
 from solver.reduction.reduced import Bools, Demand, Ints, Kind, Reduced, minimums, obliged, price_micros
 from solver.reduction.rows import Layout, NodeTemplate
@@ -327,8 +327,8 @@ class _EligibilityTable:
 
     def __init__(self, specs: Sequence[PodSpec]) -> None:
         self._specs = specs
-        self._keys = sorted(_label_keys(specs))
-        self._by_name = any(term.match_fields for spec in specs for term in spec.affinity or ())
+        self._keys = sorted(node_label_keys(specs))
+        self._by_name = read_node_names(specs)
         self._rows: dict[object, Bools] = {}
 
     def row(self, labels: Labels, taints: tuple[Taint, ...], name: str = "") -> Bools:
@@ -341,15 +341,6 @@ class _EligibilityTable:
                 [why_not_eligible(spec, labels, taints, name) is None for spec in self._specs], dtype=bool
             )
         return self._rows[key]
-
-
-def _label_keys(specs: Sequence[PodSpec]) -> set[str]:
-    keys: set[str] = set()
-    for spec in specs:
-        keys.update(key for key, _ in spec.node_selector)
-        for term in spec.affinity or ():
-            keys.update(requirement.key for requirement in term.match_expressions)
-    return keys
 
 
 def _infeasible(demands: Sequence[Demand], kinds: Sequence[Kind], rows: int) -> frozenset[int]:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil
 
 from solver.model import PodSpec, Resources
-from solver.model.eligibility import why_not_eligible
+from solver.model.eligibility import on_nodes, why_not_eligible
 from solver.slack.families import Family, families, rooms_for
 from solver.slack.model import Base, NodeShape, PodCount, Role, SlackDemand, SlackShape, SlackTarget, Version
 from solver.slack.sizes import Parts, Size, capped, fits, keep_sizes, parts
@@ -50,7 +50,7 @@ def _may_run(where: Sequence[NodeShape]) -> Callable[[PodSpec], bool]:
     known: dict[PodSpec, bool] = {}
 
     def may_run(spec: PodSpec) -> bool:
-        asks = PodSpec(node_selector=spec.node_selector, affinity=spec.affinity, tolerations=spec.tolerations)
+        asks = on_nodes(spec)
         if asks not in known:
             known[asks] = any(why_not_eligible(asks, each.labels, each.taints) is None for each in where)
         return known[asks]

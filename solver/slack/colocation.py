@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from solver.model import HOSTNAME, Node, PodSpec, Toleration
-from solver.model.eligibility import ports_collide, why_not_eligible
+from solver.model.eligibility import node_label_keys, ports_collide, read_node_names, why_not_eligible
 from solver.reduction.terms import Sort, Term, is_host, terms_of
 from solver.slack.model import SlackShape
 
@@ -40,9 +40,7 @@ class Eligible:
 
 def _keys(spec: PodSpec) -> tuple[tuple[str, ...], bool]:
     """Labels of nodes that the pod selects by, and whether it selects by their names."""
-    terms = spec.affinity or ()
-    asked = {key for key, _ in spec.node_selector} | {each.key for term in terms for each in term.match_expressions}
-    return tuple(sorted(asked)), any(term.match_fields for term in terms)
+    return tuple(sorted(node_label_keys((spec,)))), read_node_names((spec,))
 
 
 class PlaceholderCoLocation:

@@ -83,7 +83,9 @@ class Sights:
         self._by_name = False
         for spec in specs:
             keys.update(key for key, _ in spec.node_selector)
-            for term in (*(spec.affinity or ()), *(preferred.term for preferred in spec.preferred_nodes)):
+            of_volumes = (term for terms in spec.node_terms for term in terms)
+            preferred = (each.term for each in spec.preferred_nodes)
+            for term in (*(spec.affinity or ()), *of_volumes, *preferred):
                 keys.update(requirement.key for requirement in term.match_expressions)
                 self._by_name = self._by_name or bool(term.match_fields)
         self._keys = sorted(keys)
@@ -111,7 +113,8 @@ class Sights:
         """Return why a pod of the class may not run there, None where it may."""
         known = self._reasons[sight]
         if index not in known:
-            known[index] = why_not_eligible(self._specs[index], *self._examples[sight])
+            spec, (labels, taints, name) = self._specs[index], self._examples[sight]
+            known[index] = _why_never(spec, labels, name) or why_not_eligible(spec, labels, taints, name)
         return known[index]
 
     def selected(self, index: int, sight: int) -> bool:
@@ -148,3 +151,11 @@ class Sights:
             return True
         labels, _, name = self._examples[sight]
         return matches_term(term, labels, name)
+
+
+def _why_never(spec: PodSpec, labels: Labels, name: str) -> str | None:
+    """Return why the pod cannot be there for what it uses: a volume or an allocated claim that is elsewhere."""
+    if spec.unschedulable:
+        return f"no node can take it: {spec.unschedulable}"
+    reached = [any(matches_term(term, labels, name) for term in terms) for terms in spec.node_terms]
+    return None if all(reached) else f"{reached.count(False)} of its volumes and claims cannot be reached there"

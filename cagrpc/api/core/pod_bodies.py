@@ -4,6 +4,7 @@ requests and constraints, and run one idle container."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import Any
 
 from cagrpc.api.core.constraints import PREFERRED, REQUIRED
@@ -63,8 +64,9 @@ def _toleration(toleration: Toleration) -> Body:
 
 def _affinity(spec: PodSpec, namespace: str) -> Body:
     nodes: Body = {}
-    if spec.affinity is not None:
-        nodes[REQUIRED] = {"nodeSelectorTerms": [_node_term(term) for term in spec.affinity]}
+    nodes_of = [*([spec.affinity] if spec.affinity is not None else ()), *spec.node_terms]
+    if nodes_of:
+        nodes[REQUIRED] = {"nodeSelectorTerms": [_node_term(term) for term in map(_together, product(*nodes_of))]}
     if spec.preferred_nodes:
         nodes[PREFERRED] = [
             {"weight": each.weight, "preference": _node_term(each.term)} for each in spec.preferred_nodes
@@ -84,6 +86,16 @@ def _affinity(spec: PodSpec, namespace: str) -> Body:
         }
         kinds[kind] = {name: terms for name, terms in found.items() if terms}
     return {kind: found for kind, found in kinds.items() if found}
+
+
+def _together(terms: Iterable[NodeSelectorTerm]) -> NodeSelectorTerm:
+    terms = tuple(terms)
+    if len(terms) == 1:
+        return terms[0]
+    return NodeSelectorTerm(
+        tuple(dict.fromkeys(each for term in terms for each in term.match_expressions)),
+        tuple(dict.fromkeys(each for term in terms for each in term.match_fields)),
+    )
 
 
 def _node_term(term: NodeSelectorTerm) -> Body:

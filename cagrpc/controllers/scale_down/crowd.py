@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cagrpc.controllers.scale_down.relocation import Pods
 from solver.model import PODS, Node, PodSpec
-from solver.model.eligibility import why_not_eligible
+from solver.model.eligibility import on_nodes, why_not_eligible
 
 
 class Crowd:
@@ -70,14 +70,11 @@ class Crowd:
         return self._free_of[resource]
 
     def _eligible(self, spec: PodSpec) -> NDArray[np.bool_]:
-        key = _where(spec)
+        key = _on_nodes(spec)
         if key not in self._open_to:
             may = [why_not_eligible(spec, node.labels, node.taints, node.name) is None for node in self._nodes]
             self._open_to[key] = np.array(may, dtype=bool)
         return self._open_to[key]
 
 
-@lru_cache(maxsize=10_000)
-def _where(spec: PodSpec) -> PodSpec:
-    """Return the part of a spec that decides which nodes are eligible."""
-    return PodSpec(node_selector=spec.node_selector, affinity=spec.affinity, tolerations=spec.tolerations)
+_on_nodes = lru_cache(maxsize=10_000)(on_nodes)

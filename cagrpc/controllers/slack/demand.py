@@ -12,6 +12,7 @@ from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
 from cagrpc.controllers.slack.model import MIRRORS, SlackSettings, TargetSettings
 from solver.model import Labels, Node, NodeGroup, PodSpec, Resources, Taint
 from solver.model.capacity import after_daemons
+from solver.model.eligibility import node_label_keys
 from solver.slack.model import Copies, NodeShape, SlackTarget
 
 _Signature = tuple[tuple[str | None, ...], tuple[Taint, ...], tuple[tuple[str, int], ...]]
@@ -128,12 +129,4 @@ def _keys_asked(state: ClusterState, targets: Iterable[SlackTarget]) -> set[str]
         *(each.spec for each in state.slack.mirrors),
         *state.daemon_sets,
     )
-    for spec in specs:
-        found.update(_keys_of(spec))
-    return found
-
-
-def _keys_of(spec: PodSpec) -> Iterator[str]:
-    yield from (key for key, _ in spec.node_selector)
-    for term in spec.affinity or ():
-        yield from (each.key for each in term.match_expressions)
+    return found | node_label_keys(specs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypothesis import given
+from hypothesis import strategies as st
 
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pod_bodies import pod_body
@@ -21,7 +22,8 @@ from solver.model import (
     Toleration,
     TopologySpread,
 )
-from tests.support.solver.strategies import constrained_specs, pod_specs
+from solver.model.eligibility import why_not_eligible
+from tests.support.solver.strategies import ZONES, constrained_specs, pod_specs
 
 HOLDERS = "holders"
 OF_WEB = (Requirement("app", Operator.IN, ("web",)),)
@@ -37,8 +39,21 @@ def read(spec: PodSpec, namespace: str) -> PodSpec:
 
 @given(pod_specs())
 def test_what_is_asked_of_nodes_is_the_same(spec: PodSpec) -> None:
-    wanted = replace(spec, requests=tuple(sorted((name, amount) for name, amount in spec.requests if amount)))
+    wanted = replace(
+        spec,
+        requests=tuple(sorted((name, amount) for name, amount in spec.requests if amount)),
+        node_terms=(),
+        unschedulable="",
+    )
     assert read(wanted, HOLDERS) == wanted
+
+
+@given(pod_specs(), st.sampled_from(ZONES), st.integers(1, 10), st.booleans(), st.sampled_from(["n0", "n1"]))
+def test_conditions_of_volumes_become_node_affinity(spec: PodSpec, zone: str, size: int, kind: bool, name: str) -> None:
+    bound = replace(spec, unschedulable="", tolerations=())
+    labels = {"zone": zone, "size": str(size), **({"kind": "x"} if kind else {})}
+    written = why_not_eligible(read(bound, HOLDERS), labels, (), name)
+    assert (written is None) == (why_not_eligible(bound, labels, (), name) is None)
 
 
 @given(constrained_specs())
@@ -49,6 +64,7 @@ def test_in_its_own_namespace_it_is_the_same_pod(spec: PodSpec) -> None:
     )
     wanted = replace(
         spec,
+        node_terms=(),
         topology_spread=here,
         preferred_pods=tuple(sorted(spec.preferred_pods, key=lambda each: each.anti)),  # kind after kind
     )

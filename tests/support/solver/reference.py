@@ -19,7 +19,7 @@ from solver import Problem
 from solver.model import PODS, HostPort, NodeGroup, PodSpec
 from solver.model.eligibility import ports_collide, why_not_eligible
 from solver.reduction.reduced import MICROS
-from tests.support.solver.reference_terms import Slot, add_terms, keeps_on_node, preferences
+from tests.support.solver.reference_terms import Slot, add_terms, can_use, keeps_on_node, preferences
 
 _MOST = 2**50
 """Stages are solved together as long as their weights stay below."""
@@ -44,7 +44,10 @@ class _Model:
         for p, pods in enumerate(problem.pod_sets):
             levels = len(preferences(pods.spec)) + 1
             for s, slot in enumerate(self.slots):
-                if why_not_eligible(pods.spec, slot.labels, slot.taints, slot.name) is None:
+                if (
+                    can_use(pods.spec, slot)
+                    and why_not_eligible(pods.spec, slot.labels, slot.taints, slot.name) is None
+                ):
                     for level in range(levels):
                         if keeps_on_node(pods.spec, level, slot):
                             self.place[p, level, s] = self.model.new_int_var(0, pods.count, "")

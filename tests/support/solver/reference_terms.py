@@ -65,6 +65,13 @@ def keeps_on_node(spec: PodSpec, level: int, slot: Slot) -> bool:
     return True
 
 
+def can_use(spec: PodSpec, slot: Slot) -> bool:
+    """Return whether all volumes and allocated claims of the pod can be used there."""
+    return not spec.unschedulable and all(
+        any(matches_term(term, slot.labels, slot.name) for term in terms) for terms in spec.node_terms
+    )
+
+
 class _Terms:
     def __init__(self, model: cp_model.CpModel, problem: Problem, slots: Sequence[Slot], place: Places) -> None:
         self.model, self.problem, self.slots, self.place = model, problem, slots, place
@@ -192,7 +199,8 @@ class _Terms:
         able = [(g.labels, g.taints, "") for g in self.problem.node_groups if g.target_size < g.max_size]
         able += [(n.labels, n.taints, n.name) for n in self.problem.nodes]
         for labels, taints, name in able:
-            selected = why_not_eligible(replace(spec, tolerations=()), labels, (), name) is None
+            asked = PodSpec(node_selector=spec.node_selector, affinity=spec.affinity)
+            selected = why_not_eligible(asked, labels, (), name) is None
             tolerated = why_not_eligible(PodSpec(tolerations=spec.tolerations), {}, taints) is None
             if spread.topology_key not in labels or (spread.honor_node_affinity and not selected):
                 continue

@@ -11,6 +11,7 @@ from solver.model import (
     HOSTNAME,
     HostPort,
     Node,
+    NodeSelectorTerm,
     Operator,
     PodAffinityTerm,
     PodSelector,
@@ -27,6 +28,15 @@ from tests.support.solver.problems import TAINT, TOLERATION, previous, wants
 ZONES = ("a", "b")
 
 
+REACHES = (
+    (wants("zone", "In", "a"),),
+    (wants("zone", "In", "a"), wants("size", "Lt", "7")),
+    (wants("zone", "In", "b"), (*wants("kind", "Exists"), *wants("size", "Gt", "4"))),
+    ((NodeSelectorTerm(match_fields=(Requirement("metadata.name", Operator.IN, ("n0",)),)),),),
+)
+"""Conditions of volumes and allocated claims: all of a member's, one term of each."""
+
+
 @st.composite
 def pod_specs(draw: st.DrawFn) -> PodSpec:
     requests = {"cpu": draw(st.integers(1, 9)) * 500, "memory": draw(st.integers(0, 6)), "gpu": draw(st.integers(0, 1))}
@@ -40,6 +50,8 @@ def pod_specs(draw: st.DrawFn) -> PodSpec:
         node_selector=(("zone", draw(st.sampled_from(ZONES))),) if draw(st.integers(0, 3)) == 0 else (),
         affinity=affinity,
         tolerations=(TOLERATION,) if draw(st.booleans()) else (),
+        node_terms=draw(st.sampled_from(((), (), (), (), *REACHES))),
+        unschedulable="its volume is not there" if draw(st.integers(0, 15)) == 0 else "",
     )
 
 
@@ -170,6 +182,7 @@ def constrained_specs(draw: st.DrawFn) -> PodSpec:
         tolerations=(Toleration("busy", "Exists"),) if draw(st.integers(0, 3)) == 0 else (),
         namespace=draw(st.sampled_from(["x", "x", "x", "y"])),
         labels=draw(st.sampled_from([(("app", "a"),), (("app", "a"),), (("app", "b"),), ()])),
+        node_terms=REACHES[0] if draw(st.integers(0, 5)) == 0 else (),
     )
     for _ in range(draw(st.integers(0, 2))):
         match draw(st.integers(0, 7)):
