@@ -13,7 +13,23 @@ from functools import cache
 from pathlib import Path
 
 from cagrpc.fleet.catalogue import embedded_catalogue
-from solver import Node, NodeGroup, PodSet, PodSpec, Problem, Taint, TaintEffect, Toleration
+from solver import (
+    DeviceAlternative,
+    DeviceClaim,
+    DeviceRequest,
+    Devices,
+    Node,
+    NodeGroup,
+    NodeSelectorTerm,
+    Operator,
+    PodSet,
+    PodSpec,
+    Problem,
+    Requirement,
+    Taint,
+    TaintEffect,
+    Toleration,
+)
 from solver.model import PODS
 
 MIB = 2**20
@@ -133,3 +149,49 @@ def ca_binpacking() -> tuple[Problem, float]:
     small, large = spec({"cpu": 50, "memory": 100}), spec({"cpu": 95, "memory": 190})
     group = NodeGroup("template", {"cpu": 1000, "memory": 5000 * MIB, PODS: 100}, 1.0, max_size=3000)
     return Problem((PodSet("small", small, 50_000), PodSet("large", large, 1_000)), (group,)), 2595.0
+
+
+ZONES = ("zone-a", "zone-b", "zone-c")
+_ZONE = "topology.kubernetes.io/zone"
+_ATTACHED = "attachable-volumes-csi-ebs.csi.aws.com"
+_GPU_CLASS = "gpu.example.com"
+
+
+def zonal_cluster() -> Problem:
+    """`large_cluster` with every group and node in one of three zones, the limit of volumes that most AWS instances
+    have, and their GPUs as devices too."""
+    plain = large_cluster()
+    groups = [
+        replace(
+            group,
+            id=f"{group.id}/{zone}",
+            labels={**group.labels, _ZONE: zone},
+            allocatable={**group.allocatable, _ATTACHED: 26},
+            devices=(Devices(gpus, frozenset({_GPU_CLASS})),) if (gpus := group.allocatable.get(GPU)) else (),
+        )
+        for group in plain.node_groups
+        for zone in ZONES
+    ]
+    nodes = [
+        replace(node, labels={**node.labels, _ZONE: ZONES[i % 3]}, free={**node.free, _ATTACHED: 20})
+        for i, node in enumerate(plain.nodes)
+    ]
+    return replace(plain, node_groups=tuple(groups), nodes=tuple(nodes))
+
+
+def with_volumes_and_claims(problem: Problem, seed: int = 6) -> Problem:
+    """The problem with a tenth of the pod sets, of any shape, with a claim in place of their GPUs, or, where they ask
+    for none, with volumes, two thirds of which are bound to a zone."""
+    rng = random.Random(seed)
+    sets = [replace(s, spec=_stateful(s.spec, rng)) if rng.random() < 1 / 10 else s for s in problem.pod_sets]
+    return replace(problem, pod_sets=tuple(sets))
+
+
+def _stateful(stateless: PodSpec, rng: random.Random) -> PodSpec:
+    requests = dict(stateless.requests)
+    if gpus := requests.pop(GPU, 0):
+        claim = DeviceClaim((DeviceRequest("gpus", (DeviceAlternative(_GPU_CLASS, gpus),)),))
+        return replace(spec(requests), claims=(claim,))
+    zone = Requirement(_ZONE, Operator.IN, (rng.choice(ZONES),))
+    terms = ((NodeSelectorTerm((zone,)),),) if rng.random() < 2 / 3 else ()
+    return replace(spec({**requests, _ATTACHED: rng.choice((1, 1, 2))}), node_terms=terms)
