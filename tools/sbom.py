@@ -45,11 +45,14 @@ REVIEWED: Mapping[tuple[str, str], str] = {
 """Project and licence that is not in ALLOWED -> why it may be used all the same."""
 READ: Mapping[tuple[str, str], str] = {
     ("aiosignal", "Apache 2.0"): "Apache-2.0",
+    ("cel-python", ""): "Apache-2.0",
+    ("google-re2", "BSD License"): "BSD-3-Clause",
     ("kubernetes", "Apache License Version 2.0"): "Apache-2.0",
     ("markdown-it-py", "MIT License"): "MIT",
     ("mdurl", "MIT License"): "MIT",
     ("numba", "BSD"): "BSD-2-Clause",
     ("ortools", "Apache 2.0"): "Apache-2.0",
+    ("pendulum", "MIT License"): "MIT",
     ("protobuf", "3-Clause BSD License"): "BSD-3-Clause",
     ("python-dateutil", "Dual License"): "Apache-2.0 OR BSD-3-Clause",
     ("s3transfer", "Apache License 2.0"): "Apache-2.0",

@@ -11,7 +11,7 @@ import pytest
 from cagrpc.cli.main import COMMANDS
 
 DEFAULT = Path(__file__).parents[2] / "cagrpc" / "data" / "default.yaml"
-PLANS = ("ortools", "numba", "llvmlite", "pandas", "solver.planning.solve")
+PLANS = ("ortools", "numba", "llvmlite", "pandas", "solver.planning.solve", "celpy", "lark")
 TALKS = ("grpc", "google.protobuf", "kubernetes", "urllib3", "prometheus_client", "cryptography", "sqlite3")
 READS = ("pydantic", "yaml", "rich", "numpy")
 

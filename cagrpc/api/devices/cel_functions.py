@@ -1,0 +1,299 @@
+"""The functions of CEL expressions over devices: Kubernetes' quantity and semver libraries, its string functions, and
+comparison of values of different types as Kubernetes' CEL compares what is typed dynamically (upstream:
+apiserver/pkg/cel/library; cel-go ext/strings). Everything else that cel-python knows is not reachable."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import total_ordering
+from typing import Any
+
+import re2
+from celpy import celtypes
+from celpy.evaluation import CELEvalError, base_functions
+
+from solver.model.quantities import parse_quantity
+
+_VERSION = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
+    r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?"
+)
+_LOOSE_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?((?:-[^+]*)?(?:\+.*)?)")
+_INT64 = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class QuantityValue:
+    """apimachinery's resource.Quantity, exact."""
+
+    value: Fraction
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Semver:
+    """A semantic version; build metadata does not count (https://semver.org)."""
+
+    numbers: tuple[int, int, int]
+    pre_release: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> Semver:
+        """Raises ValueError for what is no semantic version."""
+        found = _VERSION.fullmatch(text) if len(text) <= 256 else None
+        if found is None:
+            raise ValueError(f"{text[:64]!r} is not a semantic version")
+        return cls(
+            (int(found[1]), int(found[2]), int(found[3])), tuple((found[4] or "").split(".")) if found[4] else ()
+        )
+
+    def __lt__(self, other: Semver) -> bool:
+        return self._order() < other._order()
+
+    def _order(self) -> tuple[Any, ...]:
+        parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre_release)
+        return self.numbers, not self.pre_release, parts
+
+
+def quantity(text: Any) -> QuantityValue:
+    """Raises ValueError for what is no quantity."""
+    if not isinstance(text, celtypes.StringType):
+        raise TypeError("quantity() takes text")
+    negative = text.startswith("-")
+    value = parse_quantity(str(text[1:] if negative else text))
+    return QuantityValue(-value if negative else value)
+
+
+def _semver(text: Any, normalize: Any = False) -> Semver:
+    if not isinstance(text, celtypes.StringType):
+        raise TypeError("semver() takes text")
+    said = str(text)
+    if normalize and (found := _LOOSE_VERSION.fullmatch(said)):
+        said = ".".join(str(int(number or 0)) for number in found.groups()[:3]) + (found[4] or "")
+    return Semver.of(said)
+
+
+def _whether(make: Callable[..., Any]) -> Callable[..., Any]:
+    def answer(*arguments: Any) -> Any:
+        try:
+            make(*arguments)
+        except ValueError:
+            return celtypes.BoolType(False)
+        return celtypes.BoolType(True)
+
+    return answer
+
+
+def _two(one: Any, other: Any) -> tuple[Any, Any]:
+    """Return two quantities, or two versions, to compare."""
+    if isinstance(one, QuantityValue) and isinstance(other, QuantityValue):
+        return one.value, other.value
+    if isinstance(one, Semver) and isinstance(other, Semver):
+        return one, other
+    raise TypeError("compares two quantities or two versions")
+
+
+def _compare_to(one: Any, other: Any) -> Any:
+    left, right = _two(one, other)
+    return celtypes.IntType((left > right) - (left < right))
+
+
+def _is_greater(one: Any, other: Any) -> Any:
+    left, right = _two(one, other)
+    return celtypes.BoolType(left > right)
+
+
+def _is_less(one: Any, other: Any) -> Any:
+    left, right = _two(one, other)
+    return celtypes.BoolType(left < right)
+
+
+def _of_quantity(value: Any) -> Fraction:
+    if not isinstance(value, QuantityValue):
+        raise TypeError("takes a quantity")
+    return value.value
+
+
+def _term(value: Any) -> Fraction:
+    if isinstance(value, celtypes.IntType):
+        return Fraction(int(value))
+    return _of_quantity(value)
+
+
+def _is_integer(value: Any) -> Any:
+    found = _of_quantity(value)
+    return celtypes.BoolType(found.denominator == 1 and -_INT64 <= found < _INT64)
+
+
+def _as_integer(value: Any) -> Any:
+    found = _of_quantity(value)
+    if found.denominator != 1:
+        raise ValueError("the quantity is no whole number")
+    return celtypes.IntType(int(found))
+
+
+def _sign(value: Any) -> Any:
+    found = _of_quantity(value)
+    return celtypes.IntType((found > 0) - (found < 0))
+
+
+def _part_of_version(index: int) -> Callable[[Any], Any]:
+    def part(value: Any) -> Any:
+        if not isinstance(value, Semver):
+            raise TypeError("takes a version")
+        return celtypes.IntType(value.numbers[index])
+
+    return part
+
+
+def _text(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of text that takes nothing else in its first place."""
+
+    def checked(text: Any, *arguments: Any) -> Any:
+        if not isinstance(text, celtypes.StringType):
+            raise TypeError("takes text")
+        return function(str(text), *arguments)
+
+    return checked
+
+
+def _replace(text: str, old: Any, new: Any) -> Any:
+    if not old or len(text) * (len(new) + 1) > 1_000_000:
+        raise ValueError("replaces too much")
+    return celtypes.StringType(text.replace(str(old), str(new)))
+
+
+def _split(text: str, separator: Any) -> Any:
+    return celtypes.ListType(
+        [celtypes.StringType(part) for part in (text.split(str(separator)) if separator else text)]
+    )
+
+
+def _substring(text: str, start: Any, end: Any = None) -> Any:
+    last = len(text) if end is None else int(end)
+    if not 0 <= int(start) <= last <= len(text):
+        raise ValueError("beyond the text")
+    return celtypes.StringType(text[int(start) : last])
+
+
+def _pattern(text: Any) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(str(text), options)
+    except re2.error as error:
+        raise ValueError(f"no regular expression: {error}") from error
+
+
+def _find(text: str, pattern: Any) -> Any:
+    found = _pattern(pattern).search(text)
+    return celtypes.StringType(found.group(0) if found else "")
+
+
+def _includes(holder: Any, item: Any) -> Any:
+    """Return whether a list has the item, or a single value is it (upstream: the function of list attributes)."""
+    values = holder if isinstance(holder, celtypes.ListType) else [holder]
+    return celtypes.BoolType(any(_same(each, item) for each in values))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (celtypes.IntType, celtypes.UintType, celtypes.DoubleType))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if _number(one) and _number(other):
+        return _plain(one) == _plain(other)
+    if isinstance(one, celtypes.ListType) and isinstance(other, celtypes.ListType):
+        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, celtypes.MapType) and isinstance(other, celtypes.MapType):
+        return set(one.keys()) == set(other.keys()) and all(_same(one[key], other[key]) for key in one.keys())  # noqa: SIM118 - noted reads
+    if type(one) is not type(other):
+        return False
+    return bool(one == other)
+
+
+def _equal(one: Any, other: Any) -> Any:
+    for each in (one, other):
+        if isinstance(each, CELEvalError):
+            return each
+    return celtypes.BoolType(_same(one, other))
+
+
+def _not_equal(one: Any, other: Any) -> Any:
+    found = _equal(one, other)
+    return found if isinstance(found, CELEvalError) else celtypes.BoolType(not found)
+
+
+def _ordered(compare: Callable[[Any, Any], bool], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a comparison that takes numbers of different types, too."""
+
+    def compared(one: Any, other: Any) -> Any:
+        if _number(one) and _number(other):
+            return celtypes.BoolType(compare(_plain(one), _plain(other)))
+        return otherwise(one, other)
+
+    return compared
+
+
+def _plain(number: Any) -> int | float:
+    return float(number) if isinstance(number, float) else int(number)
+
+
+def _in(item: Any, holder: Any) -> Any:
+    for each in (item, holder):
+        if isinstance(each, CELEvalError):
+            return each
+    if isinstance(holder, celtypes.MapType):
+        return celtypes.BoolType(item in holder)
+    if isinstance(holder, celtypes.ListType):
+        return celtypes.BoolType(any(_same(item, each) for each in holder))
+    raise TypeError("in takes a list or a map")
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    **{
+        name: base_functions[name]
+        for name in ("size", "contains", "startsWith", "endsWith", "bool", "double", "int", "string", "uint", "type")
+    },
+    "_==_": _equal,
+    "_!=_": _not_equal,
+    "_in_": _in,
+    **{
+        name: _ordered(compare, base_functions[name])
+        for name, compare in (("_<_", operator.lt), ("_<=_", operator.le), ("_>_", operator.gt), ("_>=_", operator.ge))
+    },
+    "quantity": quantity,
+    "isQuantity": _whether(quantity),
+    "semver": _semver,
+    "isSemver": _whether(_semver),
+    "compareTo": _compare_to,
+    "isGreaterThan": _is_greater,
+    "isLessThan": _is_less,
+    "isInteger": _is_integer,
+    "asInteger": _as_integer,
+    "asApproximateFloat": lambda value: celtypes.DoubleType(float(_of_quantity(value))),
+    "sign": _sign,
+    "add": lambda one, other: QuantityValue(_of_quantity(one) + _term(other)),
+    "sub": lambda one, other: QuantityValue(_of_quantity(one) - _term(other)),
+    "major": _part_of_version(0),
+    "minor": _part_of_version(1),
+    "patch": _part_of_version(2),
+    "includes": _includes,
+    "lowerAscii": _text(lambda text: celtypes.StringType("".join(c.lower() if c.isascii() else c for c in text))),
+    "upperAscii": _text(lambda text: celtypes.StringType("".join(c.upper() if c.isascii() else c for c in text))),
+    "trim": _text(lambda text: celtypes.StringType(text.strip())),
+    "indexOf": _text(lambda text, part: celtypes.IntType(text.find(str(part)))),
+    "replace": _text(_replace),
+    "split": _text(_split),
+    "substring": _text(_substring),
+    "find": _text(_find),
+    "matches": _text(lambda text, pattern: celtypes.BoolType(_pattern(pattern).search(text) is not None)),
+}
+"""By name, for calls as functions and as methods; operators under the names that cel-python gives them."""
+MACROS = frozenset({"has", "dyn", "all", "exists", "exists_one", "map", "filter", "bind"})
+"""What looks like a call and is none."""

@@ -1,0 +1,253 @@
+"""What a pod asks of the devices of its node: its ResourceClaims, the templates of those that are still to be made,
+and extended resources that a DeviceClass backs, as the planner's claims. Which devices there are is in `matching`.
+
+Upstream: the scheduler's DynamicResources plugin; KEP-4381, KEP-5004 (extended resources).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from cagrpc.api.devices.matching import Matcher, Selector, all_of, shared
+from cagrpc.api.devices.objects import (
+    MOST_CONSUMERS,
+    MOST_RESULTS,
+    Claim,
+    ClaimSpec,
+    DeviceClass,
+    DevicesAsked,
+    PodClaim,
+    PodClaims,
+)
+from solver.model import (
+    HOSTNAME,
+    DeviceAlternative,
+    DeviceClaim,
+    DeviceRequest,
+    Labels,
+    NodeSelectorTerm,
+    Operator,
+    PodAffinityTerm,
+    PodSelector,
+    PodSpec,
+    Requirement,
+)
+
+CARRIES = "claim.cagrpc/"
+"""Prefix of labels that only planning sees: on the one pod that a shared claim is planned with."""
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the extended resource that every DeviceClass provides (upstream: ResourceDeviceClassPrefix)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimObjects:
+    """The objects that pods' claims refer to, by `namespace/name`; classes by name."""
+
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    templates: Mapping[str, ClaimSpec] = field(default_factory=dict)
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+
+    def extended_resources(self) -> dict[str, DeviceClass]:
+        """Return the classes that back extended resources: of two of one name the newer, then the first by name."""
+        found: dict[str, DeviceClass] = {}
+        for each in sorted(self.classes.values(), key=lambda each: (-each.created_at_seconds, each.name)):
+            if each.extended_resource:
+                found.setdefault(each.extended_resource, each)
+            found[IMPLICIT + each.name] = each
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a pod's claims come to."""
+
+    claims: tuple[DeviceClaim, ...] = ()
+    """Its own."""
+    shared: tuple[tuple[str, DeviceClaim], ...] = ()
+    """Those that other pods may share, by `namespace/name`, not allocated yet."""
+    node_terms: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    """Of those that are allocated."""
+    problem: str = ""
+    """Why the pod cannot be scheduled for now, for people."""
+    selectors: tuple[Selector, ...] = ()
+    attributes: frozenset[str] = frozenset()
+    refers_to: frozenset[str] = frozenset()
+    """Objects that decide this, as `kind/namespace/name`, whether they are there or not."""
+
+
+NO_DEMAND = Demand()
+
+
+def demand(namespace: str, uid: str, pod: PodClaims, objects: ClaimObjects, matcher: Matcher) -> Demand:
+    """Return what the pod's claims come to. `uid` is empty for a pod that does not exist yet."""
+    return _Reading(namespace, uid, pod, objects, matcher).demand() if pod.claims else NO_DEMAND
+
+
+class _Reading:
+    def __init__(self, namespace: str, uid: str, pod: PodClaims, objects: ClaimObjects, matcher: Matcher) -> None:
+        self._namespace, self._uid, self._pod = namespace, uid, pod
+        self._objects, self._matcher = objects, matcher
+        self._own: list[DeviceClaim] = []
+        self._shared: list[tuple[str, DeviceClaim]] = []
+        self._terms: list[tuple[NodeSelectorTerm, ...]] = []
+        self._problems: list[str] = []
+        self._selectors: dict[str, Selector] = {}
+        self._attributes: set[str] = set()
+        self._refers_to: set[str] = set()
+
+    def demand(self) -> Demand:
+        for each in self._pod.claims:
+            self._add(each)
+        return Demand(
+            tuple(self._own),
+            tuple(self._shared),
+            tuple(self._terms),
+            "; ".join(self._problems),
+            tuple(self._selectors.values()),
+            frozenset(self._attributes),
+            frozenset(self._refers_to),
+        )
+
+    def _add(self, entry: PodClaim) -> None:
+        made = dict(self._pod.made)
+        name = entry.claim
+        if entry.template:
+            if entry.name in made and not made[entry.name]:
+                return  # it needed none
+            name = made.get(entry.name, "")
+        if not name and not entry.template:
+            self._problems.append(f"resource claim {entry.name}: names neither a ResourceClaim nor a template")
+            return
+        claim = self._claim(name) if name else None
+        if claim is not None:
+            self._add_claim(claim, of_template=bool(entry.template))
+            return
+        if not entry.template:
+            self._problems.append(f"ResourceClaim {self._namespace}/{name} is not found")
+            return
+        key = f"{self._namespace}/{entry.template}"
+        self._refers_to.add(f"ResourceClaimTemplate/{key}")
+        template = self._objects.templates.get(key)
+        if template is None:
+            self._problems.append(f"ResourceClaimTemplate {key} is not found")
+            return
+        found = self._claimed(template, f"ResourceClaimTemplate {key}")
+        if found is not None:
+            self._own.append(found)
+
+    def _claim(self, name: str) -> Claim | None:
+        key = f"{self._namespace}/{name}"
+        self._refers_to.add(f"ResourceClaim/{key}")
+        return self._objects.claims.get(key)
+
+    def _add_claim(self, claim: Claim, *, of_template: bool) -> None:
+        what = f"ResourceClaim {claim.key}"
+        if claim.deleted:
+            self._problems.append(f"{what} is being deleted")
+        elif of_template and self._uid and claim.owner_uid and claim.owner_uid != self._uid:
+            self._problems.append(f"{what} was not made for this pod")
+        elif claim.allocated:
+            if self._uid not in claim.reserved_for and len(claim.reserved_for) >= MOST_CONSUMERS:
+                self._problems.append(f"{what} is in use by {len(claim.reserved_for)} pods, as many as can be")
+            elif claim.node_terms is not None:
+                if claim.node_terms:
+                    self._terms.append(claim.node_terms)
+                else:
+                    self._problems.append(f"{what} is allocated on no node")
+        else:
+            found = self._claimed(claim.spec, what)
+            if found is not None and of_template:
+                self._own.append(found)
+            elif found is not None:
+                self._shared.append((claim.key, found))
+
+    def _claimed(self, spec: ClaimSpec, what: str) -> DeviceClaim | None:
+        """Return the planner's claim; None, with the reasons among the problems, where it cannot be planned."""
+        problems = [f"{spec.unsupported}, which planning does not know"] if spec.unsupported else []
+        requests = []
+        least = 0
+        for request in spec.requests:
+            ways = []
+            for asked in request.alternatives:
+                selector = self._selector(asked, f"request {request.name}", problems)
+                key = shared(selector.key) if asked.admin_access else selector.key
+                ways.append(
+                    DeviceAlternative(all_of(key) if asked.all else key, asked.count, asked.all, asked.admin_access)
+                )
+            requests.append(DeviceRequest(request.name, tuple(ways)))
+            least += min((1 if each.all else each.count for each in ways), default=0)
+        if least > MOST_RESULTS:
+            problems.append(f"asks for {least} devices; a claim has at most {MOST_RESULTS}")
+        self._problems += [f"{what}: {problem}" for problem in problems]
+        if problems:
+            return None
+        names = [request.name for request in spec.requests]
+        self._attributes.update(attribute for _, attribute in spec.match_attributes)
+        constraints = tuple((frozenset(of or names), attribute) for of, attribute in spec.match_attributes)
+        return DeviceClaim(tuple(requests), constraints)
+
+    def _selector(self, asked: DevicesAsked, where: str, problems: list[str]) -> Selector:
+        self._refers_to.add(f"DeviceClass/{asked.class_name}")
+        of = self._objects.classes.get(asked.class_name)
+        if of is None:
+            problems.append(f"{where}: DeviceClass {asked.class_name} is not found")
+        selector = selector_of(asked, of)
+        if why := self._matcher.problem(selector):
+            problems.append(f"{where}: {why}")
+        return self._selectors.setdefault(selector.key, selector)
+
+
+def selector_of(asked: DevicesAsked, of: DeviceClass | None) -> Selector:
+    """Return the selector of a request of this class."""
+    own = replace(asked, count=1, all=False, admin_access=False, name="")
+    return Selector(own, of.selectors if of else ())
+
+
+def extended_key(resource: str) -> str:
+    """Return the selector key of an extended resource that a class backs: of devices of the class, or of what a device
+    plugin offers under the same name."""
+    return f"the extended resource {resource}"
+
+
+def with_extended(spec: PodSpec, backed: AbstractSet[str] | Mapping[str, DeviceClass]) -> PodSpec:
+    """Return the spec with its extended resources that a class backs as a claim: on each node they come from the device
+    plugin or from devices (upstream: filterExtendedResources)."""
+    if not any(name in backed for name, _ in spec.requests):
+        return spec
+    asked = tuple(
+        DeviceRequest(name, (DeviceAlternative(extended_key(name), amount),))
+        for name, amount in spec.requests
+        if name in backed
+    )
+    requests = tuple((name, amount) for name, amount in spec.requests if name not in backed)
+    return replace(spec, requests=requests, claims=(*spec.claims, DeviceClaim(asked)))
+
+
+def carrying(claims: Iterable[str]) -> Labels:
+    """Return the labels of the pod that these shared claims are planned with."""
+    return {CARRIES + claim: "true" for claim in claims}
+
+
+def with_demand(spec: PodSpec, demanded: Demand, carries: AbstractSet[str], carried: AbstractSet[str]) -> PodSpec:
+    """Return the spec with its claims. Of those that it shares, `carries` are planned with this pod and `carried` with
+    another, to whose node it is tied."""
+    own = [claim for key, claim in demanded.shared if key in carries]
+    ties = tuple(_tie(key) for key, _ in demanded.shared if key in carried and key not in carries)
+    return replace(
+        spec,
+        claims=(*spec.claims, *demanded.claims, *own),
+        node_terms=(*spec.node_terms, *demanded.node_terms),
+        unschedulable="; ".join(filter(None, (spec.unschedulable, demanded.problem))),
+        pod_affinity=(*spec.pod_affinity, *ties),
+    )
+
+
+def _tie(claim: str) -> PodAffinityTerm:
+    return PodAffinityTerm(HOSTNAME, PodSelector((Requirement(CARRIES + claim, Operator.IN, ("true",)),)))
+
+
+def keys_of(claims: Sequence[DeviceClaim]) -> set[str]:
+    """Return the selector keys of all alternatives."""
+    return {way.selector for claim in claims for request in claim.requests for way in request.alternatives}

@@ -1,0 +1,308 @@
+"""Which devices of a node can be given to whom: from slices, what is allocated and the selectors in use to the
+planner's `Devices`. What pods ask for is in `claims`; CEL in `cel`.
+
+What the scheduler's allocator could do and planning cannot foresee is given to nobody: devices that several nodes can
+use, that may be allocated several times (consumable capacity), or whose shared counters do not suffice for all of them
+together (partitions of one device). That is safe, as a plan that uses fewer devices than there are still holds; who
+needs such a device is told so (`Unplanned`).
+
+Upstream: dynamic-resource-allocation/structured (GatherPools, isSelectable, allocateDevice).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cagrpc.api.devices.objects import (
+    MOST_RESULTS,
+    Counters,
+    Device,
+    DeviceId,
+    DevicesAsked,
+    Slice,
+    Version,
+)
+from cagrpc.errors import InvalidInput
+from solver.model import Devices
+from solver.model.quantities import parse_quantity
+
+if TYPE_CHECKING:
+    from cagrpc.api.devices.cel import Expression
+
+MOST_STEPS = 200_000
+"""Of the evaluations of one round, over all selectors: some two seconds. The rest is evaluated in the next rounds."""
+_MOST_EXPRESSIONS = 10_000
+
+_MULTIPLE = "they may be allocated several times (consumable capacity), which planning does not know"
+_COUNTERS = "they are partitions that share what one device has, more than fits together, which planning does not know"
+_SEVERAL_NODES = "several nodes can use them, which planning does not know"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Which devices one request takes: its class's conditions and its own, taints and capacities included."""
+
+    asked: DevicesAsked
+    """Count, mode and name do not count."""
+    of_class: tuple[str, ...] = ()
+    """CEL expressions of its class."""
+
+    @property
+    def key(self) -> str:
+        """The planner's key, which people read too: equal keys select equal devices."""
+        asked = self.asked
+        parts = [asked.class_name or "any class"]
+        if asked.selectors:
+            parts.append(
+                "with " + " && ".join(f"({each})" if len(asked.selectors) > 1 else each for each in asked.selectors)
+            )
+        if asked.capacity:
+            parts.append(f"of {', '.join(f'{name}={amount}' for name, amount in asked.capacity)}")
+        if asked.tolerations:
+            parts.append(f"tolerating {', '.join(map(str, asked.tolerations))}")
+        return " ".join(parts)
+
+
+def all_of(key: str) -> str:
+    """Return the key of a request for all devices of a selector."""
+    return f"all of {key}"
+
+
+def shared(key: str) -> str:
+    """Return the key of a request with admin access, which devices in use serve, too."""
+    return f"{key}, in use or not"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """The devices of one node, or of a group's next one, whoever has them."""
+
+    devices: tuple[Device, ...] = ()
+    counters: tuple[tuple[str, str, Counters], ...] = ()
+    """(driver, pool, what the pool has of its shared counters)"""
+    incomplete: bool = False
+    """Whether a pool of the node is being published: its devices are given to nobody until it is whole."""
+
+
+def by_node(slices: Iterable[Slice]) -> dict[str, NodeDevices]:
+    """Return the devices of each node; under the empty name those that several nodes can use. Of a pool only the newest
+    generation counts, and only once all of its slices are there."""
+    pools: defaultdict[tuple[str, str], list[Slice]] = defaultdict(list)
+    for each in slices:
+        pools[each.driver, each.pool].append(each)
+    devices: defaultdict[str, list[Device]] = defaultdict(list)
+    counters: defaultdict[str, list[tuple[str, str, Counters]]] = defaultdict(list)
+    incomplete: set[str] = set()
+    for (driver, pool), found in sorted(pools.items()):
+        generation = max(each.generation for each in found)
+        newest = sorted((each for each in found if each.generation == generation), key=lambda each: each.name)
+        nodes = {node for each in newest for node in (each.node, *(node for node, _ in each.devices)) if node}
+        if len(newest) != newest[0].slices_of_pool:
+            incomplete |= nodes
+            continue
+        shared_counters = tuple(sorted(counter for each in newest for counter in each.counters))
+        for each in newest:
+            for node, device in each.devices:
+                devices[node].append(device)
+        for node in nodes:
+            if shared_counters:
+                counters[node].append((driver, pool, shared_counters))
+    return {
+        node: NodeDevices(tuple(devices[node]), tuple(counters[node]), node in incomplete)
+        for node in {*devices, *counters, *incomplete}
+    }
+
+
+@dataclass
+class Unplanned:
+    """Why devices that a selector matches are given to nobody, by its key, for people."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    planned: set[str] = field(default_factory=set)
+    """Keys with devices that planning gives."""
+
+    def why(self, key: str) -> str:
+        """Return why nobody gets such devices; empty where some are given, or there are none at all."""
+        return "" if key in self.planned else self.reasons.get(key, "")
+
+
+class Matcher:
+    """Evaluates selectors on devices, with a memory. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._expressions: dict[str, Expression | InvalidInput] = {}
+        self._left = MOST_STEPS
+
+    def begin(self) -> None:
+        """Begin a round: each has a budget, so that no tenant's expressions keep others waiting."""
+        self._left = MOST_STEPS
+        if len(self._expressions) > _MOST_EXPRESSIONS:
+            self._expressions.clear()
+
+    def cheapest_first(self, selectors: Iterable[Selector]) -> list[Selector]:
+        """Return the selectors in the order of what their expressions have cost so far."""
+        return sorted(selectors, key=lambda each: (sum(map(self._cost, self._texts(each))), each.key))
+
+    def problem(self, selector: Selector) -> str:
+        """Return why the selector cannot be evaluated on any device; empty where it can."""
+        for text in self._texts(selector):
+            found = self._expression(text)
+            if isinstance(found, InvalidInput):
+                return str(found)
+        return ""
+
+    def matches(self, selector: Selector, device: Device) -> bool:
+        """Return whether the device is of the selector's, taints apart. Raises InvalidInput where an expression has no
+        answer."""
+        for text in self._texts(selector):
+            expression = self._expression(text)
+            if isinstance(expression, InvalidInput):
+                raise expression
+            before = expression.steps
+            if self._left <= 0 and not expression.knows(device):
+                raise InvalidInput("its selectors take long to evaluate; the rest of them is evaluated next time")
+            try:
+                matches = expression.matches(device)
+            finally:
+                self._left -= expression.steps - before
+            if not matches:
+                return False
+        return _has_capacity(selector.asked, device)
+
+    def _texts(self, selector: Selector) -> tuple[str, ...]:
+        return (*selector.of_class, *selector.asked.selectors)
+
+    def _cost(self, text: str) -> int:
+        found = self._expressions.get(text)
+        return 0 if found is None or isinstance(found, InvalidInput) else found.steps
+
+    def _expression(self, text: str) -> Expression | InvalidInput:
+        found = self._expressions.get(text)
+        if found is None:
+            from cagrpc.api.devices.cel import Expression  # noqa: PLC0415 - a second, of which most clusters need none
+
+            try:
+                found = Expression(text)
+            except InvalidInput as error:
+                found = error
+            self._expressions[text] = found
+        return found
+
+
+def _has_capacity(asked: DevicesAsked, device: Device) -> bool:
+    """Return whether a device that is allocated once has the capacities that a request names (upstream:
+    CmpRequestOverCapacity)."""
+    has = dict(device.capacity)
+    for name, amount in asked.capacity:
+        there = has.get(name if "/" in name else f"{device.driver}/{name}")
+        if there is None or parse_quantity(there) < parse_quantity(amount):
+            return False
+    return True
+
+
+def given(
+    node: NodeDevices,
+    selectors: Sequence[Selector],
+    attributes: AbstractSet[str],
+    matcher: Matcher,
+    unplanned: Unplanned,
+    *,
+    taken: AbstractSet[DeviceId] = frozenset(),
+    of_several_nodes: bool = False,
+) -> tuple[Devices, ...]:
+    """Return what a node's devices are to the selectors, but for those that are taken. `attributes` are those that
+    constraints name. Of a selector that fails on one of the devices no device of the node is given, as the scheduler
+    gives up there, too."""
+    matched: dict[str, list[Device]] = {}
+    for selector in selectors:
+        try:
+            matched[selector.key] = [each for each in node.devices if matcher.matches(selector, each)]
+        except InvalidInput as error:
+            unplanned.reasons.setdefault(selector.key, f"{error}")
+    kept_back = _kept_back(node, {each.id for found in matched.values() for each in found}, taken, of_several_nodes)
+    keys: defaultdict[DeviceId, set[str]] = defaultdict(set)
+    for selector in selectors:
+        free = 0
+        found = matched.get(selector.key, [])
+        for device in found:
+            why = _untolerated(selector.asked, device) or kept_back.get(device.id, "")
+            if why:
+                unplanned.reasons.setdefault(selector.key, why)
+            else:
+                free += device.id not in taken
+                keys[device.id].update({shared(selector.key), *(() if device.id in taken else (selector.key,))})
+        if free:
+            unplanned.planned.add(selector.key)
+        _add_all_of(selector.key, found, keys)
+    alike = Counter((frozenset(keys[each.id]), _named(each, attributes)) for each in node.devices if keys.get(each.id))
+    ordered = sorted(alike.items(), key=lambda each: (sorted(each[0][0]), each[0][1]))
+    return tuple(Devices(count, of, values) for (of, values), count in ordered)
+
+
+def _add_all_of(key: str, found: Sequence[Device], keys: Mapping[DeviceId, set[str]]) -> None:
+    """Add the keys of requests for all of these devices, which get all of them or nothing."""
+    for one in (key, shared(key)):
+        if 0 < len(found) <= MOST_RESULTS and all(one in keys[each.id] for each in found):
+            for each in found:
+                keys[each.id].add(all_of(one))
+
+
+def _untolerated(asked: DevicesAsked, device: Device) -> str:
+    for taint in device.taints:
+        if not any(each.tolerates(taint) for each in asked.tolerations):
+            return f"they have the taint {taint.key}, which the claim does not tolerate"
+    return ""
+
+
+def _kept_back(
+    node: NodeDevices, matched: AbstractSet[DeviceId], taken: AbstractSet[DeviceId], of_several_nodes: bool
+) -> dict[DeviceId, str]:
+    """Return why planning gives a device to nobody, of those of which it does not."""
+    found = {}
+    for each in node.devices:
+        why = each.beyond or (_MULTIPLE if each.allow_multiple_allocations else "")
+        if of_several_nodes or why:
+            found[each.id] = _SEVERAL_NODES if of_several_nodes else why
+    needed = [each for each in node.devices if each.id in matched and each.id not in taken and each.id not in found]
+    found.update(dict.fromkeys(_short(node, needed, taken), _COUNTERS))
+    return found
+
+
+def _short(node: NodeDevices, needed: Sequence[Device], taken: AbstractSet[DeviceId]) -> set[DeviceId]:
+    """Return those of the devices that take from a counter set which has too little for all of them. One that could
+    not be allocated even alone takes nothing from the others."""
+    left: Counter[tuple[str, str, str, str]] = Counter()
+    for driver, pool, counters in node.counters:
+        for counter_set, name, amount in counters:
+            left[driver, pool, counter_set, name] = amount
+    for each in node.devices:
+        if each.id in taken:
+            left.subtract(_uses(each))
+    wanted: Counter[tuple[str, str, str, str]] = Counter()
+    out = set()
+    for each in needed:
+        uses = _uses(each)
+        if any(amount > left[counter] for counter, amount in uses.items()):
+            out.add(each.id)
+        else:
+            wanted.update(uses)
+    over = {counter[:3] for counter, amount in wanted.items() if amount > left[counter]}
+    return out | {each.id for each in needed if any(counter[:3] in over for counter in _uses(each))}
+
+
+def _uses(device: Device) -> dict[tuple[str, str, str, str], int]:
+    return {(device.driver, device.pool, counter_set, name): amount for counter_set, name, amount in device.counters}
+
+
+def _named(device: Device, attributes: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
+    """Return the values of the attributes that constraints name; of a list none, which satisfies no constraint."""
+    found = []
+    for name, value in device.attributes:
+        if name in attributes and not isinstance(value, tuple):
+            text = value.text if isinstance(value, Version) else str(value)
+            found.append((name, f"{type(value).__name__.lower()} {text}"))
+    return tuple(found)
