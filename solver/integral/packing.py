@@ -141,8 +141,6 @@ def _shapes(reduced: Reduced, node_cost: Floats, values: Floats) -> Shapes:
             by_row[row].append((index, row in exclusion.carriers, counted.get(row, 0)))
     links = [link for of_row in by_row for link in of_row]
     exclusions, carries, counts = zip(*links, strict=True) if links else ((), (), ())
-    most = np.array([exclusion.most for exclusion in reduced.exclusions], dtype=np.int64)
-    running = np.array([kind.running for kind in reduced.kinds], dtype=np.int64)
     free = reduced.free.astype(np.float64)
     return Shapes(
         requests=reduced.requests,
@@ -153,7 +151,7 @@ def _shapes(reduced: Reduced, node_cost: Floats, values: Floats) -> Shapes:
         weight=np.where(free > 0, 1.0 / np.maximum(free, 1.0) ** 2, 0.0),
         cost=node_cost,
         use=reduced.use,
-        spare=most - running.reshape(len(reduced.kinds), len(most)),
+        spare=reduced.spare,
         first_link=np.cumsum([0, *map(len, by_row)]),
         exclusion=np.array(exclusions, dtype=np.int64),
         carries=np.array(carries, dtype=np.bool_),

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from solver.model.allocation import after_pods, allocate
+from solver.model.devices import DeviceAlternative, Devices
 from solver.model.eligibility import why_not_eligible
 from solver.model.objects import PODS, Limit, Node, NodeGroup, PodSpec, Resources, RunningPods
 from solver.model.plan import Plan, PodClass
@@ -42,10 +44,36 @@ def less_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> dict[str
     return free
 
 
-def after_daemons(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> dict[str, int]:
-    """Return what a new node of the group has for other pods."""
+def with_devices(devices: tuple[Devices, ...], daemons: Iterable[PodSpec]) -> tuple[list[PodSpec], tuple[Devices, ...]]:
+    """Return those of the daemons whose claims a node's devices serve, and what they leave of the devices; where one
+    may get any of several kinds of devices, none of them is counted on."""
+    served, left = [], devices
+    for spec in daemons:
+        found = allocate(devices, spec.claims) if spec.claims else None
+        if found is None and spec.claims:
+            continue
+        served.append(spec)
+        for asked in (each for claim in found.chosen for each in claim) if found else ():
+            if not asked.admin_access:
+                left = tuple(_less(each, asked) for each in left)
+    return served, left
+
+
+def _less(devices: Devices, asked: DeviceAlternative) -> Devices:
+    lost = min(devices.count, devices.count if asked.all else asked.count) if asked.selector in devices.selectors else 0
+    return replace(devices, count=devices.count - lost, taken=devices.taken + lost) if lost else devices
+
+
+def on_new_node(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> tuple[dict[str, int], tuple[Devices, ...]]:
+    """Return what a new node of the group has for other pods: resources and devices."""
     mine = (spec for spec in daemon_sets if why_not_eligible(spec, group.labels, group.taints) is None)
-    return less_daemons(group.allocatable, mine)
+    served, devices = with_devices(group.devices, mine)
+    return less_daemons(group.allocatable, served), devices
+
+
+def after_daemons(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> dict[str, int]:
+    """Return the resources that a new node of the group has for other pods."""
+    return on_new_node(group, daemon_sets)[0]
 
 
 def after_plan(problem: Problem, plan: Plan, kept: Iterable[int]) -> Problem:
@@ -62,7 +90,8 @@ def after_plan(problem: Problem, plan: Plan, kept: Iterable[int]) -> Problem:
     for number, batch in enumerate(plan.nodes):
         group = groups[batch.node_group]
         here = [(classes[i], n) for i, n in batch.pods.items() if i in stay]
-        empty = Node("", after_daemons(group, problem.daemon_sets), group.labels, group.taints)
+        free, devices = on_new_node(group, problem.daemon_sets)
+        empty = Node("", free, group.labels, group.taints, devices=devices)
         filled = _with_pods(empty, here)
         nodes.extend(replace(filled, name=f"{group.id}/planned-{number}-{copy}") for copy in range(batch.count))
     return replace(
@@ -80,7 +109,13 @@ def _with_pods(node: Node, pods: Sequence[tuple[PodClass, int]]) -> Node:
     for each, count in pods:
         for name, amount in {**dict(each.spec.requests), PODS: 1}.items():
             free[name] = free.get(name, 0) - amount * count
-    return replace(node, free=free, running=(*node.running, *(RunningPods(c.spec, n) for c, n in pods)))
+    claims = [each.spec.claims for each, count in pods if each.spec.claims for _ in range(count)]
+    return replace(
+        node,
+        free=free,
+        running=(*node.running, *(RunningPods(c.spec, n) for c, n in pods)),
+        devices=after_pods(node.devices, claims) if claims else node.devices,
+    )
 
 
 def _used(limit: Limit, groups: Mapping[str, NodeGroup], deltas: Mapping[str, int]) -> Limit:

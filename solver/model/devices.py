@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MOST_PER_CLAIM = 32
+"""Devices that one claim can be allocated (AllocationResultsMaxSize)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Devices:
@@ -20,6 +23,9 @@ class Devices:
     """Keys of the selectors that match them."""
     attributes: tuple[tuple[str, str], ...] = ()
     """Values by qualified name, sorted, of attributes that some constraint names; a device may lack any."""
+    taken: int = 0
+    """Further ones like them that pods have: a request for all is not met while there are any, and admin access may
+    share them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class DeviceAlternative:
     """allocationMode All: every device of the node that matches, at least one; `count` says nothing then."""
     admin_access: bool = False
     """Shares devices with whoever has them, and takes none."""
+    name: str = ""
+    """Of one of several, by which a constraint may name it: `request/name`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +59,10 @@ class DeviceClaim:
 
     requests: tuple[DeviceRequest, ...]
     match_attributes: tuple[tuple[frozenset[str], str], ...] = ()
-    """(names of requests, attribute): all devices allocated to these requests must have one value of the attribute."""
+    """(names of requests, attribute): all devices allocated to these requests must have one value of the attribute. A
+    name may be `request/alternative`; no names are all requests."""
+
+    def attributes_of(self, request: DeviceRequest, alternative: DeviceAlternative) -> tuple[int, ...]:
+        """Return the positions of the constraints that devices of this alternative must keep."""
+        names = {request.name, f"{request.name}/{alternative.name}"}
+        return tuple(n for n, (bound, _) in enumerate(self.match_attributes) if not bound or bound & names)

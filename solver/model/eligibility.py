@@ -124,8 +124,8 @@ def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> T
 
 def why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint], node_name: str = "") -> str | None:
     """None where the pod may run on such a node, otherwise the first reason why not, for people."""
-    if spec.unschedulable or spec.claims:
-        return spec.unschedulable or "resource claims are not planned yet"
+    if spec.unschedulable:
+        return spec.unschedulable
     for key, value in spec.node_selector:
         if labels.get(key) != value:
             return f"node selector {key}={value} not met"
@@ -171,7 +171,6 @@ def on_nodes(spec: PodSpec) -> PodSpec:
         tolerations=spec.tolerations,
         node_terms=spec.node_terms,
         unschedulable=spec.unschedulable,
-        claims=spec.claims,
     )
 
 

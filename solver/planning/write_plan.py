@@ -185,6 +185,7 @@ class _Cheaper:
             and other.price_micros < kind.price_micros
             and other.most >= reduced.enough[other.index]
             and all(mine <= theirs for mine, theirs in zip(other.use, kind.use, strict=True))
+            and all(mine >= theirs for mine, theirs in zip(other.spare, kind.spare, strict=True))
         ]
         return np.array(others, dtype=np.int64)
 

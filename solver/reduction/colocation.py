@@ -55,7 +55,7 @@ class CoLocation:
         for index in {index for row, count in units.items() if count for index in self._excludes.get(row, ())}:
             counted = self._counted[index]
             total = sum(count * counted.get(row, 0) for row, count in units.items())
-            if total + kind.running[index] > self.reduced.exclusions[index].most:
+            if total > kind.spare[index]:
                 return False
         return True
 

@@ -35,7 +35,7 @@ def dominators(reduced: Reduced, active: Ints) -> Ints:
 
 def _dominators(reduced: Reduced, usable: Bools, able: Bools) -> Ints:
     """Of usable kinds, by `able` ones that no other able one dominates."""
-    free, fits, use, kinds = reduced.free, reduced.fits, reduced.use, reduced.kinds
+    free, fits, use, spare, kinds = reduced.free, reduced.fits, reduced.use, reduced.spare, reduced.kinds
     over = np.arange(len(kinds))
     price = np.array([kind.price_micros for kind in kinds])
     weight = np.array([kind.weight for kind in kinds])
@@ -47,6 +47,7 @@ def _dominators(reduced: Reduced, usable: Bools, able: Bools) -> Ints:
         others = candidates[(over[candidates] == candidates) & (candidates != b)]
         better = (weight[others] > weight[b]) | ((weight[others] == weight[b]) & (price[others] <= price[b]))
         larger = (free[others] >= free[b]).all(axis=1) & (use[others] <= use[b]).all(axis=1)
+        larger &= (spare[others] >= spare[b]).all(axis=1)
         mine = fits[b]
         # Larger ones mostly fit all the same pods: the first few decide, and the long comparison is made one by one.
         over[b] = next((a for a in others[better & larger].tolist() if (fits[a] >= mine).all()), b)

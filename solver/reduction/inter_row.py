@@ -35,13 +35,14 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class NodeExclusion:
-    """On a node with any of `carriers`, at most `most` counted pods, less what runs there."""
+    """On a node with any of `carriers`, at most so many counted pods."""
 
     carriers: frozenset[int]
     counted: Rows
     most: int
-    running: Mapping[int, int]
-    """Place -> counted pods that run there."""
+    """On an empty node."""
+    left: Mapping[int, int]
+    """Per place with less than that: what it allows; below 0 where more run than may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +142,16 @@ def exclusions(layout: Layout) -> tuple[NodeExclusion, ...]:
             continue
         counted = _counted(layout, layout.counted[term])
         mine, others = _carriers(layout, term, counted=True), _carriers(layout, term, counted=False)
-        standing = layout.standing.counted(term)
         if mine and {row for row, _ in counted} != mine:
-            found.append(NodeExclusion(mine, counted, most, standing))
+            found.append(_exclusion(layout, term, mine, counted, most))
         if others and counted:
-            found.append(NodeExclusion(others, counted, 0 if term.sort is Sort.ANTI else most, standing))
+            found.append(_exclusion(layout, term, others, counted, 0 if term.sort is Sort.ANTI else most))
     return tuple(found)
+
+
+def _exclusion(layout: Layout, term: Term, carriers: frozenset[int], counted: Rows, most: int) -> NodeExclusion:
+    left = {place: most - running for place, running in layout.standing.counted(term).items()}
+    return NodeExclusion(carriers, counted, most, left)
 
 
 def needs(layout: Layout) -> tuple[NodeNeed, ...]:

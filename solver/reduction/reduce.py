@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from solver.model import PODS, Labels, Limit, NodeGroup, PodSpec, Problem, Resources, Taint
-from solver.model.capacity import less_daemons, remaining
+from solver.model.capacity import less_daemons, remaining, with_devices
 from solver.model.eligibility import node_label_keys, read_node_names, why_not_eligible
+from solver.reduction.device_rows import device_rows
 from solver.reduction.inter_row import Counter, counters, exclusions, needs, rules
 from solver.reduction.reduced import Bools, Demand, Ints, Kind, Reduced, minimums, obliged, price_micros
 from solver.reduction.rows import Layout, NodeTemplate
@@ -71,13 +72,16 @@ class _NodeTemplates:
         for group in self.groups:
             runs = daemon.row(group.labels, group.taints)
             mine = [spec for spec, here in zip(problem.daemon_sets, runs, strict=True) if here]
+            mine, devices = with_devices(group.devices, mine)
             self.daemons.append(mine)
             ports = frozenset(port for spec in mine for port in spec.host_ports)
             can_hold = group.max_size > group.target_size
-            self.places.append(NodeTemplate("", group.labels, group.taints, (), ports, can_hold))
+            self.places.append(NodeTemplate("", group.labels, group.taints, (), ports, can_hold, devices))
         for node in self.nodes:
             ports = frozenset(port for each in node.running for port in each.spec.host_ports)
-            self.places.append(NodeTemplate(node.name, node.labels, node.taints, node.running, ports, can_hold=True))
+            self.places.append(
+                NodeTemplate(node.name, node.labels, node.taints, node.running, ports, True, node.devices)
+            )
 
 
 class _FitTable:
@@ -88,10 +92,11 @@ class _FitTable:
         specs = layout.specs
         self._names = (*sorted({name for spec in specs for name, _ in spec.requests}), PODS)
         self._scales = _scales(self._names, specs)
-        counted, caps = _caps(counters(layout), len(layout.rows))
+        claimed = device_rows(layout)
+        counted, caps = _caps((*counters(layout), *claimed.counters), len(layout.rows))
         self._counters = counted
         self.resources = (*self._names, *(counter.name for counter in counted))
-        self.exclusions, self.needs = exclusions(layout), needs(layout)
+        self.exclusions, self.needs = (*exclusions(layout), *claimed.exclusions), needs(layout)
         per_spec = np.ones((len(specs), len(self._names)), dtype=np.int64)
         for number, spec in enumerate(specs):
             asked = dict(spec.requests)
@@ -117,13 +122,13 @@ class _FitTable:
             for part in row.parts
             if part.variant.avoids_soft_taints
         ]
-        self._refused: dict[int, Ints] = {}
+        self._refused: dict[int, Ints] = dict(claimed.refused)
         constrained = [n for n, row in enumerate(layout.rows) if layout.constrains(row)]
         if constrained:
             allowed = np.array([layout.allowed(layout.rows[n]) for n in constrained], dtype=bool)
             rows = np.array(constrained, dtype=np.int64)
             for place in np.flatnonzero(~allowed.all(axis=0)).tolist():
-                self._refused[place] = rows[~allowed[:, place]]
+                self._refused[place] = np.append(rows[~allowed[:, place]], self._refused.get(place, rows[:0]))
 
     def free(self, place: int) -> tuple[int, ...]:
         groups = self.standing.groups
@@ -162,7 +167,7 @@ class _FitTable:
 
     def between(self, place: int) -> _Between:
         met = frozenset(index for index, need in enumerate(self.needs) if place in need.met)
-        return tuple(exclusion.running.get(place, 0) for exclusion in self.exclusions), met
+        return tuple(each.left.get(place, each.most) for each in self.exclusions), met
 
 
 def _caps(found: Sequence[Counter], rows: int) -> tuple[list[Counter], Ints]:
@@ -248,7 +253,7 @@ def _free(
 
 
 _Between = tuple[tuple[int, ...], frozenset[int]]
-"""`Kind.running` and `Kind.met`."""
+"""`Kind.spare` and `Kind.met`."""
 
 
 def _group_kinds(table: _FitTable, uses: dict[str, list[int]], limits: Sequence[int], counts: Ints) -> list[Kind]:
@@ -263,7 +268,7 @@ def _group_kinds(table: _FitTable, uses: dict[str, list[int]], limits: Sequence[
     kinds = []
     left = list(limits)  # minimum sizes are met as far as limits allow, in the order of ids
     before = _previous_deltas(table.problem)
-    for (free, fits, price, weight, use, (running, met)), groups in sorted(
+    for (free, fits, price, weight, use, (spare_beside, met)), groups in sorted(
         members.items(), key=lambda item: item[1][0].id
     ):
         ceiling = min((most // per for most, per in zip(limits, use, strict=True) if per), default=None)
@@ -281,7 +286,7 @@ def _group_kinds(table: _FitTable, uses: dict[str, list[int]], limits: Sequence[
         kinds.append(
             Kind(
                 0, free, fits, price, weight, use, least, most, limited,
-                groups=ids, running=running, met=met, previous=previous,
+                groups=ids, spare=spare_beside, met=met, previous=previous,
             )
         )  # fmt: skip
     return sorted(kinds, key=lambda k: k.groups)
@@ -317,8 +322,8 @@ def _node_kinds(table: _FitTable, limit_rows: int) -> list[Kind]:
             members[free, fitting.tobytes(), table.between(place)].append(nodes[place - first].name)
     unlimited = (0,) * limit_rows
     kinds = []
-    for (free, fits, (running, met)), names in members.items():
-        kinds.append(Kind(0, free, fits, 0, 0, unlimited, 0, len(names), nodes=tuple(names), running=running, met=met))
+    for (free, fits, (spare, met)), names in members.items():
+        kinds.append(Kind(0, free, fits, 0, 0, unlimited, 0, len(names), nodes=tuple(names), spare=spare, met=met))
     return kinds
 
 

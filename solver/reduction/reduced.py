@@ -92,8 +92,8 @@ class Kind:
     """Whether limits rather than sizes set `most`."""
     groups: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
-    running: tuple[int, ...] = ()
-    """Per exclusion: counted pods that run there already."""
+    spare: tuple[int, ...] = ()
+    """Per exclusion: counted pods that it allows beside a carrier."""
     met: frozenset[int] = frozenset()
     """Needs (indices) that running pods meet."""
     previous: int = 0
@@ -166,6 +166,12 @@ class Reduced:
         """kinds x limit rows."""
         rows = [kind.use for kind in self.kinds]
         return np.array(rows, dtype=np.int64).reshape(len(self.kinds), len(self.limits))
+
+    @cached_property
+    def spare(self) -> Ints:
+        """kinds x exclusions."""
+        rows = [kind.spare for kind in self.kinds]
+        return np.array(rows, dtype=np.int64).reshape(len(self.kinds), len(self.exclusions))
 
     @cached_property
     def wanted(self) -> Ints:

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from solver.model import HOSTNAME, HostPort, Labels, PodSpec, RunningPods, Taint
+from solver.model import HOSTNAME, Devices, HostPort, Labels, PodSpec, RunningPods, Taint
 from solver.reduction.bundles import RowPart, bundles_of, components
 from solver.reduction.terms import (
     RunningPodIndex,
@@ -49,6 +49,8 @@ class NodeTemplate:
     """Taken already, by running pods or by the DaemonSets of a group."""
     can_hold: bool
     """False for a group that cannot grow."""
+    devices: tuple[Devices, ...] = ()
+    """Free ones."""
 
 
 @dataclass(frozen=True, slots=True)

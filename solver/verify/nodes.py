@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from solver.model import PODS, HostPort, NodeGroup, PodSpec, Problem
 from solver.model.eligibility import ports_collide, why_not_eligible
+from solver.verify.devices import CheckedClaims, finds_devices
 from solver.verify.places import CheckedNodes, CheckedPlaces
 
 
@@ -14,6 +15,7 @@ def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
     """Yield one sentence per broken constraint between a node and its pods."""
     needs = [(*spec.requests, (PODS, 1)) for spec in places.specs]
     any_ports = any(spec.host_ports for spec in places.specs)
+    claims = CheckedClaims(places.specs)
     templates = {group.id: _template(group, problem) for group in problem.node_groups}
     fine: dict[int, set[int]] = defaultdict(set)
     """What is to be seen of a node -> classes that may run there."""
@@ -27,6 +29,9 @@ def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
             yield from _resources(place, needs, available)
             if any_ports:
                 yield from _ports(place, places, daemons)
+            fault = claims.fault(where.devices, place.pods, daemons) if claims.any else None
+            if fault is not None:
+                yield f"{place}: {fault}"
 
 
 def _eligible(place: CheckedNodes, places: CheckedPlaces, fine: dict[int, set[int]]) -> Iterator[str]:
@@ -58,9 +63,11 @@ def _resources(
 def _template(group: NodeGroup, problem: Problem) -> tuple[Mapping[str, int], tuple[PodSpec, ...]]:
     """Return what a new node of the group has free for pods, and the daemons that run there."""
     left = dict(group.allocatable)
-    runs = []
+    runs: list[PodSpec] = []
     for daemon in problem.daemon_sets:
         if why_not_eligible(daemon, group.labels, group.taints) is None:
+            if daemon.claims and not finds_devices(group.devices, daemon, runs):
+                continue
             less = {name: left.get(name, 0) - amount for name, amount in (*daemon.requests, (PODS, 1))}
             if min(less.values()) >= 0:  # one that does not fit waits, and takes nothing from the node
                 left.update(less)

@@ -19,6 +19,7 @@ from solver import Problem
 from solver.model import PODS, HostPort, NodeGroup, PodSpec
 from solver.model.eligibility import ports_collide, why_not_eligible
 from solver.reduction.reduced import MICROS
+from tests.support.solver.device_allocations import add_claims
 from tests.support.solver.reference_terms import Slot, add_terms, can_use, keeps_on_node, preferences
 
 _MOST = 2**50
@@ -57,6 +58,10 @@ class _Model:
         self._gangs()
         self._sizes_and_limits()
         add_terms(self.model, problem, self.slots, self.place)
+        if any(pods.spec.claims for pods in problem.pod_sets):
+            sets = range(len(problem.pod_sets))
+            held = [[self.of(p, s) for p in sets] for s in range(len(self.slots))]
+            add_claims(self.model, problem, [slot.devices for slot in self.slots], held)
 
     def of(self, pod_set: int, slot: int | None = None) -> list[cp_model.IntVar]:
         return [v for (p, _, s), v in self.place.items() if p == pod_set and slot in (None, s)]
@@ -193,7 +198,14 @@ def _upper(model: cp_model.CpModel, variable: cp_model.IntVar) -> int:
 def _slots(problem: Problem) -> list[Slot]:
     slots = [
         Slot(
-            n.free, n.labels, n.taints, None, n.name, n.running, tuple(p for r in n.running for p in r.spec.host_ports)
+            n.free,
+            n.labels,
+            n.taints,
+            None,
+            n.name,
+            n.running,
+            tuple(p for r in n.running for p in r.spec.host_ports),
+            n.devices,
         )
         for n in problem.nodes
     ]
@@ -210,7 +222,8 @@ def _slots(problem: Problem) -> list[Slot]:
         obliged = max(0, min(group.min_size, group.max_size) - group.target_size)
         room = max(0, min(group.max_size - group.target_size, max(pods, obliged)))
         ports = tuple(port for daemon in daemons for port in daemon.host_ports)
-        slots.extend(Slot(free, group.labels, group.taints, group, ports=ports) for _ in range(room))
+        new = Slot(free, group.labels, group.taints, group, ports=ports, devices=group.devices)
+        slots.extend(new for _ in range(room))
     return slots
 
 

@@ -11,6 +11,7 @@ from ortools.sat.python import cp_model
 from solver import Problem
 from solver.model import (
     HOSTNAME,
+    Devices,
     HostPort,
     NodeGroup,
     PodAffinityTerm,
@@ -36,6 +37,7 @@ class Slot:
     name: str = ""
     running: tuple[RunningPods, ...] = ()
     ports: tuple[HostPort, ...] = ()
+    devices: tuple[Devices, ...] = ()
 
 
 Preference = PreferredPods | PreferredNodes | TopologySpread | None

@@ -1,0 +1,197 @@
+"""Whether a node's devices serve a pod's claims, what is left of them then, and why not. One pod at a time, as the
+kube-scheduler allocates: what several pods do to each other on one node is for `solver.reduction`.
+
+Semantics are those of the scheduler's DynamicResources plugin (k8s.io/dynamic-resource-allocation/structured): all
+claims of a pod are searched together, one request after the other, alternatives in their order, until everything has
+its devices; a request for all needs at least one device and every one that matches; a claim has `MOST_PER_CLAIM`
+devices at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from solver.model.devices import MOST_PER_CLAIM, DeviceAlternative, DeviceClaim, DeviceRequest, Devices
+
+_MOST_STEPS = 20_000
+"""Of a search, after which it counts as failed; the scheduler gives up after some seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Devices for all claims of a pod."""
+
+    chosen: tuple[tuple[DeviceAlternative, ...], ...]
+    """Per claim and request."""
+    taken: tuple[tuple[tuple[int, ...], ...], ...]
+    """Per claim and request: devices taken of each entry of the node's; none with admin access."""
+
+    def left(self, devices: Sequence[Devices]) -> tuple[Devices, ...]:
+        """Return the node's devices afterwards."""
+        used = [sum(each) for each in zip(*(request for claim in self.taken for request in claim), strict=True)]
+        pairs = zip(devices, used or [0] * len(devices), strict=True)
+        return tuple(replace(d, count=d.count - n, taken=d.taken + n) if n else d for d, n in pairs)
+
+
+def allocate(devices: Sequence[Devices], claims: Sequence[DeviceClaim]) -> Allocation | None:
+    """Return the first allocation found, trying devices in their order; None where there is none."""
+    return _Search(devices, claims).first()
+
+
+def after_pods(devices: tuple[Devices, ...], claims: Iterable[tuple[DeviceClaim, ...]]) -> tuple[Devices, ...]:
+    """Return what pods with these claims, one after the other, leave of the devices; one that finds none takes none."""
+    for each in claims:
+        found = allocate(devices, each) if each else None
+        devices = devices if found is None else found.left(devices)
+    return devices
+
+
+def why_not_allocated(devices: Sequence[Devices], claims: Sequence[DeviceClaim]) -> str | None:
+    """None where the devices serve the claims, otherwise the first reason why not, for people."""
+    if not claims or allocate(devices, claims) is not None:
+        return None
+    if not devices:
+        return "no devices for its resource claims"
+    for claim in claims:
+        for request in claim.requests:
+            reasons = [_alone(devices, claim, request, each) for each in request.alternatives]
+            if all(reasons):
+                return f"request {request.name} of its resource claims: {reasons[0]}"
+    return "its resource claims find their devices one by one, but not together"
+
+
+def _alone(
+    devices: Sequence[Devices], claim: DeviceClaim, request: DeviceRequest, asked: DeviceAlternative
+) -> str | None:
+    """Return why an alternative cannot be had though nothing else is asked for."""
+    alone = DeviceRequest(request.name, (asked,))
+    if allocate(devices, [replace(claim, requests=(alone,))]) is not None:
+        return None
+    matching = [each for each in devices if asked.selector in each.selectors]
+    free, taken = sum(each.count for each in matching), sum(each.taken for each in matching)
+    if not free + taken:
+        return "no device matches"
+    if asked.all and taken:
+        return f"all devices that match are asked for, and {taken} of {free + taken} are taken"
+    least = asked.count if not asked.all else free
+    if least > MOST_PER_CLAIM:
+        return f"{least} devices, a claim can have {MOST_PER_CLAIM}"
+    if free < least:
+        return f"{least} devices are asked for, {free} that match are free"
+    names = ", ".join(claim.match_attributes[n][1] for n in claim.attributes_of(request, asked))
+    return f"no {least} free devices that match have one value of {names}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request as the search sees it."""
+
+    claim: int
+    request: DeviceRequest
+
+
+class _Search:
+    def __init__(self, devices: Sequence[Devices], claims: Sequence[DeviceClaim]) -> None:
+        self._devices, self._claims = devices, claims
+        self._asked = [_Asked(number, request) for number, claim in enumerate(claims) for request in claim.requests]
+        self._values = [dict(each.attributes) for each in devices]
+        self._own = [0] * len(devices)
+        """Taken by the pod itself."""
+        self._shared = [0] * len(devices)
+        """Which the pod has admin access to."""
+        self._per_claim = [0] * len(claims)
+        self._bound: dict[tuple[int, int], list[str]] = {}
+        """(claim, constraint) -> the values of the devices chosen."""
+        self._found: list[tuple[DeviceAlternative, tuple[int, ...]]] = []
+        self._steps = 0
+
+    def first(self) -> Allocation | None:
+        if not self._request(0):
+            return None
+        numbered = list(zip(self._asked, self._found, strict=True))
+        per_claim = [[found for asked, found in numbered if asked.claim == n] for n in range(len(self._claims))]
+        return Allocation(
+            tuple(tuple(alternative for alternative, _ in found) for found in per_claim),
+            tuple(tuple(taken for _, taken in found) for found in per_claim),
+        )
+
+    def _request(self, position: int) -> bool:
+        if position == len(self._asked):
+            return True
+        asked = self._asked[position]
+        for alternative in asked.request.alternatives:
+            matching = [n for n, each in enumerate(self._devices) if alternative.selector in each.selectors]
+            count = alternative.count
+            if alternative.all:
+                if not alternative.admin_access and any(self._devices[n].taken or self._own[n] for n in matching):
+                    continue
+                count = sum(self._devices[n].count + self._devices[n].taken for n in matching)
+            if not count or self._per_claim[asked.claim] + count > MOST_PER_CLAIM:
+                continue
+            self._per_claim[asked.claim] += count
+            if self._devices_of(position, alternative, matching, count, [0] * len(self._devices)):
+                return True
+            self._per_claim[asked.claim] -= count
+        return False
+
+    def _devices_of(
+        self, position: int, asked: DeviceAlternative, matching: Sequence[int], count: int, taken: list[int]
+    ) -> bool:
+        """Choose `count` more devices, from the first entry of `matching` or later ones, and go on."""
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            return False
+        if not count:
+            self._found.append((asked, tuple([0] * len(taken) if asked.admin_access else taken)))
+            if self._request(position + 1):
+                return True
+            self._found.pop()
+            return False
+        for place, entry in enumerate(matching):
+            for number in range(min(count, self._spare(entry, asked)), 0, -1):
+                with_them = list(self._bindings(position, asked, entry))
+                if not with_them and self._constraints(position, asked):
+                    break
+                self._use(entry, asked, number, with_them)
+                taken[entry] += number
+                if self._devices_of(position, asked, matching[place + 1 :], count - number, taken):
+                    return True
+                taken[entry] -= number
+                self._use(entry, asked, -number, with_them)
+        return False
+
+    def _spare(self, entry: int, asked: DeviceAlternative) -> int:
+        """Return how many devices of an entry can still be chosen; the same one is never chosen twice for a pod."""
+        each = self._devices[entry]
+        free = each.count - self._own[entry]
+        everything = each.count + each.taken - self._own[entry] - self._shared[entry]
+        return everything if asked.admin_access else min(free, everything)
+
+    def _constraints(self, position: int, asked: DeviceAlternative) -> tuple[int, ...]:
+        claim = self._claims[self._asked[position].claim]
+        return claim.attributes_of(self._asked[position].request, asked) if claim.match_attributes else ()
+
+    def _bindings(self, position: int, asked: DeviceAlternative, entry: int) -> Iterator[tuple[tuple[int, int], str]]:
+        """Yield the constraints that a device of the entry binds, with its value; nothing where it breaks one."""
+        claim = self._asked[position].claim
+        found = []
+        for constraint in self._constraints(position, asked):
+            value = self._values[entry].get(self._claims[claim].match_attributes[constraint][1])
+            bound = self._bound.get((claim, constraint), [])
+            if value is None or (bound and bound[-1] != value):
+                return
+            found.append(((claim, constraint), value))
+        yield from found
+
+    def _use(
+        self, entry: int, asked: DeviceAlternative, number: int, bound: Iterable[tuple[tuple[int, int], str]]
+    ) -> None:
+        """Choose so many devices of an entry; below 0, undo that."""
+        (self._shared if asked.admin_access else self._own)[entry] += number
+        for constraint, value in bound:
+            values = self._bound.setdefault(constraint, [])
+            if number > 0:
+                values.append(value)
+            else:
+                values.pop()

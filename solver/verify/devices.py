@@ -1,0 +1,264 @@
+"""The checker's part for claims on devices: whether every pod of a node finds its devices, in whatever order the
+scheduler places them and whichever of the matching devices it gives them.
+
+Exact and plain: of each set of pods all ways are kept in which they may leave the node's devices, and the next pod must
+be served in all of them. It knows nothing of the sums that plans are made with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from solver.model import DeviceAlternative, DeviceClaim, DeviceRequest, Devices, PodSpec
+from solver.model.devices import MOST_PER_CLAIM
+
+_MOST_WAYS = 200_000
+"""Looked at for the pods of one node; a plan that needs more is not passed."""
+
+Claims = tuple[DeviceClaim, ...]
+Free = tuple[int, ...]
+"""Free devices per entry."""
+
+
+class TooManyWaysError(Exception):
+    """The devices of a node can be given in more ways than are looked at."""
+
+
+def without_devices(devices: Sequence[Devices], pods: Mapping[Claims, int], daemons: Sequence[Claims]) -> Claims | None:
+    """Return claims of which a pod may find no devices, with so many pods of each on one node beside daemons that come
+    first; None where all find theirs. Raises `TooManyWaysError`."""
+    node = _CheckedDevices(devices, (*pods, *daemons))
+    start = {node.start}
+    for daemon in daemons:
+        # One that finds none waits, and takes none.
+        start = {way for free in start for way in node.ways(free, daemon) or {free}}
+    if len(start) == 1 and all(node.surely_served(each, pods, next(iter(start))) for each in pods):
+        return None
+    for each in pods:
+        others = Counter(dict(pods))
+        others[each] -= 1
+        free = start
+        for other, count in others.items():
+            for _ in range(count):
+                left = [node.ways(way, other) for way in free]
+                if not all(left):
+                    return other
+                free = set().union(*left)
+        if not all(node.ways(way, each) for way in free):
+            return each
+    return None
+
+
+def finds_devices(devices: Sequence[Devices], daemon: PodSpec, before: Sequence[PodSpec]) -> bool:
+    """Return whether a daemon can be served after others; one that finds no devices waits, and takes nothing."""
+    earlier = [each.claims for each in before if each.claims]
+    try:
+        return without_devices(devices, {daemon.claims: 1}, earlier) is None
+    except TooManyWaysError:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Devices that none of the claims can tell apart."""
+
+    selectors: frozenset[str]
+    attributes: tuple[tuple[str, str], ...]
+    free: int
+    devices: int
+    """With those that are taken."""
+
+    def value(self, attribute: str) -> str | None:
+        return dict(self.attributes).get(attribute)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What a pod has been given so far."""
+
+    free: Free
+    shared: Free
+    """Per entry: devices that it has admin access to."""
+    own: Free
+    bound: tuple[tuple[int, int, str], ...] = ()
+    """(claim, constraint, value)."""
+    devices: tuple[int, ...] = ()
+    """Per claim: how many."""
+
+
+class _CheckedDevices:
+    """The devices of one node, for these claims."""
+
+    def __init__(self, devices: Sequence[Devices], claims: Iterable[Claims]) -> None:
+        requests = [request for pod in claims for claim in pod for request in claim.requests]
+        selectors = frozenset(a.selector for request in requests for a in request.alternatives)
+        attributes = {attribute for pod in claims for claim in pod for _, attribute in claim.match_attributes}
+        alike: dict[tuple[frozenset[str], tuple[tuple[str, str], ...]], list[Devices]] = defaultdict(list)
+        for each in devices:
+            told = tuple(sorted(pair for pair in each.attributes if pair[0] in attributes))
+            alike[each.selectors & selectors, told].append(each)
+        self._entries = [
+            _Entry(*key, sum(d.count for d in same), sum(d.count + d.taken for d in same))
+            for key, same in sorted(alike.items(), key=lambda each: (each[0][1], sorted(each[0][0])))
+        ]
+        self._blocks = self._interchangeable(attributes)
+        self._ways: dict[tuple[Free, Claims], frozenset[Free]] = {}
+        self._looked_at = 0
+
+    @property
+    def start(self) -> Free:
+        return tuple(entry.free for entry in self._entries)
+
+    def ways(self, free: Free, pod: Claims) -> frozenset[Free]:
+        """Return what a pod may leave; nothing where it is not served."""
+        key = (free, pod)
+        if key not in self._ways:
+            nothing = (0,) * len(free)
+            first = _Chosen(free, nothing, nothing, (), (0,) * len(pod))
+            requests = [(number, request) for number, claim in enumerate(pod) for request in claim.requests]
+            found = self._from(pod, requests, first)
+            self._ways[key] = frozenset(self._canonical(each) for each in found)
+        return self._ways[key]
+
+    def surely_served(self, pod: Claims, pods: Mapping[Claims, int], free: Free) -> bool:
+        """Return whether a pod finds its devices even if each other one takes all that it may from every entry."""
+        left = list(free)
+        for other, count in pods.items():
+            for request in (request for claim in other for request in claim.requests):
+                for number, entry in enumerate(self._entries):
+                    most = max((self._most(each, entry) for each in request.alternatives), default=0)
+                    left[number] -= most * (count - (other == pod))
+        return bool(self.ways(tuple(max(0, each) for each in left), pod))
+
+    def _most(self, asked: DeviceAlternative, entry: _Entry) -> int:
+        if asked.admin_access or asked.selector not in entry.selectors:
+            return 0
+        return entry.devices if asked.all else asked.count
+
+    def _from(self, pod: Claims, requests: Sequence[tuple[int, DeviceRequest]], chosen: _Chosen) -> set[Free]:
+        """Return what may be left once all requests are served: each by its first alternative with which the others
+        can be, too."""
+        if not requests:
+            return {chosen.free}
+        number, request = requests[0]
+        for asked in request.alternatives:
+            found: set[Free] = set()
+            for after in self._choices(pod, number, request, asked, chosen):
+                found |= self._from(pod, requests[1:], after)
+            if found:
+                return found
+        return set()
+
+    def _choices(
+        self, pod: Claims, number: int, request: DeviceRequest, asked: DeviceAlternative, chosen: _Chosen
+    ) -> Iterator[_Chosen]:
+        """Yield every way of giving a request its devices."""
+        matching = [n for n, entry in enumerate(self._entries) if asked.selector in entry.selectors]
+        count = sum(self._entries[n].devices for n in matching) if asked.all else asked.count
+        has = chosen.devices[number] + count
+        if not count or has > MOST_PER_CLAIM:
+            return
+        constraints = pod[number].attributes_of(request, asked)
+        for given in self._given(matching, count, asked.admin_access, chosen):
+            self._looked_at += 1
+            if self._looked_at > _MOST_WAYS:
+                raise TooManyWaysError
+            bound = set(chosen.bound)
+            for constraint in constraints:
+                attribute = pod[number].match_attributes[constraint][1]
+                bound.update((number, constraint, self._entries[n].value(attribute) or "") for n in given)
+            values = Counter((claim, constraint) for claim, constraint, _ in bound)
+            lacking = any(
+                self._entries[n].value(pod[number].match_attributes[constraint][1]) is None
+                for n in given
+                for constraint in constraints
+            )
+            if lacking or any(different > 1 for different in values.values()):
+                continue
+            taken = tuple(given.get(n, 0) for n in range(len(self._entries)))
+            devices = (*chosen.devices[:number], has, *chosen.devices[number + 1 :])
+            if asked.admin_access:
+                shared = tuple(map(sum, zip(chosen.shared, taken, strict=True)))
+                yield _Chosen(chosen.free, shared, chosen.own, tuple(sorted(bound)), devices)
+            else:
+                free = tuple(have - gone for have, gone in zip(chosen.free, taken, strict=True))
+                own = tuple(map(sum, zip(chosen.own, taken, strict=True)))
+                yield _Chosen(free, chosen.shared, own, tuple(sorted(bound)), devices)
+
+    def _given(self, matching: Sequence[int], count: int, admin: bool, chosen: _Chosen) -> Iterator[dict[int, int]]:
+        """Yield every choice of so many devices: entry -> how many. A pod never has one twice."""
+        if not count:
+            yield {}
+            return
+        if not matching:
+            return
+        first, others = matching[0], matching[1:]
+        unshared = self._entries[first].devices - chosen.shared[first] - chosen.own[first]
+        most = unshared if admin else min(chosen.free[first], unshared)
+        for number in range(min(count, most), -1, -1):
+            for rest in self._given(others, count - number, admin, chosen):
+                yield {first: number, **rest} if number else rest
+
+    def _interchangeable(self, attributes: Iterable[str]) -> list[list[list[int]]]:
+        """Return sets of blocks of entries that can be exchanged for each other: those that differ in every attribute
+        from all others and are made alike."""
+        labels = sorted({entry.attributes for entry in self._entries})
+        for attribute in attributes:
+            values = [dict(label).get(attribute) for label in labels if label]
+            if len(set(values)) < len(values) or None in values:
+                return []
+        made: dict[object, list[list[int]]] = defaultdict(list)
+        for label in labels:
+            block = [n for n, entry in enumerate(self._entries) if entry.attributes == label]
+            shape = tuple((tuple(sorted(self._entries[n].selectors)), self._entries[n].devices) for n in block)
+            made[bool(label), shape].append(block)
+        return [blocks for blocks in made.values() if len(blocks) > 1]
+
+    def _canonical(self, free: Free) -> Free:
+        """Return the same for all that differ only in which of several like blocks is which."""
+        if not self._blocks:
+            return free
+        found = list(free)
+        for blocks in self._blocks:
+            sizes = sorted((tuple(free[n] for n in block) for block in blocks), reverse=True)
+            for block, left in zip(blocks, sizes, strict=True):
+                for entry, number in zip(block, left, strict=True):
+                    found[entry] = number
+        return tuple(found)
+
+
+class CheckedClaims:
+    """Claims of classes on the nodes of a plan; what is found for one node is known for all like it."""
+
+    def __init__(self, specs: Sequence[PodSpec]) -> None:
+        self._specs = specs
+        self.any = any(spec.claims for spec in specs)
+        self._known: dict[object, str | None] = {}
+
+    def fault(self, devices: tuple[Devices, ...], pods: Mapping[int, int], daemons: Sequence[PodSpec]) -> str | None:
+        """Return why the pods of one node may not all find their devices; None where they do."""
+        asking: Counter[Claims] = Counter()
+        for index, count in pods.items():
+            if self._specs[index].claims:
+                asking[self._specs[index].claims] += count
+        if not asking:
+            return None
+        first = tuple(spec.claims for spec in daemons if spec.claims)
+        key = (devices, frozenset(asking.items()), first)
+        if key not in self._known:
+            self._known[key] = self._fault(devices, asking, first, pods)
+        return self._known[key]
+
+    def _fault(
+        self, devices: tuple[Devices, ...], asking: Mapping[Claims, int], daemons: Sequence[Claims], pods: Iterable[int]
+    ) -> str | None:
+        try:
+            lacking = without_devices(devices, asking, daemons)
+        except TooManyWaysError:
+            return "its devices can be given to its pods in too many ways to check that all find theirs"
+        if lacking is None:
+            return None
+        index = next(index for index in pods if self._specs[index].claims == lacking)
+        return f"class {index} may find no devices for its claims"

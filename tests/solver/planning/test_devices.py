@@ -1,0 +1,75 @@
+"""Plans of pods with claims on devices, against every order in which the scheduler may place them and every device that
+it may give them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from solver import Budget, Devices, Problem, Status, solve
+from solver.model.allocation import allocate, why_not_allocated
+from solver.verify.check import faults_of
+from solver.verify.devices import without_devices
+from tests.support.examples import examples
+from tests.support.solver.device_allocations import Claims, Node
+from tests.support.solver.device_strategies import device_claims, device_problems, devices
+from tests.support.solver.reference import as_micros, best_objective
+
+BUDGET = Budget(deterministic_seconds=10.0)
+CLAIMS = st.lists(device_claims(), min_size=1, max_size=2).map(tuple)
+
+
+@given(devices(5), st.lists(CLAIMS, min_size=1, max_size=2), st.lists(st.integers(0, 1), min_size=1, max_size=3))
+@examples(400)
+def test_the_checker_knows_whatever_can_happen(
+    there: tuple[Devices, ...], kinds: list[Claims], which: list[int]
+) -> None:
+    pods = [kinds[number % len(kinds)] for number in which]
+    assert (without_devices(there, Counter(pods), ()) is None) == Node(there).holds(pods)
+
+
+@given(devices(5), CLAIMS)
+@examples(200)
+def test_one_pod_is_served_where_it_can_be(there: tuple[Devices, ...], pod: Claims) -> None:
+    node = Node(there)
+    ways = node.served(node.free, pod)
+    found = allocate(there, pod)
+    assert (found is None) == (not ways)
+    assert (why_not_allocated(there, pod) is None) == bool(ways)
+    if found is not None:
+        taken = sum(each.count for each in there) - sum(each.count for each in found.left(there))
+        assert taken in {len(mine) for mine, _ in ways}
+
+
+@given(device_problems())
+@examples(300)
+def test_no_plan_can_go_wrong(problem: Problem) -> None:
+    """`solve` lets no plan out that its checker has not passed; the reference finds none that is better."""
+    plan = solve(problem, BUDGET)
+    note(str(plan))
+    assert list(faults_of(problem, plan)) == []
+    assert as_micros(plan.vector, problem) >= best_objective(problem)
+
+
+@given(device_problems(plain=True))
+@examples(300)
+def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None:
+    plan = solve(problem, BUDGET)
+    note(str(plan))
+    assert as_micros(plan.vector, problem) == best_objective(problem)
+    assert plan.certificate.status is not Status.FEASIBLE
+
+
+@given(device_problems(), st.randoms(use_true_random=False))
+@examples(60)
+def test_the_order_of_the_input_changes_nothing(problem: Problem, rng: random.Random) -> None:
+    other = replace(
+        problem,
+        pod_sets=tuple(rng.sample(problem.pod_sets, len(problem.pod_sets))),
+        node_groups=tuple(rng.sample(problem.node_groups, len(problem.node_groups))),
+    )
+    assert replace(solve(other, BUDGET), elapsed_seconds=0) == replace(solve(problem, BUDGET), elapsed_seconds=0)
