@@ -52,6 +52,13 @@ def add_plan_inputs(parser: argparse.ArgumentParser, *, required: bool) -> None:
         help="nodes that stand already, and the pods bound to them: Kubernetes YAML or JSON",
     )
     parser.add_argument(
+        "--devices",
+        type=Path,
+        metavar="FILE",
+        help="what DRA drivers publish of new nodes: a configuration's section devices, YAML; nodes of the same"
+        " instance type with ResourceSlices among the files come first",
+    )
+    parser.add_argument(
         "--previous",
         type=Path,
         metavar="FILE",

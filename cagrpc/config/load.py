@@ -13,12 +13,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from cagrpc.api.devices.objects import Device
 from cagrpc.backends import registry
 from cagrpc.backends.plugin import Inventory
 from cagrpc.config.groups import Expanded, Written, expand_all
 from cagrpc.config.problems import path
 from cagrpc.config.reading import FileReader
-from cagrpc.config.schema import document, provisioners, slack
+from cagrpc.config.schema import devices, document, provisioners, slack
 from cagrpc.config.schema.fields import amounts
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
@@ -27,8 +28,9 @@ from cagrpc.controllers.settings import Drive
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.visibility import ShownGroups
-from solver.model import Limit
+from solver.model import Limit, NodeGroup
 
+_DEVICES: TypeAdapter[list[devices.DevicesForm]] = TypeAdapter(list[devices.DevicesForm])
 _CONFIGURATION: TypeAdapter[document.Configuration] = TypeAdapter(document.Configuration)
 
 
@@ -83,6 +85,21 @@ def load_provisioners(paths: Sequence[Path], catalogue: Catalogue) -> Expanded:
     return replace(expanded, warnings=(*reader.warnings, *expanded.warnings))
 
 
+def load_devices(path: Path, groups: Sequence[NodeGroup], catalogue: Catalogue) -> Mapping[str, tuple[Device, ...]]:
+    """Return the devices of new nodes by node group, of a file with the section `devices`. Raises InvalidConfiguration
+    with all problems."""
+    reader = FileReader()
+    raw = [each for each in parse_documents(read_text(path), str(path)) if each is not None]
+    sections = raw[0] if len(raw) == 1 and isinstance(raw[0], Mapping) else {}
+    if "devices" not in sections:
+        raise InvalidConfiguration([f"{path}: has no section devices"])
+    written = reader.validated(_DEVICES, sections["devices"], f"{path}: devices", {})
+    found = devices.devices_of_groups(written or (), groups, catalogue, reader.problems)
+    if reader.problems:
+        raise InvalidConfiguration(reader.problems)
+    return found
+
+
 def _settings(
     written: document.Configuration,
     entries: Sequence[Written],
@@ -106,6 +123,7 @@ def _settings(
                 f"increment_deadline_seconds: found {written.increment_deadline_seconds:g}, expected less than the "
                 f'{longest:g} of max_node_provision_seconds of node group "{group_id}", after which CA gives up'
             )
+    of_groups = devices.devices_of_groups(written.devices, expanded.groups, catalogue, reader.problems)
     held = slack.settings(written.slack, expanded.groups, reader.problems) if written.slack is not None else None
     if reader.problems:
         raise InvalidConfiguration(reader.problems)
@@ -136,6 +154,7 @@ def _settings(
         limits=(*expanded.limits, *whole),
         shown=ShownGroups(written.shown_groups, expanded.explicit),
         options=expanded.options,
+        devices=of_groups,
         gpu_label=written.gpu_label,
         increment_deadline_seconds=written.increment_deadline_seconds,
         expander_budget_seconds=written.expander_budget_seconds,

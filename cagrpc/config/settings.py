@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
+from cagrpc.api.devices.objects import Device
 from cagrpc.backends.plugin import BackendSettings
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.schema.tls import TlsPaths
@@ -36,6 +37,8 @@ class Settings:
     shown: ShownGroups
     options: Mapping[str, AutoscalingOptions]
     """By node group id; only groups with configured options."""
+    devices: Mapping[str, tuple[Device, ...]]
+    """Of new nodes, by node group id; only groups with configured devices."""
     gpu_label: str
     increment_deadline_seconds: float
     expander_budget_seconds: float

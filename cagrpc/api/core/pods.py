@@ -145,8 +145,6 @@ def unread_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
     support."""
     ignored: Problems = []  # `pod_spec` reports what is malformed
     found = []
-    if spec.get("resourceClaims"):
-        found.append("resourceClaims")
     claims = ("persistentVolumeClaim", "ephemeral")  # the latter makes a claim of its own for each pod
     if any(volume.get(claim) for volume, _ in members(spec, "volumes", "", ignored) for claim in claims):
         found.append("persistentVolumeClaim")

@@ -6,11 +6,11 @@ Upstream: the scheduler's DynamicResources plugin; KEP-4381, KEP-5004 (extended 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from cagrpc.api.devices.matching import Matcher, Selector, all_of, shared
+from cagrpc.api.devices.matching import Matcher, Selector, all_of, extended, shared
 from cagrpc.api.devices.objects import (
     MOST_CONSUMERS,
     MOST_RESULTS,
@@ -75,6 +75,11 @@ class Demand:
     attributes: frozenset[str] = frozenset()
     refers_to: frozenset[str] = frozenset()
     """Objects that decide this, as `kind/namespace/name`, whether they are there or not."""
+
+    @property
+    def keys(self) -> set[str]:
+        """The selector keys of all alternatives."""
+        return keys_of((*self.claims, *(claim for _, claim in self.shared)))
 
 
 NO_DEMAND = Demand()
@@ -201,14 +206,8 @@ class _Reading:
 
 def selector_of(asked: DevicesAsked, of: DeviceClass | None) -> Selector:
     """Return the selector of a request of this class."""
-    own = replace(asked, count=1, all=False, admin_access=False, name="")
+    own = replace(asked, count=1, all=False, admin_access=False)
     return Selector(own, of.selectors if of else ())
-
-
-def extended_key(resource: str) -> str:
-    """Return the selector key of an extended resource that a class backs: of devices of the class, or of what a device
-    plugin offers under the same name."""
-    return f"the extended resource {resource}"
 
 
 def with_extended(spec: PodSpec, backed: AbstractSet[str] | Mapping[str, DeviceClass]) -> PodSpec:
@@ -217,7 +216,7 @@ def with_extended(spec: PodSpec, backed: AbstractSet[str] | Mapping[str, DeviceC
     if not any(name in backed for name, _ in spec.requests):
         return spec
     asked = tuple(
-        DeviceRequest(name, (DeviceAlternative(extended_key(name), amount),))
+        DeviceRequest(name, (DeviceAlternative(extended(name), amount),))
         for name, amount in spec.requests
         if name in backed
     )
@@ -248,6 +247,6 @@ def _tie(claim: str) -> PodAffinityTerm:
     return PodAffinityTerm(HOSTNAME, PodSelector((Requirement(CARRIES + claim, Operator.IN, ("true",)),)))
 
 
-def keys_of(claims: Sequence[DeviceClaim]) -> set[str]:
+def keys_of(claims: Iterable[DeviceClaim]) -> set[str]:
     """Return the selector keys of all alternatives."""
     return {way.selector for claim in claims for request in claim.requests for way in request.alternatives}

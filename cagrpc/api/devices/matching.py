@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cagrpc.api.devices.objects import (
@@ -27,7 +27,7 @@ from cagrpc.api.devices.objects import (
     Version,
 )
 from cagrpc.errors import InvalidInput
-from solver.model import Devices
+from solver.model import Devices, PodSpec, Resources
 from solver.model.quantities import parse_quantity
 
 if TYPE_CHECKING:
@@ -47,14 +47,18 @@ class Selector:
     """Which devices one request takes: its class's conditions and its own, taints and capacities included."""
 
     asked: DevicesAsked
-    """Count, mode and name do not count."""
+    """Count and mode do not count."""
     of_class: tuple[str, ...] = ()
     """CEL expressions of its class."""
+    resource: str = ""
+    """The extended resource that these devices provide where no device plugin does; empty of a claim's."""
 
     @property
     def key(self) -> str:
         """The planner's key, which people read too: equal keys select equal devices."""
         asked = self.asked
+        if self.resource:
+            return extended(self.resource)
         parts = [asked.class_name or "any class"]
         if asked.selectors:
             parts.append(
@@ -70,6 +74,11 @@ class Selector:
 def all_of(key: str) -> str:
     """Return the key of a request for all devices of a selector."""
     return f"all of {key}"
+
+
+def extended(resource: str) -> str:
+    """Return the key of an extended resource that a class backs."""
+    return f"the extended resource {resource}"
 
 
 def shared(key: str) -> str:
@@ -127,7 +136,8 @@ class Unplanned:
 
     def why(self, key: str) -> str:
         """Return why nobody gets such devices; empty where some are given, or there are none at all."""
-        return "" if key in self.planned else self.reasons.get(key, "")
+        own = key.removeprefix(all_of("")).removesuffix(shared(""))
+        return "" if own in self.planned else self.reasons.get(own, "")
 
 
 class Matcher:
@@ -211,12 +221,13 @@ def given(
     matcher: Matcher,
     unplanned: Unplanned,
     *,
+    in_use: AbstractSet[str],
     taken: AbstractSet[DeviceId] = frozenset(),
     of_several_nodes: bool = False,
 ) -> tuple[Devices, ...]:
-    """Return what a node's devices are to the selectors, but for those that are taken. `attributes` are those that
-    constraints name. Of a selector that fails on one of the devices no device of the node is given, as the scheduler
-    gives up there, too."""
+    """Return what a node's devices are to the selectors, but for those that are taken: to the keys `in_use`, of
+    requests for some or all of them, shared or not. `attributes` are those that constraints name. Of a selector that
+    fails on one of the devices no device of the node is given, as the scheduler gives up there, too."""
     matched: dict[str, list[Device]] = {}
     for selector in selectors:
         try:
@@ -238,7 +249,8 @@ def given(
         if free:
             unplanned.planned.add(selector.key)
         _add_all_of(selector.key, found, keys)
-    alike = Counter((frozenset(keys[each.id]), _named(each, attributes)) for each in node.devices if keys.get(each.id))
+    seen = ((frozenset(keys[each.id] & in_use), _named(each, attributes)) for each in node.devices if each.id in keys)
+    alike = Counter(each for each in seen if each[0])
     ordered = sorted(alike.items(), key=lambda each: (sorted(each[0][0]), each[0][1]))
     return tuple(Devices(count, of, values) for (of, values), count in ordered)
 
@@ -306,3 +318,85 @@ def _named(device: Device, attributes: AbstractSet[str]) -> tuple[tuple[str, str
             text = value.text if isinstance(value, Version) else str(value)
             found.append((name, f"{type(value).__name__.lower()} {text}"))
     return tuple(found)
+
+
+class NodeMatching:
+    """What the devices of nodes are to all selectors in use: one consistent state."""
+
+    def __init__(
+        self,
+        matcher: Matcher,
+        selectors: Iterable[Selector] = (),
+        attributes: AbstractSet[str] = frozenset(),
+        *,
+        keys: AbstractSet[str] = frozenset(),
+        nodes: Mapping[str, NodeDevices] | None = None,
+        taken: AbstractSet[DeviceId] = frozenset(),
+    ) -> None:
+        """`keys` are those of all alternatives, `nodes` the published devices, by node name; `taken` those that some
+        claim has."""
+        self._matcher = matcher
+        self._selectors = matcher.cheapest_first({each.key: each for each in selectors}.values())
+        self._attributes = frozenset(attributes)
+        self._keys = frozenset(keys) | {each.key for each in self._selectors if each.resource}
+        self._nodes = nodes or {}
+        self._taken = taken
+        self.unplanned = Unplanned()
+
+    @property
+    def any(self) -> bool:
+        """Whether any pod asks for devices."""
+        return bool(self._selectors)
+
+    def published(self, node: str) -> NodeDevices | None:
+        """Return the devices of a node that stands, whoever has them; None where it has none."""
+        return self._nodes.get(node)
+
+    def of_node(self, name: str, allocatable: Resources, free: Resources) -> tuple[Devices, ...]:
+        """Return what nobody has of a node that stands."""
+        return self._given(self._nodes.get(name, NodeDevices()), allocatable, free, self._taken)
+
+    def of_group(self, template: NodeDevices, allocatable: Resources) -> tuple[Devices, ...]:
+        """Return what a new node of a group has."""
+        return self._given(template, allocatable, allocatable, frozenset())
+
+    def _given(
+        self, node: NodeDevices, allocatable: Resources, free: Resources, taken: AbstractSet[DeviceId]
+    ) -> tuple[Devices, ...]:
+        if not self._selectors:
+            return ()
+        plugged = [each.resource for each in self._selectors if each.resource and allocatable.get(each.resource)]
+        own = [each for each in self._selectors if each.resource not in plugged]
+        found: tuple[Devices, ...] = ()
+        if node.devices:
+            found = given(node, own, self._attributes, self._matcher, self.unplanned, in_use=self._keys, taken=taken)
+        offered = tuple(
+            Devices(free[name], frozenset({extended(name)})) for name in sorted(plugged) if free.get(name, 0) > 0
+        )
+        self.unplanned.planned.update(key for each in offered for key in each.selectors)
+        return (*found, *offered)
+
+    def left_out(self, spec: PodSpec) -> PodSpec:
+        """Return the spec, unschedulable with the reason if it needs devices that are there and that planning gives to
+        nobody. To be asked once all nodes and groups have been."""
+        for claim in spec.claims:
+            for request in claim.requests:
+                reasons = {way.selector: self.unplanned.why(way.selector) for way in request.alternatives}
+                if reasons and all(reasons.values()) and not spec.unschedulable:
+                    why = "; ".join(f"devices of {key}: {reason}" for key, reason in reasons.items())
+                    return replace(spec, unschedulable=why)
+        return spec
+
+    def shared_by_nodes(self) -> None:
+        """Note why nobody gets the devices that several nodes can use."""
+        loose = self._nodes.get("")
+        if loose is not None and self._selectors:
+            given(
+                loose,
+                self._selectors,
+                frozenset(),
+                self._matcher,
+                self.unplanned,
+                in_use=self._keys,
+                of_several_nodes=True,
+            )

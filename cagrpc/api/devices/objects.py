@@ -129,8 +129,6 @@ class DevicesAsked:
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: tuple[tuple[str, str], ...] = ()
     """Quantities that the device must have, by name as written."""
-    name: str = ""
-    """Of a member of `firstAvailable`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,6 @@ def _asked(entry: Mapping[str, Any], at: str, problems: Problems, unsupported: l
             _toleration(each, here, problems) for each, here in members(entry, "tolerations", at, problems)
         ),
         capacity=tuple(sorted((str(name), str(amount)) for name, amount in capacity.items())),
-        name=str(entry.get("name") or ""),
     )
 
 

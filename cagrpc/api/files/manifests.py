@@ -20,8 +20,10 @@ from cagrpc.api.core.observed_labels import PodProjection, port, selecting
 from cagrpc.api.core.pods import daemon, is_placeholder, pod_spec, unread_features
 from cagrpc.api.core.resources import Problems, mapping, members, strings
 from cagrpc.api.core.selectors import NOBODY, LabelProjection, Namespaces, PodIdentity, selectors_of
+from cagrpc.api.devices.matching import Matcher, NodeMatching
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.files.documents import ManifestDocument, documents, read_text
+from cagrpc.api.files.manifest_devices import KINDS, DevicesOfFiles, with_devices
 from cagrpc.api.files.manifest_gangs import GangsOfFiles
 from cagrpc.api.files.tables import pods_of_table
 from cagrpc.errors import InvalidInput
@@ -49,6 +51,8 @@ class Manifests:
     nodes: tuple[Node, ...] = ()
     daemon_sets: tuple[PodSpec, ...] = ()
     warnings: tuple[str, ...] = ()
+    devices: NodeMatching = field(default_factory=lambda: NodeMatching(Matcher()), compare=False)
+    """What the devices of nodes, and of new ones, are to the pods' claims."""
 
 
 def read(
@@ -107,13 +111,14 @@ class _ManifestReader:
     unknown_priorities: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.devices = DevicesOfFiles({}, self.problems)
         self.gangs = GangsOfFiles(self.gang_label, self.problems)
 
     def of_nodes(self, found: Iterable[ManifestDocument]) -> Iterable[ManifestDocument]:
         """Yield the documents that count in a file of nodes; the rest is counted for a warning."""
         for document in found:
             bound = document.kind == "Pod" and document.spec.get("nodeName")
-            if bound or document.kind in ("Node", "Namespace"):
+            if bound or document.kind in ("Node", "Namespace", *KINDS):
                 yield document
             else:
                 self.out_of_place[document.kind] += 1
@@ -125,6 +130,7 @@ class _ManifestReader:
         for document in by_kind["PriorityClass"]:
             self._priority_class(document)
         unread_groups = [document for document in by_kind.pop("PodGroup", ()) if not self.gangs.add_object(document)]
+        self.devices = DevicesOfFiles({kind: by_kind.pop(kind, ()) for kind in KINDS}, self.problems)
         labels_of = {document.name: self._labels(document, document.body, "") for document in by_kind["Namespace"]}
         self.namespaces = Namespaces(labels_of, frozenset(document.namespace for document in self.documents))
         templates = {d.identity[1:]: d for d in by_kind["PodTemplate"]}
@@ -144,9 +150,10 @@ class _ManifestReader:
         self.ignored_kinds.update(document.kind for document in unread_groups)
         self.ignored_kinds.update({kind: len(by_kind[kind]) for kind in by_kind if kind not in _READ_BY_OTHERS})
         seen = _seen(self)
-        nodes = tuple(self._node(document, seen) for document in by_kind["Node"])
+        matching = self.devices.matching()
+        nodes = tuple(with_devices(self._node(document, seen), matching) for document in by_kind["Node"])
         pod_sets = tuple(replace(each, spec=seen.planned(each.spec, who)) for each, who in self.pod_sets)
-        return Manifests(pod_sets, nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)))
+        return Manifests(pod_sets, nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)), matching)
 
     def _owners_of_others(self) -> set[tuple[str, str, str]]:
         """Return workloads whose pods (or replica sets) are in the input as well: those are counted instead of their
@@ -253,7 +260,9 @@ class _ManifestReader:
             gang=gang,
             placeholder=is_placeholder(annotations),
         )
-        self.pod_sets.append((pod_set, identity))
+        demanded = self.devices.demand(document, pod, path)
+        for own, who, pods in self.devices.divided(spec, identity, demanded, count):
+            self.pod_sets.append((replace(pod_set, spec=own, count=pods), who))
 
     def _spec(self, document: ManifestDocument, pod: Mapping[str, Any], path: str) -> tuple[PodSpec, PodIdentity]:
         here: Problems = []

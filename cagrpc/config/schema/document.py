@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cagrpc.backends import registry
 from cagrpc.config.problems import shown
+from cagrpc.config.schema.devices import DevicesForm
 from cagrpc.config.schema.fields import LabelKey, Limits
 from cagrpc.config.schema.kubernetes import Kubernetes
 from cagrpc.config.schema.kueue import Kueue
@@ -52,6 +53,8 @@ class Configuration(Form):
     catalogue: FilePath | Literal["embedded"] = "embedded"
     """Instance types and offerings, CSV. Default: the embedded catalogue (EC2, us-east-1, on demand)."""
     provisioners: Annotated[list[ProvisionerEntry], Field(min_length=1)]
+    devices: list[DevicesForm] = Field(default_factory=list)
+    """What DRA drivers publish of new nodes, for node groups of which no node has been seen yet."""
     limits: Limits = Field(default_factory=dict)
     """What the cluster's nodes may have together: nodes, cpu, memory, any resource, as Kubernetes quantities."""
     shown_groups: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_SHOWN_GROUPS

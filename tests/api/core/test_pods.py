@@ -151,7 +151,6 @@ def test_all_problems_of_a_pod_are_told_at_once_with_their_paths() -> None:
 @pytest.mark.parametrize(
     ("spec", "kinds"),
     [
-        pytest.param({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",), id="claims"),
         pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
                      ("persistentVolumeClaim",), id="a volume that may stand in one zone"),
         pytest.param({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]},

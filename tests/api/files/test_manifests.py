@@ -291,16 +291,13 @@ def test_of_a_file_of_nodes_only_nodes_and_their_pods_are_read(tmp_path: Path) -
 
 
 def test_unread_features_are_one_warning_a_kind_with_an_example(tmp_path: Path) -> None:
-    claims = _pod_spec(resourceClaims=[{"name": "gpu"}])
     found = _read(
         tmp_path,
-        _object("Pod", "a", claims),
-        _object("Pod", "b", {**claims, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}),
+        _object("Pod", "b", {**_pod_spec(), "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}),
         _object("Service"),
         _object("Service"),
     )
     assert found.warnings == (
-        "resourceClaims is not supported by planning yet and was ignored, for example of default/a",
         "persistentVolumeClaim is not supported by planning yet and was ignored, for example of default/b",
         "objects that planning does not read were ignored: 2 Service",
     )
