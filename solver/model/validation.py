@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from solver.model import Budget, Limit, NodeGroup, Plan, PodSet, Problem
 from solver.model.errors import ProblemError
-from solver.model.validation_specs import MAX_AMOUNT, MAX_COUNT, SpecFaults, amounts
+from solver.model.validation_specs import MAX_AMOUNT, MAX_COUNT, SpecFaults, amounts, device_faults
 
 __all__ = ["MAX_COUNT", "validate"]
 
@@ -36,8 +36,10 @@ def validate(problem: Problem, budget: Budget | None = None) -> None:
         faults.extend(specs.faults(f"pod set {pod_set.name}", pod_set.spec))
     for group in problem.node_groups:
         faults.extend(_node_group(group))
+        faults.extend(device_faults(f"node group {group.id}: devices", group.devices))
     for node in problem.nodes:
         faults.extend(amounts(f"node {node.name}: free", node.free))
+        faults.extend(device_faults(f"node {node.name}: devices", node.devices))
         for number, running in enumerate(node.running):
             place = f"node {node.name}: running pods {number}"
             if not 1 <= running.count <= MAX_COUNT:

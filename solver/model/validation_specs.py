@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from solver.model import (
     PODS,
+    DeviceClaim,
+    Devices,
     HostPort,
     NodeSelectorTerm,
     Operator,
@@ -23,6 +25,8 @@ MAX_AMOUNT = 10**15
 """Of one resource on one node or pod: a pebibyte. More is a slip of units, and would overflow what is summed."""
 MAX_COUNT = 10**9
 """Pods of one set, nodes of one group."""
+MAX_DEVICES = 10**6
+"""Of one kind on one node."""
 MAX_PORT = 65535
 MAX_WEIGHT = 100
 PROTOCOLS = ("TCP", "UDP", "SCTP")
@@ -76,6 +80,7 @@ def _spec(spec: PodSpec) -> Iterator[str]:
         yield from _weight("preferred node affinity", nodes.weight)
         yield from _node_term("preferred node affinity", nodes.term)
     yield from _between_pods(spec)
+    yield from _claims(spec.claims)
 
 
 def _between_pods(spec: PodSpec) -> Iterator[str]:
@@ -89,6 +94,42 @@ def _between_pods(spec: PodSpec) -> Iterator[str]:
         name = f"preferred pod {'anti-affinity' if pods.anti else 'affinity'}"
         yield from _weight(name, pods.weight)
         yield from _pod_term(name, pods.term)
+
+
+def _claims(claims: Iterable[DeviceClaim]) -> Iterator[str]:
+    for number, claim in enumerate(claims):
+        yield from _claim(f"claim {number}", claim)
+
+
+def _claim(place: str, claim: DeviceClaim) -> Iterator[str]:
+    known: list[str] = []
+    for request in claim.requests:
+        known.append(request.name)
+        if not request.alternatives:
+            yield f"{place}: request {request.name}: no alternatives, needs at least one"
+        for alternative in request.alternatives:
+            if alternative.name:
+                known.append(f"{request.name}/{alternative.name}")
+            if not 1 <= alternative.count <= MAX_COUNT:
+                yield f"{place}: request {request.name}: count {alternative.count} is not between 1 and {MAX_COUNT}"
+    for name in sorted({name for name in known if known.count(name) > 1}):
+        yield f"{place}: request {name}: given {known.count(name)} times, names must be unique"
+    for names, attribute in claim.match_attributes:
+        if not attribute:
+            yield f"{place}: a constraint without an attribute; name one, such as resource.kubernetes.io/pcieRoot"
+        for name in sorted(names - set(known)):
+            yield f"{place}: constraint on {attribute}: no request is called {name}, only {', '.join(known)}"
+
+
+def device_faults(place: str, devices: Iterable[Devices]) -> Iterator[str]:
+    """Faults of a node's devices."""
+    for number, each in enumerate(devices):
+        for name, count in (("count", each.count), ("taken", each.taken)):
+            if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_DEVICES:
+                yield f"{place} {number}: {name} {count!r} is not a whole number between 0 and {MAX_DEVICES}"
+        keys = [key for key, _ in each.attributes]
+        if keys != sorted(set(keys)):
+            yield f"{place} {number}: attributes must be sorted by name, each name once"
 
 
 def _weight(name: str, weight: int) -> Iterator[str]:

@@ -26,6 +26,7 @@ from solver.model import (
 from solver.model.capacity import remaining
 from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, read_node_names, why_not_eligible
 from solver.model.quantities import format_quantity
+from solver.planning.device_reasons import BESIDE_OTHERS, DeviceReasons
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
 from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
 
@@ -69,7 +70,8 @@ def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]
     rules = [f"it has {' and '.join(found)}"] if (found := list(between_pods(places.relevant(spec)))) else []
     exhausted, misfits = places.exhausted(spec, kinds), places.misfits(spec, kinds)
     if places.have_room(spec, kinds):
-        yield from (*rules, *exhausted, *misfits)
+        beside = [BESIDE_OTHERS] if spec.claims and kinds.any() else []
+        yield from (*rules, *beside, *exhausted, *misfits)
     else:
         yield from (*exhausted, *rules, *misfits) if kinds.any() else (*misfits, *rules)
 
@@ -202,6 +204,7 @@ class _Places:
         self._open_groups = np.array([g.id not in self._full and not self._reached[g.id] for g in self._groups], bool)
         self._free: dict[str, Ints] = {}
         self._used = _used(reduced.demands, problem.nodes, placed)
+        self._devices = DeviceReasons(problem, {d.index: d.pod for d in reduced.demands}, placed)
         self._distinct, self._distinct_of = _distinct([*self._groups, *self._nodes], [d.pod for d in reduced.demands])
         self._causes: dict[object, tuple[list[str], Ints]] = {}
 
@@ -228,7 +231,7 @@ class _Places:
         short = np.zeros(len(self._nodes), dtype=bool)
         for name, asked in (*spec.requests, (PODS, 1)):
             short |= self._amounts(name) - self._used.get(name, 0) < asked
-        return short
+        return short | self._devices.taken(spec.claims) if spec.claims else short
 
     def exhausted(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
         """Yield why there are no more nodes of the kinds that a class fits."""
@@ -288,13 +291,14 @@ class _Places:
 
     def _eligibility(self, spec: PodSpec) -> tuple[list[str], Ints]:
         """Return sentences, and per group and node the number of the one that excludes the pod, or -1."""
-        who = on_nodes(spec)
+        who = (on_nodes(spec), spec.claims)
         if who not in self._causes:
             numbers: dict[str | None, int] = {None: -1}
             found = []
             for where in self._distinct:
                 name = where.name if isinstance(where, Node) else ""
                 reason = why_not_eligible(spec, where.labels, where.taints, name)
+                reason = reason or self._devices.why_not(where, spec.claims)
                 found.append(numbers.setdefault(reason, len(numbers) - 1))
             causes = np.array(found, dtype=np.int64)[self._distinct_of] if found else np.zeros(0, dtype=np.int64)
             self._causes[who] = ([sentence for sentence in numbers if sentence is not None], causes)
@@ -321,13 +325,14 @@ def _of_kinds(kinds: Bools, kind_of: Ints) -> Bools:
 def _distinct(places: Sequence[NodeGroup | Node], specs: Sequence[PodSpec]) -> tuple[list[NodeGroup | Node], Ints]:
     """Return one place of each set that specs cannot distinguish, and for every place the number of its set."""
     keys = sorted(node_label_keys(specs))
-    by_name = read_node_names(specs)
+    by_name, by_devices = read_node_names(specs), any(spec.claims for spec in specs)
     numbers: dict[object, int] = {}
     shown: list[NodeGroup | Node] = []
     number_of = []
     for where in places:
         name = where.name if by_name and isinstance(where, Node) else ""
-        seen = (tuple(where.labels.get(key) for key in keys), where.taints, name)
+        devices = where.devices if by_devices else ()
+        seen = (tuple(where.labels.get(key) for key in keys), where.taints, name, devices)
         if seen not in numbers:
             numbers[seen] = len(numbers)
             shown.append(where)

@@ -55,6 +55,11 @@ class _Part:
         return frozenset(entry for entries, _ in self.demands for entry in entries)
 
 
+def is_planned(devices: tuple[Devices, ...], claims: Claims) -> bool:
+    """Return whether a pod with the claims may be planned onto an otherwise empty node with these devices."""
+    return _parts(devices, claims) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class _Ask:
     """What a pod asks for out of some devices."""

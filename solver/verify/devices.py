@@ -233,32 +233,35 @@ class CheckedClaims:
     """Claims of classes on the nodes of a plan; what is found for one node is known for all like it."""
 
     def __init__(self, specs: Sequence[PodSpec]) -> None:
-        self._specs = specs
-        self.any = any(spec.claims for spec in specs)
+        numbers: dict[Claims, int] = {}
+        self._of_class = {
+            index: numbers.setdefault(spec.claims, len(numbers)) for index, spec in enumerate(specs) if spec.claims
+        }
+        self._claims = list(numbers)
         self._known: dict[object, str | None] = {}
 
     def fault(self, devices: tuple[Devices, ...], pods: Mapping[int, int], daemons: Sequence[PodSpec]) -> str | None:
         """Return why the pods of one node may not all find their devices; None where they do."""
-        asking: Counter[Claims] = Counter()
-        for index, count in pods.items():
-            if self._specs[index].claims:
-                asking[self._specs[index].claims] += count
+        asking = [(self._of_class[index], count) for index, count in pods.items() if index in self._of_class]
         if not asking:
             return None
-        first = tuple(spec.claims for spec in daemons if spec.claims)
-        key = (devices, frozenset(asking.items()), first)
+        key = (id(devices), tuple(sorted(asking)), id(daemons))
         if key not in self._known:
-            self._known[key] = self._fault(devices, asking, first, pods)
+            self._known[key] = self._fault(devices, asking, daemons)
         return self._known[key]
 
     def _fault(
-        self, devices: tuple[Devices, ...], asking: Mapping[Claims, int], daemons: Sequence[Claims], pods: Iterable[int]
+        self, devices: tuple[Devices, ...], asking: Iterable[tuple[int, int]], daemons: Sequence[PodSpec]
     ) -> str | None:
+        pods: Counter[Claims] = Counter()
+        for number, count in asking:
+            pods[self._claims[number]] += count
         try:
-            lacking = without_devices(devices, asking, daemons)
+            lacking = without_devices(devices, pods, [spec.claims for spec in daemons if spec.claims])
         except TooManyWaysError:
             return "its devices can be given to its pods in too many ways to check that all find theirs"
         if lacking is None:
             return None
-        index = next(index for index in pods if self._specs[index].claims == lacking)
-        return f"class {index} may find no devices for its claims"
+        number = self._claims.index(lacking)
+        index = next(index for index, mine in self._of_class.items() if mine == number)
+        return f"a pod with the claims of class {index} may find no devices"

@@ -29,7 +29,7 @@ def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
             yield from _resources(place, needs, available)
             if any_ports:
                 yield from _ports(place, places, daemons)
-            fault = claims.fault(where.devices, place.pods, daemons) if claims.any else None
+            fault = claims.fault(where.devices, place.pods, daemons)
             if fault is not None:
                 yield f"{place}: {fault}"
 

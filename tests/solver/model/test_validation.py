@@ -24,6 +24,10 @@ from solver import (
 )
 from solver.model import (
     HOSTNAME,
+    DeviceAlternative,
+    DeviceClaim,
+    DeviceRequest,
+    Devices,
     HostPort,
     NodeGroupIncrease,
     NodeSelectorTerm,
@@ -112,6 +116,32 @@ def faults(problem: Problem) -> list[str]:
             "pod affinity over zone: namespaces must be sorted, each once",
             id="namespaces",
         ),
+        pytest.param(
+            {"claims": (DeviceClaim((DeviceRequest("gpu", ()),)),)},
+            "claim 0: request gpu: no alternatives, needs at least one",
+            id="claim-without-alternatives",
+        ),
+        pytest.param(
+            {"claims": (DeviceClaim((DeviceRequest("gpu", (DeviceAlternative("a", 0),)),)),)},
+            "claim 0: request gpu: count 0 is not between 1 and 1000000000",
+            id="claim-count",
+        ),
+        pytest.param(
+            {"claims": (DeviceClaim((DeviceRequest("gpu", (DeviceAlternative("a"),)),) * 2),)},
+            "claim 0: request gpu: given 2 times, names must be unique",
+            id="claim-names",
+        ),
+        pytest.param(
+            {
+                "claims": (
+                    DeviceClaim(
+                        (DeviceRequest("gpu", (DeviceAlternative("a"),)),), ((frozenset({"nic"}), "example.com/numa"),)
+                    ),
+                )
+            },
+            "claim 0: constraint on example.com/numa: no request is called nic, only gpu",
+            id="claim-constraint",
+        ),
         pytest.param({"host_ports": (HostPort(0),)}, "host port 0 is not between 1 and 65535", id="port-zero"),
         pytest.param({"host_ports": (HostPort(70000),)}, "host port 70000 is not between 1 and 65535", id="port-large"),
         pytest.param(
@@ -195,6 +225,18 @@ def test_running_pods_are_at_least_one(count: int) -> None:
     assert faults(Problem((), nodes=(standing,))) == [
         f"node n: running pods 0: count {count} is not between 1 and 1000000000"
     ]
+
+
+def test_devices_that_cannot_be_meant() -> None:
+    bad = (Devices(-1, frozenset()), Devices(1, frozenset(), (("b", "1"), ("a", "2"))))
+    for of, problem in (
+        ("node group g", Problem((), (group("g", devices=bad),))),
+        ("node n", Problem((), (), (node("n", 1, devices=bad),))),
+    ):
+        assert faults(problem) == [
+            f"{of}: devices 0: count -1 is not a whole number between 0 and 1000000",
+            f"{of}: devices 1: attributes must be sorted by name, each name once",
+        ]
 
 
 def test_a_previous_plan_must_be_one() -> None:
