@@ -25,7 +25,7 @@ from cagrpc.fleet.catalogue import (
     Catalogue,
 )
 from cagrpc.fleet.provisioners import Provisioner, expand, group_of, limit_of, shared_stock
-from solver.model import Limit, NodeGroup, Resources
+from solver.model import UNLIMITED_SIZE, Limit, NodeGroup, Resources
 
 Entry = provisioners.ProvisionerForm | karpenter.NodePool | karpenter.ProvisionerV1Alpha5
 """A validated provisioner, in any of its forms."""
@@ -137,17 +137,18 @@ class _Conversion:
             offering = form.offering(self._catalogue)
             group = group_of(form.id, offering)
             # What is available limits the group, whatever size is configured.
-            max_size = form.max_size if offering.available is None else min(form.max_size, offering.available)
+            available = offering.available
         else:
-            group, max_size = _with_shape(form), form.max_size
+            group, available = _with_shape(form), None
         price = form.price_usd_per_hour
+        bounds = (UNLIMITED_SIZE, form.max_size, available)
         return replace(
             group,
             price_usd_per_hour=group.price_usd_per_hour if price is None else price,
             labels={**group.labels, **form.labels},
             taints=tuple(taint.taint() for taint in form.taints),
             min_size=form.min_size,
-            max_size=max(form.min_size, max_size),
+            max_size=max(form.min_size, min(each for each in bounds if each is not None)),
         )
 
 

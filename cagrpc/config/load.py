@@ -28,7 +28,8 @@ from cagrpc.controllers.settings import Drive
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.visibility import ShownGroups
-from solver.model import Limit, NodeGroup
+from solver.model import UNLIMITED_SIZE, Limit, NodeGroup
+from solver.model.capacity import most_nodes
 
 _DEVICES: TypeAdapter[list[devices.DevicesForm]] = TypeAdapter(list[devices.DevicesForm])
 _CONFIGURATION: TypeAdapter[document.Configuration] = TypeAdapter(document.Configuration)
@@ -124,6 +125,15 @@ def _settings(
                 f'{longest:g} of max_node_provision_seconds of node group "{group_id}", after which CA gives up'
             )
     of_groups = devices.devices_of_groups(written.devices, expanded.groups, catalogue, reader.problems)
+    whole = (Limit("cluster", cluster_limits),) if cluster_limits else ()
+    limits = (*expanded.limits, *whole)
+    most = {group.id: most_nodes(group, limits) for group in expanded.groups}
+    for group_id, options in expanded.options.items():
+        if options.zero_or_max_node_scaling and most[group_id] == UNLIMITED_SIZE:
+            reader.problems.append(
+                f'zero_or_max_node_scaling of node group "{group_id}": CA asks for the whole of its maximum at once,'
+                " and it has none; give it max_size, or its provisioner limits"
+            )
     held = slack.settings(written.slack, expanded.groups, reader.problems) if written.slack is not None else None
     if reader.problems:
         raise InvalidConfiguration(reader.problems)
@@ -141,7 +151,6 @@ def _settings(
     if not expanded.groups:
         warnings.append("provisioners: there is not one node group, so nothing can scale up")
     state, cluster = directory / written.state_directory, written.kubernetes
-    whole = (Limit("cluster", cluster_limits),) if cluster_limits else ()
     return Settings(
         provider=Address.of(written.listen.provider),
         expander=Address.of(written.listen.expander),
@@ -151,8 +160,10 @@ def _settings(
         backend=backend.settings,
         catalogue=catalogue,
         groups=expanded.groups,
-        limits=(*expanded.limits, *whole),
-        shown=ShownGroups(written.shown_groups, expanded.explicit),
+        limits=limits,
+        shown=ShownGroups(
+            written.shown_groups, expanded.explicit, frozenset(name for name, nodes in most.items() if not nodes)
+        ),
         options=expanded.options,
         devices=of_groups,
         gpu_label=written.gpu_label,

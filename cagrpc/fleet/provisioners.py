@@ -15,16 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cagrpc.fleet.catalogue import WELL_KNOWN_LABELS, Catalogue, Offering
-from solver.model import NODES, Labels, Limit, NodeGroup, Operator, Requirement, Resources, Taint
+from solver.model import NODES, UNLIMITED_SIZE, Labels, Limit, NodeGroup, Operator, Requirement, Resources, Taint
+from solver.model.capacity import most_nodes
 from solver.model.eligibility import matches_requirement
 
 NODEPOOL_LABEL = "karpenter.sh/nodepool"
 """The label with a node's provisioner, as in karpenter.sh/v1; also for provisioners in cagrpc's own format."""
 PROVISIONER_NAME_LABEL = "karpenter.sh/provisioner-name"
 """The same in karpenter.sh/v1alpha5."""
-
-DEFAULT_MAX_SIZE = 1000
-"""The default maximum of nodes of one group."""
 
 _SYNONYMS = {
     # Old names that Karpenter normalises (its v1 labels.go, NormalizedLabels).
@@ -63,7 +61,7 @@ def group_of(group_id: str, offering: Offering) -> NodeGroup:
         capacity=dict(offering.instance_type.capacity),
         price_usd_per_hour=offering.price_usd_per_hour,
         labels=offering.labels,
-        max_size=DEFAULT_MAX_SIZE if offering.available is None else min(DEFAULT_MAX_SIZE, offering.available),
+        max_size=UNLIMITED_SIZE if offering.available is None else offering.available,
         instance_type=offering.instance_type.name,
         zone=offering.zone,
         capacity_type=offering.capacity_type,
@@ -79,8 +77,8 @@ def expand(
     name.
 
     Ids of expanded groups are `<provisioner>/<instance type>/<zone>/<capacity type>`, so that they stay the same when
-    the catalogue grows. `max_size` is reduced to what the provisioner's and the cluster's limits allow (never below
-    `min_size`), perhaps to 0.
+    the catalogue grows. Their maximum is what is available of the offering, and none where that is not known; what
+    limits allow is the limits' own (`limit_of`), so that a reason names what somebody has set.
     """
     warnings: list[str] = []
     conditions = _conditions(provisioner)
@@ -101,9 +99,9 @@ def expand(
             )
             for offering in offerings
         ]
-    limits = (provisioner.limits, cluster_limits or {})
-    groups = tuple(_finished(group, provisioner, labels, limits) for group in chosen)
-    if groups and not any(group.max_size for group in groups):
+    groups = tuple(_finished(group, provisioner, labels) for group in chosen)
+    limits = (Limit("provisioner", provisioner.limits), Limit("cluster", cluster_limits or {}))
+    if groups and not any(max(group.min_size, most_nodes(group, limits)) for group in groups):
         warnings.append("its limits and what is available leave no room for a single node")
     return groups, tuple(f'provisioner "{provisioner.name}": {warning}' for warning in warnings)
 
@@ -262,26 +260,14 @@ def _finished(
     group: NodeGroup,
     provisioner: Provisioner,
     labels: Labels,
-    limits: Iterable[Resources],
 ) -> NodeGroup:
-    """Return the group with its provisioner's weight, labels and taints, and its maximum reduced to what limits
-    allow."""
+    """Return the group with its provisioner's weight, labels and taints."""
     return replace(
         group,
         labels={**labels, **group.labels, provisioner.name_label: provisioner.name},
         taints=tuple(dict.fromkeys((*provisioner.taints, *group.taints))),
-        max_size=max(group.min_size, min(group.max_size, *(_room(group, maxima) for maxima in limits))),
         weight=provisioner.weight,
         provisioner=provisioner.name,
-    )
-
-
-def _room(group: NodeGroup, maxima: Resources) -> int:
-    """Return how many nodes of the group alone the limits allow."""
-    counted = group.counted_capacity
-    return min(
-        (most // counted[resource] for resource, most in maxima.items() if counted.get(resource)),
-        default=group.max_size,
     )
 
 

@@ -31,12 +31,15 @@ class ShownGroups:
     Shown are, in the groups' own order: every group of `always` (the explicitly configured ones) and every one with a
     target above 0; at least one group for each tier, zone and GPU kind; then, up to `count` in all, the groups that
     lower the cost of a range of demands most. A group that another one dominates (eligible for the same pods, at least
-    as large, at most as expensive) is shown only by one of the first two rules, and so is one whose maximum is 0.
+    as large, at most as expensive) is shown only by one of the first two rules, and so is one whose maximum is 0 or
+    that is among `without_room`.
     `count` is exceeded only by the first three rules together.
     """
 
     count: int = DEFAULT_SHOWN_GROUPS
     always: frozenset[str] = frozenset()
+    without_room: frozenset[str] = frozenset()
+    """Ids of groups of which limits allow not a single node."""
     _groups: tuple[NodeGroup, ...] = field(default=(), init=False, repr=False)
     _ranked: _Ranked = field(default=((), 0), init=False, repr=False)
 
@@ -55,7 +58,10 @@ class ShownGroups:
         """Return the ranking, cached for a list of groups, because it does not depend on targets."""
         same = len(groups) == len(self._groups) and all(a is b for a, b in zip(groups, self._groups, strict=True))
         if not same:
-            self._groups, self._ranked = tuple(groups), _rank(groups, self.count)
+            self._groups, self._ranked = (
+                tuple(groups),
+                _rank([each for each in groups if each.id not in self.without_room], self.count),
+            )
         return self._ranked
 
 

@@ -31,6 +31,12 @@ def advice(change: ConstraintChange) -> str:
     return words(change)
 
 
+def offered(changes: Iterable[ConstraintChange]) -> list[ConstraintChange]:
+    """Return the most of each change that people are offered, without those that they are not."""
+    found = (KINDS[change.kind].offered(change) for change in changes if KINDS[change.kind].advice is not None)
+    return [change for change in found if change is not None]
+
+
 def apply(problem: Problem, changes: Iterable[ConstraintChange]) -> Problem:
     """Return the problem with all the changes. Pods are found by their class as it was before the first of them."""
     changes = tuple(changes)

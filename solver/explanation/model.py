@@ -74,6 +74,8 @@ class ConstraintKind:
     """A change of an amount that may do where `find` drops the constraint."""
     reached: Callable[[ConstraintChange, Problem, Plan], int | None] = lambda *_: None
     """The amount that a plan makes do with."""
+    offered: Callable[[ConstraintChange], ConstraintChange | None] = lambda change: change
+    """The most of a change that people are offered, where `find` takes away more; None where none is."""
     steps: Callable[[ConstraintChange, Problem], tuple[int, int]] = lambda *_: (1, 1)
     """The distances from `before` at which anything changes: the first, and from one to the next."""
 

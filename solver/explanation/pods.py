@@ -26,6 +26,9 @@ from solver.model.quantities import format_quantity
 from solver.model.validation import MAX_COUNT
 from solver.planning.reasons import between_pods
 
+_SMALLEST_PART = 4
+"""People are not told to lower a request to less than one of so many parts of it."""
+
 
 def _taints(problem: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     found = {taint for group in problem.node_groups for taint in group.taints}
@@ -99,6 +102,14 @@ def _requests(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintCha
         for resource, amount in each.spec.requests:
             if amount:
                 yield ConstraintChange("request", each.example, resource, amount, 0, each)
+
+
+def _still_the_pod(change: ConstraintChange) -> ConstraintChange | None:
+    """Return the change that leaves a quarter of the request, rounded up: what asks for less, or for no device at all
+    where it asked for one, is another pod. None where that is the whole request."""
+    assert change.before is not None
+    least = -(-change.before // _SMALLEST_PART)
+    return replace(change, after=least) if least < change.before else None
 
 
 def _ask(spec: PodSpec, change: ConstraintChange) -> PodSpec:
@@ -285,4 +296,5 @@ REQUEST = ConstraintKind(
     lambda c: f"{_like(c)} ask for {_amount(c, c.before)} {c.key}",
     _asked,
     edit_pods=_ask,
+    offered=_still_the_pod,
 )

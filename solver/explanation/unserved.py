@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from solver.explanation.core import minimal
-from solver.explanation.kinds import KINDS, removals
+from solver.explanation.kinds import KINDS, offered, removals
 from solver.explanation.model import KEPT_PODS, Constraint, ConstraintChange, Way, WhyUnserved
 from solver.explanation.pods import REQUEST
 from solver.explanation.question import LARGEST_SHARE, Oracle, ServiceQuestion, TrialResult, UnservedClaim, question
@@ -29,7 +29,7 @@ def why_unserved(problem: Problem, plan: Plan, claim: UnservedClaim, budget: Run
     servable = oracle.ask().served
     core = () if servable else _core(oracle, constraints)
     proven = not servable and _proven(oracle, constraints, core)
-    changes = [c for c in constraints if isinstance(c, ConstraintChange) and KINDS[c.kind].advice is not None]
+    changes = [c for c in constraints if isinstance(c, ConstraintChange)]
     ways = () if servable else tuple(_ways(oracle, changes, core))
     return WhyUnserved(
         claim.name,
@@ -73,10 +73,12 @@ def _proven(oracle: Oracle, constraints: Sequence[Constraint], core: Sequence[Co
 
 
 def _ways(oracle: Oracle, changes: Sequence[ConstraintChange], core: Sequence[Constraint]) -> Iterator[Way]:
-    """Yield the ways. A single change that is enough is in every core. Where there is none but in what pods request,
-    sets of changes that are enough together come first, and lower requests are part of them only where nothing else
-    helps."""
-    single = [c for c in changes if c in core and oracle.ask([c]).served][:_MOST_WAYS]
+    """Yield the ways, of changes as far as people are offered them. A single one that is enough is in every core. Where
+    there is none but in what pods request, sets of changes that are enough together come first, and lower requests are
+    part of them only where nothing else helps."""
+    needed = set(offered(c for c in core if isinstance(c, ConstraintChange)))
+    changes = offered(changes)
+    single = [c for c in changes if c in needed and oracle.ask([c]).served][:_MOST_WAYS]
     asking = [c for c in single if c.kind == REQUEST.name]
     conditions = [c for c in changes if c.kind != REQUEST.name]
     found: list[Sequence[ConstraintChange]] = [[c] for c in single if c not in asking]

@@ -19,6 +19,20 @@ def remaining(limit: Limit) -> Resources:
     return {name: max(0, most - limit.used.get(name, 0)) for name, most in limit.maxima.items()}
 
 
+def most_nodes(group: NodeGroup, limits: Iterable[Limit]) -> int:
+    """Return how many nodes the group may have in all: its maximum, or what one of the limits would allow of it
+    alone."""
+    counted = group.counted_capacity
+    allowed = (
+        most // counted[resource]
+        for limit in limits
+        if limit.node_groups is None or group.id in limit.node_groups
+        for resource, most in limit.maxima.items()
+        if counted.get(resource)
+    )
+    return min((group.max_size, *allowed))
+
+
 def limits_broken(limits: Sequence[Limit], group: NodeGroup, node_count: int) -> tuple[str, ...]:
     """Return the limits, for people, that `node_count` more nodes of the group would break; empty where they fit."""
     broken = []

@@ -197,6 +197,10 @@ class PodSet:
     """A pod of the resource slack: placed only after every real pod, and counted apart."""
 
 
+UNLIMITED_SIZE = 10**9
+"""The maximum size of a node group that has none; the largest count that planning takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
     """A set of identical nodes that can grow from `target_size` to `max_size`."""
@@ -210,7 +214,7 @@ class NodeGroup:
     capacity: Resources = field(default_factory=dict)
     """What one node counts against limits; where empty, `allocatable` is taken."""
     min_size: int = 0
-    max_size: int = 1000
+    max_size: int = UNLIMITED_SIZE
     target_size: int = 0
     weight: int = 0
     """The provisioner's: 1-100, 0 where it has none. Higher is preferred strictly; equal weights are one tier."""

@@ -10,6 +10,7 @@ import pytest
 from cagrpc.config.check import check_files, configuration_schema, schema_text
 from cagrpc.config.schema.recorded import read_recorded_groups
 from cagrpc.errors import InvalidConfiguration
+from solver.model import UNLIMITED_SIZE
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "cagrpc" / "data"
@@ -97,7 +98,7 @@ def test_recorded_groups_with_weights() -> None:
     ]  # fmt: skip
     large = recorded[0].group
     assert large.allocatable == {"cpu": 1930, "memory": 6903 * 2**20, "pods": 29}
-    assert (large.price_usd_per_hour, large.max_size, large.zone) == (0.1008, 500, "zone-a")
+    assert (large.price_usd_per_hour, large.max_size, large.zone) == (0.1008, UNLIMITED_SIZE, "zone-a")
     assert large.labels == {
         "node.kubernetes.io/instance-type": "m7i.large",
         "kubernetes.io/arch": "amd64",

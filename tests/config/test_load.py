@@ -14,7 +14,7 @@ from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings, RequestSettings
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue
-from solver.model import NodeGroup, Taint, TaintEffect
+from solver.model import UNLIMITED_SIZE, NodeGroup, Taint, TaintEffect
 
 MIB = 2**20
 GROUP = "provisioners: [{name: p, node_groups: [{id: g, instance_type: m7i.large}]}]\n"
@@ -81,7 +81,7 @@ def test_every_section_is_used(tmp_path: Path) -> None:
         ("provisioner p", {"cpu": 8000, "nodes": 4}, {"g"}),
         ("cluster", {"memory": 2**40}, None),
     ]
-    assert settings.groups[0].max_size == 4
+    assert settings.groups[0].max_size == UNLIMITED_SIZE, "what limits allow is the limits' own"
     assert (settings.shown.count, settings.gpu_label) == (7, "example.com/gpu")
     assert (settings.increment_deadline_seconds, settings.expander_budget_seconds) == (120, 0.5)
 
@@ -149,7 +149,7 @@ def test_a_node_group_of_a_shape_given_by_hand() -> None:
     )
     assert group.allocatable == {"cpu": 31_500, "memory": 120 * 1024 * MIB, "pods": 110, "nvidia.com/gpu": 2}
     assert group.labels["kubernetes.io/arch"] == "arm64"
-    assert (group.zone, group.price_usd_per_hour, group.max_size) == ("rack-7", 3.0, 1000)
+    assert (group.zone, group.price_usd_per_hour, group.max_size) == ("rack-7", 3.0, UNLIMITED_SIZE)
     assert group.labels["cagrpc.io/gpu"] == "nvidia", "CA is to wait for the GPUs of its nodes"
 
 
@@ -178,10 +178,12 @@ c5.large,amd64,c,c5,5,large,2,4096,,1930,3500,29,0,0.02,a,spot,
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        pytest.param("instance_type: m5.large, zone: a", ("a", "on-demand", 0.1, 1000), id="the zone's"),
+        pytest.param("instance_type: m5.large, zone: a", ("a", "on-demand", 0.1, UNLIMITED_SIZE), id="the zone's"),
         pytest.param("instance_type: m5.large, zone: b", ("b", "on-demand", 0.11, 3), id="on demand first"),
-        pytest.param("instance_type: m5.large, capacity_type: spot", ("b", "spot", 0.03, 1000), id="the only spot"),
-        pytest.param("instance_type: c5.large", ("a", "on-demand", 0.08, 1000), id="on demand before spot"),
+        pytest.param(
+            "instance_type: m5.large, capacity_type: spot", ("b", "spot", 0.03, UNLIMITED_SIZE), id="the only spot"
+        ),
+        pytest.param("instance_type: c5.large", ("a", "on-demand", 0.08, UNLIMITED_SIZE), id="on demand before spot"),
         pytest.param(
             "instance_type: m5.large", "m5.large is offered in a/on-demand, b/on-demand; say which with zone and",
             id="more than one",
@@ -209,7 +211,7 @@ def test_options_of_the_file_the_provisioner_and_the_group_field_by_field() -> N
             autoscaling: {scale_down_unneeded_seconds: 90}
             node_groups:
               - {id: g, instance_type: m7i.large}
-              - {id: h, instance_type: m7i.large, autoscaling: {zero_or_max_node_scaling: true}}
+              - {id: h, instance_type: m7i.large, max_size: 8, autoscaling: {zero_or_max_node_scaling: true}}
         """
     )
     common = {"scale_down_utilization_threshold": 0.7, "scale_down_unneeded_seconds": 90}
@@ -306,3 +308,17 @@ def test_provisioning_requests_are_served_where_there_is_a_cluster(tmp_path: Pat
     assert parse(f"{cluster}provisioning_requests: {{enabled: false}}\n", tmp_path).requests is None
     with pytest.raises(InvalidConfiguration, match=r"provisioning_requests\.upstream_classes\[0\]"):
         parse(f"{cluster}provisioning_requests: {{upstream_classes: [best-effort]}}\n", tmp_path)
+
+
+def test_all_or_nothing_scaling_by_ca_needs_a_maximum(tmp_path: Path) -> None:
+    group = "{id: g, instance_type: m7i.large, autoscaling: {zero_or_max_node_scaling: true}%s}"
+    provisioners = "provisioners: [{name: p, %s node_groups: [" + group + "]}]\n"
+    with pytest.raises(InvalidConfiguration) as caught:
+        parse(provisioners % ("", ""), tmp_path)
+    (problem,) = caught.value.problems
+    assert problem == (
+        'zero_or_max_node_scaling of node group "g": CA asks for the whole of its maximum at once, and it has none;'
+        " give it max_size, or its provisioner limits"
+    )
+    assert parse(provisioners % ("", ", max_size: 3"), tmp_path).groups[0].max_size == 3
+    assert parse(provisioners % ("limits: {nodes: 4},", ""), tmp_path).groups

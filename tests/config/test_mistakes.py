@@ -144,10 +144,6 @@ PROVISIONER_CASES = {
         "[{name: p, node_groups: [{id: g, instance_type: m7i.large, min_size: 3, max_size: 2}]}]",
         "provisioners[0].node_groups[0].max_size: found 2, expected min_size (3) or more",
     ),
-    "minimum above the default maximum": (
-        "[{name: p, node_groups: [{id: g, instance_type: m7i.large, min_size: 1001}]}]",
-        "provisioners[0].node_groups[0].max_size: found 1000, expected min_size (1001) or more",
-    ),
     "price not finite": (
         "[{name: p, node_groups: [{id: g, instance_type: m7i.large, price_usd_per_hour: .inf}]}]",
         "provisioners[0].node_groups[0].price_usd_per_hour: found Infinity",

@@ -14,7 +14,8 @@ from cagrpc.fleet.provisioners import (
     group_of,
     limit_of,
 )
-from solver.model import Limit, Operator, Requirement, Taint, TaintEffect
+from solver.model import UNLIMITED_SIZE, Limit, Operator, Requirement, Taint, TaintEffect
+from solver.model.capacity import most_nodes
 
 GIB = 2**30
 ARCH, TYPE, ZONE = "kubernetes.io/arch", "node.kubernetes.io/instance-type", "topology.kubernetes.io/zone"
@@ -213,19 +214,22 @@ def test_a_label_that_offerings_define_chooses_among_them() -> None:
 @pytest.mark.parametrize(
     ("own", "cluster", "sizes"),
     [
-        pytest.param({}, {}, {SMALL_A: 1000, SMALL_SPOT: 7, BIG_A: 1000, GPU_A: 3}, id="no limits"),
+        pytest.param({}, {}, {SMALL_A: UNLIMITED_SIZE, SMALL_SPOT: 7, BIG_A: UNLIMITED_SIZE, GPU_A: 3}, id="no limits"),
         pytest.param({"cpu": 33_000}, {}, {SMALL_A: 16, SMALL_SPOT: 7, BIG_A: 2}, id="rounded down"),
         pytest.param({"memory": 64 * GIB, "cpu": 33_000}, {}, {SMALL_A: 8, BIG_A: 1}, id="the tightest resource"),
         pytest.param({"nodes": 5}, {}, {SMALL_A: 5, SMALL_SPOT: 5, BIG_A: 5}, id="nodes"),
         pytest.param({"nodes": 5}, {"nodes": 3, "cpu": 40_000}, {SMALL_A: 3, BIG_A: 2}, id="the cluster's too"),
-        pytest.param({"nvidia.com/gpu": 0}, {}, {SMALL_A: 1000}, id="a resource it does not have"),
+        pytest.param({"nvidia.com/gpu": 0}, {}, {SMALL_A: UNLIMITED_SIZE}, id="a resource it does not have"),
         pytest.param({"cpu": 3000}, {}, {SMALL_A: 1, BIG_A: 0}, id="too small for some"),
     ],
 )
-def test_limits_cut_the_maximum(own: dict[str, int], cluster: dict[str, int], sizes: dict[str, int]) -> None:
-    groups, _ = expand(Provisioner("p", limits=own), CATALOGUE, cluster)
-    found = {group.id.removeprefix("p/"): group.max_size for group in groups}
+def test_what_limits_allow_of_a_group(own: dict[str, int], cluster: dict[str, int], sizes: dict[str, int]) -> None:
+    provisioner = Provisioner("p", limits=own)
+    groups, _ = expand(provisioner, CATALOGUE, cluster)
+    limits = [each for each in (limit_of(provisioner, groups), Limit("cluster", cluster)) if each is not None]
+    found = {group.id.removeprefix("p/"): most_nodes(group, limits) for group in groups}
     assert found == found | sizes
+    assert {group.max_size for group in groups} == {UNLIMITED_SIZE, 7, 3}, "a limit is no maximum of a group"
 
 
 NO_ROOM = 'provisioner "p": its limits and what is available leave no room for a single node'
@@ -259,7 +263,7 @@ def test_explicit_groups_stay_whatever_the_requirements_and_the_contradiction_is
     )
     ((group,), warnings) = expand(provisioner, CATALOGUE)
     assert (group.id, group.weight, group.provisioner) == ("mine", 9, "p")
-    assert group.max_size == 2, "limits cut it, not below its minimum"
+    assert group.max_size == UNLIMITED_SIZE, "as nobody has given it a maximum"
     assert group.labels["team"] == "z", "its own label comes first"
     assert any("has kubernetes.io/arch=arm64, which violates requirements[0]" in warning for warning in warnings)
 

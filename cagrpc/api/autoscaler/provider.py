@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from google.protobuf.message import Message
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import InvalidInput
-from solver.model import NodeGroup
+from solver.model import Limit, NodeGroup
+from solver.model.capacity import most_nodes
 
 LARGEST_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
 """CA's provider client receives 4 MiB at most; longer responses first lose their debug texts, never data."""
@@ -31,9 +32,20 @@ _DURATION_OPTIONS = (  # ours, field of the newer wire, field of the older
 )
 
 
-def node_group(group: NodeGroup, *, words: bool = True) -> pb.NodeGroup:
+LARGEST_MAX_SIZE = 1_000_000
+"""The most that CA is told as a group's maximum. It has 32 bits on the wire, CA sums it over all groups (and
+`zeroOrMaxNodeScaling` asks for the whole of it), and no cluster has as many nodes."""
+
+
+def node_group(group: NodeGroup, limits: Iterable[Limit] = (), *, words: bool = True) -> pb.NodeGroup:
+    """Return the group as CA is told of it. CA knows no limits: its maximum is what they would allow of this group
+    alone, and no less than it has."""
+    most = min(most_nodes(group, limits), LARGEST_MAX_SIZE)
     return pb.NodeGroup(
-        id=group.id, minSize=group.min_size, maxSize=group.max_size, debug=_debug(group) if words else ""
+        id=group.id,
+        minSize=group.min_size,
+        maxSize=max(most, group.min_size, group.target_size),
+        debug=_debug(group) if words else "",
     )
 
 
@@ -42,11 +54,11 @@ def _debug(group: NodeGroup) -> str:
     return " ".join(part for part in parts if part)[:LONGEST_WORDS]
 
 
-def node_groups(groups: Iterable[NodeGroup]) -> pb.NodeGroupsResponse:
+def node_groups(groups: Iterable[NodeGroup], limits: Sequence[Limit] = ()) -> pb.NodeGroupsResponse:
     groups = tuple(groups)
-    answer = pb.NodeGroupsResponse(nodeGroups=(node_group(group) for group in groups))
+    answer = pb.NodeGroupsResponse(nodeGroups=(node_group(group, limits) for group in groups))
     if answer.ByteSize() > LARGEST_ANSWER_BYTES:
-        answer = pb.NodeGroupsResponse(nodeGroups=(node_group(group, words=False) for group in groups))
+        answer = pb.NodeGroupsResponse(nodeGroups=(node_group(group, limits, words=False) for group in groups))
     return answer
 
 

@@ -30,7 +30,6 @@ from cagrpc.config.schema.fields import (
 from cagrpc.config.schema.recorded import read_recorded_groups, refuse_unknown
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.fleet.catalogue import DEFAULT_ZONE, Catalogue, Offering
-from cagrpc.fleet.provisioners import DEFAULT_MAX_SIZE
 from cagrpc.forms import FilePath, Form
 from solver.model import CPU, MEMORY, PODS
 
@@ -78,7 +77,8 @@ class NodeGroupForm(Form):
     zone: LabelValue | None = None
     capacity_type: LabelValue | None = None
     min_size: Size = 0
-    max_size: Size = Field(DEFAULT_MAX_SIZE, validate_default=True)
+    max_size: Size | None = None
+    """Default: no maximum."""
     labels: Labels = Field(default_factory=dict)
     taints: Taints = Field(default_factory=list)
     autoscaling: Autoscaling | None = None
@@ -113,8 +113,8 @@ class NodeGroupForm(Form):
 
     @field_validator("max_size")
     @classmethod
-    def _not_below_the_minimum(cls, size: int, info: ValidationInfo) -> int:
-        if size < info.data.get("min_size", 0):
+    def _not_below_the_minimum(cls, size: int | None, info: ValidationInfo) -> int | None:
+        if size is not None and size < info.data.get("min_size", 0):
             raise ValueError(f"found {size}, expected min_size ({info.data['min_size']}) or more")
         return size
 

@@ -22,9 +22,6 @@ from cagrpc.forms import Form
 from solver.model import CPU, MEMORY, PODS, NodeGroup
 
 _MIB = 2**20
-_MAX_SIZE = 500
-"""Of every recorded group."""
-
 _Amount = Annotated[int, Field(ge=1, le=2**40)]
 
 
@@ -106,7 +103,6 @@ def _recorded(name: str, form: _Group, weight: int) -> RecordedGroup:
             ZONE: DEFAULT_ZONE,
             "example.com/node-group": name,
         },
-        max_size=_MAX_SIZE,
         instance_type=name,
         zone=DEFAULT_ZONE,
     )

@@ -146,13 +146,13 @@ class Provider:
     def _node_groups(self, _: pb.NodeGroupsRequest, snapshot: FleetSnapshot) -> Message:
         # Never fails: CA takes an error for an empty list and forgets its running scale-ups. Refresh is where to fail.
         shown = (snapshot.groups.get(group_id) for group_id in snapshot.shown)
-        return provider.node_groups(state.group for state in shown if state is not None)
+        return provider.node_groups((state.group for state in shown if state is not None), snapshot.limits)
 
     def _node_group_for_node(self, request: pb.NodeGroupForNodeRequest, snapshot: FleetSnapshot) -> Message:
         group_id = snapshot.group_of_instance.get(provider.instance_id(request.node), "")
         state = snapshot.groups.get(group_id)
         # An empty id says that the node is not ours; that is no error.
-        group = provider.node_group(state.group) if state else pb.NodeGroup()
+        group = provider.node_group(state.group, snapshot.limits) if state else pb.NodeGroup()
         return pb.NodeGroupForNodeResponse(nodeGroup=group)
 
     def _target_size(self, request: pb.NodeGroupTargetSizeRequest, snapshot: FleetSnapshot) -> Message:

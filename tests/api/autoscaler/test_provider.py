@@ -12,7 +12,7 @@ from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import ErrorKind, InvalidInput
 from cagrpc.fleet.model import Instance, InstanceError, InstanceState
 from cagrpc.services.grpc.instances import instances
-from solver.model import NodeGroup
+from solver.model import Limit, NodeGroup
 
 _FOUR_MIB = 4 * 1024 * 1024
 
@@ -115,3 +115,27 @@ def test_many_node_groups_stay_below_what_ca_receives() -> None:
     assert [g.id for g in answer.nodeGroups] == [g.id for g in groups]
     few = provider.node_groups(groups[:2])
     assert all(0 < len(g.debug) <= provider.LONGEST_WORDS for g in few.nodeGroups)
+
+
+@pytest.mark.parametrize(
+    ("group", "limits", "told"),
+    [
+        pytest.param(NodeGroup("g", {"cpu": 4000}, 1.0, max_size=7), (), 7, id="as configured"),
+        pytest.param(NodeGroup("g", {"cpu": 4000}, 1.0), (), 1_000_000, id="none: a number CA can live with"),
+        pytest.param(NodeGroup("g", {"cpu": 4000}, 1.0), (Limit("team", {"cpu": 9000}),), 2, id="what a limit allows"),
+        pytest.param(
+            NodeGroup("g", {"cpu": 4000}, 1.0),
+            (Limit("team", {"cpu": 9000}, node_groups=frozenset({"other"})),),
+            1_000_000,
+            id="another's limit",
+        ),
+        pytest.param(
+            NodeGroup("g", {"cpu": 4000}, 1.0, min_size=3), (Limit("team", {"cpu": 9000}),), 3, id="no less than min"
+        ),
+        pytest.param(
+            NodeGroup("g", {"cpu": 4000}, 1.0, target_size=5), (Limit("team", {"nodes": 4}),), 5, id="nor than it has"
+        ),
+    ],
+)
+def test_the_maximum_that_ca_is_told(group: NodeGroup, limits: tuple[Limit, ...], told: int) -> None:
+    assert provider.node_group(group, limits).maxSize == told

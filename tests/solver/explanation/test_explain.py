@@ -174,11 +174,24 @@ def test_what_must_ask_for_less_asks_for_as_little_less_as_may_be() -> None:
     why = only(Problem((pods("web", 4), pods("huge", 2, spec(90_000))), (group("g", max_size=1),)), "huge")
     assert told(why) == (
         ["pods like huge ask for 90 cpu"],
-        [
-            ["lower the cpu request of pods like huge from 90 to 4", "raise maxSize of g from 1 to 3"],
-            ["lower the cpu request of pods like huge from 90 to 0"],
-        ],
-    )
+        [],
+    ), "4 of 90 cores would be another pod"
+    why = only(Problem((pods("web", 4), pods("big", 2, spec(9000))), (group("g", max_size=1),)), "big")
+    assert told(why)[1] == [["lower the cpu request of pods like big from 9 to 4", "raise maxSize of g from 1 to 3"]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "offers"),
+    [
+        pytest.param(1, [], id="the only device is what the pod is about"),
+        pytest.param(2, [["lower the nvidia.com/gpu request of pods like a from 2 to 1"]], id="one of two"),
+        pytest.param(4, [["lower the nvidia.com/gpu request of pods like a from 4 to 1"]], id="one of four"),
+        pytest.param(8, [], id="one of eight is another pod"),
+    ],
+)
+def test_no_counter_offer_takes_away_what_the_pod_is_about(asked: int, offers: list[list[str]]) -> None:
+    places = (group("cpu-only"), *((group("gpu", extra={"nvidia.com/gpu": 1}),) if asked > 1 else ()))
+    assert told(only(Problem((pods("a", 1, spec(1000, gpu=asked)),), places)))[1] == offers
 
 
 def test_limits_are_raised_to_the_last_millicore() -> None:
@@ -338,7 +351,7 @@ def test_what_a_higher_claim_holds_is_named_and_kept() -> None:
     problem = Problem((first, second), (), (node("n", 4000),))
     why = only(problem)
     assert why.core[-1] == KEPT_PODS
-    assert told(why)[1] == [["lower the cpu request of pods like second from 1 to 0"]]  # nothing is left on the node
+    assert told(why)[1] == [], "nothing is left on the node, and no pod asks for nothing"
     roomier = replace(problem, nodes=(node("n", 6000),))
     assert told(only(roomier))[1] == [["lower the cpu request of pods like second from 1 to 500m"]]
 
