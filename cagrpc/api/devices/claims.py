@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from cagrpc.api.devices.matching import Matcher, Selector, all_of, extended, shared
+from cagrpc.api.devices.matching import Matcher, Selector, all_of, extended
 from cagrpc.api.devices.objects import (
     MOST_CONSUMERS,
     MOST_RESULTS,
@@ -177,10 +177,8 @@ class _Reading:
             ways = []
             for asked in request.alternatives:
                 selector = self._selector(asked, f"request {request.name}", problems)
-                key = shared(selector.key) if asked.admin_access else selector.key
-                ways.append(
-                    DeviceAlternative(all_of(key) if asked.all else key, asked.count, asked.all, asked.admin_access)
-                )
+                key = all_of(selector.key) if asked.all else selector.key
+                ways.append(DeviceAlternative(key, asked.count, asked.all, asked.admin_access, asked.name))
             requests.append(DeviceRequest(request.name, tuple(ways)))
             least += min((1 if each.all else each.count for each in ways), default=0)
         if least > MOST_RESULTS:
@@ -188,9 +186,8 @@ class _Reading:
         self._problems += [f"{what}: {problem}" for problem in problems]
         if problems:
             return None
-        names = [request.name for request in spec.requests]
         self._attributes.update(attribute for _, attribute in spec.match_attributes)
-        constraints = tuple((frozenset(of or names), attribute) for of, attribute in spec.match_attributes)
+        constraints = tuple((frozenset(of), attribute) for of, attribute in spec.match_attributes)
         return DeviceClaim(tuple(requests), constraints)
 
     def _selector(self, asked: DevicesAsked, where: str, problems: list[str]) -> Selector:
@@ -206,7 +203,7 @@ class _Reading:
 
 def selector_of(asked: DevicesAsked, of: DeviceClass | None) -> Selector:
     """Return the selector of a request of this class."""
-    own = replace(asked, count=1, all=False, admin_access=False)
+    own = replace(asked, count=1, all=False, admin_access=False, name="")
     return Selector(own, of.selectors if of else ())
 
 

@@ -72,18 +72,14 @@ class Selector:
 
 
 def all_of(key: str) -> str:
-    """Return the key of a request for all devices of a selector."""
+    """Return the key of a request for all devices of a selector: of a node of which planning may give all of them, had
+    by pods or not."""
     return f"all of {key}"
 
 
 def extended(resource: str) -> str:
     """Return the key of an extended resource that a class backs."""
     return f"the extended resource {resource}"
-
-
-def shared(key: str) -> str:
-    """Return the key of a request with admin access, which devices in use serve, too."""
-    return f"{key}, in use or not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +130,16 @@ class Unplanned:
     planned: set[str] = field(default_factory=set)
     """Keys with devices that planning gives."""
 
+    def note(self, key: str, reasons: Iterable[str], *, given: bool) -> None:
+        """Note why devices of a selector are given to nobody, and whether others are given."""
+        for reason in reasons:
+            self.reasons.setdefault(key, reason)
+        if given:
+            self.planned.add(key)
+
     def why(self, key: str) -> str:
         """Return why nobody gets such devices; empty where some are given, or there are none at all."""
-        own = key.removeprefix(all_of("")).removesuffix(shared(""))
+        own = key.removeprefix(all_of(""))
         return "" if own in self.planned else self.reasons.get(own, "")
 
 
@@ -226,7 +229,7 @@ def given(
     of_several_nodes: bool = False,
 ) -> tuple[Devices, ...]:
     """Return what a node's devices are to the selectors, but for those that are taken: to the keys `in_use`, of
-    requests for some or all of them, shared or not. `attributes` are those that constraints name. Of a selector that
+    requests for some or for all of them. `attributes` are those that constraints name. Of a selector that
     fails on one of the devices no device of the node is given, as the scheduler gives up there, too."""
     matched: dict[str, list[Device]] = {}
     for selector in selectors:
@@ -237,30 +240,22 @@ def given(
     kept_back = _kept_back(node, {each.id for found in matched.values() for each in found}, taken, of_several_nodes)
     keys: defaultdict[DeviceId, set[str]] = defaultdict(set)
     for selector in selectors:
-        free = 0
         found = matched.get(selector.key, [])
-        for device in found:
-            why = _untolerated(selector.asked, device) or kept_back.get(device.id, "")
-            if why:
-                unplanned.reasons.setdefault(selector.key, why)
-            else:
-                free += device.id not in taken
-                keys[device.id].update({shared(selector.key), *(() if device.id in taken else (selector.key,))})
-        if free:
-            unplanned.planned.add(selector.key)
-        _add_all_of(selector.key, found, keys)
-    seen = ((frozenset(keys[each.id] & in_use), _named(each, attributes)) for each in node.devices if each.id in keys)
-    alike = Counter(each for each in seen if each[0])
-    ordered = sorted(alike.items(), key=lambda each: (sorted(each[0][0]), each[0][1]))
-    return tuple(Devices(count, of, values) for (of, values), count in ordered)
-
-
-def _add_all_of(key: str, found: Sequence[Device], keys: Mapping[DeviceId, set[str]]) -> None:
-    """Add the keys of requests for all of these devices, which get all of them or nothing."""
-    for one in (key, shared(key)):
-        if 0 < len(found) <= MOST_RESULTS and all(one in keys[each.id] for each in found):
-            for each in found:
-                keys[each.id].add(all_of(one))
+        refused = {each.id: _untolerated(selector.asked, each) or kept_back.get(each.id, "") for each in found}
+        usable = [each for each in found if not refused[each.id]]
+        unplanned.note(selector.key, (why for why in refused.values() if why), given=bool(usable))
+        for device in usable:
+            keys[device.id].add(selector.key)
+            if len(usable) == len(found) <= MOST_RESULTS:
+                keys[device.id].add(all_of(selector.key))
+    free: Counter[tuple[frozenset[str], tuple[tuple[str, str], ...]]] = Counter()
+    had: Counter[tuple[frozenset[str], tuple[tuple[str, str], ...]]] = Counter()
+    for device in node.devices:
+        of = keys[device.id] & in_use
+        if of:
+            (had if device.id in taken else free)[frozenset(of), _named(device, attributes)] += 1
+    alike = sorted({**free, **had}, key=lambda each: (sorted(each[0]), each[1]))
+    return tuple(Devices(free[each], *each, taken=had[each]) for each in alike)
 
 
 def _untolerated(asked: DevicesAsked, device: Device) -> str:

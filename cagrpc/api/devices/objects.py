@@ -129,6 +129,8 @@ class DevicesAsked:
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: tuple[tuple[str, str], ...] = ()
     """Quantities that the device must have, by name as written."""
+    name: str = ""
+    """Of a member of `firstAvailable`, by which constraints may name it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ KEP-5055 (device taints), KEP-5075 (consumable capacity).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cagrpc.api.core.constraints import node_term
@@ -226,10 +227,7 @@ def claim_spec(spec: Mapping[str, Any], path: str, problems: Problems) -> ClaimS
         if beside or not attribute:
             unsupported.append(f"a constraint by {', '.join(beside) or 'nothing'} instead of matchAttribute")
             continue
-        names = texts(constraint, "requests", at, problems)
-        if any("/" in name for name in names):
-            unsupported.append("a constraint on a member of firstAvailable")
-        constraints.append((names, str(attribute)))
+        constraints.append((texts(constraint, "requests", at, problems), str(attribute)))
     return ClaimSpec(requests, tuple(constraints), "; ".join(dict.fromkeys(unsupported)))
 
 
@@ -238,7 +236,8 @@ def _alternatives(
 ) -> tuple[DevicesAsked, ...]:
     if entry.get("firstAvailable"):
         return tuple(
-            _asked(each, here, problems, unsupported) for each, here in members(entry, "firstAvailable", at, problems)
+            replace(_asked(each, here, problems, unsupported), name=str(each.get("name") or ""))
+            for each, here in members(entry, "firstAvailable", at, problems)
         )
     if entry.get("exactly"):
         return (_asked(mapping(entry, "exactly", at, problems), f"{at}.exactly", problems, unsupported),)

@@ -9,7 +9,7 @@ import pytest
 
 from cagrpc.api.devices.claims import ClaimObjects, Demand, carrying, demand, with_demand, with_extended
 from cagrpc.api.devices.collection import DeviceObjects, extended_selectors, typical
-from cagrpc.api.devices.matching import Matcher, NodeMatching, all_of, by_node, extended, shared
+from cagrpc.api.devices.matching import Matcher, NodeMatching, all_of, by_node, extended
 from cagrpc.api.devices.objects import PodClaim, PodClaims
 from cagrpc.api.devices.reading import (
     device_class,
@@ -97,18 +97,21 @@ def test_devices_alike_are_counted_and_those_allocated_are_not() -> None:
     key = key_of(found)
     ordinary = [each for each in node(matching) if key in each.selectors]
     assert [(each.count, each.selectors) for each in ordinary] == [(3, frozenset({key}))]
-    # who shares devices may have that one too, and nobody may have all of them
-    asked = claim_body(exactly(), exactly("admin", adminAccess=True), exactly("all", allocationMode="All"))
-    _, matching = of_template(asked, a_slice(*(gpu(f"gpu-{n}") for n in range(4))), claims=(has,))
-    assert sum(each.count for each in node(matching) if shared(key) in each.selectors) == 4
-    assert not any(all_of(key) in each.selectors for each in node(matching))
+    assert [each.taken for each in ordinary] == [1]  # who asks for all of them waits, and admin access shares it
 
 
-def test_all_devices_are_to_be_had_while_nobody_has_one_of_them() -> None:
+def test_all_devices_are_to_be_had_where_planning_gives_all_of_them() -> None:
     found, matching = of_template(claim_body(exactly(allocationMode="All")), a_slice(gpu("a"), gpu("b")))
     (alternative,) = found.claims[0].requests[0].alternatives
     assert alternative.all
     assert [each.count for each in node(matching) if alternative.selector in each.selectors] == [2]
+    assert alternative.selector == all_of("gpu")
+    tainted = gpu("bad", taints=[{"key": "broken", "effect": "NoExecute"}])
+    found, matching = of_template(claim_body(exactly(allocationMode="All")), a_slice(gpu("a"), tainted))
+    assert not node(matching)
+    many = (gpu(f"gpu-{n}") for n in range(33))
+    found, matching = of_template(claim_body(exactly(allocationMode="All")), a_slice(*many))
+    assert not node(matching)
 
 
 def test_selectors_of_class_and_request_both_hold() -> None:
@@ -131,7 +134,7 @@ def test_values_of_attributes_that_a_constraint_names_tell_devices_apart() -> No
 
     body = claim_body(exactly(count=2), constraints=[{"matchAttribute": f"{DRIVER}/root"}])
     found, matching = of_template(body, a_slice(on("a", 1), on("b", 1), on("c", 2), gpu("none")))
-    assert found.claims[0].match_attributes == ((frozenset({"gpu"}), f"{DRIVER}/root"),)
+    assert found.claims[0].match_attributes == ((frozenset(), f"{DRIVER}/root"),)
     assert sorted((each.attributes, each.count) for each in node(matching)) == [
         ((), 1),
         (((f"{DRIVER}/root", "int 1"),), 2),
