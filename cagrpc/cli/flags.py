@@ -71,6 +71,13 @@ def add_plan_inputs(parser: argparse.ArgumentParser, *, required: bool) -> None:
         help="pods with the same value of this label are one gang (default: scheduling.x-k8s.io/pod-group)",
     )
     parser.add_argument(
+        "--scheduler",
+        action="append",
+        metavar="NAME",
+        help="plan the pods of this scheduler (schedulerName), and of no other that is not named so; may be given again"
+        " (default: default-scheduler)",
+    )
+    parser.add_argument(
         "--budget", default="1s", metavar="DURATION", help="how long to plan: 500ms, 1s, 2m (default: 1s)"
     )
     add_output(parser)

@@ -15,7 +15,8 @@ from cagrpc.config.schema.document import Configuration
 from cagrpc.config.schema.recorded import read_recorded_groups
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.errors import InvalidConfiguration
-from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
+from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE, embedded_catalogue, read_catalogue
+from cagrpc.fleet.provisioners import DEFAULT_STORAGE
 from solver.model import NodeGroup
 
 
@@ -106,9 +107,10 @@ def _node_groups(path: Path) -> CheckedFile:
 def _configuration(path: Path) -> CheckedFile:
     settings = load_settings(path)
     shown = len(settings.shown(settings.groups, {}))
-    return CheckedFile(
-        path, "configuration", f"{_tiers(settings.groups)}; {shown} shown to CA", warnings=settings.warnings
-    )
+    assumed = sum(group.allocatable.get(EPHEMERAL_STORAGE) == DEFAULT_STORAGE for group in settings.groups)
+    storage = f"; {assumed} have 17Gi of ephemeral-storage, which is assumed where nothing says it" if assumed else ""
+    summary = f"{_tiers(settings.groups)}; {shown} shown to CA{storage}"
+    return CheckedFile(path, "configuration", summary, warnings=settings.warnings)
 
 
 def _tiers(groups: Sequence[NodeGroup]) -> str:

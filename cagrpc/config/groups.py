@@ -118,6 +118,7 @@ class _Conversion:
             taints=tuple(form.taint() for form in entry.taints),
             startup_taints=tuple(form.taint() for form in entry.startup_taints),
             limits=amounts(entry.limits),
+            allocatable=amounts(entry.allocatable),
             node_groups=None if entry.node_groups is None else tuple(self._groups(entry.node_groups)),
         )
 

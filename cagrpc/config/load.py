@@ -169,6 +169,7 @@ def _settings(
         gpu_label=written.gpu_label,
         increment_deadline_seconds=written.increment_deadline_seconds,
         expander_budget_seconds=written.expander_budget_seconds,
+        schedulers=frozenset(written.schedulers),
         drive=Drive(written.drive),
         cluster=cluster.settings(directory) if cluster is not None else None,
         planner=written.planner.settings(),

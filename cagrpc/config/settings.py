@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
 from cagrpc.backends.plugin import BackendSettings
 from cagrpc.config.schema.listen import Address
@@ -42,6 +43,8 @@ class Settings:
     gpu_label: str
     increment_deadline_seconds: float
     expander_budget_seconds: float
+    schedulers: frozenset[str] = DEFAULT_SCHEDULERS
+    """Whose pods are planned."""
     drive: Drive = Drive.ASSIST
     cluster: ClusterSettings | None = None
     """None without access to a cluster."""

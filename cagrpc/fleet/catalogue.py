@@ -1,8 +1,9 @@
 """The catalogue of instance types and their offerings by zone, capacity type and price, read from CSV.
 
 Types and offerings are plain values in the planner's units; provisioners are expanded over them in `provisioners`.
-Columns are those of the embedded catalogue (`cagrpc/data/catalog/`), and optionally `zone`, `capacity_type` and
-`available`. Labels are the well-known ones of Kubernetes and of Karpenter's AWS provider.
+Columns are those of the embedded catalogue (`cagrpc/data/catalog/`), and optionally `zone`, `capacity_type`,
+`available` and `allocatable_ephemeral_storage_mib`. Labels are the well-known ones of Kubernetes and of Karpenter's AWS
+provider.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ WELL_KNOWN_LABELS = frozenset(
 """Labels that only instance types and offerings define; a provisioner cannot add them."""
 
 NVIDIA_GPU = "nvidia.com/gpu"
+EPHEMERAL_STORAGE = "ephemeral-storage"
 DEFAULT_ZONE = "zone-a"
 """Where the catalogue has no zone."""
 DEFAULT_CAPACITY_TYPE = "on-demand"
@@ -153,7 +155,7 @@ _REQUIRED = (
     "instance_type", "arch", "category", "family", "generation", "size", "vcpu", "memory_mib", "gpu_name",
     "allocatable_cpu_milli", "allocatable_memory_mib", "allocatable_pods", "allocatable_gpu", "usd_per_hour",
 )  # fmt: skip
-_OPTIONAL = ("zone", "capacity_type", "available")
+_OPTIONAL = ("zone", "capacity_type", "available", "allocatable_ephemeral_storage_mib")
 
 
 def _rows(text: str, name: str, problems: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -242,6 +244,9 @@ class _Row:
         zone = self._word("zone", optional=True) or DEFAULT_ZONE
         capacity_type = self._word("capacity_type", optional=True) or DEFAULT_CAPACITY_TYPE
         available = self._whole("available", 0, 10**9) if self._cells.get("available") else None
+        storage = {}
+        if self._cells.get("allocatable_ephemeral_storage_mib"):
+            storage = {EPHEMERAL_STORAGE: self._whole("allocatable_ephemeral_storage_mib", 0, 2**40) * _MIB}
         if not self._faultless:
             return None
         gpu = {gpu_resource(gpu_name): gpus} if gpus else {}
@@ -249,8 +254,8 @@ class _Row:
             InstanceType(
                 name,
                 arch,
-                capacity={CPU: vcpu * 1000, MEMORY: memory_mib * _MIB, PODS: pods, **gpu},
-                allocatable={CPU: cpu_milli, MEMORY: allocatable_mib * _MIB, PODS: pods, **gpu},
+                capacity={CPU: vcpu * 1000, MEMORY: memory_mib * _MIB, PODS: pods, **gpu, **storage},
+                allocatable={CPU: cpu_milli, MEMORY: allocatable_mib * _MIB, PODS: pods, **gpu, **storage},
                 labels={key: value for key, value in labels.items() if value},
                 gpu_name=gpu_name,
             ),

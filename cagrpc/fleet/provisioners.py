@@ -14,8 +14,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from cagrpc.fleet.catalogue import WELL_KNOWN_LABELS, Catalogue, Offering
-from solver.model import NODES, UNLIMITED_SIZE, Labels, Limit, NodeGroup, Operator, Requirement, Resources, Taint
+from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE, WELL_KNOWN_LABELS, Catalogue, Offering
+from solver.model import (
+    MEMORY,
+    NODES,
+    UNLIMITED_SIZE,
+    Labels,
+    Limit,
+    NodeGroup,
+    Operator,
+    Requirement,
+    Resources,
+    Taint,
+)
 from solver.model.capacity import most_nodes
 from solver.model.eligibility import matches_requirement
 
@@ -23,6 +34,19 @@ NODEPOOL_LABEL = "karpenter.sh/nodepool"
 """The label with a node's provisioner, as in karpenter.sh/v1; also for provisioners in cagrpc's own format."""
 PROVISIONER_NAME_LABEL = "karpenter.sh/provisioner-name"
 """The same in karpenter.sh/v1alpha5."""
+
+_MIB, _GIB = 2**20, 2**30
+
+
+def storage_of_disk(disk_bytes: int) -> int:
+    """Return the bytes of a node's disk that pods may use: a kubelet evicts pods when a tenth is left
+    (`nodefs.available<10%`), and 1 GiB is reserved for it and the system, as Karpenter and EKS do."""
+    return max(0, disk_bytes - disk_bytes // 10 - _GIB) // _MIB * _MIB
+
+
+DEFAULT_STORAGE = storage_of_disk(20 * _GIB)
+"""Ephemeral storage of a node where nothing says it, in bytes: of a disk of 20 GiB, the smallest usual one (EKS and
+Karpenter on AWS)."""
 
 _SYNONYMS = {
     # Old names that Karpenter normalises (its v1 labels.go, NormalizedLabels).
@@ -48,6 +72,8 @@ class Provisioner:
     """Taints that nodes register with and lose: pods need not tolerate them, so no template has them."""
     limits: Resources = field(default_factory=dict)
     """The total of its nodes, `nodes` included, in the resources' units."""
+    allocatable: Resources = field(default_factory=dict)
+    """What pods may use of each node, of resources that neither the instance type nor the node group has."""
     node_groups: tuple[NodeGroup, ...] | None = None
     """Explicit node groups; None expands over the catalogue."""
     name_label: str = NODEPOOL_LABEL
@@ -264,11 +290,23 @@ def _finished(
     """Return the group with its provisioner's weight, labels and taints."""
     return replace(
         group,
+        allocatable=_whole_allocatable(group, provisioner.allocatable),
         labels={**labels, **group.labels, provisioner.name_label: provisioner.name},
         taints=tuple(dict.fromkeys((*provisioner.taints, *group.taints))),
         weight=provisioner.weight,
         provisioner=provisioner.name,
     )
+
+
+def _whole_allocatable(group: NodeGroup, of_provisioner: Resources) -> Resources:
+    """Return what pods may use of a node. Of a catalogue's type, what a kubelet keeps as huge pages is taken off the
+    memory; a shape given by hand says what is left."""
+    more = {name: amount for name, amount in of_provisioner.items() if name not in group.allocatable}
+    found = {EPHEMERAL_STORAGE: DEFAULT_STORAGE, **more, **group.allocatable}
+    huge_pages = sum(amount for name, amount in more.items() if name.startswith("hugepages-"))
+    if huge_pages and group.capacity:
+        found[MEMORY] = max(0, found.get(MEMORY, 0) - huge_pages)
+    return found
 
 
 def _listed(values: Iterable[str], most: int = 5) -> str:

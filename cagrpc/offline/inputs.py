@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.nodes import INSTANCE_TYPE
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.collection import typical
 from cagrpc.api.devices.matching import NodeDevices
 from cagrpc.api.devices.objects import Device
@@ -45,6 +46,8 @@ class Inputs:
     previous: Path | None = None
     """A plan not yet applied, as `plan_report.as_json` writes it."""
     gang_label: str = DEFAULT_GANG_LABEL
+    schedulers: frozenset[str] = DEFAULT_SCHEDULERS
+    """Whose pods are planned."""
     budget: str = "1s"
     """A duration such as 500ms, 1s or 2m."""
 
@@ -66,6 +69,7 @@ def inputs_of(options: Any) -> Inputs:
         devices=options.devices,
         previous=options.previous,
         gang_label=options.gang_label or DEFAULT_GANG_LABEL,
+        schedulers=frozenset(options.scheduler or DEFAULT_SCHEDULERS),
         budget=options.budget,
     )
 
@@ -76,7 +80,13 @@ def read_problem(inputs: Inputs) -> ReadProblem:
     seconds = reader.attempt(lambda: parse_seconds(inputs.budget, "--budget"))
     now_seconds = time.time()  # noqa: TID251 - pods' ages
     found = reader.attempt(
-        lambda: manifests.read(inputs.pods, inputs.nodes, now_seconds=now_seconds, gang_label=inputs.gang_label)
+        lambda: manifests.read(
+            inputs.pods,
+            inputs.nodes,
+            now_seconds=now_seconds,
+            gang_label=inputs.gang_label,
+            schedulers=inputs.schedulers,
+        )
     )
     catalogue = reader.attempt(lambda: read_catalogue(inputs.catalogue) if inputs.catalogue else embedded_catalogue())
     pod_sets = found.pod_sets if found else ()

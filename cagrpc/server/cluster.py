@@ -21,6 +21,7 @@ class ClusterConnection:
         self.view = ClusterView(
             self.client,
             gang_label=access.gang_label,
+            schedulers=settings.schedulers,
             namespace=access.namespace,
             slack=settings.slack.exclude if settings.slack is not None else None,
             expects=settings.drive is Drive.PLAN and settings.planner.expected_pods,

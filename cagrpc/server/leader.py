@@ -67,6 +67,7 @@ class Leader:
                 planner_drives=settings.drive is Drive.PLAN,
                 serves_requests=settings.requests is not None,
                 gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
+                schedulers=settings.schedulers,
                 gangs=cluster.view if cluster is not None else None,
                 released_pods=ReleasedPods(cluster.view, now) if cluster is not None else lambda _: frozenset(),
             )

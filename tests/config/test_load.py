@@ -120,7 +120,7 @@ def test_a_node_group_of_an_instance_type() -> None:
         """
     )
     assert (group.min_size, group.max_size, group.weight, group.price_usd_per_hour) == (1, 9, 30, 0.05)
-    assert group.allocatable == {"cpu": 1930, "memory": 6903 * MIB, "pods": 29}
+    assert group.allocatable == {"cpu": 1930, "memory": 6903 * MIB, "pods": 29, "ephemeral-storage": 17 * 1024 * MIB}
     assert group.capacity == {"cpu": 2000, "memory": 8192 * MIB, "pods": 29}
     assert group.taints == (
         Taint("dedicated", TaintEffect.NO_SCHEDULE, "x"),
@@ -147,7 +147,8 @@ def test_a_node_group_of_a_shape_given_by_hand() -> None:
                 price_usd_per_hour: 3
         """
     )
-    assert group.allocatable == {"cpu": 31_500, "memory": 120 * 1024 * MIB, "pods": 110, "nvidia.com/gpu": 2}
+    by_hand = {"cpu": 31_500, "memory": 120 * 1024 * MIB, "pods": 110, "nvidia.com/gpu": 2}
+    assert group.allocatable == {**by_hand, "ephemeral-storage": 17 * 1024 * MIB}
     assert group.labels["kubernetes.io/arch"] == "arm64"
     assert (group.zone, group.price_usd_per_hour, group.max_size) == ("rack-7", 3.0, UNLIMITED_SIZE)
     assert group.labels["cagrpc.io/gpu"] == "nvidia", "CA is to wait for the GPUs of its nodes"
@@ -238,7 +239,8 @@ def test_node_groups_of_a_recording_with_weights_by_configuration() -> None:
     assert [(g.id, g.weight, g.provisioner) for g in settings.groups] == [
         ("m7g.xlarge", 10, "first"), ("m7i.large", 0, "second"), ("m7i.4xlarge", 0, "second"),
     ]  # fmt: skip
-    assert settings.groups[0].allocatable == {"cpu": 3920, "memory": 14_103 * MIB, "pods": 58}
+    recorded = {"cpu": 3920, "memory": 14_103 * MIB, "pods": 58}
+    assert settings.groups[0].allocatable == {**recorded, "ephemeral-storage": 17 * 1024 * MIB}
 
 
 def test_provisioners_in_a_file_beside_the_configuration(tmp_path: Path) -> None:

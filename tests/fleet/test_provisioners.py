@@ -13,8 +13,22 @@ from cagrpc.fleet.provisioners import (
     expand,
     group_of,
     limit_of,
+    storage_of_disk,
 )
-from solver.model import UNLIMITED_SIZE, Limit, Operator, Requirement, Taint, TaintEffect
+from solver import solve
+from solver.model import (
+    UNLIMITED_SIZE,
+    Budget,
+    Limit,
+    NodeGroup,
+    Operator,
+    PodSet,
+    PodSpec,
+    Problem,
+    Requirement,
+    Taint,
+    TaintEffect,
+)
 from solver.model.capacity import most_nodes
 
 GIB = 2**30
@@ -278,3 +292,36 @@ def test_the_embedded_catalogue_expands() -> None:
     groups, warnings = expand(Provisioner("p", requirements=(needs(ARCH, Operator.IN, "amd64"),)), embedded_catalogue())
     assert len(groups) == len({group.id for group in groups}) == 949
     assert not warnings
+
+
+def test_every_group_has_ephemeral_storage_the_most_special_statement_counts() -> None:
+    def of(provisioner: Provisioner) -> int:
+        ((group, *_), _) = expand(provisioner, CATALOGUE)
+        return group.allocatable["ephemeral-storage"]
+
+    by_hand = NodeGroup("mine", {"cpu": 1000, "memory": GIB, "pods": 10, "ephemeral-storage": 3 * GIB}, 0.1)
+    assert of(Provisioner("p")) == 17 * GIB, "what a kubelet gives of a disk of 20 GiB"
+    assert of(Provisioner("p", allocatable={"ephemeral-storage": 89 * GIB})) == 89 * GIB
+    assert of(Provisioner("p", allocatable={"ephemeral-storage": GIB}, node_groups=(by_hand,))) == 3 * GIB
+    assert of(Provisioner("p", node_groups=(replace(by_hand, allocatable={"ephemeral-storage": 0}),))) == 0
+
+
+def test_a_kubelet_evicts_at_a_tenth_and_reserves_a_gibibyte() -> None:
+    assert [storage_of_disk(gib * GIB) // GIB for gib in (1, 20, 100)] == [0, 17, 89]
+
+
+def test_huge_pages_of_a_provisioner_are_taken_off_the_memory_of_a_type_but_not_of_a_shape_by_hand() -> None:
+    pages = {"hugepages-2Mi": GIB, "example.com/fuse": 9}
+    ((of_type, *_), _) = expand(Provisioner("p", allocatable=pages), CATALOGUE)
+    assert {name: of_type.allocatable[name] for name in ("memory", *pages)} == {"memory": 7 * GIB, **pages}
+    by_hand = NodeGroup("mine", {"cpu": 1000, "memory": 7 * GIB, "pods": 10}, 0.1)
+    ((of_shape,), _) = expand(Provisioner("p", allocatable=pages, node_groups=(by_hand,)), CATALOGUE)
+    assert {name: of_shape.allocatable[name] for name in ("memory", *pages)} == {"memory": 7 * GIB, **pages}
+
+
+def test_a_pod_that_needs_more_than_a_disk_is_not_planned() -> None:
+    groups, _ = expand(Provisioner("p"), CATALOGUE)
+    for asked, unserved in ((17 * GIB, 0), (17 * GIB + 1, 1)):
+        pods = (PodSet("ns/a", PodSpec((("cpu", 100), ("ephemeral-storage", asked))), 1),)
+        plan = solve(Problem(pods, groups), Budget(deterministic_seconds=0.1))
+        assert len(plan.unplaced) == unserved

@@ -123,12 +123,15 @@ def serving(service: str, methods: Mapping[str, Method], threads: int = 8) -> It
     server.stop(grace_seconds=0.0)
 
 
-def pod(name: str, cpu: str = "1", *, namespace: str = "ns", priority: int = 0, **annotations: str) -> bytes:
+def pod(
+    name: str, cpu: str = "1", *, namespace: str = "ns", priority: int = 0, scheduler: str = "", **annotations: str
+) -> bytes:
     message = kubernetes_pb2.Pod()
     message.metadata.name, message.metadata.namespace, message.metadata.uid = name, namespace, f"uid-{name}"
     message.metadata.annotations.update(annotations)
     message.spec.containers.add().resources.requests["cpu"].string = cpu
     message.spec.priority = priority
+    message.spec.schedulerName = scheduler
     return message.SerializeToString()
 
 

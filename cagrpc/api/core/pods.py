@@ -24,6 +24,7 @@ from cagrpc.api.core.constraints import (
 from cagrpc.api.core.consumption import Consumption, consumption
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
 from cagrpc.api.core.resources import Problems, effective_requests, members, strings
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, LabelProjection, PodIdentity, selectors_of
 from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
 from cagrpc.api.encoding.messages import discard_unknown_fields, parse, plain
@@ -84,6 +85,8 @@ class Pod:
     """Its annotations of a ProvisioningRequest, one of which may be missing."""
     created_at_seconds: int = 0
     """Since the epoch; 0 where unknown."""
+    scheduler: str = DEFAULT_SCHEDULER
+    """Who is to bind it."""
     warning: str = field(default="", compare=False)
     """Invalid fields that were ignored; empty where there are none."""
     labels: Labels = field(default_factory=dict, compare=False)
@@ -320,6 +323,7 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
         placeholder=placeholder,
         consumes=consumes,
         created_at_seconds=metadata.creationTimestamp.seconds,
+        scheduler=message.spec.schedulerName or DEFAULT_SCHEDULER,
         warning=f"pod {name}: {'; '.join(problems)}" if problems else "",
     )
 

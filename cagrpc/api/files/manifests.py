@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from cagrpc.api.core.nodes import facts_of_document, free
 from cagrpc.api.core.observed_labels import PodProjection, port, selecting
 from cagrpc.api.core.pods import daemon, is_placeholder, pod_spec, unread_features
 from cagrpc.api.core.resources import Problems, mapping, members, strings
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS
 from cagrpc.api.core.selectors import NOBODY, LabelProjection, Namespaces, PodIdentity, selectors_of
 from cagrpc.api.devices.matching import Matcher, NodeMatching
 from cagrpc.api.encoding.times import epoch_seconds
@@ -61,14 +63,16 @@ def read(
     *,
     now_seconds: float = 0.0,
     gang_label: str = DEFAULT_GANG_LABEL,
+    schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS,
 ) -> Manifests:
     """Read all files together: YAML or JSON manifests, or CSV by the suffix `.csv`; of `paths_of_nodes` only nodes and
     the pods bound to one. A file named twice is read once. With `now_seconds` (since the epoch) pods have waited since
-    their creation. `gang_label` is the key of the label that names a pod's gang.
+    their creation. `gang_label` is the key of the label that names a pod's gang. Pods of other `schedulers` count where
+    they run, and are not planned.
 
     Raises InvalidInput with every problem of every file, one a line, each with file, index, object and path.
     """
-    reader = _ManifestReader(now_seconds, gang_label)
+    reader = _ManifestReader(now_seconds, gang_label, schedulers)
     for path in dict.fromkeys((*paths, *paths_of_nodes)):
         text = read_text(path, reader.problems)
         if text is None:
@@ -95,6 +99,7 @@ class _ManifestReader:
 
     now_seconds: float
     gang_label: str
+    schedulers: AbstractSet[str]
     problems: Problems = field(default_factory=list)
     documents: list[ManifestDocument] = field(default_factory=list)
     namespaces: Namespaces = field(default_factory=Namespaces)
@@ -105,6 +110,8 @@ class _ManifestReader:
     unread: dict[str, str] = field(default_factory=dict)
     out_of_place: Counter[str] = field(default_factory=Counter)
     gated: dict[str, int] = field(default_factory=dict)
+    foreign: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Pods of other schedulers, by example and scheduler."""
     ignored_kinds: Counter[str] = field(default_factory=Counter)
     priorities: dict[str, int] = field(default_factory=lambda: dict(_BUILT_IN_PRIORITIES))
     default_priority: int = 0
@@ -241,6 +248,11 @@ class _ManifestReader:
         since: int = 0,
     ) -> None:
         spec, identity = self._spec(document, pod, path)
+        scheduler = str(mapping(pod, "spec", "", []).get("schedulerName") or DEFAULT_SCHEDULER)
+        if request is None and scheduler not in self.schedulers:
+            example = f"{document.namespace}/{document.name}", scheduler
+            self.foreign[example] = self.foreign.get(example, 0) + count
+            return
         # The scheduler ignores gated pods. A request is for its pods once their gates are removed.
         gated = request is None and bool(mapping(pod, "spec", "", []).get("schedulingGates"))
         gang = request or self.gangs.add_pods(document, pod, path, held_back=count if gated else 0)
@@ -344,6 +356,12 @@ class _ManifestReader:
             yield (
                 f"{sum(self.gated.values())} pods have schedulingGates, are not schedulable yet and were left"
                 f" out, for example {next(iter(self.gated))}"
+            )
+        if self.foreign:
+            (example, scheduler), *_ = self.foreign
+            yield (
+                f"{sum(self.foreign.values())} pods are of schedulers that are not planned for and were left out, for"
+                f" example {example} of {scheduler}; --scheduler names those that are"
             )
         yield from self.gangs.incomplete
         for name, example in self.unknown_priorities.items():

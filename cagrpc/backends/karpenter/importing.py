@@ -9,10 +9,15 @@ from typing import Any
 
 from cagrpc.api.core.resources import mapping, members, strings
 from cagrpc.api.encoding.times import duration_seconds
+from cagrpc.backends.karpenter.node_classes import disk_bytes
+from cagrpc.backends.karpenter.plugin import NodeClass
 from cagrpc.backends.karpenter.pools import NODE_POOLS, is_zero
 from cagrpc.backends.plugin import ImportedSections
 from cagrpc.errors import InvalidInput, NotFound
+from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE
+from cagrpc.fleet.provisioners import storage_of_disk
 from cagrpc.kube.client.client import Client
+from solver.model.quantities import format_quantity
 
 Document = Mapping[str, Any]
 
@@ -40,15 +45,17 @@ def read(client: Client, name: str, namespace: str) -> ImportedSections:
                 " name with node_groups whose min_size is that number"
             )
             continue
-        provisioners.append(_provisioner(found, spec, place, warnings))
         parameters[found] = _parameters(spec)
+        node_class = parameters[found]["node_class"]
+        disk = disk_bytes(client, NodeClass(*(str(node_class.get(key, "")) for key in ("group", "kind", "name"))))
+        provisioners.append(_provisioner(found, spec, place, warnings, disk))
     if not provisioners:
         raise InvalidInput("; ".join([f"{client.server} has no NodePool {name}".rstrip() + " to read", *warnings]))
     backend = {"karpenter": {"provisioners": parameters}}
     return ImportedSections({"provisioners": provisioners, "backend": backend}, warnings)
 
 
-def _provisioner(name: str, spec: Document, place: str, warnings: list[str]) -> dict[str, Any]:
+def _provisioner(name: str, spec: Document, place: str, warnings: list[str], disk: int | None) -> dict[str, Any]:
     template = mapping(spec, "template", "", [])
     of_nodes = mapping(template, "spec", "", [])
     limits = {resource: str(amount) for resource, amount in mapping(spec, "limits", "", []).items()}
@@ -70,8 +77,13 @@ def _provisioner(name: str, spec: Document, place: str, warnings: list[str]) -> 
         "taints": _taints(of_nodes, "taints"),
         "startup_taints": _taints(of_nodes, "startupTaints"),
         "limits": {resource: amount for resource, amount in limits.items() if resource not in frozen},
+        "allocatable": {} if disk is None else {EPHEMERAL_STORAGE: _allocatable_of(disk)},
     }
     return {key: value for key, value in found.items() if value}
+
+
+def _allocatable_of(disk: int) -> str:
+    return format_quantity(EPHEMERAL_STORAGE, storage_of_disk(disk))
 
 
 def _parameters(spec: Document) -> dict[str, Any]:

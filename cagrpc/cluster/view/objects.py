@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from cagrpc.api.core.nodes import NodeFacts, facts_of_document
 from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.slack import SHAPE, Mark, is_pause_pod, mark
 from cagrpc.api.encoding.messages import parse, plain
 from cagrpc.api.gen import kubernetes_pb2
@@ -26,7 +27,6 @@ from cagrpc.errors import InvalidInput
 
 V = TypeVar("V")
 
-DEFAULT_SCHEDULER = "default-scheduler"
 EXPENDABLE_BELOW = -10
 """CA's --expendable-pods-priority-cutoff: nothing is scaled up for pods of less priority."""
 _LONGEST_WARNING = 500

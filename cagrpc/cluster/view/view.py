@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef
 from cagrpc.cluster.view.model import NODES, ClusterModel
-from cagrpc.cluster.view.objects import DEFAULT_SCHEDULER
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.client import Client
@@ -34,7 +34,7 @@ class ClusterView(Controller):
         client: Client,
         *,
         gang_label: str = DEFAULT_GANG_LABEL,
-        schedulers: AbstractSet[str] = frozenset({DEFAULT_SCHEDULER}),
+        schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS,
         clock: MonotonicClock = monotonic,
         now: EpochClock = epoch,
         namespace: str = NAMESPACE,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.backends import registry
 from cagrpc.config.problems import shown
 from cagrpc.config.schema.devices import DevicesForm
@@ -30,6 +31,9 @@ LONGEST_EXPANDER_SECONDS = 3.0
 """CA waits 5 s for the expander, decoding and the network included."""
 
 
+SchedulerName = Annotated[str, Field(min_length=1, max_length=253)]
+
+
 class BackendForm(registry.backend_fields(), title="Backend"):  # type: ignore[misc,call-arg] # backends are known at run time
     """Where nodes come from."""
 
@@ -41,6 +45,9 @@ class Configuration(Form):
     """Who decides on scale-ups: the cluster-autoscaler, which asks the expander, or the planner loop (needs
     `kubernetes`)."""
     kubernetes: Kubernetes | None = None
+    schedulers: Annotated[list[SchedulerName], Field(min_length=1)] = Field(default=[DEFAULT_SCHEDULER])
+    """Schedulers whose pods are planned (`schedulerName`). Pods of others take room on nodes, and nothing is scaled up
+    for them."""
     planner: Planner = Planner()
     provisioning_requests: ProvisioningRequests = ProvisioningRequests()
     kueue: Kueue = Kueue()

@@ -68,7 +68,8 @@ class NodeGroupForm(Form):
 
     id: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[\x21-\x7e]+$")]
     allocatable: Allocatable | None = None
-    """What pods may use of one node: cpu, memory, pods, and any other resource; `price_usd_per_hour` goes with it."""
+    """What pods may use of one node: cpu, memory, pods, and any other resource; `price_usd_per_hour` goes with it.
+    Without ephemeral-storage the provisioner's, or 17Gi."""
     arch: LabelValue | None = None
     """Of a shape given by hand. Default: amd64."""
     price_usd_per_hour: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
@@ -194,8 +195,18 @@ class ProvisionerForm(Form):
     startup_taints: Taints = Field(default_factory=list)
     limits: Limits = Field(default_factory=dict)
     """What its nodes may have together: nodes, cpu, memory, any resource, as Kubernetes quantities."""
+    allocatable: Allocatable = Field(default_factory=dict)
+    """What pods may use of each of its nodes beside what instance types and node groups say: ephemeral-storage
+    (default: 17Gi, of a disk of 20 GiB), huge pages (which are taken off the memory), what device plugins offer."""
     node_groups: Annotated[list[NodeGroupEntry], Field(min_length=1)] | None = None
     autoscaling: Autoscaling | None = None
+
+    @field_validator("allocatable")
+    @classmethod
+    def _beside_the_types(cls, allocatable: dict[str, Any]) -> dict[str, Any]:
+        if found := [resource for resource in (CPU, MEMORY, PODS) if resource in allocatable]:
+            raise ValueError(f"found {' and '.join(found)}, which instance types and node groups say")
+        return allocatable
 
 
 class ProvisionerFile(Form):

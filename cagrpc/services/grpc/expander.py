@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, KnownGangs
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.fleet.model import FleetSnapshot, PodKey, SnapshotSource
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
@@ -75,13 +76,15 @@ class Expander:
         planner_drives: bool = False,
         serves_requests: bool = False,
         gang_label: str = DEFAULT_GANG_LABEL,
+        schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS,
         gangs: KnownGangs | None = None,
         released_pods: Callable[[FleetSnapshot], AbstractSet[PodKey]] = _nobody,
     ) -> None:
         """`clock` gives seconds since the epoch, `monotonic` seconds that only grow. With `planner_drives` every answer
         is a veto. With `serves_requests` pods that consume ProvisioningRequests have their room from those; without
-        they are a gang, since nobody else would see to them. Of a cluster, where there is one: its `gangs`, and
-        `released_pods`, the UIDs of pods whose increment has just been released."""
+        they are a gang, since nobody else would see to them. Pods of other `schedulers` do not count. Of a cluster,
+        where there is one: its `gangs`, and `released_pods`, the UIDs of pods whose increment has just been
+        released."""
         self._fleet = fleet
         self._rank = rank
         self._decisions = decisions
@@ -91,6 +94,7 @@ class Expander:
         self._planner_drives = planner_drives
         self._serves_requests = serves_requests
         self._gang_label = gang_label
+        self._schedulers = schedulers
         self._gangs = gangs
         self._released_pods = released_pods
         # One planner at a time: two would only halve each other's budget.
@@ -119,7 +123,9 @@ class Expander:
             data, lambda: self._monotonic() > decode_by, self._gang_label, consuming=self._serves_requests
         )
         snapshot, gangs, unknown = self._known(request.options)
-        left_out = [why_left_out(offer.option, snapshot) or offer.why_left_out for offer in gangs.offers]
+        left_out = [
+            why_left_out(offer.option, snapshot, self._schedulers) or offer.why_left_out for offer in gangs.offers
+        ]
         open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
         ranking = self._ranking(request, open_, gangs, snapshot, answer_by)
         best = min(range(len(open_)), key=lambda i: ranking.ranked[i].place, default=None)
@@ -146,11 +152,11 @@ class Expander:
         try:
             if released := self._released_pods(snapshot):
                 snapshot = replace(snapshot, in_flight_pods=snapshot.in_flight_pods | released)
-            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, self._gangs), ""
+            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, self._gangs, self._schedulers), ""
         except Exception as error:  # a failed call would make CA choose at random
             log.exception("asking the cluster's view failed; %d options are judged without it", len(options))
             missing = f"judged without the cluster's view, which failed with {type(error).__name__}"
-            return snapshot, OfferedGangs(options, snapshot.in_flight_pods), missing
+            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, schedulers=self._schedulers), missing
 
     def _ranking(
         self,

@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from cagrpc.api.autoscaler.expander import Option
 from cagrpc.api.core.nodes import group_labels
 from cagrpc.api.core.pods import Pod, group
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services.grpc.gangs import OptionDemand
 from solver.model import NodeGroup, Problem
 from solver.model.capacity import limits_broken
+
+_MOST_NAMES, _LONGEST_NAME = 3, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Ranked:
     reason: str
 
 
-def why_left_out(option: Option, snapshot: FleetSnapshot) -> str:
+def why_left_out(option: Option, snapshot: FleetSnapshot, schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS) -> str:
     """Why an option must not be chosen, for people; empty where it may. An increase by CA's estimate has to fit: CA
     scales by that, whatever is answered."""
     state = snapshot.groups.get(option.node_group)
@@ -40,17 +43,21 @@ def why_left_out(option: Option, snapshot: FleetSnapshot) -> str:
         return f"would have {wanted} nodes, above the group's maximum of {state.group.max_size}"
     if broken := limits_broken(snapshot.limits, state.group, option.node_count):
         return f"would break limits: {'; '.join(broken)}"
-    return _why_no_demand(option.pods, snapshot)
+    return _why_no_demand(option.pods, snapshot, schedulers)
 
 
-def _why_no_demand(pods: Sequence[Pod], snapshot: FleetSnapshot) -> str:
+def _why_no_demand(pods: Sequence[Pod], snapshot: FleetSnapshot, schedulers: AbstractSet[str]) -> str:
+    ours = [pod for pod in pods if pod.scheduler in schedulers]
+    if pods and not ours:
+        names = ", ".join(sorted({pod.scheduler[:_LONGEST_NAME] for pod in pods})[:_MOST_NAMES])
+        return f"all of its pods are of schedulers that are not planned for ({names}); name them in `schedulers`"
     # New nodes are not for pods that consume ProvisioningRequests. A CA that knows requests
     # (--enable-provisioning-requests) does not offer those at all.
-    others = [pod for pod in pods if not pod.consumer]
+    others = [pod for pod in ours if not pod.consumer]
     if pods and not others:
         return "all of its pods consume ProvisioningRequests, which have room of their own"
     if others and all(pod.key in snapshot.in_flight_pods for pod in others):
-        beside = "" if len(others) == len(pods) else " or consume ProvisioningRequests"
+        beside = "" if len(others) == len(ours) else " or consume ProvisioningRequests"
         return f"all of its pods are served by an increment in flight{beside}"
     return ""
 

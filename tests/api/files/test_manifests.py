@@ -537,3 +537,33 @@ def test_whatever_is_in_a_manifest_it_is_read_or_refused_for_people(tmp_path: Pa
         assert isinstance(read([path]), Manifests)
     except InvalidInput as error:
         assert all(line.startswith(str(path)) for line in str(error).splitlines())  # noqa: PT017
+
+
+def test_pods_of_other_schedulers_count_where_they_run_and_are_not_planned(tmp_path: Path) -> None:
+    foreign = _pod_spec("1500m", schedulerName="volcano")
+    node = _object("Node", "n1") | {"status": {"allocatable": {"cpu": 2, "memory": "4Gi", "pods": 10}}}
+    objects = (
+        node,
+        _object("Pod", "runs", {**foreign, "nodeName": "n1"}),
+        _object("Pod", "waits", foreign),
+        _object("Deployment", "d", {"replicas": 3, "template": {"spec": foreign}}),
+        _object("Pod", "named", _pod_spec(schedulerName="default-scheduler")),
+    )
+    found = _read(tmp_path, *objects)
+    assert [pod_set.name for pod_set in found.pod_sets] == ["default/named"]
+    assert found.nodes[0].free["cpu"] == 500
+    (warning,) = found.warnings
+    assert warning == (
+        "4 pods are of schedulers that are not planned for and were left out, for example default/waits of volcano;"
+        " --scheduler names those that are"
+    )
+    found = read([tmp_path / "all.yaml"], schedulers={"volcano"})
+    assert [(pod_set.name, pod_set.count) for pod_set in found.pod_sets] == [("default/waits", 1), ("default/d", 3)]
+    assert "example default/named of default-scheduler" in found.warnings[0]
+
+
+def test_a_pod_that_is_resized_in_place_takes_what_was_allocated(tmp_path: Path) -> None:
+    node = _object("Node", "n1") | {"status": {"allocatable": {"cpu": 4, "memory": "4Gi", "pods": 10}}}
+    status = {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}], "phase": "Running"}
+    found = _read(tmp_path, node, _object("Pod", "p", _pod_spec("1", nodeName="n1"), status=status))
+    assert found.nodes[0].free["cpu"] == 1000

@@ -85,6 +85,36 @@ def test_a_server_reads_what_the_cluster_has(api: ApiServer, tmp_path: Path) -> 
     assert parameters.startup_taints == (Taint("example.com/agent", TaintEffect.NO_EXECUTE),)
 
 
+@pytest.mark.parametrize(
+    ("spec", "storage"),
+    [
+        pytest.param({"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100Gi"}}]}, "89Gi",
+                     id="one device"),
+        pytest.param({"blockDeviceMappings": [{"deviceName": "/dev/xvdz", "rootVolume": True,
+                                               "ebs": {"volumeSize": "50Gi"}},
+                                              {"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100Gi"}}]}, "44Gi",
+                     id="the root volume"),
+        pytest.param({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}],
+                      "blockDeviceMappings": [{"deviceName": "/dev/xvdb", "ebs": {"volumeSize": "100Gi"}},
+                                              {"deviceName": "/dev/xvda", "ebs": {"volumeSize": "4Gi"}}]}, "89Gi",
+                     id="bottlerocket has a disk for its pods"),
+        pytest.param({"instanceStorePolicy": "RAID0",
+                      "blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "9Gi"}}]}, None,
+                     id="disks of the instance type"),
+        pytest.param({"blockDeviceMappings": [{"ebs": {"volumeSize": "much"}}]}, None, id="no quantity"),
+        pytest.param({}, None, id="nothing is said"),
+    ],
+)  # fmt: skip
+def test_the_disk_of_its_node_class_is_ephemeral_storage(spec: dict[str, Any], storage: str | None) -> None:
+    version = "/apis/karpenter.k8s.aws/v1"
+    with api_server(NODE_POOLS, f"{version}/ec2nodeclasses", "/apis") as api:
+        api.put("/apis/karpenter.k8s.aws", {"preferredVersion": {"groupVersion": "karpenter.k8s.aws/v1"}})
+        api.put(f"{NODE_POOLS}/gpu", GPU)
+        api.put(f"{version}/ec2nodeclasses/gpu", {"metadata": {"name": "gpu"}, "spec": spec})
+        (provisioner,) = read(api.client(), "", "").sections["provisioners"]
+    assert provisioner.get("allocatable") == (storage and {"ephemeral-storage": storage})
+
+
 def test_the_command_prints_them(api: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(api, "other")
     kubeconfig = str(kubeconfig_of(tmp_path, api.url))

@@ -341,3 +341,16 @@ def test_the_big_recorded_request_is_answered_in_time(index: int) -> None:
         assert decision.chosen
         assert decision.ranked_by == "objective", decision.reason
         assert elapsed < 3.0
+
+
+def test_pods_of_other_schedulers_do_not_count_and_open_no_nodes() -> None:
+    ours, foreign = [pod("a")], [pod(f"v-{index}", scheduler="volcano") for index in range(5)]
+    with House(_harness()) as house:
+        request = asking(option("dear", 1, ours), option("cheap", 1, foreign))
+        assert chosen(house.advice.ok("BestOptions", request)) == "dear"
+        (_, left_out) = house.decisions.latest()[-1].options
+        assert left_out.left_out == (
+            "all of its pods are of schedulers that are not planned for (volcano); name them in `schedulers`"
+        )
+    with House(_harness(), expander_options={"schedulers": {"default-scheduler", "volcano"}}) as house:
+        assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, foreign)))) == "cheap"

@@ -16,11 +16,11 @@ from copy import deepcopy
 from typing import Any
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.cluster.node_info import nothing_reserved
 from cagrpc.cluster.state import ClusterState, PendingPod
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
-from cagrpc.cluster.view.objects import DEFAULT_SCHEDULER
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.placement.release import APART_SECONDS, ReleaseController
@@ -47,7 +47,7 @@ class FedView:
         self._cluster = cluster
         self._model = ClusterModel(
             gang_label=DEFAULT_GANG_LABEL,
-            schedulers={DEFAULT_SCHEDULER},
+            schedulers=DEFAULT_SCHEDULERS,
             namespace="cagrpc",
             clock=clock,
             now=clock,
