@@ -11,8 +11,9 @@ from dataclasses import replace
 from solver.explanation.model import Alternative, Difference, WhyGroup
 from solver.explanation.question import LARGEST_SHARE
 from solver.model import PODS, NodeGroup, NodeGroupIncrease, Plan, Problem, Status
+from solver.model.allocation import why_not_allocated
 from solver.model.budget import RunningBudget
-from solver.model.capacity import after_daemons
+from solver.model.capacity import after_daemons, on_new_node
 from solver.model.eligibility import why_not_eligible
 from solver.planning.solve import solve
 
@@ -98,8 +99,8 @@ def _candidates(problem: Problem, plan: Plan, mine: NodeGroup) -> Iterator[NodeG
 
 
 def _fits(problem: Problem, plan: Plan, group: NodeGroup, index: int) -> bool:
-    spec, free = plan.pod_classes[index].spec, after_daemons(group, problem.daemon_sets)
-    if why_not_eligible(spec, group.labels, group.taints) is not None:
+    spec, (free, devices) = plan.pod_classes[index].spec, on_new_node(group, problem.daemon_sets)
+    if why_not_eligible(spec, group.labels, group.taints) is not None or why_not_allocated(devices, spec.claims):
         return False
     return all(free.get(name, 0) >= amount for name, amount in ((PODS, 1), *spec.requests))
 

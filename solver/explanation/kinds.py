@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from solver.explanation import capacity, pods
+from solver.explanation import capacity, devices, pods
 from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import NodeGroup, PodClass, Problem
 
-KINDS: dict[str, ConstraintKind] = {kind.name: kind for kind in (*pods.KINDS, *capacity.KINDS, pods.REQUEST)}
+KINDS: dict[str, ConstraintKind] = {
+    kind.name: kind for kind in (*pods.KINDS, *devices.KINDS, *capacity.KINDS, pods.REQUEST)
+}
 """In the order in which reasons are given: what keeps pods away from nodes, what prevents new nodes, sizes."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from solver.model import (
+    DeviceRequest,
     HostPort,
     NodeGroup,
     NodeGroupIncrease,
@@ -18,7 +19,7 @@ from solver.model import (
     TopologySpread,
 )
 
-Part = Taint | HostPort | PodAffinityTerm | TopologySpread | None
+Part = Taint | HostPort | PodAffinityTerm | TopologySpread | DeviceRequest | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def _requests(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintCha
                 yield ConstraintChange("request", each.example, resource, amount, 0, each)
 
 
-def _still_the_pod(change: ConstraintChange) -> ConstraintChange | None:
+def still_the_pod(change: ConstraintChange) -> ConstraintChange | None:
     """Return the change that leaves a quarter of the request, rounded up: what asks for less, or for no device at all
     where it asked for one, is another pod. None where that is the whole request."""
     assert change.before is not None
@@ -196,7 +196,8 @@ def _words(change: ConstraintChange) -> str:
     return next(iter(between_pods(spec)))
 
 
-def _like(change: ConstraintChange) -> str:
+def like(change: ConstraintChange) -> str:
+    """Return the pods that a change is about, in words."""
     return f"pods like {change.subject}"
 
 
@@ -206,64 +207,64 @@ def _amount(change: ConstraintChange, amount: int | None) -> str:
 
 def _asked(change: ConstraintChange) -> str:
     to = _amount(change, change.after)
-    return f"lower the {change.key} request of {_like(change)} from {_amount(change, change.before)} to {to}"
+    return f"lower the {change.key} request of {like(change)} from {_amount(change, change.before)} to {to}"
 
 
 KINDS = (
     ConstraintKind(
         "toleration",
         _taints,
-        lambda c: f"{_like(c)} do not tolerate the taint {_taint_text(c)}",
-        lambda c: f"let {_like(c)} tolerate the taint {_taint_text(c)}",
+        lambda c: f"{like(c)} do not tolerate the taint {_taint_text(c)}",
+        lambda c: f"let {like(c)} tolerate the taint {_taint_text(c)}",
         edit_pods=_tolerate,
     ),
     ConstraintKind(
         "node_selector",
         _selectors,
-        lambda c: f"{_like(c)} have the node selector {_selector_text(c)}",
-        lambda c: f"drop the node selector {_selector_text(c)} of {_like(c)}",
+        lambda c: f"{like(c)} have the node selector {_selector_text(c)}",
+        lambda c: f"drop the node selector {_selector_text(c)} of {like(c)}",
         edit_pods=_unselect,
     ),
     ConstraintKind(
         "node_affinity",
         _affinities,
-        lambda c: f"{_like(c)} have a required node affinity",
-        lambda c: f"drop the required node affinity of {_like(c)}",
+        lambda c: f"{like(c)} have a required node affinity",
+        lambda c: f"drop the required node affinity of {like(c)}",
         edit_pods=lambda spec, _: replace(spec, affinity=None),
     ),
     ConstraintKind(
         "node_terms",
         _elsewhere,
-        lambda c: f"{_like(c)} use volumes or devices that need {_reach(c)}",
+        lambda c: f"{like(c)} use volumes or devices that need {_reach(c)}",
         None,
         edit_pods=lambda spec, _: replace(spec, node_terms=()),
     ),
     ConstraintKind(
         "unschedulable",
         _unschedulable,
-        lambda c: f"{_like(c)} cannot be scheduled for now: {_unschedulable_text(c)}",
+        lambda c: f"{like(c)} cannot be scheduled for now: {_unschedulable_text(c)}",
         None,
         edit_pods=lambda spec, _: replace(spec, unschedulable=""),
     ),
     ConstraintKind(
         "host_port",
         _terms("host_port", "host_ports"),
-        lambda c: f"{_like(c)} have {_words(c)}",
-        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
+        lambda c: f"{like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {like(c)}",
         edit_pods=_dropped("host_ports"),
     ),
     ConstraintKind(
         "pod_affinity",
         _terms("pod_affinity", "pod_affinity"),
-        lambda c: f"{_like(c)} have {_words(c)}",
-        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
+        lambda c: f"{like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {like(c)}",
         edit_pods=_dropped("pod_affinity"),
     ),
     ConstraintKind(
         "pod_anti_affinity",
         _anti_affinities,
-        lambda c: f"{_like(c)} have {_words(c)}",
-        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
+        lambda c: f"{like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {like(c)}",
         edit_pods=_dropped("pod_anti_affinity"),
     ),
     ConstraintKind(
@@ -276,16 +277,16 @@ KINDS = (
     ConstraintKind(
         "topology_spread",
         _terms("topology_spread", "topology_spread"),
-        lambda c: f"{_like(c)} have {_words(c)}",
-        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {_like(c)}",
+        lambda c: f"{like(c)} have {_words(c)}",
+        lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {like(c)}",
         edit_pods=_dropped("topology_spread"),
         milder=_less_even,
     ),
     ConstraintKind(
         "max_skew",
         lambda *_: (),
-        lambda c: f"{_like(c)} have {_words(c)}",
-        lambda c: f"raise maxSkew of the spread over {c.key} of {_like(c)} from {c.before} to {c.after}",
+        lambda c: f"{like(c)} have {_words(c)}",
+        lambda c: f"raise maxSkew of the spread over {c.key} of {like(c)} from {c.before} to {c.after}",
         edit_pods=_respread,
     ),
 )
@@ -293,8 +294,8 @@ KINDS = (
 REQUEST = ConstraintKind(
     "request",
     _requests,
-    lambda c: f"{_like(c)} ask for {_amount(c, c.before)} {c.key}",
+    lambda c: f"{like(c)} ask for {_amount(c, c.before)} {c.key}",
     _asked,
     edit_pods=_ask,
-    offered=_still_the_pod,
+    offered=still_the_pod,
 )

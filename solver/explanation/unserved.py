@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from solver.explanation import devices
 from solver.explanation.core import minimal
 from solver.explanation.kinds import KINDS, offered, removals
 from solver.explanation.model import KEPT_PODS, Constraint, ConstraintChange, Way, WhyUnserved
@@ -17,6 +18,8 @@ from solver.model.budget import RunningBudget
 from solver.planning.solve import solve
 
 _MOST_WAYS = 8
+_ASKING = (REQUEST.name, devices.REQUEST.name)
+"""Kinds of changes to what pods request."""
 _ROUNDS = 3
 
 
@@ -79,8 +82,8 @@ def _ways(oracle: Oracle, changes: Sequence[ConstraintChange], core: Sequence[Co
     needed = set(offered(c for c in core if isinstance(c, ConstraintChange)))
     changes = offered(changes)
     single = [c for c in changes if c in needed and oracle.ask([c]).served][:_MOST_WAYS]
-    asking = [c for c in single if c.kind == REQUEST.name]
-    conditions = [c for c in changes if c.kind != REQUEST.name]
+    asking = [c for c in single if c.kind in _ASKING]
+    conditions = [c for c in changes if c.kind not in _ASKING]
     found: list[Sequence[ConstraintChange]] = [[c] for c in single if c not in asking]
     if not found:
         found = _together(oracle, conditions)
