@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from solver.model import PODS, Node
 from solver.slack.colocation import Eligible, PlaceholderCoLocation
+from solver.slack.devices import HeldDevices
 from solver.slack.model import Placement, Settled, SlackShape
 
 _Ints = npt.NDArray[np.int64]
@@ -59,6 +60,7 @@ class _Board:
         self._size = np.maximum(_table([node.allocatable or node.free for node in self._nodes], names), 1)
         self._eligible = Eligible(wanted)
         self._colocation = PlaceholderCoLocation(wanted, self._nodes)
+        self._devices = HeldDevices(self._nodes)
         empty = np.zeros(len(self._nodes), np.int64)
         self._kept = {shape.name: empty.copy() for shape in wanted}
         self._trimmed = {shape.name: empty.copy() for shape in wanted}
@@ -150,12 +152,15 @@ class _Board:
         where[shape.name][row] += count
         self._free[row] -= count * self._asked[shape.name]
         self._colocation.put(shape, self._nodes[row], count)
+        self._devices.put(shape.spec.claims, row, count)
 
     def _fit(self, shape: SlackShape) -> _Ints:
-        """How many of the shape have room on each node, as far as resources go."""
+        """How many of the shape have room on each node, as far as resources and devices go."""
         asked = self._asked[shape.name]
         columns = asked > 0
         fit: _Ints = np.maximum((self._free[:, columns] // asked[columns]).min(axis=1), 0)
+        for row in np.flatnonzero(fit).tolist() if shape.spec.claims else ():
+            fit[row] = self._devices.most(shape.spec.claims, row, int(fit[row]))
         return fit
 
     def _fullest_first(self) -> npt.NDArray[np.intp]:

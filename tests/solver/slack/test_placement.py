@@ -25,6 +25,7 @@ from solver.model import Operator
 from solver.slack.amount import wanted
 from solver.slack.model import Placement, Role, Settled, SlackShape, SlackTarget
 from solver.slack.placement import settle
+from tests.support.solver.device_examples import GPUS, claim, devices
 from tests.support.solver.problems import GIB, TAINT, TOLERATION, spec, wants
 
 ZONE = "topology.kubernetes.io/zone"
@@ -55,6 +56,18 @@ def apps(name: str) -> PodSelector:
 def apart(name: str, key: str = HOSTNAME) -> PodSpec:
     """Pods of one app that keep apart from each other."""
     return app(name, pod_anti_affinity=(PodAffinityTerm(key, apps(name)),))
+
+
+def test_mirrors_with_claims_hold_devices_of_their_nodes() -> None:
+    some = (devices("gpu", count=3, taken=5),)
+    nodes = (node("a", 4000, devices=GPUS), node("b", 4000, devices=some), node("c", 4000))
+    wanted = (shape("m", 4, spec(10, claims=claim(count=3))),)
+    first = settle(wanted, nodes, {})
+    assert first.held == {"m": {"a": 2, "b": 1}}
+    assert first.left == {"m": 1}
+    fewer = (nodes[0], replace(nodes[1], devices=(devices("gpu", count=2, taken=6),)), nodes[2])
+    second = settle(wanted, fewer, first.held)
+    assert (second.held, second.pushed_out) == ({"m": {"a": 2}}, {"m": {"b": 1}})
 
 
 class _CountingCalls(dict[str, str]):
