@@ -106,6 +106,7 @@ def cluster_controllers(
             reservations=reservations,
             booked=requests.booked_nodes if requests is not None else dict,
             slack=slack.reservations if slack is not None else dict,
+            undrainable=view.undrainable,
         )
     )
     if settings.kueue is not None:

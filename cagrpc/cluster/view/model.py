@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from cagrpc.api.core.gangs import GangCount
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
+from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
 from cagrpc.cluster.view.classes import Classes
 from cagrpc.cluster.view.expected import ExpectedPods
 from cagrpc.cluster.view.nodes import NodeTable
@@ -155,6 +156,7 @@ class ClusterModel:
         self._pods = PodTable(self._nodes, clock, classes, self._triggers, self._slack, self._expected)
         self._priorities = Priorities()
         self._daemon_sets: Values[PodSpec] = Values()
+        self._budgets = DisruptionBudgets()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
         reader = PodReader(gang_label, schedulers, namespace)
         self.followed: tuple[Followed[Any], ...] = (
@@ -162,6 +164,7 @@ class ClusterModel:
             self._fed(Resource(PODS, reader.read), self._pods, by_uid),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
+            self._fed(Resource(POD_DISRUPTION_BUDGETS, disruption_budget, optional=True), self._budgets),
             *(self._workloads(gang_label, schedulers, namespace) if expects or slack is not None else ()),
             *(
                 self._fed(
@@ -247,6 +250,11 @@ class ClusterModel:
     def node_names(self) -> Mapping[str, str]:
         with self._lock:
             return self._nodes.names()
+
+    def undrainable(self) -> Mapping[str, str]:
+        """Return the nodes that cannot be drained now, each with the reason."""
+        with self._lock:
+            return self._budgets.undrainable(self._nodes.movable())
 
     def state(self, without: AbstractSet[PodKey], expected: frozenset[PodSpec] = frozenset()) -> ClusterState:
         with self._lock:

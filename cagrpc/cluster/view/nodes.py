@@ -193,6 +193,10 @@ class NodeTable:
         seen = (use.seen for use in self._uses.values())
         return {each.provider_id: each.key for each in seen if each and each.provider_id}
 
+    def movable(self) -> Iterable[tuple[str, Mapping[EquivalenceClass, int]]]:
+        """Yield the names of all nodes, each with the pods that would have to go elsewhere if it went."""
+        return ((use.name, use.movable) for use in self._uses.values() if use.seen)
+
     def shown(self, by: PodProjection, sight: LabelProjection) -> tuple[ClusterNode, ...]:
         """Return all nodes, by name."""
         if self._order is None:

@@ -146,6 +146,10 @@ class ClusterView(Controller):
         """Return pending pods that we have nominated."""
         return self._model.nominated_by_us()
 
+    def undrainable(self) -> Mapping[str, str]:
+        """Return the nodes that PodDisruptionBudgets keep from being drained now, each with the reason."""
+        return self._model.undrainable()
+
     def gang(self, name: str) -> GangCount | None:
         """Return the counts of a gang; None where it has no pods, or not all resources have been listed once."""
         return None if self._unknown() else self._model.gang(name)

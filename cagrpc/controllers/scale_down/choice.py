@@ -33,6 +33,8 @@ AT_MINIMUM = "its node group would be below its minimum size"
 NOT_YET = "not evaluated yet"
 ENOUGH = "enough other nodes may go first"
 BOOKED = "booked for ProvisioningRequest"
+BUDGET = "PodDisruptionBudget"
+"""How the reasons of nodes that cannot be drained begin."""
 
 
 def no_room(weight: int) -> str:
@@ -130,11 +132,14 @@ def choose(
     rules: Rules,
     clock: MonotonicClock,
     bookings: Bookings | None = None,
+    undrainable: Mapping[str, str] | None = None,
 ) -> Verdicts:
     """Return which nodes may go and which have to stay. `cluster` is without the pods of increments in flight. `before`
     are the nodes that may go so far: they win ties, since CA waits 10 minutes before it removes a node. `lately` were
-    evaluated in this sweep and refused."""
-    return _ChoiceRound(cluster, fleet, rules, bookings or Bookings()).verdicts(before, lately, clock)
+    evaluated in this sweep and refused. `undrainable` are nodes that cannot be drained now, with reasons: no other
+    places are looked for their pods."""
+    chosen = _ChoiceRound(cluster, fleet, rules, bookings or Bookings(), undrainable or {})
+    return chosen.verdicts(before, lately, clock)
 
 
 class _Allowance:
@@ -164,8 +169,16 @@ class _Allowance:
 class _ChoiceRound:
     """One evaluation of all nodes, on one capacity that changes as nodes go."""
 
-    def __init__(self, cluster: ClusterState, fleet: FleetSnapshot, rules: Rules, bookings: Bookings) -> None:
+    def __init__(
+        self,
+        cluster: ClusterState,
+        fleet: FleetSnapshot,
+        rules: Rules,
+        bookings: Bookings,
+        undrainable: Mapping[str, str],
+    ) -> None:
         self._rules = rules
+        self._undrainable = undrainable
         self._booked, self._slack = bookings.nodes, bookings.slack
         self._ours = _ours(cluster.nodes, fleet)
         going = deleting_instances(fleet)
@@ -189,7 +202,7 @@ class _ChoiceRound:
             name for name, each in self._ours.items() if name not in self._leaving and each.used < rules.utilisation
         }
         foreign = {name for name, each in self._ours.items() if _foreign(each.node)}
-        self._candidates = self._low - self._held - self._booked.keys() - foreign
+        self._candidates = self._low - self._held - self._booked.keys() - undrainable.keys() - foreign
         self._onto = self._preferred_targets(cluster.nodes)
 
     def _reserve(self, cluster: ClusterState) -> None:
@@ -252,7 +265,9 @@ class _ChoiceRound:
         """Return why a node that is no candidate has to stay."""
         if name in self._held:
             return IN_FLIGHT
-        return booked_for(self._booked[name]) if name in self._booked else IN_USE
+        if name in self._booked:
+            return booked_for(self._booked[name])
+        return self._undrainable.get(name, IN_USE) if name in self._low else IN_USE
 
     def _no_room(self, each: _Ours) -> str:
         return (no_room_with_slack if each.name in self._slack else no_room)(each.group.weight)

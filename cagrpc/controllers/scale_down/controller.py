@@ -18,7 +18,7 @@ from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterNode, ClusterSource, ClusterState
-from cagrpc.controllers.scale_down.choice import BOOKED, Bookings, Rules, Verdicts, booked_for, choose
+from cagrpc.controllers.scale_down.choice import BOOKED, BUDGET, Bookings, Rules, Verdicts, booked_for, choose
 from cagrpc.errors import Conflict, NotFound
 from cagrpc.fleet.model import SnapshotSource
 from cagrpc.kube.client.client import PatchKind
@@ -61,9 +61,11 @@ class ScaleDownController(Controller):
         reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
         booked: Callable[[], Mapping[str, str]] = dict,
         slack: Callable[[], Reservations] = dict,
+        undrainable: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """`reservations` returns the room reserved for ProvisioningRequests, `booked` the nodes that have to stay for
-        them (namespace/name), `slack` the room of placeholders."""
+        them (namespace/name), `slack` the room of placeholders, `undrainable` nodes that cannot be drained now, each
+        with the reason."""
         self._cluster = cluster
         self._fleet = fleet
         self._nodes = nodes
@@ -73,6 +75,7 @@ class ScaleDownController(Controller):
         self._reservations = reservations
         self._booked = booked
         self._slack = slack
+        self._undrainable = undrainable
         self._verdicts: Verdicts | None = None
         self._lately: AbstractSet[str] = frozenset()
         self._written: dict[str, str] = {}  # node -> the reason in its annotation, where known
@@ -86,7 +89,10 @@ class ScaleDownController(Controller):
         """Return the number of nodes that may go, and of those that stay by reason; empty before the first review."""
         if self._verdicts is None:
             return {}
-        reasons = (BOOKED if why.startswith(BOOKED) else why for why in self._verdicts.stay.values())
+        reasons = (
+            next((kind for kind in (BOOKED, BUDGET) if why.startswith(kind)), why)
+            for why in self._verdicts.stay.values()
+        )
         return {"may go": len(self._verdicts.go), **Counter(reasons)}
 
     def step(self) -> None:
@@ -115,7 +121,9 @@ class ScaleDownController(Controller):
             else frozenset(self._verdicts.go)
         )
         bookings = Bookings(self._reservations(state), self._booked(), self._slack())
-        verdicts = self._verdicts = choose(state, snapshot, before, self._lately, self._rules, self._clock, bookings)
+        verdicts = self._verdicts = choose(
+            state, snapshot, before, self._lately, self._rules, self._clock, bookings, self._undrainable()
+        )
         self._lately = frozenset() if verdicts.swept else verdicts.refused
         nodes = {each.node.name: each for each in state.nodes}
         self._written = {name: reason for name, reason in self._written.items() if name in nodes}

@@ -342,3 +342,15 @@ def test_r3_placeholders_that_keep_apart_stay_apart() -> None:
     assert play.verdicts().stay["l"] == no_room_with_slack(10)
     play.bookings = Bookings(slack={"l": mirrored})
     assert play.verdicts().go == ("l",)
+
+
+def test_a_node_that_cannot_be_drained_stays_and_no_other_one_stays_for_it() -> None:
+    # Both cannot go: each has what only the other one has room for.
+    play = Play([Played("a", LOW, _with(1)), Played("b", LOW, _with(1)), Played("full", LOW, _with(4))], TIERS)
+    assert play.verdicts().go == ("a",)
+    why = "PodDisruptionBudget ns/web lets none of its pods go now"
+    play.may_go, play.undrainable = frozenset(), {"a": why, "full": why}
+    verdicts = play.verdicts()
+    assert verdicts.go == ("b",), "its pods go where a's stay"
+    assert verdicts.stay == {"a": why, "full": IN_USE}
+    assert "a" in verdicts.low

@@ -76,6 +76,7 @@ class Play:
     refused: frozenset[str] = frozenset()
     clock: MonotonicClock = NO_TIME
     bookings: Bookings = field(default_factory=Bookings)
+    undrainable: dict[str, str] = field(default_factory=dict)
 
     def cluster(self) -> ClusterState:
         return ClusterState(
@@ -113,7 +114,9 @@ class Play:
         )
 
     def verdicts(self, rules: Rules = QUICK) -> Verdicts:
-        found = choose(self.cluster(), self.fleet(), self.may_go, self.refused, rules, self.clock, self.bookings)
+        found = choose(
+            self.cluster(), self.fleet(), self.may_go, self.refused, rules, self.clock, self.bookings, self.undrainable
+        )
         self.may_go = frozenset(found.go)
         self.refused = frozenset() if found.swept else found.refused
         return found
