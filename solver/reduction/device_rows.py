@@ -7,7 +7,6 @@ ordinary problems, where a claim for two devices counts two on every node, gain 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -64,15 +63,14 @@ def device_rows(layout: Layout) -> DeviceRows:
         return DeviceRows()
     number = {each: index for index, each in enumerate(claims)}
     of_spec = [number[spec.claims] if spec.claims else None for spec in layout.specs]
-    weights: list[dict[int, int]] = []
-    """Per row: number of the claims -> pods that have them."""
-    for row in layout.rows:
-        held: dict[int, int] = defaultdict(int)
-        for part in row.parts:
+    claiming: dict[int, dict[int, int]] = {}
+    """Row -> number of the claims -> pods that have them; rows without any are left out."""
+    for row, of in enumerate(layout.rows):
+        for part in of.parts:
             which = of_spec[part.spec]
             if which is not None:
-                held[which] += part.pods
-        weights.append(dict(held))
+                held = claiming.setdefault(row, {})
+                held[which] = held.get(which, 0) + part.pods
     places_of, distinct = _distinct([place.devices for place in layout.places])
     able: list[frozenset[int]] = []
     sums: list[_Sum] = []
@@ -84,9 +82,9 @@ def device_rows(layout: Layout) -> DeviceRows:
                 sums.append(_Sum(conditional=bound.carriers is not None))
                 sums[-1].join(index, bound, served)
     return DeviceRows(
-        tuple(_counters(sums, weights, able, places_of)),
-        tuple(_exclusions(sums, weights, places_of)),
-        _refused(sums, weights, able, places_of),
+        tuple(_counters(sums, claiming, able, places_of)),
+        tuple(_exclusions(sums, claiming, places_of)),
+        _refused(sums, claiming, able, places_of),
     )
 
 
@@ -115,12 +113,12 @@ def _carries(each: _Sum, held: Mapping[int, int]) -> bool:
 
 def _counters(
     sums: Sequence[_Sum],
-    weights: Sequence[Mapping[int, int]],
+    claiming: Mapping[int, Mapping[int, int]],
     able: Sequence[frozenset[int]],
     places_of: Sequence[Sequence[int]],
 ) -> Iterator[Counter]:
     for number, each in enumerate(each for each in sums if not each.conditional):
-        takes = {row: weight for row, held in enumerate(weights) if (weight := _weighed(each, held))}
+        takes = {row: weight for row, held in claiming.items() if (weight := _weighed(each, held))}
         left: dict[int, int] = {}
         for devices, places in enumerate(places_of):
             counted = any(each.meaning.get(n, (0, False))[0] for n in able[devices])
@@ -131,19 +129,19 @@ def _counters(
 
 
 def _exclusions(
-    sums: Sequence[_Sum], weights: Sequence[Mapping[int, int]], places_of: Sequence[Sequence[int]]
+    sums: Sequence[_Sum], claiming: Mapping[int, Mapping[int, int]], places_of: Sequence[Sequence[int]]
 ) -> Iterator[NodeExclusion]:
     for each in sums:
         if each.conditional:
-            carriers = frozenset(row for row, held in enumerate(weights) if _carries(each, held))
-            counted = tuple((row, weight) for row, held in enumerate(weights) if (weight := _weighed(each, held)))
+            carriers = frozenset(row for row, held in claiming.items() if _carries(each, held))
+            counted = tuple((row, weight) for row, held in claiming.items() if (weight := _weighed(each, held)))
             left = {place: most for devices, most in each.most.items() for place in places_of[devices]}
             yield NodeExclusion(carriers, counted, _UNLIMITED, left)
 
 
 def _refused(
     sums: Sequence[_Sum],
-    weights: Sequence[Mapping[int, int]],
+    claiming: Mapping[int, Mapping[int, int]],
     able: Sequence[frozenset[int]],
     places_of: Sequence[Sequence[int]],
 ) -> dict[int, Ints]:
@@ -153,7 +151,7 @@ def _refused(
         bounds = [each for each in sums if each.conditional and devices in each.most]
         rows = [
             row
-            for row, held in enumerate(weights)
+            for row, held in claiming.items()
             if not held.keys() <= able[devices]
             or any(_carries(each, held) and _weighed(each, held) > each.most[devices] for each in bounds)
         ]

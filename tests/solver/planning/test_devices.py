@@ -15,8 +15,8 @@ from solver.model.allocation import allocate, why_not_allocated
 from solver.verify.check import faults_of
 from solver.verify.devices import without_devices
 from tests.support.examples import examples
-from tests.support.solver.device_allocations import Claims, Node
-from tests.support.solver.device_strategies import device_claims, device_problems, devices
+from tests.support.solver.device_allocations import Claims, Node, scheduled
+from tests.support.solver.device_strategies import device_claims, device_problems, devices, usual_problems
 from tests.support.solver.reference import as_micros, best_objective
 
 BUDGET = Budget(deterministic_seconds=10.0)
@@ -62,6 +62,19 @@ def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None
     note(str(plan))
     assert as_micros(plan.vector, problem) == best_objective(problem)
     assert plan.certificate.status is not Status.FEASIBLE
+
+
+@given(usual_problems(), st.randoms(use_true_random=False))
+@examples(60)
+def test_whatever_the_scheduler_does_every_planned_pod_finds_its_devices(problem: Problem, rng: random.Random) -> None:
+    plan = solve(problem, BUDGET)
+    there = {group.id: group.devices for group in problem.node_groups}
+    standing = {node.name: node.devices for node in problem.nodes}
+    holding = [(there[each.node_group], each.pods) for each in plan.nodes]
+    for devices_there, pods in (*holding, *((standing[each.node], each.pods) for each in plan.existing)):
+        claims = [plan.pod_classes[index].spec.claims for index, count in pods.items() for _ in range(count)]
+        for _ in range(5):
+            assert scheduled(rng, devices_there, claims) == len(claims)
 
 
 @given(device_problems(), st.randoms(use_true_random=False))

@@ -3,6 +3,7 @@ that the scheduler may make. Slow and plain on purpose; it shares nothing with t
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations, product
@@ -15,6 +16,8 @@ from solver.model import DeviceAlternative
 Claims = tuple[DeviceClaim, ...]
 Device = tuple[int, frozenset[str], tuple[tuple[str, str], ...], bool]
 """(number, selectors, attributes, whether somebody has it)."""
+Given = tuple[tuple[int, DeviceRequest, DeviceAlternative, tuple[int, ...]], ...]
+"""(claim, request, alternative, devices)."""
 
 
 def each_device(devices: Sequence[Devices]) -> tuple[Device, ...]:
@@ -28,6 +31,7 @@ class Node:
     def __init__(self, devices: Sequence[Devices]) -> None:
         self.devices = each_device(devices)
         self.free = frozenset(number for number, _, _, taken in self.devices if not taken)
+        self._attributes = {number: dict(attributes) for number, _, attributes, _ in self.devices}
 
     def holds(self, pods: Sequence[Claims]) -> bool:
         """Whether every pod finds its devices, whatever happens."""
@@ -49,26 +53,29 @@ class Node:
         requests = [(number, request) for number, claim in enumerate(pod) for request in claim.requests]
         return list(dict.fromkeys(self._served(free, pod, requests, ())))
 
+    def first(self, free: frozenset[int], pod: Claims) -> frozenset[int] | None:
+        """The devices that a pod takes where devices are tried in their order; None where it is not served."""
+        requests = [(number, request) for number, claim in enumerate(pod) for request in claim.requests]
+        return next((mine for mine, _ in self._served(free, pod, requests, ())), None)
+
     def _served(
-        self,
-        free: frozenset[int],
-        pod: Claims,
-        requests: Sequence[tuple[int, DeviceRequest]],
-        given: tuple[tuple[int, DeviceRequest, DeviceAlternative, tuple[int, ...]], ...],
-    ) -> list[tuple[frozenset[int], frozenset[int]]]:
+        self, free: frozenset[int], pod: Claims, requests: Sequence[tuple[int, DeviceRequest]], given: Given
+    ) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
         if not requests:
             mine = frozenset(n for _, _, asked, some in given if not asked.admin_access for n in some)
-            return [(mine, frozenset(n for _, _, asked, some in given if asked.admin_access for n in some))]
+            yield mine, frozenset(n for _, _, asked, some in given if asked.admin_access for n in some)
+            return
         number, request = requests[0]
         for asked in request.alternatives:
-            found = []
+            found = False
             for some in self._choices(free, asked, {n for *_, chosen in given for n in chosen}):
                 more = (*given, (number, request, asked, some))
                 if self._keeps(pod, number, more):
-                    found.extend(self._served(free, pod, requests[1:], more))
+                    for each in self._served(free, pod, requests[1:], more):
+                        found = True
+                        yield each
             if found:
-                return found
-        return []
+                return
 
     def _choices(self, free: frozenset[int], asked: DeviceAlternative, own: set[int]) -> Iterator[tuple[int, ...]]:
         matching = [number for number, selectors, _, _ in self.devices if asked.selector in selectors]
@@ -78,12 +85,7 @@ class Node:
         elif matching and usable == matching:
             yield tuple(matching)
 
-    def _keeps(
-        self,
-        pod: Claims,
-        number: int,
-        given: Sequence[tuple[int, DeviceRequest, DeviceAlternative, tuple[int, ...]]],
-    ) -> bool:
+    def _keeps(self, pod: Claims, number: int, given: Given) -> bool:
         mine = [each for each in given if each[0] == number]
         if sum(len(some) for *_, some in mine) > 32:
             return False
@@ -94,7 +96,7 @@ class Node:
                 if not names or {request.name, f"{request.name}/{asked.name}"} & names
                 for n in some
             ]
-            values = [dict(self.devices[n][2]).get(attribute) for n in bound]
+            values = [self._attributes[n].get(attribute) for n in bound]
             if None in values or len(set(values)) > 1:
                 return False
         return True
@@ -127,3 +129,17 @@ def add_claims(
                 allowed.append(numbers)
         if asking:
             model.add_allowed_assignments(counts, allowed)
+
+
+def scheduled(rng: random.Random, devices: Sequence[Devices], pods: Sequence[Claims]) -> int:
+    """Return how many of the pods a scheduler serves that takes them in a random order, and tries a node's devices in
+    another random order for each. The first search that succeeds is its choice, as the scheduler's is."""
+    node, served = Node(devices), 0
+    free = node.free
+    for pod in rng.sample(list(pods), len(pods)):
+        rng.shuffle(order := list(node.devices))
+        node.devices = tuple(order)
+        found = node.first(free, pod)
+        if found is not None:
+            free, served = free - found, served + 1
+    return served

@@ -8,9 +8,21 @@ from hypothesis import strategies as st
 
 from solver import DeviceClaim, DeviceRequest, Devices, NodeGroup, PodSet, PodSpec, Problem
 from solver.model import DeviceAlternative, Node
+from tests.support.solver.device_examples import (
+    GPUS,
+    MIXED,
+    NUMA,
+    PAIRS,
+    PCIE,
+    SOCKETS,
+    asks,
+    claim,
+    first_of,
+    together,
+)
+from tests.support.solver.device_examples import devices as devices_of
 
 SELECTORS = ("any", "big", "nic")
-NUMA = "node.example/numa"
 
 
 @st.composite
@@ -97,3 +109,59 @@ def device_problems(draw: st.DrawFn, *, plain: bool = False) -> Problem:
     free = {"cpu": 2000, "pods": 4}
     nodes = (Node("n", free, devices=draw(some_devices)),) if draw(st.booleans()) else ()
     return replace(Problem(tuple(pod_sets), groups), nodes=nodes)
+
+
+LARGE_NODES = (
+    GPUS,
+    MIXED,
+    PAIRS,
+    SOCKETS,
+    (*SOCKETS, devices_of("nic", count=2, numa="0"), devices_of("nic", count=2, numa="1")),
+    (
+        devices_of("gpu", "big", count=2, numa="0"),
+        devices_of("gpu", count=2, numa="0"),
+        devices_of("gpu", count=4, numa="1"),
+    ),
+)
+USUAL_CLAIMS = (
+    (),
+    claim(),
+    claim(count=2),
+    claim(count=4),
+    claim("big"),
+    claim("big", 2),
+    claim("nic"),
+    claim(all=True),
+    claim(all=True, admin_access=True),
+    claim() * 2,
+    (*claim(), *claim("nic")),
+    first_of(("big", 1), ("gpu", 2)),
+    first_of(("gpu", 8), ("gpu", 2)),
+    together(NUMA, asks(count=2)),
+    together(NUMA, asks(count=4)),
+    together(NUMA, asks(), asks("nic")),
+    together(PCIE, asks(), asks("nic")),
+)
+
+
+@st.composite
+def usual_problems(draw: st.DrawFn) -> Problem:
+    """Draw problems with nodes as they are sold, and many pods with claims as they are written, gangs among them."""
+    pod_sets = tuple(
+        PodSet(
+            f"ns/p{number}",
+            PodSpec((("cpu", draw(st.integers(1, 4)) * 250),), claims=draw(st.sampled_from(USUAL_CLAIMS))),
+            draw(st.integers(1, 8)),
+            gang=draw(st.sampled_from([None, None, "red", "blue"])),
+        )
+        for number in range(draw(st.integers(2, 8)))
+    )
+    groups = tuple(
+        NodeGroup(f"g{number}", {"cpu": 8000, "pods": 30}, 1.0 + number / 4, devices=draw(st.sampled_from(LARGE_NODES)))
+        for number in range(draw(st.integers(1, 3)))
+    )
+    nodes = tuple(
+        Node(f"n{number}", {"cpu": 8000, "pods": 30}, devices=draw(st.sampled_from(LARGE_NODES)))
+        for number in range(draw(st.integers(0, 2)))
+    )
+    return Problem(pod_sets, groups, nodes)
