@@ -10,6 +10,7 @@ import numpy as np
 from solver.columns.patterns import Pattern
 from solver.columns.pool import Pool
 from solver.model import Plan, PlannedNodes, PodSpec
+from solver.reduction.colocation import CoLocation
 from solver.reduction.reduced import Floats, Reduced
 
 _MOST_CANDIDATES = 3000
@@ -47,6 +48,7 @@ def _patterns(
     rows = {cls.index: rows_of[cls.spec] for cls in previous.pod_classes if cls.spec in rows_of}
     kind_of = {name: kind.index for kind in reduced.kinds for name in (*kind.groups, *kind.nodes)}
     found: Counter[Pattern] = Counter()
+    colocation = CoLocation(reduced)
     for name, count, pods in nodes:
         kind = kind_of.get(name)
         if kind is None:
@@ -56,8 +58,9 @@ def _patterns(
             # A class that is split over domains has one row for this kind.
             for row in [row for row in rows.get(cls, ()) if reduced.fits[kind, row]][:1]:
                 held[row] += number
-        if held and _fits(reduced, kind, held):
-            found[Pattern(kind, tuple(sorted(held.items())))] += count
+        kept = held if colocation.anything_goes else colocation.trimmed(reduced.kinds[kind], held)
+        if kept and _fits(reduced, kind, kept):
+            found[Pattern(kind, tuple(sorted(kept.items())))] += count
     return dict(found)
 
 

@@ -242,6 +242,8 @@ class CheckedClaims:
 
     def fault(self, devices: tuple[Devices, ...], pods: Mapping[int, int], daemons: Sequence[PodSpec]) -> str | None:
         """Return why the pods of one node may not all find their devices; None where they do."""
+        if not self._of_class:
+            return None
         asking = [(self._of_class[index], count) for index, count in pods.items() if index in self._of_class]
         if not asking:
             return None

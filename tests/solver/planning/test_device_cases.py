@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from solver import Budget, DeviceClaim, Devices, Plan, PodSet, PodSpec, Problem, solve
+from solver.integral.warm_start import known_nodes
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
+from solver.reduction.colocation import CoLocation
 from solver.reduction.reduce import reduce
 from tests.support.solver.device_examples import (
     GPUS,
@@ -106,6 +108,18 @@ def test_pods_that_share_a_claim_are_on_one_node_of_which_it_takes_devices_once(
     plan = planned(Problem(sets, (group("g", devices=GPUS),)))
     assert not plan.unplaced
     assert [dict(each.pods) for each in plan.nodes] == [{0: 1, 1: 3}]
+
+
+def test_a_plan_before_is_kept_as_far_as_devices_still_allow() -> None:
+    sets = (asking("any", 3, claim("gpu")), asking("big", 1, claim("big")))
+    problem = Problem(sets, (), (node("n", 4000, devices=MIXED),))
+    before = planned(problem)
+    assert before.existing[0].pods == {0: 3, 1: 1}
+    fewer = (devices("gpu", "big", count=2, taken=2), MIXED[1])
+    after = replace(problem, nodes=(node("n", 4000, devices=fewer),), previous=before)
+    (known,) = known_nodes(reduce(after))
+    assert CoLocation(reduce(after)).admits(reduce(after).kinds[known.kind], dict(known.pods))
+    assert sum(planned(after).existing[0].pods.values()) == 3
 
 
 @pytest.mark.parametrize(
