@@ -3,10 +3,11 @@ templates of their node groups have them, beside DaemonSets. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cagrpc.api.core.nodes import HOSTNAME, group_labels
+from cagrpc.api.core.nodes import HOSTNAME, INSTANCE_TYPE, group_labels
+from cagrpc.api.core.volume_binding import ATTACHABLE, UNLIMITED_ATTACHMENTS
 from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, Reservations
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.fleet.model import FleetSnapshot, IncrementNode, InstanceState, Phase
@@ -14,12 +15,41 @@ from solver.model import Node, NodeGroup, PodSpec, Resources
 from solver.model.capacity import after_daemons
 
 
-def groups_as_planned(snapshot: FleetSnapshot) -> tuple[NodeGroup, ...]:
-    """Return node groups with labels as their Nodes will have them. What their minimum needs the fleet orders."""
+def groups_as_planned(snapshot: FleetSnapshot, cluster: ClusterState) -> tuple[NodeGroup, ...]:
+    """Return node groups with labels, and numbers of volumes that can be attached, as their Nodes will have them. What
+    their minimum needs the fleet orders."""
+    seen = _attach_limits_seen(snapshot, cluster)
     return tuple(
-        replace(state.group, target_size=state.target_size, labels=group_labels(state.group), min_size=0)
-        for state in snapshot.groups.values()
+        replace(
+            state.group,
+            target_size=state.target_size,
+            labels=group_labels(state.group),
+            min_size=0,
+            allocatable=_with_attachments(state.group, cluster, seen.get(group_id, {})),
+        )
+        for group_id, state in snapshot.groups.items()
     )
+
+
+def _attach_limits_seen(snapshot: FleetSnapshot, cluster: ClusterState) -> dict[str, dict[str, int]]:
+    """Return the least limits of the nodes of each group that stand, by driver."""
+    found: dict[str, dict[str, int]] = {}
+    for node in cluster.nodes:
+        group = snapshot.group_of_instance.get(node.provider_id)
+        if group is not None and node.attach_limits:
+            of = found.setdefault(group, {})
+            of.update({driver: min(count, of.get(driver, count)) for driver, count in node.attach_limits.items()})
+    return found
+
+
+def _with_attachments(group: NodeGroup, cluster: ClusterState, seen: Mapping[str, int]) -> Resources:
+    """Return allocatable with a number of attachments of every driver in use: as nodes of the group have it, or nodes
+    of its instance type had; else as it is configured or in the catalogue; else without limit."""
+    if not cluster.drivers:
+        return group.allocatable
+    known = {**cluster.attach_limits.get(group_labels(group).get(INSTANCE_TYPE, ""), {}), **seen}
+    found = {f"{ATTACHABLE}{driver}": UNLIMITED_ATTACHMENTS for driver in cluster.drivers}
+    return {**found, **group.allocatable, **{f"{ATTACHABLE}{driver}": count for driver, count in known.items()}}
 
 
 def deleting_instances(snapshot: FleetSnapshot) -> set[str]:

@@ -85,6 +85,9 @@ class ClusterNode:
     scale_down_disabled: str = ""
     """The value of the scale-down-disabled annotation; empty where there is none."""
     scale_down_disabled_by_us: bool = False
+    attach_limits: Mapping[str, int] | None = None
+    """How many volumes each driver may attach, by the node's CSINode; None without one. What is left of it is in
+    `node.free`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,10 @@ class ClusterState:
     """Workloads that others have made to the ones that people know: a ReplicaSet to its Deployment, for instance."""
     expected: frozenset[ExpectedPod] = frozenset()
     """All expected pods."""
+    drivers: frozenset[str] = frozenset()
+    """CSI drivers that attach volumes of pods: every node has a number of attachments of each."""
+    attach_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How many volumes each driver may attach to a node, by instance type, of nodes that stand or have stood."""
 
 
 class ClusterSource(Protocol):

@@ -80,9 +80,10 @@ def selects(selector: PodSelector, namespace: str, labels: Labels) -> bool:
 def required_affinity(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
     """The pod's required affinity terms as the kube-scheduler reads them: of several, each counts only the pods that
     the selectors of all of them match."""
-    terms = spec.pod_affinity
+    terms = tuple(term for term in spec.pod_affinity if not term.alone)
+    alone = tuple(term for term in spec.pod_affinity if term.alone)
     if len(terms) < 2:
-        return terms
+        return (*terms, *alone)
     expressions: tuple[Requirement, ...] | None = ()
     namespaces: set[str] | None = None
     for selector in (term.selector for term in terms):
@@ -93,7 +94,7 @@ def required_affinity(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
         if selector.namespaces is not None:
             namespaces = set(selector.namespaces) & (set(selector.namespaces) if namespaces is None else namespaces)
     together = PodSelector(expressions, None if namespaces is None else tuple(sorted(namespaces)))
-    return tuple(PodAffinityTerm(term.topology_key, together) for term in terms)
+    return (*(PodAffinityTerm(term.topology_key, together) for term in terms), *alone)
 
 
 def ports_collide(one: HostPort, other: HostPort) -> bool:

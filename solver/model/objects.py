@@ -99,6 +99,9 @@ class PodAffinityTerm:
 
     topology_key: str
     selector: PodSelector
+    alone: bool = False
+    """Of required affinity: whether the term is not the pod's own but of a claim that pods share. The other terms of a
+    pod count only pods that the selectors of all of them match; this one neither narrows them nor is narrowed."""
 
 
 class WhenUnsatisfiable(StrEnum):

@@ -27,6 +27,7 @@ from cagrpc.api.core.resources import Problems, effective_requests, members, str
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, LabelProjection, PodIdentity, selectors_of
 from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
+from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, PodVolumes, pod_volumes
 from cagrpc.api.encoding.messages import discard_unknown_fields, parse, plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
@@ -44,7 +45,7 @@ _NOTHING_OF_PLACES = (
     "resourceClaims",
     "schedulingGroup",
 )
-"""Fields of v1.PodSpec that do not affect scheduling, except those that `unread_features` names."""
+"""Fields of v1.PodSpec that are no part of `PodSpec`, or are read apart."""
 
 _MOST_SPECS, _MOST_SPEC_BYTES = 20_000, 16 * 1024 * 1024
 """Limits of a decoder's cache, which is cleared at either: it lives as long as the process, a spec may have a megabyte,
@@ -89,6 +90,8 @@ class Pod:
     """Who is to bind it."""
     warning: str = field(default="", compare=False)
     """Invalid fields that were ignored; empty where there are none."""
+    volumes: PodVolumes = field(default=NO_VOLUMES, compare=False)
+    """The claims that it uses; what they come to is known where the claims are (`volume_binding`)."""
     labels: Labels = field(default_factory=dict, compare=False)
     """All labels; `spec` has those that selectors read, once all selectors are known (`with_visible_labels`)."""
 
@@ -143,17 +146,6 @@ def is_placeholder(annotations: Mapping[str, str]) -> bool:
     return annotations.get(PLACEHOLDER[0]) == PLACEHOLDER[1]
 
 
-def unread_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the fields of a v1.PodSpec (in JSON shape) that constrain the pod and that planning does not
-    support."""
-    ignored: Problems = []  # `pod_spec` reports what is malformed
-    found = []
-    claims = ("persistentVolumeClaim", "ephemeral")  # the latter makes a claim of its own for each pod
-    if any(volume.get(claim) for volume, _ in members(spec, "volumes", "", ignored) for claim in claims):
-        found.append("persistentVolumeClaim")
-    return tuple(found)
-
-
 class PodDecoder:
     """Decodes v1.Pod bytes. Specs that differ only in what planning does not read are converted once, so thousands of
     replicas cost little more than their workload. Not thread-safe."""
@@ -182,6 +174,7 @@ class PodDecoder:
         spec, labels = message.spec, message.metadata.labels
         own = {key: labels[key] for key in labels}
         who = _pod(message, own, self._gang_label, self._consuming, self._placeholders)
+        volumes = _volumes(message)
         for name in _NOTHING_OF_PLACES:
             spec.ClearField(name)
         discard_unknown_fields(spec)
@@ -195,7 +188,7 @@ class PodDecoder:
             converted = self._cached_by_own_labels(spec_bytes, identity) or self._convert(
                 message, resize, spec_bytes, identity
             )
-        return replace(who, spec=converted, labels=own)
+        return replace(who, spec=converted, labels=own, volumes=volumes)
 
     def _cached_by_own_labels(self, spec_bytes: bytes, identity: PodIdentity) -> PodSpec | None:
         own_keys = self._own_keys.get(spec_bytes)
@@ -265,6 +258,21 @@ def _agree(
         return True
     requests = asked.requests
     return bool(observed.resources.requests == requests and observed.allocatedResources == requests)
+
+
+_SOURCES = ("persistentVolumeClaim", "ephemeral", *IN_TREE)
+
+
+def _volumes(message: kubernetes_pb2.Pod) -> PodVolumes:
+    """Return the pod's volumes; almost every pod has some, and most of them are everywhere."""
+    found = message.spec.volumes
+    if not any(volume.volumeSource.HasField(source) for volume in found for source in _SOURCES):
+        return NO_VOLUMES
+    problems: Problems = []
+    volumes = pod_volumes({"volumes": [plain(each) for each in found]}, message.metadata.name, "spec", problems)
+    if problems:
+        raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}")
+    return volumes
 
 
 def _seen_by_itself(

@@ -18,7 +18,7 @@ from cagrpc.api.core.consumption import CONSUME_KEYS
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangKind, gang_name
 from cagrpc.api.core.nodes import facts_of_document, free
 from cagrpc.api.core.observed_labels import PodProjection, port, selecting
-from cagrpc.api.core.pods import daemon, is_placeholder, pod_spec, unread_features
+from cagrpc.api.core.pods import daemon, is_placeholder, pod_spec
 from cagrpc.api.core.resources import Problems, mapping, members, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS
 from cagrpc.api.core.selectors import NOBODY, LabelProjection, Namespaces, PodIdentity, selectors_of
@@ -107,7 +107,6 @@ class _ManifestReader:
     daemon_sets: list[PodSpec] = field(default_factory=list)
     running_on: defaultdict[str, list[tuple[PodSpec, PodIdentity]]] = field(default_factory=lambda: defaultdict(list))
     notes: list[str] = field(default_factory=list)
-    unread: dict[str, str] = field(default_factory=dict)
     out_of_place: Counter[str] = field(default_factory=Counter)
     gated: dict[str, int] = field(default_factory=dict)
     foreign: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -207,8 +206,6 @@ class _ManifestReader:
         # The annotation belongs on the pods; on the workload itself it has the same effect.
         if not any(_consumes(document, annotated, requests) for annotated in (template, document.body)):
             self._add(document, template, f"{path}.template", count)
-            if spec.get("volumeClaimTemplates"):  # of a StatefulSet, which adds the volumes to its pods
-                self.unread.setdefault("persistentVolumeClaim", f"{document.namespace}/{document.name}")
 
     def _daemon_set(self, document: ManifestDocument) -> None:
         template = self._template(document, document.spec, "spec")
@@ -288,8 +285,6 @@ class _ManifestReader:
         converted = pod_spec(spec, path, here, around, mapping(pod, "status", "", here))
         self._report(document, here)
         self.notes.extend(f"{document.place}: {note}" for note in around.notes)
-        for kind in unread_features(spec):
-            self.unread.setdefault(kind, f"{document.namespace}/{document.name}")
         return converted, identity
 
     def _labels(self, document: ManifestDocument, labelled: Mapping[str, Any], path: str) -> dict[str, str]:
@@ -347,8 +342,6 @@ class _ManifestReader:
         self.problems.extend(f"{document.place}: {problem}" for problem in problems)
 
     def _warnings(self, nodes: Sequence[Node]) -> Iterable[str]:
-        for kind, example in self.unread.items():
-            yield f"{kind} is not supported by planning yet and was ignored, for example of {example}"
         if self.notes:
             more = f" (and {len(self.notes) - 1} more such)" if len(self.notes) > 1 else ""
             yield f"{self.notes[0]}{more}; pass the Namespace objects as well"

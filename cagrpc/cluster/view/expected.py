@@ -8,16 +8,22 @@ A workload that creates none of its pods for a while is ignored until it creates
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import NamedTuple
 
+from cagrpc.api.core.volumes import with_templates
 from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
-from cagrpc.cluster.view.workloads import Quota, Workload, expectable
+from cagrpc.cluster.view.references import Reference, References
+from cagrpc.cluster.view.storage import Storage
+from cagrpc.cluster.view.workloads import Quota, Workload, expectable, ordinal
 from cagrpc.fleet.model import ExpectedPod
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from solver.model import PODS
@@ -45,10 +51,25 @@ class _Root:
     """How many pods it wanted when it was ignored; 0 where it is not."""
 
 
+class _Reader(NamedTuple):
+    """The expected pods of a workload, as readers of claims."""
+
+    workload: str
+
+
 class ExpectedPods:
-    def __init__(self, classes: Classes, clock: MonotonicClock, now: EpochClock, triggers: PlanningTriggers) -> None:
-        """`triggers` records namespaces where more pods
-        are expected than before."""
+    def __init__(
+        self,
+        classes: Classes,
+        clock: MonotonicClock,
+        now: EpochClock,
+        triggers: PlanningTriggers,
+        storage: Storage,
+        references: References,
+    ) -> None:
+        """`triggers` records namespaces where more pods are expected than before. `storage` says what the volumes of
+        pods require; `references` reads a workload again when that changes."""
+        self._storage, self._references = storage, references
         self._classes = classes
         self._triggers = triggers
         self._clock, self._now = clock, now
@@ -60,6 +81,8 @@ class ExpectedPods:
         """By workload."""
         self._like: dict[str, ObservedPod] = {}
         """The pod observed last of each workload."""
+        self._ordinals: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """By StatefulSet and UID, the ordinals of its pods."""
         self._quotas: defaultdict[str, dict[str, Quota]] = defaultdict(dict)
         """By namespace and name."""
         self._ending: set[str] = set()
@@ -88,6 +111,8 @@ class ExpectedPods:
         owner = seen.owner if seen.counted and not seen.owner.startswith("DaemonSet/") else ""
         if owner:
             self._like[owner] = seen
+        if owner.startswith("StatefulSet/"):
+            self._ordinals[owner][seen.key] = ordinal(seen.ref.name)
         return self._count(seen.key, owner)
 
     def drop_pod(self, key: str) -> None:
@@ -150,6 +175,9 @@ class ExpectedPods:
         if owner == before:
             return False
         if before:
+            self._ordinals.get(before, {}).pop(pod, None)
+            if not self._ordinals.get(before, True):
+                del self._ordinals[before]
             self._there[before] -= 1
             if not self._there[before]:
                 del self._there[before], self._like[before]
@@ -219,12 +247,28 @@ class ExpectedPods:
         own = workload.wants - self._there[key]
         like = self._like.get(key, workload.template)
         if own > 0 and workload.template is not None and like is not None and expectable(like):
-            yield like, own
+            yield from self._to_come(workload, workload.template, like, own)
         children = [self._workloads[child] for child in self._children.get(key, ())]
         for part in workload.parts:
             rest = part.pods - sum(child.share for child in children if child.part == part.name)
             if rest > 0 and part.template is not None:
                 yield part.template, rest
+
+    def _to_come(
+        self, workload: Workload, template: ObservedPod, like: ObservedPod, count: int
+    ) -> Iterator[tuple[ObservedPod, int]]:
+        """Yield pods like those that are there, with the volumes of the template: claims of their own are still to be
+        made, but for those that a StatefulSet has kept."""
+        volumes = template.pod.volumes
+        if not workload.claims:
+            yield replace(like, pod=replace(like.pod, volumes=volumes)), count
+            return
+        there = set(self._ordinals.get(workload.key, {}).values())
+        missing = islice((each for each in itertools.count(workload.first_ordinal) if each not in there), count)
+        name = workload.key.rpartition("/")[2]
+        for each in missing:
+            claims = with_templates(volumes, workload.claims, name, each)
+            yield replace(like, pod=replace(like.pod, volumes=claims)), 1
 
     def _allowed(self, key: str, root: _Root, wanted: list[tuple[ObservedPod, int]]) -> list[tuple[ObservedPod, int]]:
         """Return the wanted pods cut to the bounds, and to the namespace's quotas less what is expected of other
@@ -264,9 +308,10 @@ class ExpectedPods:
                 self._short[key] = None
 
     def _set(self, key: str, root: _Root, wanted: list[tuple[ObservedPod, int]]) -> None:
-        number = 0
+        number, references = 0, set[Reference]()
         for like, count in wanted:
-            of = self._classes.of(like) if count else None
+            of, read = self._read(key, like) if count else (None, ())
+            references.update(read)
             for _ in range(count):
                 if number >= len(root.pods):
                     root.pods.append(self._enter(key, root.namespace, number, of))
@@ -276,6 +321,15 @@ class ExpectedPods:
                 number += 1
         while len(root.pods) > number:
             self._pop(key, root)
+        self._references.put(_Reader(key), references, lambda: self._update(key))
+
+    def _read(self, key: str, like: ObservedPod) -> tuple[EquivalenceClass, Iterable[Reference]]:
+        """Return the class of an expected pod, with what its volumes require, and what it was read with. No pod owns
+        its claims yet."""
+        seen, _, references = self._storage.resolved(
+            replace(like, key=f"expected of {key}", pod=replace(like.pod, key="")), PodStage.WAITING
+        )
+        return self._classes.of(seen), references
 
     def _pop(self, key: str, root: _Root) -> None:
         self._leave(key, root, len(root.pods) - 1)

@@ -7,6 +7,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -20,7 +21,20 @@ from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Keyed, Named, PodReader, read_node
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.pods import PodTable
+from cagrpc.cluster.view.references import References
 from cagrpc.cluster.view.slack import SlackTable
+from cagrpc.cluster.view.storage import (
+    CLAIMS,
+    CLASSES,
+    VOLUMES,
+    CsiNodes,
+    Storage,
+    csi_node,
+    read_attachment,
+    read_claim,
+    read_class,
+    read_volume,
+)
 from cagrpc.cluster.view.waiting import Waiting
 from cagrpc.cluster.view.workloads import (
     Priorities,
@@ -69,8 +83,17 @@ class TableSink(Generic[K]):
     """Feeds a table from a reflector, under a lock that is held for one object at a time. An object that the table
     rejects is not in it, and affects no other."""
 
-    def __init__(self, table: Table[K], lock: Lock, kind: str, key: Callable[[ObjectIdentity], str] = str) -> None:
-        """`kind` is for the log; `key` gives the table's key of a deleted object."""
+    def __init__(
+        self,
+        table: Table[K],
+        lock: Lock,
+        kind: str,
+        key: Callable[[ObjectIdentity], str] = str,
+        listed: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`kind` is for the log; `key` gives the table's key of a deleted object; `listed` is called, under the lock,
+        whenever the table has all objects."""
+        self._listed = listed
         self._table = table
         self._lock = lock
         self._key = key
@@ -84,6 +107,7 @@ class TableSink(Generic[K]):
         with self._lock:
             for key in set(self._table.keys()) - there:
                 self._drop(key)
+            self._listed()
         self.left_out.only(left_out)
 
     def applied(self, obj: K) -> None:
@@ -152,8 +176,14 @@ class ClusterModel:
         self._slack = None if slack is None else SlackTable(slack)
         classes = Classes()
         self._triggers = PlanningTriggers(clock)
-        self._expected = ExpectedPods(classes, clock, now, self._triggers) if expects else None
-        self._pods = PodTable(self._nodes, clock, classes, self._triggers, self._slack, self._expected)
+        self._references = References()
+        self._storage = Storage(self._references)
+        self._expected = (
+            ExpectedPods(classes, clock, now, self._triggers, self._storage, self._references) if expects else None
+        )
+        self._pods = PodTable(
+            self._nodes, clock, classes, self._triggers, self._slack, self._expected, self._storage, self._references
+        )
         self._priorities = Priorities()
         self._daemon_sets: Values[PodSpec] = Values()
         self._budgets = DisruptionBudgets()
@@ -165,6 +195,7 @@ class ClusterModel:
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
             self._fed(Resource(POD_DISRUPTION_BUDGETS, disruption_budget, optional=True), self._budgets),
+            *self._of_storage(),
             *(self._workloads(gang_label, schedulers, namespace) if expects or slack is not None else ()),
             *(
                 self._fed(
@@ -179,6 +210,7 @@ class ClusterModel:
 
     def arrivals(self) -> Arrivals:
         with self._lock:
+            self._references.read_again()
             waiting, expected = self._pods.waiting, 0
             if self._expected is not None:
                 self._expected.expire()
@@ -258,6 +290,7 @@ class ClusterModel:
 
     def state(self, without: AbstractSet[PodKey], expected: frozenset[PodSpec] = frozenset()) -> ClusterState:
         with self._lock:
+            self._references.read_again()
             if self._expected is not None:
                 self._expected.expire()
             classes = self._pods.classes
@@ -276,7 +309,7 @@ class ClusterModel:
             makers = {pod.workload for each in pods for pod in each.pods} if self._expected is not None else ()
             return ClusterState(
                 waiting=pods,
-                nodes=self._nodes.shown(seen, classes.sight()),
+                nodes=self._nodes.shown(seen, classes.sight(), self._storage.drivers),
                 daemon_sets=tuple(spec for _, spec in sorted(self._daemon_sets.of.items(), key=lambda each: each[0])),
                 incomplete_gangs=waiting.incomplete,
                 warnings=self._warnings(),
@@ -285,6 +318,8 @@ class ClusterModel:
                 slack=self._slack.shown(seen) if self._slack is not None else SlackSeen(),
                 roots=self._expected.roots(makers) if self._expected is not None else {},
                 expected=frozenset(self._expected.refs) if self._expected is not None else frozenset(),
+                drivers=self._storage.drivers,
+                attach_limits=self._nodes.limits_of_types(),
             )
 
     def _min_counts(self) -> Mapping[str, int | None]:
@@ -294,10 +329,37 @@ class ClusterModel:
     def _warnings(self) -> tuple[str, ...]:
         found = sorted(self._pods.warnings.values())
         more = len(found) - _MOST_WARNINGS
-        return (*found[:_MOST_WARNINGS], *([f"and {more} more such pods"] if more > 0 else []))
+        rest = [f"and {more} more such pods"] if more > 0 else []
+        return (*found[:_MOST_WARNINGS], *rest, *self._storage.warnings)
 
-    def _fed(self, resource: Resource[K], table: Table[K], key: Callable[[ObjectIdentity], str] = str) -> Followed[K]:
-        return Followed(resource, TableSink(table, self._lock, resource.name, key))
+    def _fed(
+        self,
+        resource: Resource[K],
+        table: Table[K],
+        key: Callable[[ObjectIdentity], str] = str,
+        listed: Callable[[], object] = lambda: None,
+    ) -> Followed[K]:
+        return Followed(resource, TableSink(table, self._lock, resource.name, key, listed))
+
+    def _of_storage(self) -> Iterator[Followed[Any]]:
+        """What the volumes of pods depend on. Where it may not be listed, volumes are not planned, and a warning says
+        so."""
+        storage = self._storage
+        of_pods: tuple[tuple[str, Callable[[dict[str, Any]], Named[Any]], Callable[[Any, Any], None]], ...] = (
+            (CLASSES, read_class, storage.put_class),
+            (VOLUMES, read_volume, storage.put_volume),
+            (CLAIMS, read_claim, storage.put_claim),
+        )
+        for path, read, put in of_pods:
+            yield self._fed(
+                Resource(path, read, Encoding.JSON, optional=True), Values(put), listed=partial(storage.listed, path)
+            )
+        limits = Resource("/apis/storage.k8s.io/v1/csinodes", csi_node, Encoding.JSON, optional=True)
+        yield self._fed(limits, CsiNodes(self._nodes))
+        attachments = Resource(
+            "/apis/storage.k8s.io/v1/volumeattachments", read_attachment, Encoding.JSON, optional=True
+        )
+        yield self._fed(attachments, Values(self._nodes.put_attachment))
 
     def _workloads(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> Iterator[Followed[Any]]:
         def fed(path: str, read: Callable[[WorkloadReader], Callable[[Any], Named[Workload]]]) -> Followed[Any]:

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from cagrpc.api.core.nodes import NodeFacts, left
+from cagrpc.api.core.nodes import INSTANCE_TYPE, NodeFacts, left
 from cagrpc.api.core.observed_labels import PodProjection
 from cagrpc.api.core.selectors import LabelProjection
+from cagrpc.api.core.volume_binding import ATTACHABLE, UNLIMITED_ATTACHMENTS
+from cagrpc.api.core.volumes import Attachment
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.cluster.view.classes import EquivalenceClass
 from cagrpc.cluster.view.objects import ObservedNode, PodStage
@@ -19,7 +21,19 @@ from solver.model.eligibility import why_not_eligible
 class NodeUse:
     """A node's pods by class. It may be known before its Node is, and after."""
 
-    __slots__ = ("_made", "_made_with", "daemons", "fixed", "movable", "name", "seen", "used")
+    __slots__ = (
+        "_made",
+        "_made_with",
+        "_volumes",
+        "attachments",
+        "daemons",
+        "fixed",
+        "limits",
+        "movable",
+        "name",
+        "seen",
+        "used",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -29,12 +43,19 @@ class NodeUse:
         self.fixed: dict[EquivalenceClass, int] = {}
         self.daemons: dict[EquivalenceClass, int] = {}
         """Still to be bound."""
+        self.limits: Mapping[str, int] | None = None
+        """How many volumes each driver may attach, by its CSINode; None without one."""
+        self.attachments: Counter[tuple[str, str]] = Counter()
+        """Volumes that a VolumeAttachment keeps here."""
+        self._volumes: Counter[tuple[str, str]] = Counter()
+        """Volumes of its pods, with the number of these: driver and volume."""
         self._made: ClusterNode | None = None
-        self._made_with: tuple[PodProjection, LabelProjection] | None = None
+        self._made_with: tuple[object, ...] = ()
 
     @property
     def unknown(self) -> bool:
-        return not (self.seen or self.movable or self.fixed or self.daemons)
+        known = self.seen or self.limits is not None or self.attachments
+        return not (known or self.movable or self.fixed or self.daemons)
 
     def add(self, of: EquivalenceClass, stage: PodStage, pods: int) -> None:
         """Add so many pods, or remove them."""
@@ -46,29 +67,55 @@ class NodeUse:
         if not counts[of]:
             del counts[of]
 
+    def attach(self, volumes: Iterable[tuple[str, str]], pods: int) -> None:
+        """Add so many pods that use these volumes, or remove them."""
+        self._made = None
+        for each in volumes:
+            self._volumes[each] += pods
+            if not self._volumes[each]:
+                del self._volumes[each]
+
+    def limit(self, limits: Mapping[str, int] | None) -> None:
+        self.limits = limits
+        self._made = None
+
+    def keep(self, attached: tuple[str, str], count: int) -> None:
+        """Add a VolumeAttachment, or remove it."""
+        self._made = None
+        self.attachments[attached] += count
+        if not self.attachments[attached]:
+            del self.attachments[attached]
+
     def know(self, seen: ObservedNode | None) -> None:
         self.seen = seen
         self._made = None
 
-    def shown(self, seen: ObservedNode, by: PodProjection, sight: LabelProjection) -> ClusterNode:
-        """Return the node as planning reads it, cached until something of it changes."""
-        if self._made is not None and self._made_with is not None:
-            before_by, before_sight = self._made_with
-            if before_by is by and before_sight is sight:
-                return self._made
+    def shown(
+        self, seen: ObservedNode, by: PodProjection, sight: LabelProjection, drivers: frozenset[str]
+    ) -> ClusterNode:
+        """Return the node as planning reads it, cached until something of it changes. `drivers` are those that attach
+        volumes of any pod."""
+        if self._made is not None and all(
+            one is other for one, other in zip(self._made_with, (by, sight, drivers), strict=True)
+        ):
+            return self._made
         facts = seen.facts
         used, daemons = self._with_daemons(facts)
+        attached = Counter(driver for driver, _ in {**self._volumes, **self.attachments})
+        limits = {driver: (self.limits or {}).get(driver, UNLIMITED_ATTACHMENTS) for driver in drivers}
+        used = {**used, **{f"{ATTACHABLE}{driver}": attached[driver] for driver in drivers}}
+        offered = {**facts.allocatable, **{f"{ATTACHABLE}{driver}": most for driver, most in limits.items()}}
         running: dict[PodSpec, int] = {}
         for counts in (self.movable, self.fixed, daemons):
             for of, count in counts.items():
                 spec = of.runs(by)
                 if spec is not None:
                     running[spec] = running.get(spec, 0) + count
-        self._made_with = by, sight
+        self._made_with = by, sight, drivers
         self._made = ClusterNode(
             node=Node(
                 facts.name,
-                left(facts.allocatable, used),
+                left(offered, used),
                 facts.labels,
                 facts.taints,
                 _as_pods(running),
@@ -80,6 +127,7 @@ class NodeUse:
             movable=_whole(self.movable, sight),
             scale_down_disabled=seen.scale_down_disabled,
             scale_down_disabled_by_us=seen.scale_down_disabled_by_us,
+            attach_limits=self.limits,
         )
         return self._made
 
@@ -127,6 +175,7 @@ class NodeTable:
         self._order: list[NodeUse] | None = None
         self._ready: frozenset[str] | None = None
         self._held: dict[str, str] | None = None
+        self._limits_of_types: dict[str, Mapping[str, int]] = {}
         self.came_or_went: Callable[[str], None] = lambda _: None
         """Called with the name of each Node that was added or deleted."""
 
@@ -197,8 +246,35 @@ class NodeTable:
         """Yield the names of all nodes, each with the pods that would have to go elsewhere if it went."""
         return ((use.name, use.movable) for use in self._uses.values() if use.seen)
 
-    def shown(self, by: PodProjection, sight: LabelProjection) -> tuple[ClusterNode, ...]:
+    def shown(
+        self, by: PodProjection, sight: LabelProjection, drivers: frozenset[str] = frozenset()
+    ) -> tuple[ClusterNode, ...]:
         """Return all nodes, by name."""
         if self._order is None:
             self._order = sorted((use for use in self._uses.values() if use.seen), key=lambda use: use.name)
-        return tuple(use.shown(use.seen, by, sight) for use in self._order if use.seen)
+        return tuple(use.shown(use.seen, by, sight, drivers) for use in self._order if use.seen)
+
+    def limits_of_types(self) -> Mapping[str, Mapping[str, int]]:
+        """Return how many volumes each driver may attach, by instance type; the least of its nodes, or of the last."""
+        found: dict[str, dict[str, int]] = {}
+        for use in self._uses.values():
+            kind = use.seen.facts.labels.get(INSTANCE_TYPE) if use.seen else None
+            if kind and use.limits:
+                of = found.setdefault(kind, {})
+                of.update({driver: min(count, of.get(driver, count)) for driver, count in use.limits.items()})
+        self._limits_of_types.update(found)
+        return dict(self._limits_of_types)
+
+    def put_limits(self, name: str, limits: Mapping[str, int] | None) -> None:
+        """Set how many volumes each driver may attach, by the node's CSINode; None without one."""
+        use = self.use(name)
+        use.limit(limits)
+        self.forget(use)
+
+    def put_attachment(self, before: Attachment | None, after: Attachment | None) -> None:
+        """Set a VolumeAttachment."""
+        for each, count in ((before, -1), (after, 1)):
+            if each is not None and each.volume and each.driver:
+                use = self.use(each.node)
+                use.keep((each.driver, each.volume), count)
+                self.forget(use)

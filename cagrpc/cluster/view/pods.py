@@ -14,7 +14,9 @@ from cagrpc.cluster.view.expected import ExpectedPods
 from cagrpc.cluster.view.nodes import NodeTable, NodeUse
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
+from cagrpc.cluster.view.references import References
 from cagrpc.cluster.view.slack import Counted, SlackTable
+from cagrpc.cluster.view.storage import Storage
 from cagrpc.runtime.clock import MonotonicClock
 
 _TAKING = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.DAEMON)
@@ -37,6 +39,8 @@ class _Placed(NamedTuple):
     on: NodeUse | None
     counted: Counted | None
     """How the slack counts it."""
+    attached: tuple[tuple[str, str], ...] = ()
+    """Volumes that its node attaches: driver and volume."""
 
 
 class _Nominated:
@@ -114,9 +118,13 @@ class PodTable:
         triggers: PlanningTriggers,
         slack: SlackTable | None = None,
         expected: ExpectedPods | None = None,
+        storage: Storage | None = None,
+        references: References | None = None,
     ) -> None:
         """`classes`, `slack` and `expected` are updated, too. `triggers` records waiting pods that were not
-        expected."""
+        expected. `storage` says what the volumes of pods require; `references` reads pods again when that changes."""
+        self._references = references or References()
+        self._storage = storage or Storage(self._references)
         self._triggers = triggers
         self._slack = slack
         self._expected = expected
@@ -161,14 +169,23 @@ class PodTable:
             self._slack.put_pod(seen)
         was_expected = self._expected is not None and self._expected.put_pod(seen)
         stage, node = self._place(seen)
+        self._storage.use(key, seen, stage, node)
         if stage is None or (stage is PodStage.SUCCEEDED and seen.pod.gang is None):
+            self._references.drop(key)
             self._forget(key)
             return
+        self._put_read(seen, stage, node, was_expected=was_expected)
+
+    def _put_read(self, read: ObservedPod, stage: PodStage, node: str, *, was_expected: bool) -> None:
+        """Count a pod with what its volumes require now."""
+        key = read.key
+        seen, volumes, references = self._storage.resolved(read, stage)
+        self._references.put(key, references, lambda: self._read_again(read, stage, node))
         before = self._pods.get(key)
         on = self._nodes.use(node) if node and stage in _TAKING else None
         of = self.classes.of(seen)
         counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
-        now = _Placed(of, stage, on, counted)
+        now = _Placed(of, stage, on, counted, volumes.attached if on else ())
         if stage is PodStage.WAITING and key not in self.waiting and not was_expected:
             self._triggers.record(seen.ref.namespace)
         self._set_waiting(key, seen.ref if stage is PodStage.WAITING else None)
@@ -181,12 +198,23 @@ class PodTable:
             self.classes.enter(now.of, stage, key, seen.ref)
         if on:
             on.add(now.of, stage, 1)
+            on.attach(now.attached, 1)
         self._count(counted, 1)
         self._pods[key] = now
         if before:
             self._leave(key, before, of_class=not same)
 
+    def _read_again(self, read: ObservedPod, stage: PodStage, node: str) -> None:
+        """Read a pod again whose volumes have changed; what changes for a waiting one is news."""
+        before = self._pods.get(read.key)
+        self._put_read(read, stage, node, was_expected=False)
+        now = self._pods.get(read.key)
+        if stage is PodStage.WAITING and before is not None and now is not None and now.of is not before.of:
+            self._triggers.record(read.ref.namespace)
+
     def drop(self, key: str) -> None:
+        self._references.drop(key)
+        self._storage.forget(key)
         self.warnings.pop(key, None)
         self._nominated.drop(key)
         self.pending.put(key, None)
@@ -215,6 +243,7 @@ class PodTable:
     def _leave(self, key: str, before: _Placed, *, of_class: bool = True) -> None:
         if before.on:
             before.on.add(before.of, before.stage, -1)
+            before.on.attach(before.attached, -1)
             self._nodes.forget(before.on)
         self._count(before.counted, -1)
         if of_class:

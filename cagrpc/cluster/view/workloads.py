@@ -105,6 +105,10 @@ class Workload:
     """Its slack annotations, as long as it creates pods."""
     pod: Pod | None = None
     """One of its pods, where these are mirrored."""
+    claims: tuple[Mapping[str, Any], ...] = ()
+    """A StatefulSet's templates of claims, in JSON shape, of which each pod gets its own."""
+    first_ordinal: int = 0
+    """Of a StatefulSet's pods."""
 
 
 class WorkloadReader:
@@ -134,7 +138,9 @@ class WorkloadReader:
         wants, there = found.spec.replicas, found.status.replicas
         if found.spec.podManagementPolicy != "Parallel":  # one after the other, once all before are ready
             wants = min(wants, there + (found.status.readyReplicas == there))
-        return self._workload("StatefulSet", found, wants, creates=there < wants)
+        named = self._workload("StatefulSet", found, wants, creates=there < wants)
+        claims = tuple(plain(each) for each in found.spec.volumeClaimTemplates)
+        return Named(named.key, replace(named.value, claims=claims, first_ordinal=found.spec.ordinals.start))
 
     def job(self, data: bytes) -> Named[Workload]:
         found = parse(kubernetes_pb2.Job, data)
@@ -356,3 +362,9 @@ def pod_group_of(api_version: str) -> Callable[[dict[str, Any]], Named[int | Non
         return Named(found.name, found.min_count)
 
     return read
+
+
+def ordinal(name: str) -> int:
+    """Return the number at the end of the name of a StatefulSet's pod; -1 where there is none."""
+    end = name.rpartition("-")[2]
+    return int(end) if end.isdecimal() and end.isascii() else -1

@@ -254,7 +254,7 @@ class PlacementController(Controller):
         wanted = self._places.wanted(snapshot, ours, state)
         pending = self._cluster.pending(pod for pod in self._places.known() if isinstance(pod, str))
         self._places.keep({*pending, *state.expected, *snapshot.in_flight_pods})
-        placed = PlacedPods(state, snapshot, groups_as_planned(snapshot), wanted, self._reservations(state))
+        placed = PlacedPods(state, snapshot, groups_as_planned(snapshot, state), wanted, self._reservations(state))
         pod_sets = {pod.key: each.pod_set for each in state.waiting for pod in each.pods if pod.key in wanted.pods}
         specs = {uid: pod_set.spec for uid, pod_set in pod_sets.items()}
         if placed.lost:

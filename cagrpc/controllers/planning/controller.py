@@ -254,7 +254,7 @@ class PlanningController(Controller):
         self, state: ClusterState, observed: _FleetObservation, reservations: Reservations
     ) -> tuple[ClusterState, Question]:
         """Return what is to be planned, and the state without the pods that are served already."""
-        groups, placeholders = groups_as_planned(observed.snapshot), observed.slack.pod_sets()
+        groups, placeholders = groups_as_planned(observed.snapshot, state), observed.slack.pod_sets()
         wanted = self._places.wanted(observed.snapshot, self._cluster.nominated_by_us(), state)
         placed = PlacedPods(state, observed.snapshot, groups, wanted, reservations)
         # Pods that have just lost their places are the placement controller's first.
@@ -332,7 +332,7 @@ class PlanningController(Controller):
             return
         snapshot, state = self._fleet.snapshot, self._cluster.state()
         wanted = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state)
-        placed = PlacedPods(state, snapshot, groups_as_planned(snapshot), wanted, reservations)
+        placed = PlacedPods(state, snapshot, groups_as_planned(snapshot, state), wanted, reservations)
         specs = {pod.key: each.pod_set.spec for each in state.waiting for pod in each.pods}
         fit = {uid: node for uid, node in pods.items() if uid in specs and placed.take(uid, specs[uid], node)}
         self._places.assume(fit)

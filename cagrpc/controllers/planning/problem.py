@@ -54,7 +54,7 @@ def question(
     pods: defaultdict[ClassKey, list[PodRef]] = defaultdict(list)
     for each in state.waiting:
         pods[class_key(each.pod_set)].extend(each.pods)
-    groups = groups_as_planned(snapshot)
+    groups = groups_as_planned(snapshot, state)
     problem = Problem(
         pod_sets=(*(each.pod_set for each in state.waiting), *placeholders),
         node_groups=tuple(group for group in groups if offering(group) not in short),

@@ -65,7 +65,7 @@ class Deciding:
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = {each.offering for each in self._shortages.active()}
-        groups = groups_as_planned(snapshot)
+        groups = groups_as_planned(snapshot, state)
         placed = PlacedPods(state, snapshot, groups, self._wanted(snapshot, state), reservations)
         usable = {
             each.node.name for each in state.nodes if not each.held and each.provider_id not in snapshot.held_instances

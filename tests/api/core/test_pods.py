@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cagrpc.api.autoscaler import expander
 from cagrpc.api.core.consumption import Consumption
 from cagrpc.api.core.gangs import GangMembership
-from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, group, pod_spec, unread, unread_features
+from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, group, pod_spec, unread
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
 from solver.model import NodeSelectorTerm, Operator, PodSpec, Requirement, Toleration
@@ -146,20 +146,6 @@ def test_all_problems_of_a_pod_are_told_at_once_with_their_paths() -> None:
     ]
     for start in starts:
         assert any(problem.startswith(start) for problem in problems), (start, problems)
-
-
-@pytest.mark.parametrize(
-    ("spec", "kinds"),
-    [
-        pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
-                     ("persistentVolumeClaim",), id="a volume that may stand in one zone"),
-        pytest.param({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]},
-                     ("persistentVolumeClaim",), id="a volume made for the pod"),
-        pytest.param({"volumes": [{"name": "v", "emptyDir": {}}]}, (), id="a volume of the node"),
-    ],
-)  # fmt: skip
-def test_features_that_planning_does_not_read_yet(spec: dict[str, Any], kinds: tuple[str, ...]) -> None:
-    assert unread_features(spec) == kinds
 
 
 def _message(name: str = "a-1", uid: str = "u1", cpu: str = "1", **annotations: str) -> kubernetes_pb2.Pod:

@@ -43,6 +43,7 @@ from cagrpc.kube.informer.reflector import Resource
 from cagrpc.kube.journal import objects
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext
+from tests.support import storage
 from tests.support.api_server import ApiServer
 from tests.support.clocks import any_clock
 from tests.support.controllers import kueue_objects
@@ -416,6 +417,14 @@ _GROUPS = Contents(groups=[GroupRecord(group("a"), ("limit",))])
 _CONFIG = "it is not there"
 
 _SEEDS: Mapping[str, tuple[Any, ...]] = {
+    "storageclasses": (storage.storage_class(zones=["a"]),),
+    "persistentvolumes": (
+        storage.volume("v", "a", of="c", driver="ebs.csi.aws.com", labels={storage.ZONE: "a__b"}),
+        storage.volume("free", size="1Ti"),
+    ),
+    "persistentvolumeclaims": (storage.claim("c", "v"), storage.claim("d", owner="uid-p", phase="Pending")),
+    "csinodes": (storage.csi_node("n1"),),
+    "volumeattachments": (storage.attachment("a", "n1", "v"),),
     "pods": _PODS,
     "nodes": (_NODE,),
     "daemonsets": (kubernetes_pb2.DaemonSet(metadata={"name": "d"}, spec={"template": {"spec": _PODS[0].spec}}),),

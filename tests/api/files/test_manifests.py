@@ -290,17 +290,9 @@ def test_of_a_file_of_nodes_only_nodes_and_their_pods_are_read(tmp_path: Path) -
     assert second == f"{empty}: has no Node; --nodes takes Kubernetes nodes, and pods bound to them"
 
 
-def test_unread_features_are_one_warning_a_kind_with_an_example(tmp_path: Path) -> None:
-    found = _read(
-        tmp_path,
-        _object("Pod", "b", {**_pod_spec(), "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}),
-        _object("Service"),
-        _object("Service"),
-    )
-    assert found.warnings == (
-        "persistentVolumeClaim is not supported by planning yet and was ignored, for example of default/b",
-        "objects that planning does not read were ignored: 2 Service",
-    )
+def test_kinds_that_planning_does_not_read_are_one_warning(tmp_path: Path) -> None:
+    found = _read(tmp_path, _object("Pod", "b", _pod_spec()), _object("Service"), _object("Service"))
+    assert found.warnings == ("objects that planning does not read were ignored: 2 Service",)
 
 
 def test_gated_pods_are_left_out_with_one_warning(tmp_path: Path) -> None:
@@ -316,14 +308,6 @@ def test_gated_pods_are_left_out_with_one_warning(tmp_path: Path) -> None:
     assert [(p.name, p.count) for p in found.pod_sets] == [("default/open", 1), ("default/t", 2)]
     assert found.warnings == (
         "4 pods have schedulingGates, are not schedulable yet and were left out, for example default/a",
-    )
-
-
-def test_volumes_that_are_claimed_are_warned_of(tmp_path: Path) -> None:
-    found = _read(tmp_path, _workload("StatefulSet", "db", replicas=2, volumeClaimTemplates=[{"spec": {}}]))
-    assert [p.count for p in found.pod_sets] == [2]
-    assert found.warnings == (
-        "persistentVolumeClaim is not supported by planning yet and was ignored, for example of default/db",
     )
 
 

@@ -24,7 +24,7 @@ class Watched(ProvisioningHarness):
     def free(self) -> dict[str, int]:
         """CPU by node."""
         snapshot, state = self.fleet.snapshot, self.cluster.state()
-        groups = groups_as_planned(snapshot)
+        groups = groups_as_planned(snapshot, state)
         placed = PlacedPods(state, snapshot, groups, Wanted(), self.requests.reservations(state))
         return {node.name: node.free["cpu"] for node in placed.nodes}
 

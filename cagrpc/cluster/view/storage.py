@@ -1,0 +1,298 @@
+"""Claims, volumes and storage classes, and the pods that use them: what a pod's volumes come to, as these change. The
+meaning is `cagrpc.api.core.volume_binding`'s; who is read again is `references`'s. Not thread-safe."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cagrpc.api.core.resources import Problems, mapping
+from cagrpc.api.core.volume_binding import SHARED_CLAIM, ClaimUser, VolumeDemand, bound_by, choose, demand
+from cagrpc.api.core.volumes import (
+    Attachment,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    attach_limits,
+    attachment,
+    claim,
+    storage_class,
+    volume,
+)
+from cagrpc.cluster.state import oldest_first
+from cagrpc.cluster.view.nodes import NodeTable
+from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
+from cagrpc.cluster.view.references import Reference, References
+from cagrpc.errors import InvalidInput
+
+CLAIMS = "/api/v1/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+
+_RUNNING = (PodStage.MOVABLE, PodStage.FIXED, PodStage.NOMINATED)
+_NOT_LISTED = ("storage", "")
+
+
+def read_claim(document: dict[str, Any]) -> Named[VolumeClaim]:
+    """Raises InvalidInput for an invalid one."""
+    problems: Problems = []
+    found = claim(document, problems)
+    return Named(found.key, _valid(found, "PersistentVolumeClaim", found.key, problems))
+
+
+def read_volume(document: dict[str, Any]) -> Named[Volume]:
+    """Raises InvalidInput for an invalid one."""
+    problems: Problems = []
+    found = volume(document, problems)
+    return Named(found.name, _valid(found, "PersistentVolume", found.name, problems))
+
+
+def read_class(document: dict[str, Any]) -> Named[StorageClass]:
+    """Raises InvalidInput for an invalid one."""
+    problems: Problems = []
+    found = storage_class(document, problems)
+    return Named(found.name, _valid(found, "StorageClass", found.name, problems))
+
+
+def csi_node(document: dict[str, Any]) -> Named[dict[str, int]]:
+    """Return how many volumes each driver may attach to a node. Raises InvalidInput for an invalid CSINode."""
+    problems: Problems = []
+    name = str(mapping(document, "metadata", "", problems).get("name") or "")
+    return Named(name, _valid(attach_limits(document, problems), "CSINode", name, problems))
+
+
+def read_attachment(document: dict[str, Any]) -> Named[Attachment]:
+    """Raises InvalidInput for an invalid VolumeAttachment."""
+    problems: Problems = []
+    name = str(mapping(document, "metadata", "", problems).get("name") or "")
+    return Named(name, _valid(attachment(document, problems), "VolumeAttachment", name, problems))
+
+
+class CsiNodes:
+    """The table of CSINodes, by node."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._names: set[str] = set()
+
+    def keys(self) -> Iterable[str]:
+        return list(self._names)
+
+    def put(self, named: Named[dict[str, int]]) -> None:
+        self._names.add(named.key)
+        self._nodes.put_limits(named.key, named.value)
+
+    def drop(self, name: str) -> None:
+        if name in self._names:
+            self._names.discard(name)
+            self._nodes.put_limits(name, None)
+
+
+def _valid(found: Any, kind: str, name: str, problems: Problems) -> Any:
+    if problems:
+        raise InvalidInput(f"{kind} {name}: {'; '.join(problems)}")
+    return found
+
+
+class Storage:
+    """The tables, and `resolved`: a pod with what its volumes come to."""
+
+    def __init__(self, references: References) -> None:
+        self._references = references
+        self.claims: dict[str, VolumeClaim] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.drivers: frozenset[str] = frozenset()
+        """Drivers that attach a volume of a pod, or have."""
+        self._unbound: defaultdict[str, dict[str, Volume]] = defaultdict(dict)
+        """Volumes bound to no claim, by class."""
+        self._users: defaultdict[str, dict[Hashable, ClaimUser]] = defaultdict(dict)
+        self._used: dict[Hashable, tuple[str, ...]] = {}
+        self._chosen: dict[str, Mapping[str, Sequence[Volume]]] = {}
+        self._unlisted = {CLAIMS, VOLUMES, CLASSES}
+
+    def listed(self, path: str) -> None:
+        """From now on what is not in the table is not in the cluster."""
+        if path in self._unlisted:
+            self._unlisted.discard(path)
+            self._references.changed(_NOT_LISTED)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why the volumes of pods are not planned, where they are not."""
+        if not self._unlisted or not self._used:
+            return ()
+        names = ", ".join(sorted(path.rpartition("/")[2] for path in self._unlisted))
+        return (f"the volumes of pods are not planned: {names} cannot be listed",)
+
+    # Tables
+
+    def put_claim(self, before: VolumeClaim | None, after: VolumeClaim | None) -> None:
+        _set(self.claims, before, after, lambda each: each.key)
+        for each in (before, after):
+            if each is not None:
+                self._references.changed(("claim", each.key))
+                self._choose_again(each.spec.class_name or "")
+
+    def put_volume(self, before: Volume | None, after: Volume | None) -> None:
+        _set(self.volumes, before, after, lambda each: each.name)
+        for each in (before, after):
+            if each is None:
+                continue
+            free = self._unbound[each.class_name]
+            free.pop(each.name, None)
+            if each is after and not self._is_taken(each):
+                free[each.name] = each
+            if not free:
+                del self._unbound[each.class_name]
+            self._references.changed(("volume", each.name))
+            if each.claim:
+                self._references.changed(("claim", each.claim))
+            if not each.claim or not self._is_taken(each):
+                self._choose_again(each.class_name)
+
+    def _is_taken(self, each: Volume) -> bool:
+        return bool(each.claim) and bool((found := self.claims.get(each.claim)) and found.bound)
+
+    def put_class(self, before: StorageClass | None, after: StorageClass | None) -> None:
+        _set(self.classes, before, after, lambda each: each.name)
+        for each in (before, after):
+            if each is not None:
+                self._references.changed(("class", each.name), ("default class", ""))
+
+    def _choose_again(self, class_name: str) -> None:
+        self._chosen.pop(class_name, None)
+        self._references.changed(("volumes of class", class_name))
+
+    # Pods
+
+    def use(self, key: Hashable, seen: ObservedPod, stage: PodStage | None, node: str) -> None:
+        """Remember that a pod uses its claims: one that waits to be planned, or has a node."""
+        counts = stage is PodStage.WAITING or stage in _RUNNING
+        names = [each.claim for each in seen.pod.volumes.claims] if counts else []
+        claims = tuple(f"{seen.pod.identity.namespace}/{name}" for name in names)
+        self._forget(key, claims)
+        waits = stage is PodStage.WAITING
+        order = oldest_first(seen.ref) if waits else ()
+        user = ClaimUser(seen.pod.name, "" if waits else node, stage is PodStage.FIXED, order)
+        for each in claims:
+            if self._users[each].get(key) != user:
+                self._users[each][key] = user
+                self._users_changed(each)
+        if claims:
+            self._used[key] = claims
+
+    def forget(self, key: Hashable) -> None:
+        """A pod is gone."""
+        self._forget(key, ())
+
+    def _forget(self, key: Hashable, kept: Sequence[str]) -> None:
+        for each in self._used.pop(key, ()):
+            if each not in kept:
+                del self._users[each][key]
+                if not self._users[each]:
+                    del self._users[each]
+                self._users_changed(each)
+
+    def _users_changed(self, key: str) -> None:
+        self._references.changed(("users", key))
+        found = self.claims.get(key)
+        if found is not None and not found.bound:
+            self._choose_again(found.spec.class_name or "")
+
+    def resolved(
+        self, seen: ObservedPod, stage: PodStage | None
+    ) -> tuple[ObservedPod, VolumeDemand, frozenset[Reference]]:
+        """Return the pod as planning reads it, with what its volumes require; what these come to; and all that it was
+        read with."""
+        if not seen.pod.volumes:
+            return seen, _NOTHING, frozenset()
+        if self._unlisted:
+            return seen, _NOTHING, frozenset((_NOT_LISTED,))
+        lookups = _Lookups(self)
+        found = demand(seen.pod, lookups, oldest_first(seen.ref), running=stage in _RUNNING)
+        self.drivers |= {driver for driver, _ in found.attached}
+        spec = bound_by(seen.pod.spec, found, seen.pod.identity.namespace)
+        labels = {**seen.pod.labels, **{f"{SHARED_CLAIM}{name}": "" for name, _ in found.shared}}
+        pod = replace(seen.pod, spec=spec, labels=labels)
+        return replace(seen, pod=pod), found, frozenset(lookups.references)
+
+    def chosen(self, of: StorageClass) -> Mapping[str, Sequence[Volume]]:
+        """Return the volumes that claims of a class without a provisioner can count on, by claim."""
+        if of.name not in self._chosen:
+            waiting = (
+                found
+                for key in self._users
+                if (found := self.claims.get(key)) is not None
+                and found.spec.class_name == of.name
+                and not (found.bound or found.volume or found.selected_node)
+            )
+            self._chosen[of.name] = choose(waiting, self._unbound.get(of.name, {}).values())
+        return self._chosen[of.name]
+
+    def unbound(self, class_name: str) -> Iterable[Volume]:
+        return self._unbound.get(class_name, {}).values()
+
+    def users(self, key: str) -> Mapping[Hashable, ClaimUser]:
+        return self._users.get(key, {})
+
+    def known(self) -> tuple[object, ...]:
+        """Return what is remembered of pods."""
+        return (*self._users, *self._used)
+
+
+_NOTHING = VolumeDemand()
+
+
+@dataclass(slots=True)
+class _Lookups:
+    """`StorageObjects` over the tables; remembers what was asked for."""
+
+    storage: Storage
+    references: set[Reference]
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage, self.references = storage, set()
+
+    def claim(self, key: str) -> VolumeClaim | None:
+        self.references.add(("claim", key))
+        return self.storage.claims.get(key)
+
+    def volume(self, name: str) -> Volume | None:
+        self.references.add(("volume", name))
+        return self.storage.volumes.get(name)
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        self.references.add(("class", name))
+        return self.storage.classes.get(name)
+
+    def default_class(self) -> StorageClass | None:
+        self.references.add(("default class", ""))
+        return default_of(self.storage.classes.values())
+
+    def unbound_volumes(self, class_name: str) -> Iterable[Volume]:
+        self.references.add(("volumes of class", class_name))
+        return self.storage.unbound(class_name)
+
+    def chosen_volumes(self, claim: VolumeClaim, of: StorageClass) -> Sequence[Volume]:
+        self.references.add(("volumes of class", of.name))
+        return self.storage.chosen(of).get(claim.key, ())
+
+    def users(self, claim: str, pod: str) -> Sequence[ClaimUser]:
+        self.references.add(("users", claim))
+        return [user for key, user in self.storage.users(claim).items() if key != pod]
+
+
+def default_of(classes: Iterable[StorageClass]) -> StorageClass | None:
+    """Return the class of claims that name none: the newest of those that are marked, as upstream."""
+    marked = [each for each in classes if each.default]
+    return max(marked, key=lambda each: (each.created_at, each.name), default=None)
+
+
+def _set(table: dict[str, Any], before: Any, after: Any, key: Any) -> None:
+    if after is not None:
+        table[key(after)] = after
+    elif before is not None:
+        table.pop(key(before), None)
