@@ -115,6 +115,7 @@ class _Conversion:
             weight=entry.weight or 0,
             requirements=tuple(form.requirement() for form in entry.requirements),
             labels=dict(entry.labels),
+            late_labels=dict(entry.late_labels),
             taints=tuple(form.taint() for form in entry.taints),
             startup_taints=tuple(form.taint() for form in entry.startup_taints),
             limits=amounts(entry.limits),
@@ -146,7 +147,8 @@ class _Conversion:
         return replace(
             group,
             price_usd_per_hour=group.price_usd_per_hour if price is None else price,
-            labels={**group.labels, **form.labels},
+            labels={**group.labels, **form.late_labels, **form.labels},
+            late_labels=frozenset(form.late_labels.keys() - form.labels.keys() - group.labels.keys()),
             taints=tuple(taint.taint() for taint in form.taints),
             min_size=form.min_size,
             max_size=max(form.min_size, min(each for each in bounds if each is not None)),

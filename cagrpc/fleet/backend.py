@@ -120,6 +120,10 @@ class ReadyNodes(Protocol):
         `errors.Unavailable` while the cluster is unreachable."""
         ...
 
+    def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]], /) -> AbstractSet[str]:
+        """Return those of these instances whose Node lacks a label that it is to have; `wanted` are keys by id."""
+        ...
+
     def node_names(self) -> Mapping[str, str]:
         """Return the names of all registered Nodes by the ids of their instances."""
         ...

@@ -94,7 +94,8 @@ class Fleet:
         self._backend = SerialBackend(backend, clock, beat)
         self._listing = SteadyListing(self._backend, clock)
         self._step = SingleFlight(self.reconcile, submit)
-        self._cluster = ClusterObserver(nodes, clock)
+        late_labels = {each.id: each.late_labels for each in groups if each.late_labels}
+        self._cluster = ClusterObserver(nodes, clock, late_labels)
         self._orphans = Orphans(nodes, increment_deadline_seconds)
         self._autoscaler_may_grow = autoscaler_may_grow
         self._shown = shown or _show_all

@@ -5,7 +5,7 @@ counts as ready, and how long an unreachable cluster pauses deadlines; what foll
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -28,7 +28,8 @@ only now."""
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One observation. `ready` are ids of instances whose Node is Ready, None while the cluster is unreachable."""
+    """One observation. `ready` are ids of instances whose Node is Ready and has all of its labels, None while the
+    cluster is unreachable."""
 
     listing: tuple[BackendInstance, ...] = ()
     ready: AbstractSet[str] | None = None
@@ -73,7 +74,11 @@ class Observation:
 class ClusterObserver:
     """Reads from a cluster, where there is one, which Nodes are Ready, and remembers since when it is unreachable."""
 
-    def __init__(self, nodes: ReadyNodes | None, clock: EpochClock) -> None:
+    def __init__(
+        self, nodes: ReadyNodes | None, clock: EpochClock, late_labels: Mapping[str, AbstractSet[str]] | None = None
+    ) -> None:
+        """`late_labels` are keys of labels that nodes get after they have joined, by node group."""
+        self._late_labels = late_labels or {}
         self._nodes = nodes
         self._clock = clock
         self._unknown_since: float | None = None
@@ -96,6 +101,8 @@ class ClusterObserver:
         now = self._clock()
         try:
             ready = self._nodes.ready_instances()
+            if self._late_labels:
+                ready -= self._nodes.lacking_labels(self._wanted_labels(listing.instances))
         except errors.Unavailable as error:
             self._tell(f"the cluster is unreachable: {error}")
             since = self._unknown_since = now if self._unknown_since is None else min(now, self._unknown_since)
@@ -107,6 +114,11 @@ class ClusterObserver:
         # A clock that was set back must not make it longer.
         waits = self._late_from - KNOWN_AGAIN_SECONDS <= now < self._late_from
         return replace(observed, ready=ready, asks_cluster=True, deadlines_paused=waits)
+
+    def _wanted_labels(self, instances: Iterable[BackendInstance]) -> Mapping[str, AbstractSet[str]]:
+        return {
+            each.id: self._late_labels[each.node_group] for each in instances if each.node_group in self._late_labels
+        }
 
     def unobserved(self) -> Observation:
         """Return what is known before the first listing."""

@@ -77,6 +77,8 @@ class Provisioner:
     node_groups: tuple[NodeGroup, ...] | None = None
     """Explicit node groups; None expands over the catalogue."""
     name_label: str = NODEPOOL_LABEL
+    late_labels: Labels = field(default_factory=dict)
+    """Of every node, but only some time after it has joined: device plugins and feature discovery set them."""
 
 
 def group_of(group_id: str, offering: Offering) -> NodeGroup:
@@ -291,7 +293,8 @@ def _finished(
     return replace(
         group,
         allocatable=_whole_allocatable(group, provisioner.allocatable),
-        labels={**labels, **group.labels, provisioner.name_label: provisioner.name},
+        labels={**labels, **provisioner.late_labels, **group.labels, provisioner.name_label: provisioner.name},
+        late_labels=group.late_labels | (provisioner.late_labels.keys() - labels.keys() - group.labels.keys()),
         taints=tuple(dict.fromkeys((*provisioner.taints, *group.taints))),
         weight=provisioner.weight,
         provisioner=provisioner.name,

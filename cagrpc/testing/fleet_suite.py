@@ -25,6 +25,9 @@ _MOST_REQUESTS = 50
 class _NoNodes:
     """A cluster in which no Node is Ready: increments are not whole before it changes."""
 
+    def lacking_labels(self, _wanted: Mapping[str, AbstractSet[str]], /) -> AbstractSet[str]:
+        return frozenset()
+
     def ready_instances(self) -> AbstractSet[str]:
         return frozenset()
 

@@ -30,6 +30,7 @@ from solver.model import (
     TaintEffect,
 )
 from solver.model.capacity import most_nodes
+from solver.verify.check import faults_of
 
 GIB = 2**30
 ARCH, TYPE, ZONE = "kubernetes.io/arch", "node.kubernetes.io/instance-type", "topology.kubernetes.io/zone"
@@ -325,3 +326,33 @@ def test_a_pod_that_needs_more_than_a_disk_is_not_planned() -> None:
         pods = (PodSet("ns/a", PodSpec((("cpu", 100), ("ephemeral-storage", asked))), 1),)
         plan = solve(Problem(pods, groups), Budget(deterministic_seconds=0.1))
         assert len(plan.unplaced) == unserved
+
+
+def test_a_pod_that_requires_a_late_label_is_planned_onto_groups_that_declare_it_and_no_other() -> None:
+    label = "nvidia.com/gpu.product"
+    declared, _ = expand(Provisioner("p", late_labels={label: "A10G"}), CATALOGUE)
+    others, _ = expand(Provisioner("q"), CATALOGUE)
+    assert {group.labels[label] for group in declared} == {"A10G"}
+    assert {group.late_labels for group in declared} == {frozenset({label})}
+    pods = (PodSet("ns/a", PodSpec((("cpu", 100),), node_selector=((label, "A10G"),)), 3),)
+    problem = Problem(pods, (*others, *declared))
+    plan = solve(problem, Budget(deterministic_seconds=0.1))
+    assert not plan.unplaced
+    (increase,) = plan.increments
+    assert increase.node_group.startswith("p/")
+    cheaper = f"q/{increase.node_group.removeprefix('p/')}"
+    onto_others = replace(
+        plan,
+        increments=(replace(increase, node_group=cheaper),),
+        nodes=tuple(replace(each, node_group=cheaper) for each in plan.nodes),
+    )
+    assert not list(faults_of(problem, plan))
+    assert any(label in fault for fault in faults_of(problem, onto_others)), (
+        "the checker refuses a group that never has the label"
+    )
+
+
+def test_a_label_that_a_group_has_from_the_start_is_not_late() -> None:
+    groups, _ = expand(Provisioner("p", late_labels={ARCH: "amd64", "x": "y"}, labels={"x": "z"}), CATALOGUE)
+    assert {group.late_labels for group in groups} == {frozenset()}
+    assert {group.labels["x"] for group in groups} == {"z"}

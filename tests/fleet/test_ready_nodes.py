@@ -42,6 +42,12 @@ class ReadyNodesHarness(FleetHarness):
         assert fleet.increment(key).phase is Phase.READY
         return fleet, key
 
+    def ready_but_for_labels(self) -> tuple[Fleet, str]:
+        fleet, key = self.creating()
+        self.register_all()
+        fleet.reconcile()
+        return fleet, key
+
     def register_all(self) -> None:
         self.backend.boot_all()
         self.nodes.ready.update(self.backend.ids())
@@ -424,3 +430,32 @@ def test_before_the_first_observation_nothing_of_a_ready_increment_counts_as_los
     fleet = harness.fleet()
     assert fleet.snapshot.in_flight_pods == PODS
     assert fleet.problem is not None
+
+
+# Labels that come late.
+
+
+def test_a_node_is_ready_with_all_of_its_labels_and_of_other_groups_without() -> None:
+    harness = ReadyNodesHarness()
+    harness.groups = [replace(group("a"), labels={"gpu": "a", "zone": "b"}, late_labels=frozenset({"gpu"})), group("b")]
+    fleet, key = harness.ready_but_for_labels()
+    first, second, third = harness.backend.ids()
+    assert fleet.increment(key).phase is Phase.CREATING
+    harness.nodes.labels = {first: frozenset({"gpu"}), second: frozenset({"zone"})}
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.CREATING
+    assert third not in harness.nodes.labels
+    harness.nodes.labels[second] = frozenset({"gpu", "more"})
+    fleet.reconcile()
+    assert fleet.increment(key).phase is Phase.READY
+
+
+def test_labels_that_never_come_are_a_deadline_missed() -> None:
+    harness = ReadyNodesHarness()
+    harness.groups = [replace(group("a"), labels={"gpu": "a"}, late_labels=frozenset({"gpu"})), group("b")]
+    fleet, key = harness.ready_but_for_labels()
+    harness.clock.advance(601)
+    fleet.reconcile()
+    found = fleet.increment(key)
+    assert found.phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+    assert "1 of their nodes are ready" in found.message

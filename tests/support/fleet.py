@@ -220,7 +220,11 @@ class ScriptedNodes:
     def __init__(self) -> None:
         self.ready: set[str] = set()
         self.not_ready: set[str] = set()
+        self.labels: dict[str, frozenset[str]] = {}
         self.unknown = False
+
+    def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
+        return {each for each, keys in wanted.items() if not keys <= self.labels.get(each, frozenset())}
 
     def ready_instances(self) -> AbstractSet[str]:
         if self.unknown:

@@ -147,10 +147,10 @@ def _metadata(
 
 
 def _machine_labels(made_from: MachineTemplate, group: NodeGroup) -> dict[str, str]:
-    """Return the node group's labels over the template's: those of Cluster API's domains, and those that its flag
-    --additional-sync-machine-labels names, are copied to the Node."""
+    """Return the node group's labels, but for late ones, over the template's: those of Cluster API's domains, and those
+    that its flag --additional-sync-machine-labels names, are copied to the Node."""
     found = {**made_from.labels, **group.labels}
-    return {key: value for key, value in found.items() if not _claims(key)}
+    return {key: value for key, value in found.items() if key not in group.late_labels and not _claims(key)}
 
 
 def _claims(label: str) -> bool:

@@ -271,6 +271,10 @@ class ClusterModel:
         with self._lock:
             return self._nodes.ready()
 
+    def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
+        with self._lock:
+            return self._nodes.lacking_labels(wanted)
+
     def held_nodes(self) -> Mapping[str, str]:
         with self._lock:
             return self._nodes.held()

@@ -225,6 +225,15 @@ class NodeTable:
             self._ready = frozenset(each.provider_id for each in seen if each and each.ready and each.provider_id)
         return self._ready
 
+    def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
+        """Return those of these provider ids whose Node is there without one of these labels."""
+        seen = (use.seen for use in self._uses.values())
+        return {
+            each.provider_id
+            for each in seen
+            if each and not wanted.get(each.provider_id, frozenset()) <= each.facts.labels.keys()
+        }
+
     def held(self) -> Mapping[str, str]:
         """Return provider ids and names of nodes with our start-up taint."""
         if self._held is None:

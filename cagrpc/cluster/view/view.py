@@ -105,6 +105,10 @@ class ClusterView(Controller):
             raise Unavailable(problem)
         return self._model.ready_instances()
 
+    def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
+        """See `cagrpc.fleet.backend.ReadyNodes`."""
+        return self._model.lacking_labels(wanted)
+
     def held_nodes(self) -> Mapping[str, str]:
         """Return provider ids and names of nodes with our start-up taint. Raises Unavailable before all resources have
         been listed once: releasing a node takes knowledge of its pods."""

@@ -81,6 +81,9 @@ class NodeGroupForm(Form):
     max_size: Size | None = None
     """Default: no maximum."""
     labels: Labels = Field(default_factory=dict)
+    late_labels: Labels = Field(default_factory=dict)
+    """Labels that a node gets only after it has joined, from feature discovery or a device plugin, say. Pods that
+    require one are planned here, and a node counts as ready only with all of them."""
     taints: Taints = Field(default_factory=list)
     autoscaling: Autoscaling | None = None
 
@@ -191,6 +194,9 @@ class ProvisionerForm(Form):
     """1-100, higher is preferred strictly; none is 0; equal weights are one tier."""
     requirements: Requirements = Field(default_factory=list)
     labels: Labels = Field(default_factory=dict)
+    late_labels: Labels = Field(default_factory=dict)
+    """Labels that a node gets only after it has joined, from feature discovery or a device plugin, say. Pods that
+    require one are planned here, and a node counts as ready only with all of them."""
     taints: Taints = Field(default_factory=list)
     startup_taints: Taints = Field(default_factory=list)
     limits: Limits = Field(default_factory=dict)

@@ -457,3 +457,15 @@ def test_leases_are_renewed_in_time_and_evenly() -> None:
         assert min(len(times) for times in renewed.values()) >= 4
         # 200 nodes over 22 s are 9 a second; a wave would be 200.
         assert max(per_second.values()) < 30
+
+
+def test_late_labels_come_after_a_node_has_joined(world: NodesHarness) -> None:
+    world.groups = [replace(_GROUP, labels={"pool": "gpu", "gpu": "a10g"}, late_labels=frozenset({"gpu"}))]
+    world.instance("one")
+    world.life.step()
+    world.life.queue.run_due()
+    registered = world.cluster.node("one")["metadata"]["labels"]
+    assert (registered["pool"], "gpu" in registered) == ("gpu", False)
+    world.pass_seconds(2)
+    assert world.cluster.node("one")["metadata"]["labels"] == {**registered, "gpu": "a10g"}
+    assert world.life.problem is None

@@ -6,7 +6,7 @@ what cluster state and API server would. The harness that moves its time is in `
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -149,6 +149,9 @@ class FakeCluster:
             return next((pod.ref for pod in self.expected() if pod.ref.key == key), None)
         pod = self.pods.get(key)
         return pod.ref if pod is not None and pod.node is None else None
+
+    def lacking_labels(self, _wanted: Mapping[str, AbstractSet[str]], /) -> AbstractSet[str]:
+        return frozenset()
 
     def ready_instances(self) -> AbstractSet[str]:
         if self.problem is not None:

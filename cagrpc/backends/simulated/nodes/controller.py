@@ -170,6 +170,7 @@ class NodeController(Controller):
                 )
         if NOT_READY_TAINT in node.taint_keys:
             lift(self._client, name, NOT_READY_TAINT)
+        self._label(instance, node)
         self.leases.keep(name)
         for pod in self.pods.on(name):
             self._pod_changed(pod)
@@ -190,6 +191,15 @@ class NodeController(Controller):
                     f"instance {instance.id} has no Node: there is another one called {name}, which is left alone"
                 ) from None
         self._observed(node)
+
+    def _label(self, instance: BackendInstance, node: SimulatedNode) -> None:
+        """Set the labels of its group that come late, as feature discovery does."""
+        state = self._snapshot().groups.get(instance.node_group)
+        late = frozenset() if state is None else state.group.late_labels
+        if state is not None and not late <= node.label_keys:
+            labels = {key: state.group.labels[key] for key in late}
+            with suppress(NotFound):
+                self._observed(self._client.patch(f"{NODES}/{node.name}", {"metadata": {"labels": labels}}))
 
     def _observed(self, document: Mapping[str, Any]) -> None:
         self.nodes.applied(read(document))

@@ -42,6 +42,7 @@ class SimulatedNode:
     ready: bool
     cordoned: bool
     taint_keys: tuple[str, ...]
+    label_keys: frozenset[str] = frozenset()
 
     @property
     def is_ours(self) -> bool:
@@ -50,9 +51,11 @@ class SimulatedNode:
 
 
 def registration(group: NodeGroup, name: str, provider_id: str, now_seconds: float) -> dict[str, Any]:
-    """Return the v1.Node with which an instance of `group` registers: ready and with the start-up taint, as from a
-    kubelet with --register-with-taints."""
+    """Return the v1.Node with which an instance of `group` registers: ready, with the start-up taint, as from a kubelet
+    with --register-with-taints, and without late labels."""
     node = node_document(group, name)
+    labels = node["metadata"]["labels"]
+    node["metadata"]["labels"] = {key: labels[key] for key in labels if key not in group.late_labels}
     node["metadata"]["labels"][SIMULATED] = "true"
     node["spec"]["providerID"] = provider_id
     node["spec"]["taints"].append(taint_document(Taint(START_UP_TAINT, TaintEffect.NO_SCHEDULE)))
@@ -112,6 +115,7 @@ def read(document: Mapping[str, Any]) -> SimulatedNode:
         ready=any(each.get("type") == READY and each.get("status") == "True" for each in conditions),
         cordoned=bool(spec.get("unschedulable")),
         taint_keys=taint_keys(document),
+        label_keys=frozenset(mapping(metadata, "labels", "", [])),
     )
 
 
