@@ -49,7 +49,7 @@ def _plan(options: argparse.Namespace) -> int:
     read = read_problem(inputs_of(options))
     for warning in read.warnings:
         warn(warning)
-    planned = plan(read.problem, read.budget)
+    planned = plan(read.problem, read.budget, limited=False)
     explanation = explain_plan(planned)
     if options.output == "json":
         print_json(as_json(planned, explanation))

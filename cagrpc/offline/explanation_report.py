@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from cagrpc.offline.differences import difference_json, difference_words, limited_json, limited_words
 from cagrpc.offline.plan_report import requests_of, sentence_of_cost
 from cagrpc.offline.planning import Planned
 from cagrpc.tables import table
@@ -16,7 +17,6 @@ from solver.explanation.explain import (
     Alternative,
     Constraint,
     ConstraintChange,
-    Difference,
     Way,
     WhyGroup,
     WhyUnserved,
@@ -58,13 +58,13 @@ def as_json(planned: Planned, explanation: Explanation) -> dict[str, Any]:
                 "nodes": why.nodes,
                 "weight": why.weight,
                 "cost_per_hour": why.cost_usd_per_hour,
-                "without": _difference_json(why.without),
+                "without": difference_json(why.without),
                 "others": [
                     {
                         "node_group": other.node_group,
                         "weight": other.weight,
                         "price_per_hour": other.price_usd_per_hour,
-                        "forced": None if other.forced is None else _difference_json(other.forced),
+                        "forced": None if other.forced is None else difference_json(other.forced),
                     }
                     for other in why.others
                 ],
@@ -72,6 +72,7 @@ def as_json(planned: Planned, explanation: Explanation) -> dict[str, Any]:
             for why in explanation.chosen
         ],
         "chosen_left_out": explanation.chosen_left_out,
+        "limited": [limited_json(why) for why in explanation.limited],
         "price_of_priority": explanation.price_of_priority_usd_per_hour,
         "summary": sentence_of_cost(planned),
     }
@@ -105,17 +106,6 @@ def _change_json(change: ConstraintChange) -> dict[str, Any]:
 def _class_of(change: ConstraintChange) -> int | None:
     """Return the class of the claim that changes; other pods are identified by their example, the subject."""
     return change.pods.index if change.pods is not None and change.pods.index >= 0 else None
-
-
-def _difference_json(difference: Difference) -> dict[str, Any]:
-    return {
-        "unserved": difference.unserved,
-        "placeholders": difference.placeholders,
-        "cost_per_hour": difference.cost_usd_per_hour,
-        "tiers": [{"weight": weight, "cost_per_hour": cost} for weight, cost in difference.tiers],
-        "increments": [{"node_group": each.node_group, "delta": each.delta} for each in difference.increments],
-        "proven": difference.proven,
-    }
 
 
 def placements(planned: Planned) -> list[dict[str, Any]]:
@@ -155,6 +145,8 @@ def print_explanation(planned: Planned, explanation: Explanation, out: Console) 
         out.print(_chosen(explanation))
     if explanation.chosen_left_out:
         out.print(f"{explanation.chosen_left_out} more node groups are opened; they are not explained", soft_wrap=True)
+    for why in explanation.limited:
+        out.print(limited_words(why), soft_wrap=True)
     out.print(sentence_of_cost(planned), soft_wrap=True)
 
 
@@ -228,24 +220,3 @@ def _choice_lines(why: WhyGroup) -> Iterator[str]:
 def _alternative_words(other: Alternative) -> str:
     words = "limits allow none" if other.forced is None else f"with one of them {difference_words(other.forced)}"
     return f"{other.node_group} (weight {other.weight}, ${other.price_usd_per_hour:.4f}/h each): {words}"
-
-
-def difference_words(difference: Difference) -> str:
-    """Describe what decides between two plans, and their other differences."""
-    if difference.unserved or difference.placeholders:
-        pods = difference.unserved or difference.placeholders
-        what = "pods" if difference.unserved else "placeholders"
-        words = f"{abs(pods)} {what} {'fewer' if pods > 0 else 'more'} are served"
-    else:
-        changed = [(weight, cost) for weight, cost in difference.tiers if cost]
-        words = ", ".join(f"weight {weight} costs {_dollars(cost)}" for weight, cost in changed)
-        words = words or "it would cost the same"
-        if len(changed) > 1:
-            words += f", in all {_dollars(difference.cost_usd_per_hour)}"
-    nodes = ", ".join(f"{each.delta:+d} {each.node_group}" for each in difference.increments)
-    unproven = "" if difference.proven else "; as far as was found in the time"
-    return f"{words} ({nodes}{unproven})" if nodes else words
-
-
-def _dollars(cost: float) -> str:
-    return f"${abs(cost):.4f}/h {'more' if cost > 0 else 'less'}"

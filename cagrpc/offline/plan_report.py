@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from cagrpc.offline.differences import limited_json, limited_words
 from cagrpc.offline.planning import Planned
 from cagrpc.tables import table
 from solver import PodClass
@@ -47,6 +48,7 @@ def as_json(planned: Planned) -> dict[str, Any]:
         "nodes": [{"node_group": n.node_group, "count": n.count, "pods": _by_class(n.pods)} for n in plan.nodes],
         "existing": [{"node": n.node, "pods": _by_class(n.pods)} for n in plan.existing],
         "unplaced": [{"class": u.pod_class, "count": u.count, "reasons": list(u.reasons)} for u in plan.unplaced],
+        **({"limited": limited_json(planned.limited)} if planned.limited else {}),
         **({"relaxed": [_relaxed_json(each) for each in plan.relaxed]} if plan.relaxed else {}),
     }
 
@@ -83,6 +85,8 @@ def print_plan(planned: Planned, out: Console) -> None:
         f" {sum(each.delta for each in plan.increments)} new nodes",
         soft_wrap=True,
     )
+    if planned.limited is not None:
+        out.print(limited_words(planned.limited), soft_wrap=True)
     out.print(sentence_of_cost(planned), soft_wrap=True)
 
 

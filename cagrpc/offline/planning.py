@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -13,11 +13,16 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from cagrpc.errors import CagrpcError, InvalidConfiguration
 from cagrpc.tables import console
 from solver import Budget, Explanation, NodeGroup, Plan, PlanRejectedError, Problem, ProblemError, explain, solve
+from solver.explanation.limits import reached, without
+from solver.explanation.model import WhyLimited
 
 T = TypeVar("T")
 
 TIMES_THE_BUDGET = 5.0
 """The budget of an explanation in multiples of the planning budget: it plans many variations."""
+
+
+_LIMITED_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +33,23 @@ class Planned:
     problem: Problem
     budget: Budget
     groups: Mapping[str, NodeGroup]
+    limited: WhyLimited | None = None
+    """What the maximum sizes and limits that it has used up cost together; None where that is nothing."""
 
 
-def plan(problem: Problem, budget: Budget) -> Planned:
-    """Return the plan. Raises InvalidConfiguration for an invalid problem."""
+def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
+    """Return the plan; with `limited` also what sizes and limits cost, for which it is planned once more, within half
+    the budget, where some are used up. Raises InvalidConfiguration for an invalid problem."""
     pods = sum(each.count for each in problem.pod_sets)
     found = _watched(f"planning {pods} pods", lambda: solve(problem, budget))
-    return Planned(found, problem, budget, {group.id: group for group in problem.node_groups})
+    planned = Planned(found, problem, budget, {group.id: group for group in problem.node_groups})
+    changes = reached(problem, found) if limited else ()
+    if not changes:
+        return planned
+    again = budget.part(_LIMITED_SHARE)
+    return replace(
+        planned, limited=_watched("planning without limits", lambda: without(problem, found, changes, again))
+    )
 
 
 def explain_plan(planned: Planned) -> Explanation:

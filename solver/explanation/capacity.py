@@ -119,24 +119,26 @@ def _amount(change: ConstraintChange, amount: int | None) -> str:
     return format_quantity(change.key, amount or 0)
 
 
+LIMIT = ConstraintKind(
+    "limit",
+    _limits,
+    lambda c: f"limit {c.subject} allows {_amount(c, c.before)} {c.key}",
+    lambda c: f"raise the {c.key} of limit {c.subject} from {_amount(c, c.before)} to {_amount(c, c.after)}",
+    edit_problem=_raise_limit,
+    reached=_limit_reached,
+    steps=_limit_steps,
+)
+MAX_SIZE = ConstraintKind(
+    "max_size",
+    _sizes,
+    lambda c: f"node group {c.subject} may have {c.before} nodes",
+    lambda c: f"raise maxSize of {c.subject} from {c.before} to {c.after}",
+    edit_group=_resize,
+    reached=_size_reached,
+)
 KINDS = (
-    ConstraintKind(
-        "limit",
-        _limits,
-        lambda c: f"limit {c.subject} allows {_amount(c, c.before)} {c.key}",
-        lambda c: f"raise the {c.key} of limit {c.subject} from {_amount(c, c.before)} to {_amount(c, c.after)}",
-        edit_problem=_raise_limit,
-        reached=_limit_reached,
-        steps=_limit_steps,
-    ),
-    ConstraintKind(
-        "max_size",
-        _sizes,
-        lambda c: f"node group {c.subject} may have {c.before} nodes",
-        lambda c: f"raise maxSize of {c.subject} from {c.before} to {c.after}",
-        edit_group=_resize,
-        reached=_size_reached,
-    ),
+    LIMIT,
+    MAX_SIZE,
     ConstraintKind(
         "min_size",
         _minima,

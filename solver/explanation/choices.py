@@ -90,7 +90,7 @@ def _candidates(problem: Problem, plan: Plan, mine: NodeGroup) -> Iterator[NodeG
     for group in problem.node_groups:
         if group.id in chosen or group.target_size >= group.max_size:
             continue
-        fitting = {index: count for index, count in pods.items() if _fits(problem, plan, group, index)}
+        fitting = {index: count for index, count in pods.items() if may_hold(problem, plan, group, index)}
         if fitting:
             worth = (-sum(fitting.values()), _price(problem, plan, group, fitting), group.id)
             if group.weight not in best or worth < best[group.weight][0]:
@@ -98,7 +98,8 @@ def _candidates(problem: Problem, plan: Plan, mine: NodeGroup) -> Iterator[NodeG
     yield from (best[weight][1] for weight in sorted(best, reverse=True))
 
 
-def _fits(problem: Problem, plan: Plan, group: NodeGroup, index: int) -> bool:
+def may_hold(problem: Problem, plan: Plan, group: NodeGroup, index: int) -> bool:
+    """Return whether a new node of the group has room for a pod of the class."""
     spec, (free, devices) = plan.pod_classes[index].spec, on_new_node(group, problem.daemon_sets)
     if why_not_eligible(spec, group.labels, group.taints) is not None or why_not_allocated(devices, spec.claims):
         return False

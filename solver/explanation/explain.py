@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from solver.explanation.choices import by_cost, why_group
 from solver.explanation.kinds import advice, apply, reason
+from solver.explanation.limits import why_limited
 from solver.explanation.model import (
     KEPT_PODS,
     Alternative,
@@ -19,9 +20,10 @@ from solver.explanation.model import (
     Explanation,
     Way,
     WhyGroup,
+    WhyLimited,
     WhyUnserved,
 )
-from solver.explanation.question import ServiceQuestion, UnservedClaim, claims, question
+from solver.explanation.question import LARGEST_SHARE, ServiceQuestion, UnservedClaim, claims, question
 from solver.explanation.unserved import why_unserved
 from solver.model import Budget, Plan, Problem
 from solver.model.budget import RunningBudget
@@ -38,6 +40,7 @@ __all__ = [
     "UnservedClaim",
     "Way",
     "WhyGroup",
+    "WhyLimited",
     "WhyUnserved",
     "advice",
     "apply",
@@ -50,7 +53,9 @@ __all__ = [
 _MOST_CLAIMS = 20
 _MOST_GROUPS = 10
 _CLAIMS_SHARE = 0.7
-"""Of the time; the rest is for what was chosen."""
+"""Of the time; the rest is for what was chosen,"""
+_CHOICES_SHARE = 0.7
+"""and of that the rest is for what limits cost."""
 
 
 def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Explanation:
@@ -69,16 +74,19 @@ def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Expla
         if running.exhausted:
             break
         unserved.append(why_unserved(problem, plan, claim, running))
-    running = RunningBudget(replace(budget, seconds=max(0.0, budget.seconds - running.elapsed_seconds())))
+    spent = running.elapsed_seconds()
+    running = RunningBudget(replace(budget, seconds=max(0.0, (budget.seconds - spent) * _CHOICES_SHARE)))
     chosen: list[WhyGroup] = []
     for increment in opened[:_MOST_GROUPS]:
         if running.exhausted:
             break
         chosen.append(why_group(problem, plan, increment, running))
+    running = RunningBudget(replace(budget, seconds=max(0.0, budget.seconds - spent - running.elapsed_seconds())))
     return Explanation(
         tuple(unserved),
         len(waiting) - len(unserved),
         tuple(chosen),
         len(opened) - len(chosen),
         plan.certificate.price_of_priority_usd_per_hour,
+        why_limited(problem, plan, running, LARGEST_SHARE),
     )

@@ -175,6 +175,18 @@ class WhyGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class WhyLimited:
+    """What maximum sizes and limits that a plan has used up cost."""
+
+    changes: tuple[ConstraintChange, ...]
+    """Those that are removed, together."""
+    without: Difference
+    """The best plan without them."""
+    lower_bound_usd_per_hour: float
+    """No plan without them that serves as much as that one costs less."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     unserved: tuple[WhyUnserved, ...]
     """The most important classes and gangs first."""
@@ -185,3 +197,6 @@ class Explanation:
     chosen_left_out: int
     price_of_priority_usd_per_hour: float
     """The plan's: its cost minus the cost of serving the same pods with all weights equal."""
+    limited: tuple[WhyLimited, ...] = ()
+    """What the maximum sizes and limits that the plan has used up cost: of several first all together, then each that
+    costs something alone. Empty where none does, or where there was no time to find out."""

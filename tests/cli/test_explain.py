@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cagrpc.cli.main import main
-from cagrpc.offline.explanation_report import difference_words
+from cagrpc.offline.differences import difference_words
 from solver.explanation.explain import Difference
 from solver.model import NodeGroupIncrease
 
@@ -51,7 +51,8 @@ def test_the_json(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None
     assert main(["explain", *inputs, "--output", "json"]) == 0
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert list(said) == [
-        "classes", "unserved", "unserved_left_out", "chosen", "chosen_left_out", "price_of_priority", "summary",
+        "classes", "unserved", "unserved_left_out", "chosen", "chosen_left_out", "limited", "price_of_priority",
+        "summary",
     ]  # fmt: skip
     (why,) = said["unserved"]
     assert list(why) == [
@@ -73,6 +74,11 @@ def test_the_json(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None
     assert list(chosen["without"]) == [
         "unserved", "placeholders", "cost_per_hour", "tiers", "increments", "proven",
     ]  # fmt: skip
+    (limited,) = said["limited"]
+    assert list(limited) == ["constraints", "without", "lower_bound_without"]
+    (constraint,) = limited["constraints"]
+    assert constraint["text"] == "limit provisioner small allows 2 nodes"
+    assert limited["without"]["unserved"] == -3
 
 
 def test_the_tables(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,6 +88,15 @@ def test_the_tables(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> No
     assert "What is not served" in out
     assert "Why these node groups" in out
     assert "taint team=vision:NoSchedule" in out
+    assert "limited: limit provisioner small allows 2 nodes; without it 3 pods more are served (+3 small/" in out
+
+
+def test_a_plan_says_what_limits_cost(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *inputs]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "limited: limit provisioner small allows 2 nodes; without it 3 pods more are served (+3 small/" in out
+    assert main(["plan", *inputs, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["limited"]["without"]["unserved"] == -3
 
 
 def test_the_document_shows_what_is_printed(
