@@ -7,16 +7,21 @@ these, the group is its own offering.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from cagrpc.api.encoding.times import timestamp
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock
-from solver.model import NodeGroup
+from solver.model import NodeGroup, PodSpec
+from solver.model.eligibility import why_not_eligible
 
 MOST_TIMES = 6
 """Times the base is the longest that an offering is left out; so long after its end a shortage is forgotten too."""
+
+_MOST_NAMED = 3
 
 _FAILED = (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
 _SUCCEEDED = (Phase.READY, Phase.DONE)
@@ -41,6 +46,30 @@ def offering(group: NodeGroup) -> str:
     if group.instance_type and group.zone:
         return "/".join(part for part in (group.instance_type, group.zone, group.capacity_type) if part)
     return f"node group {group.id}"
+
+
+def could_hold(group: NodeGroup, spec: PodSpec) -> bool:
+    """Return whether a new node of the group would have room for such a pod."""
+    fits = all(group.allocatable.get(name, 0) >= amount for name, amount in spec.requests)
+    return fits and why_not_eligible(spec, group.labels, group.taints) is None
+
+
+def left_out(shortages: Iterable[Shortage]) -> str:
+    """Return the offerings that are left out, with until when and what was said of them, in a sentence; those that come
+    back first are named first."""
+    found = sorted(set(shortages), key=lambda each: (each.until_seconds, each.offering))
+    rest = len(found) - _MOST_NAMED
+    names = ", ".join(f"{each.offering} until {until(each)}{_cause(each)}" for each in found[:_MOST_NAMED])
+    return f"left out after a shortage: {names}{f' and {rest} more' if rest > 0 else ''}"
+
+
+def until(shortage: Shortage) -> str:
+    """Return the end of a shortage, as Kubernetes writes times; a second that has begun counts whole."""
+    return timestamp(math.ceil(shortage.until_seconds))
+
+
+def _cause(shortage: Shortage) -> str:
+    return f" ({shortage.cause})" if shortage.cause else ""
 
 
 def worsened(before: Shortage | None, name: str, at: float, asked_at: float, cause: str, base: float) -> Shortage:

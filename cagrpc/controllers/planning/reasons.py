@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import zip_longest
 
 from cagrpc import errors
-from cagrpc.cluster.shortages import Shortage, offering
+from cagrpc.cluster.shortages import Shortage, could_hold, offering
+from cagrpc.cluster.shortages import left_out as describe
 from cagrpc.cluster.state import IncompleteGang, PodRef
 from cagrpc.controllers.events import Note, pod_object
 from cagrpc.controllers.planning.increments import AssignedPods, format_deltas
@@ -20,14 +20,12 @@ from cagrpc.fleet.model import IncrementSpec, IncrementStatus
 from solver.explanation.kinds import advice
 from solver.explanation.model import Explanation
 from solver.model import NodeGroup, Plan, PodClass
-from solver.model.eligibility import why_not_eligible
 
 CONTROLLER, ACTION = "cagrpc.io/planner", "Planning"
 """`reportingController` and `action` of the planner's Events,"""
 PLANNED, NOT_PLANNED = "Planned", "NotPlanned"
 """and their reasons."""
 
-_MOST_OFFERINGS = 3
 _MOST_WAYS = 2
 
 
@@ -55,29 +53,16 @@ def left_out(
         cls = classes[each.pod_class]
         if cls.placeholder is placeholders:
             short = _short_for(cls, asked.short, shortages)
-            found[cls.index] = LeftOut(cls.example, each.count, (*each.reasons, *short), gang=cls.gang)
+            found[cls.index] = LeftOut(cls.example, each.count, (*short, *each.reasons), gang=cls.gang)
     return found
 
 
 def _short_for(cls: PodClass, groups: Iterable[NodeGroup], shortages: Iterable[Shortage]) -> tuple[str, ...]:
-    """Return the offerings left out that the pods could run on, in a sentence."""
-    until = {each.offering: each.until_seconds for each in shortages}
-    names = list(dict.fromkeys(offering(group) for group in groups if _may_hold(group, cls)))
-    names = [name for name in names if name in until]
-    more = f" and {len(names) - _MOST_OFFERINGS} more" if len(names) > _MOST_OFFERINGS else ""
-    if not names:
-        return ()
-    times = ", ".join(f"{name} until {_time(until[name])}" for name in names[:_MOST_OFFERINGS])
-    return (f"left out after a shortage: {times}{more}",)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
-
-
-def _may_hold(group: NodeGroup, cls: PodClass) -> bool:
-    fits = all(group.allocatable.get(name, 0) >= amount for name, amount in cls.spec.requests)
-    return fits and why_not_eligible(cls.spec, group.labels, group.taints) is None
+    """Return the offerings left out that the pods could run on, in a sentence: the first reason, as nothing was tried
+    there."""
+    names = {offering(group) for group in groups if could_hold(group, cls.spec)}
+    mine = [each for each in shortages if each.offering in names]
+    return (describe(mine),) if mine else ()
 
 
 def explained(unplaced: Mapping[int, LeftOut], explanation: Explanation) -> dict[int, LeftOut]:

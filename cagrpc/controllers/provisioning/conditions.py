@@ -33,6 +33,7 @@ EXPIRED = "Expired"
 BOOKING_ENDED = "CapacityReservationTimeExpired"
 LOST = "CapacityIsLost"
 OVER_SHARE = "NamespaceShareIsUsed"
+SHORT = "CapacityIsShort"
 
 ATTEMPTS = "attempts"
 RETRY_AT = "retryAt"
@@ -156,6 +157,28 @@ def not_now(
     }
     outcome = "rolled-back" if increment else "no-room"
     return Change(conditions, details, NOT_FOUND, text, warning=True, outcome=outcome)
+
+
+def short(request: ProvisioningRequest, why: str, until: float, valid_until: float, *, overtaken: int) -> Change | None:
+    """Return the change of a request that nothing could be tried for, since offerings are left out until then. It
+    counts as no attempt. None where that is what its status says already."""
+    retry_at = timestamp(math.ceil(min(until, valid_until)))
+    text = f"{why}; no attempt is counted, and it is tried again at {retry_at}, or before where room is made"
+    details: dict[str, str | None] = {RETRY_AT: retry_at, OVERTAKEN: str(overtaken)}
+    written = request.conditions.get(ConditionType.PROVISIONED)
+    same = written is not None and (written.reason, written.message) == (SHORT, cut(text, _MOST_MESSAGE))
+    if same and all(request.details.get(name) == value for name, value in details.items()):
+        return None
+    conditions = {ConditionType.PROVISIONED: (False, SHORT, text)}
+    if ConditionType.ACCEPTED in request.conditions:
+        conditions[ConditionType.ACCEPTED] = (False, SHORT, "nothing is ordered for it now")
+    return Change(conditions, details, SHORT, text, warning=True)
+
+
+def waits_for_a_shortage(request: ProvisioningRequest) -> bool:
+    """Return whether its status says that nothing could be tried for it."""
+    written = request.conditions.get(ConditionType.PROVISIONED)
+    return written is not None and not written.status and written.reason == SHORT
 
 
 def overtaken(times: int) -> Change:

@@ -33,7 +33,7 @@ from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_one
 from cagrpc.controllers.provisioning.lost_room import LostRoom
 from cagrpc.controllers.provisioning.metrics import RequestMetrics
-from cagrpc.controllers.provisioning.model import ProvisioningRequest
+from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import (
     RequestReader,
     RequestsObservation,
@@ -43,6 +43,7 @@ from cagrpc.controllers.provisioning.observation import (
 from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Pods, RequestPhase, advance
 from cagrpc.controllers.provisioning.seen import Seen, bookings_of
 from cagrpc.controllers.provisioning.sources import Increments, RequestClient, RequestsCluster, RequestSource
+from cagrpc.controllers.provisioning.woken import Woken
 from cagrpc.controllers.provisioning.writing import Outcome, Writing
 from cagrpc.controllers.settings import ClassBehaviour, PlannerSettings, RequestSettings
 from cagrpc.fleet.model import FleetSnapshot
@@ -71,7 +72,8 @@ MOST_WRITTEN = 200
 DECIDING_SECONDS = 2.0
 """The budget for requests that are decided together;"""
 HURRIED_SHARE = 0.25
-"""this share of it while more are due than are decided together: others wait for their turn."""
+"""this share of it while more are due than are decided together (others wait for their turn), and for requests that are
+tried early, since room was made."""
 _OPEN = frozenset({RequestPhase.WAITING, RequestPhase.COMING})
 
 
@@ -139,6 +141,7 @@ class ProvisioningController(Controller):
         """Decisions that are not written yet."""
         self._lost_room = LostRoom(clock)
         self._crowded = Crowded()
+        self._woken = Woken(clock)
         self._seen: Seen | None = None
         self._observed_version: object = None
         self._observed_at = self._reported_at = float("-inf")
@@ -182,7 +185,10 @@ class ProvisioningController(Controller):
 
     def bookings(self) -> int:
         """Return the number of requests with a reservation."""
-        return len(self._seen.bookings) if self._seen is not None else 0
+        return len(self._bookings())
+
+    def _bookings(self) -> tuple[Booking, ...]:
+        return self._seen.bookings if self._seen is not None else ()
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Return the number of requests by class and outcome, since the start."""
@@ -246,6 +252,7 @@ class ProvisioningController(Controller):
             return
         began = self._cpu()
         observed = self._observe_now(requests)
+        self._woken.learn(observed, self._deciding.short(), (each.uid for each in self._bookings()))
         self._withdraw_unwanted(observed)
         seen = self._advance(observed)
         self._observe_seconds = min(SELDOM_SECONDS, max(OBSERVE_SECONDS, (self._cpu() - began) / OBSERVE_SHARE))
@@ -331,6 +338,7 @@ class ProvisioningController(Controller):
             len(observed.booked.get(uid, ())),
             came,
             decision=self._decided.get(uid),
+            woken=uid in self._woken.due(),
         )
 
     def _write(self, seen: Seen) -> set[str]:
@@ -361,10 +369,12 @@ class ProvisioningController(Controller):
             atomic = due(observed, seen.nexts, ClassBehaviour.ATOMIC, self._turns, shares)
             checks = due(observed, seen.nexts, ClassBehaviour.CHECK, self._turns, shares)
             reservations = book(seen.bookings, observed.state).reservations if seen.bookings else {}
+            early = self._woken.due().issuperset(each.request.uid for each in atomic)
+            self._woken.tried(each.request.uid for each in (*atomic, *checks))
             try:
                 if atomic:
                     scenario = self._deciding.scenario(observed.state, reservations)
-                    share = HURRIED_SHARE if len(atomic) == MOST_AT_ONCE else 1.0
+                    share = HURRIED_SHARE if early or len(atomic) == MOST_AT_ONCE else 1.0
                     self._decided.update(self._deciding.atomic(atomic, scenario, observed.booked, share=share))
                 if checks:
                     if atomic:

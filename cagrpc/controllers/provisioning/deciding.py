@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.node_info import ClusterCapacity, Reservations, requested
-from cagrpc.cluster.shortages import Shortages, offering
+from cagrpc.cluster.shortages import Shortage, Shortages, offering
 from cagrpc.cluster.state import ClusterState, ConsumerStage
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Wanted
@@ -60,11 +60,14 @@ class Deciding:
         self._still_there = still_there
         self._stopping = stopping
 
+    def short(self) -> dict[str, Shortage]:
+        """Return the offerings that are left out now, and why."""
+        self._shortages.learn(self._fleet.snapshot)
+        return {each.offering: each for each in self._shortages.active()}
+
     def scenario(self, state: ClusterState, reservations: Reservations) -> Scenario:
         """Return where there is room now, and where it can be made. `reservations` are those of bookings."""
-        snapshot = self._fleet.snapshot
-        self._shortages.learn(snapshot)
-        short = {each.offering for each in self._shortages.active()}
+        snapshot, short = self._fleet.snapshot, self.short()
         groups = groups_as_planned(snapshot, state)
         placed = PlacedPods(state, snapshot, groups, self._wanted(snapshot, state), reservations)
         usable = {
@@ -75,7 +78,7 @@ class Deciding:
             groups,
             snapshot.limits,
             state.daemon_sets,
-            frozenset(group.id for group in groups if offering(group) in short),
+            {group.id: short[name] for group in groups if (name := offering(group)) in short},
             frozenset(each.node.name for each in state.nodes if each.provider_id not in snapshot.group_of_instance),
             _returning(state, reservations),
             _coming(snapshot),
@@ -101,7 +104,10 @@ class Deciding:
         decided = self._decide(asked, to_be_labelled(scenario), share)
         self._turns.kept(map(namespace_of, decided.kept_for))
         found: dict[str, Decision] = {uid: Refused(why, final=True) for uid, why in decided.infeasible.items()}
-        found.update((uid, Refused(why, overtaken=uid in decided.overtaken)) for uid, why in decided.left.items())
+        found.update(
+            (uid, Refused(why, overtaken=uid in decided.overtaken, until_seconds=decided.until.get(uid)))
+            for uid, why in decided.left.items()
+        )
         served = {uid for uid in decided.served if not self._stopping() and self._still_there(uid)}
         used = {uid: decided.on_nodes.get(uid, ()) for uid in served}
         self._labels.drop(by_node({uid: {*booked.get(uid, ())}.difference(names) for uid, names in used.items()}))

@@ -84,6 +84,8 @@ class Refused:
     reason: str = conditions.NOT_FOUND
     overtaken: bool = False
     """Whether it was bypassed: younger requests of no higher priority were served."""
+    until_seconds: float | None = None
+    """Where nothing could be tried, since offerings are left out after a shortage: until when, since the epoch."""
 
 
 Decision = Granted | Refused
@@ -109,6 +111,8 @@ class Facts:
     """The decision that is not written yet."""
     over_share: str = ""
     """Why it waits for others of its namespace; empty where it does not."""
+    woken: bool = False
+    """Whether room was made that its pods could use, since it was decided last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +217,10 @@ def _not_served(facts: Facts, refused: Refused | None, at: Moment) -> Next:
             else conditions.over_share(facts.over_share)
         )
         return Next(RequestPhase.WAITING, change, drops_labels=True, over_share=True)
-    waits_for_room = conditions.OVERTAKEN in facts.request.details and facts.service.behaviour is ClassBehaviour.ATOMIC
-    return Next(RequestPhase.WAITING, wants=due, joins=not due and waits_for_room, drops_labels=not due)
+    lacks_room = conditions.OVERTAKEN in facts.request.details
+    wants = due or (facts.woken and lacks_room)
+    joins = not wants and lacks_room and facts.service.behaviour is ClassBehaviour.ATOMIC
+    return Next(RequestPhase.WAITING, wants=wants, joins=joins, drops_labels=not wants)
 
 
 def _is_one_off(service: Service) -> bool:
@@ -249,7 +255,10 @@ def _refused(facts: Facts, decision: Refused, at: Moment, *, due: bool) -> Chang
     if decision.final or facts.terms.no_retry or _is_one_off(facts.service):
         return conditions.failed(decision.reason, decision.why, unavailable=check)
     times = conditions.overtaken_of(facts.request) + decision.overtaken
-    if not due:
+    if decision.until_seconds is not None:
+        until = decision.until_seconds
+        return conditions.short(facts.request, decision.why, until, valid_until(facts, at), overtaken=times)
+    if not due and not conditions.waits_for_a_shortage(facts.request):
         return conditions.overtaken(times) if decision.overtaken else None
     until = valid_until(facts, at)
     return conditions.not_now(facts.request, facts.service.behaviour, decision.why, at.now, until, overtaken=times)

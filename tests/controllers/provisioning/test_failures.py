@@ -2,19 +2,73 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from cagrpc.api.encoding.times import epoch_seconds, timestamp
 from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.controllers.provisioning.woken import WOKEN_SECONDS
 from cagrpc.controllers.settings import RequestSettings
+from cagrpc.fleet.catalogue import NVIDIA_GPU
 from solver.model import Limit
 from tests.support.controllers.planner import BOOT_SECONDS
 from tests.support.controllers.provisioning import Make
 from tests.support.fleet import group
 
 LONG = 3 * BOOT_SECONDS
+
+
+def test_a_request_of_which_an_offering_is_short_is_told_so_and_loses_no_attempt(make: Make) -> None:
+    """As found live: its only GPU group had been short, and it was told to ask for no GPU."""
+    gpus = group("gpu", price=3.0)
+    harness = make(replace(gpus, allocatable={**gpus.allocatable, NVIDIA_GPU: 1}), group("cpu"))
+    asks = {"requests": {"cpu": "1", NVIDIA_GPU: "1"}, "limits": {NVIDIA_GPU: "1"}}
+    harness.template("worker", containers=[{"name": "main", "resources": asks}])
+    harness.backend.set_behaviour("gpu", Behaviour(stock=0))
+    harness.request("r", ("worker", 2))
+    harness.run(5)
+    assert harness.condition("r", "Provisioned")["reason"] == "CapacityIsNotFound"  # type: ignore[index]
+    assert (harness.details("r")["attempts"], len(harness.increments())) == ("1", 1)
+    harness.run(100)  # the back-off is over, the shortage is not
+    found = harness.condition("r", "Provisioned")
+    assert found is not None
+    assert (found["status"], found["reason"]) == ("False", "CapacityIsShort")
+    ends = max(each.until_seconds for each in harness.requests._deciding.short().values())
+    until = timestamp(math.ceil(ends))
+    assert found["message"].startswith(f"left out after a shortage: node group gpu until {until} (")
+    assert "all 2 pods would fit" in found["message"]
+    assert "no attempt is counted" in found["message"]
+    assert "lower" not in found["message"]
+    assert harness.details("r")["retryAt"] == until, "the next try is when something can have changed"
+    assert (harness.details("r")["attempts"], len(harness.increments())) == ("1", 1), "nothing could be tried"
+    assert found["message"] in [note.text for note in harness.notes_of("CapacityIsShort")]
+    written = len(harness.api.calls)
+    harness.run(ends - harness.clock() - 5)
+    assert len(harness.api.calls) == written, "it is said once"
+    harness.backend.set_behaviour("gpu", Behaviour(boot_seconds=BOOT_SECONDS))
+    harness.run(10)
+    assert len(harness.increments()) == 2, "tried once the shortage was over"
+    harness.run(LONG)
+    assert harness.is_true("r", "Provisioned")
+
+
+def test_a_request_without_room_is_tried_as_soon_as_room_is_made(make: Make) -> None:
+    harness = make(group("a", max_size=1), limits=[Limit("all", {"nodes": 1})])
+    harness.request("first", ("web", 4), ValidUntilSeconds="9h")
+    harness.run(LONG)
+    harness.request("second", ("web", 3), ValidUntilSeconds="9h")
+    harness.run(200)  # the next attempt is minutes away
+    attempts = harness.details("second")["attempts"]
+    retry_at = epoch_seconds(harness.details("second")["retryAt"])
+    harness.delete("first")
+    harness.run(2 * WOKEN_SECONDS)
+    assert harness.clock() < retry_at - 30
+    assert harness.is_true("second", "Provisioned"), "it has the room that was reserved before"
+    assert harness.details("second")["attempts"] == attempts
 
 
 def test_a_shortage_is_rolled_back_and_tried_again_later_and_later(make: Make) -> None:
@@ -31,6 +85,8 @@ def test_a_shortage_is_rolled_back_and_tried_again_later_and_later(make: Make) -
     assert len(harness.increments()) == 1
     harness.restart()
     harness.run(30)
+    assert harness.details("r")["attempts"] == "1", "what could not try is no attempt"
+    harness.run(600)
     assert int(harness.details("r")["attempts"]) >= 2
     harness.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS))
     harness.run(1300)

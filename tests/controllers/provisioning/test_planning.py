@@ -8,6 +8,7 @@ import pytest
 
 from cagrpc.api.core.nodes import ZONE
 from cagrpc.cluster.markers import booking_label
+from cagrpc.cluster.shortages import Shortage
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE, Scenario, check, decide
 from solver import Limit, Node, PodSpec
 from tests.support.controllers.provisioning_decisions import BUDGET, judge, opened, request
@@ -17,6 +18,8 @@ GPUS = group("gpu-b", cpu=8000, price=3.0, extra={GPU: 1}, max_size=9, taints=(T
 CPUS = group("cpu-a", cpu=4000, price=0.2, max_size=20)
 WORKER = spec(cpu=4000, gpu=1, tolerations=(TOLERATION,))
 HEAD = spec(cpu=2000)
+SHORT = Shortage("p4d/b/spot", 1, 700.0, 1000.5, "no capacity")
+NO_MORE = Limit("gpus", {GPU: 9}, {GPU: 5})
 
 
 def test_a_gang_of_gpu_workers_and_cpu_heads_is_one_part_over_two_groups() -> None:
@@ -113,8 +116,47 @@ def test_more_nodes_than_an_increment_may_have_are_not_asked_for() -> None:
 
 def test_groups_that_are_short_are_left_out_for_now_but_not_for_ever() -> None:
     gang = request("a1", (WORKER, 2))
-    decided = decide([gang], Scenario(groups=(GPUS, CPUS), short=frozenset({"gpu-b"})), BUDGET)
-    assert decided.left.keys() == {"a1"}
+    scenario = Scenario(groups=(GPUS, CPUS), short={"gpu-b": SHORT})
+    decided = decide([gang], scenario, BUDGET)
+    judge([gang], scenario, decided)
+    assert decided.left == {
+        "a1": "left out after a shortage: p4d/b/spot until 1970-01-01T00:16:41Z (no capacity); with it all 2 pods would"
+        " fit"
+    }, "the shortage is the first reason, and no request is lowered to no GPU"
+    assert decided.until == {"a1": 1000.5}
+
+
+def test_what_a_shortage_does_not_decide_is_told_with_both() -> None:
+    gang = request("a1", (WORKER, 9))
+    scenario = Scenario(groups=(replace(GPUS, max_size=1), CPUS), short={"gpu-b": SHORT})
+    others = replace(GPUS, id="gpu-c", max_size=8)
+    decided = decide([gang], replace(scenario, groups=(*scenario.groups, others), limits=(NO_MORE,)), BUDGET)
+    assert not decided.until, "it was tried, and would be left with the offering, too"
+    (text,) = decided.left.values()
+    assert text.startswith(
+        "left out after a shortage: p4d/b/spot until 1970-01-01T00:16:41Z (no capacity); even with it "
+    )
+    assert "limit gpus allows 9" in text
+    assert "raise the nvidia.com/gpu of limit gpus from 9 to 14" in text
+
+
+def test_a_shortage_of_what_a_request_cannot_use_is_not_its_reason() -> None:
+    heads = request("a1", (HEAD, 40))
+    scenario = Scenario(
+        groups=(GPUS, CPUS), limits=(Limit("small", {"nodes": 30}, {"nodes": 25}),), short={"gpu-b": SHORT}
+    )
+    decided = decide([heads], scenario, BUDGET)
+    assert not decided.until
+    assert "shortage" not in decided.left["a1"]
+
+
+def test_a_request_before_which_another_is_served_waits_for_the_shortage_too() -> None:
+    gang, heads = request("a1", (WORKER, 2)), request("a2", (HEAD, 1))
+    scenario = Scenario(groups=(GPUS, CPUS), short={"gpu-b": SHORT})
+    decided = decide([gang, heads], scenario, BUDGET)
+    judge([gang, heads], scenario, decided)
+    assert decided.served == {"a2"}
+    assert decided.until.keys() == {"a1"}
 
 
 def test_an_invalid_request_blocks_no_other() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cagrpc.cluster.shortages import Shortage
 from cagrpc.controllers.provisioning.decision.planning import Scenario, decide
 from cagrpc.controllers.provisioning.model import Candidate
 from solver import Limit, Node, NodeGroup
@@ -32,7 +33,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     )
     nodes = tuple(Node(f"n{number}", {"cpu": draw(units), "pods": 20}) for number in range(draw(st.integers(0, 2))))
     limits = (Limit("all", {"nodes": draw(st.integers(0, 4))}),) if draw(st.booleans()) else ()
-    short = frozenset({"a"}) if draw(st.integers(0, 5)) == 0 else frozenset[str]()
+    short = {"a": Shortage("a", 1, 0.0, 60.0, "none left")} if draw(st.integers(0, 5)) == 0 else {}
     return Scenario(nodes, groups, limits, short=short)
 
 

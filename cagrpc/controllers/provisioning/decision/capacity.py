@@ -48,7 +48,7 @@ def emptied(scenario: Scenario) -> Scenario:
         nodes=tuple(replace(node, free=node.allocatable or node.free, running=()) for node in foreign),
         groups=tuple(replace(group, target_size=0) for group in scenario.groups),
         limits=tuple(replace(limit, used={}) for limit in scenario.limits),
-        short=frozenset(),
+        short={},
     )
 
 
@@ -58,7 +58,7 @@ def in_the_end(scenario: Scenario) -> Scenario:
         return emptied(scenario)
     nodes = tuple(replace(node, free=_sum(node.free, scenario.returning.get(node.name, {}))) for node in scenario.nodes)
     groups = without(scenario, {}, {group_id: -count for group_id, count in scenario.coming.items()})
-    return replace(groups, nodes=nodes, short=frozenset())
+    return replace(groups, nodes=nodes, short={})
 
 
 def without(scenario: Scenario, on_nodes: Mapping[str, Resources], deltas: Mapping[str, int]) -> Scenario:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cagrpc.cluster.shortages import Shortage
 from solver.model import Limit, Node, NodeGroup, PodSpec, Resources
 
 
@@ -19,8 +20,8 @@ class Scenario:
     """All that may grow, with their target sizes, and labels as their Nodes will have them."""
     limits: tuple[Limit, ...] = ()
     daemon_sets: tuple[PodSpec, ...] = ()
-    short: frozenset[str] = frozenset()
-    """Ids of groups that are left out for now, after a shortage."""
+    short: Mapping[str, Shortage] = field(default_factory=dict)
+    """The groups that are left out for now, by id, and why."""
     foreign: frozenset[str] = frozenset()
     """Names of nodes that belong to no node group: they exist whatever the sizes of groups."""
     returning: Mapping[str, Resources] | None = None
@@ -58,6 +59,9 @@ class Decisions:
     served: frozenset[str] = frozenset()
     left: Mapping[str, str] = field(default_factory=dict)
     """Why not now, in a sentence, and what would help."""
+    until: Mapping[str, float] = field(default_factory=dict)
+    """Of those left, the ones that nothing could be tried for: with the offerings that are left out after a shortage
+    they would be served; and when the first of these is tried again, in seconds since the epoch."""
     overtaken: frozenset[str] = frozenset()
     """Of those left, the bypassed: they could be served one day if younger ones, served now, were not."""
     infeasible: Mapping[str, str] = field(default_factory=dict)

@@ -14,7 +14,14 @@ from cagrpc.cluster.drop_invalid import faults
 from cagrpc.controllers.provisioning.decision.assignment import NewNode, together
 from cagrpc.controllers.provisioning.decision.capacity import emptied, in_the_end, pods_of, without_faults
 from cagrpc.controllers.provisioning.decision.model import Checked, Decisions, RequestPart, Scenario
-from cagrpc.controllers.provisioning.decision.reasons import short_of, why_left, why_never
+from cagrpc.controllers.provisioning.decision.reasons import (
+    short_of,
+    shortages_of,
+    why_left,
+    why_never,
+    why_short,
+    would_be_served,
+)
 from cagrpc.controllers.provisioning.decision.selection import Choice, alone, assigned, choose
 from cagrpc.controllers.provisioning.model import Candidate
 from solver.model import Budget, Certificate, NodeGroup, Problem
@@ -60,18 +67,23 @@ def decide(
         on_nodes = dict(given.on_nodes)
         groups = {group.id: group for group in scenario.groups}
         parts = tuple(_part(nodes, choice, groups, found.plan.certificate) for nodes in together(given.new))
-    left, overtaken = {}, set()
+    left, until, overtaken = {}, {}, set()
     for each in choice.left:
         never = "" if running.exhausted else _never(each.candidate, scenario, running, advised=advised)
         if never:
             infeasible[each.candidate.uid] = never
             continue
-        left[each.candidate.uid] = why_left(each, choice, running, advised=advised)
+        waits_for = shortages_of(each, choice)
+        if waits_for and would_be_served(each, choice, running):
+            left[each.candidate.uid] = why_short(each.candidate, waits_for)
+            until[each.candidate.uid] = min(shortage.until_seconds for shortage in waits_for)
+        else:
+            left[each.candidate.uid] = why_left(each, choice, running, waits_for, advised=advised)
         younger = any(_rank(each.candidate) < _rank(other) for other in choice.served)
         if younger and not running.exhausted and alone(in_the_end(scenario), each.candidate, running).serves_all:
             overtaken.add(each.candidate.uid)
     served = frozenset(candidate.uid for candidate in choice.served)
-    return Decisions(parts, on_nodes, served, left, frozenset(overtaken), infeasible, choice.kept_for)
+    return Decisions(parts, on_nodes, served, left, until, frozenset(overtaken), infeasible, choice.kept_for)
 
 
 def _rank(candidate: Candidate) -> tuple[int, int, float, str]:

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from cagrpc.api.core.nodes import ZONE
 from cagrpc.cluster.node_info import NodeInfo, requested
+from cagrpc.cluster.shortages import Shortage, could_hold, left_out
 from cagrpc.controllers.provisioning.decision.capacity import pods_of, problem_of
-from cagrpc.controllers.provisioning.decision.selection import MOST_OVERTAKEN, Attempt, Choice, Left
+from cagrpc.controllers.provisioning.decision.selection import FIRST_SHARE, MOST_OVERTAKEN, Attempt, Choice, Left
 from cagrpc.controllers.provisioning.model import Candidate
 from cagrpc.fleet.model import LARGEST_INCREMENT
 from solver import explain, solve
@@ -29,8 +30,48 @@ _MOST_EXPLAINED = 2_000
 """Nodes and node groups together, above which only the planner's own reasons are given."""
 
 
-def why_left(left: Left, choice: Choice, budget: RunningBudget, *, advised: bool) -> str:
-    """Return why it is not served now, and what would serve it beside those that are."""
+def shortages_of(left: Left, choice: Choice) -> list[Shortage]:
+    """Return the shortages of the offerings that its pods could run on, each once; none where the request itself is
+    held back."""
+    if left.kept_for or left.nodes:
+        return []
+    specs = dict.fromkeys(pods.spec for pods in left.candidate.pod_sets)
+    groups = {group.id: group for group in choice.scenario.groups}
+    short = ((groups[name], each) for name, each in choice.scenario.short.items() if name in groups)
+    return list(dict.fromkeys(each for group, each in short if any(could_hold(group, spec) for spec in specs)))
+
+
+def would_be_served(left: Left, choice: Choice, budget: RunningBudget) -> bool:
+    """Return whether it would be served beside those that are, with the offerings that are left out."""
+    problem = replace(_rest(choice, with_short=True), pod_sets=tuple(pods_of([left.candidate])), previous=None)
+    return not solve(problem, budget.next_plan(FIRST_SHARE)).unplaced
+
+
+def why_short(candidate: Candidate, shortages: Sequence[Shortage]) -> str:
+    """Return why nothing could be tried for it now."""
+    pods = sum(each.count for each in candidate.pod_sets)
+    return f"{left_out(shortages)}; with {_them(shortages)} all {pods} pods would fit"
+
+
+def _them(shortages: Sequence[Shortage]) -> str:
+    return "it" if len(shortages) == 1 else "them"
+
+
+def _rest(choice: Choice, *, with_short: bool) -> Problem:
+    """Return what is left beside those that are served, with or without the offerings that are left out."""
+    scenario = replace(choice.scenario, short={}) if with_short else choice.scenario
+    found, problem = choice.found, problem_of(scenario, ())
+    if found is None:
+        return problem
+    whole = replace(found.problem, node_groups=problem.node_groups)
+    return after_plan(whole, found.plan, range(len(found.plan.pod_classes)))
+
+
+def why_left(
+    left: Left, choice: Choice, budget: RunningBudget, shortages: Sequence[Shortage] = (), *, advised: bool
+) -> str:
+    """Return why it is not served now, and what would serve it beside those that are. It would not be served with the
+    offerings either that are left out after `shortages`: what is said counts these as there."""
     if left.kept_for:
         bypassed = f"which younger requests have bypassed {MOST_OVERTAKEN} times"
         return f"what it needs is reserved for {left.kept_for}, {bypassed}"
@@ -41,10 +82,8 @@ def why_left(left: Left, choice: Choice, budget: RunningBudget, *, advised: bool
         )
     if budget.exhausted:
         return "; ".join(left.reasons[:_MOST_REASONS]) or "no place was found in the time for planning"
-    found, scenario = choice.found, problem_of(choice.scenario, ())
-    if found is not None:
-        scenario = after_plan(found.problem, found.plan, range(len(found.plan.pod_classes)))
-    return _message(scenario, left.candidate, "now", budget, advised=advised)
+    text = _message(_rest(choice, with_short=bool(shortages)), left.candidate, "now", budget, advised=advised)
+    return f"{left_out(shortages)}; even with {_them(shortages)} {text}" if shortages else text
 
 
 def why_never(candidate: Candidate, found: Attempt, budget: RunningBudget, *, advised: bool) -> str:

@@ -1,0 +1,131 @@
+"""Which requests that wait for room could use what has become free since they were decided: a node freed or come, a
+group or a limit with more room, a shortage that is over, a reservation that is gone. They are tried again then, and not
+only when their next attempt is due. Whether they are served is `deciding`'s; an early try counts as no attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cagrpc.cluster.shortages import could_hold
+from cagrpc.controllers.provisioning import conditions
+from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
+from cagrpc.controllers.provisioning.progress import Pods, RequestPhase
+from cagrpc.runtime.clock import MonotonicClock
+from solver.model import PODS, Node, NodeGroup, PodSpec
+from solver.model.capacity import remaining
+from solver.model.eligibility import why_not_eligible
+
+WOKEN_SECONDS = 10.0
+"""How often at most: in a cluster whose pods come and go all the time, something is freed every second."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Capacity:
+    """What room there was at one observation."""
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    """Those that pods may be bound to."""
+    groups: Mapping[str, int] = field(default_factory=dict)
+    """Node group -> nodes that it may have more."""
+    limits: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(limit, resource) -> what is left of it."""
+    short: frozenset[str] = frozenset()
+    """Offerings left out."""
+    booked: frozenset[str] = frozenset()
+    """UIDs of requests with reservations."""
+
+
+class Woken:
+    """The requests to be tried before their next attempt is due. For one thread; lost with the process, at no cost."""
+
+    def __init__(self, clock: MonotonicClock) -> None:
+        self._clock = clock
+        self._known: _Capacity | None = None
+        self._woken: frozenset[str] = frozenset()
+        self._tried_at = float("-inf")
+
+    def learn(self, observed: RequestsObservation, short: Iterable[str], booked: Iterable[str]) -> None:
+        """Compare the room there is with that of the last observation. `short` are offerings left out, `booked` the
+        UIDs of requests with reservations."""
+        before, now = self._known, _capacity(observed, frozenset(short), frozenset(booked))
+        self._known = now
+        waiting = {uid: each for uid, each in observed.ours.items() if _waits_for_room(each)}
+        woken = set(self._woken & waiting.keys())
+        if before is not None and waiting.keys() - woken:
+            for_all = bool(before.short - now.short or before.booked - now.booked) or _grown(before.limits, now.limits)
+            groups = [observed.snapshot.groups[name].group for name in _more(before.groups, now.groups)]
+            freed = list(_freed(before.nodes, now.nodes))
+            woken.update(uid for uid, each in waiting.items() if for_all or _can_use(each, groups, freed))
+        self._woken = frozenset(woken)
+
+    def due(self) -> frozenset[str]:
+        """Return the UIDs of the requests to be tried now."""
+        return self._woken if self._clock() >= self._tried_at + WOKEN_SECONDS else frozenset()
+
+    def tried(self, uids: Iterable[str]) -> None:
+        """Note that these requests are decided now."""
+        uids = frozenset(uids)
+        if uids & self._woken:
+            self._tried_at = self._clock()
+            self._woken -= uids
+
+
+def _waits_for_room(each: Ours) -> bool:
+    return (
+        each.phase is RequestPhase.WAITING
+        and isinstance(each.pods, Pods)
+        and conditions.OVERTAKEN in each.request.details
+    )
+
+
+def _capacity(observed: RequestsObservation, short: frozenset[str], booked: frozenset[str]) -> _Capacity:
+    held = observed.snapshot.held_instances
+    return _Capacity(
+        {
+            each.node.name: each.node
+            for each in observed.state.nodes
+            if each.ready and not each.held and each.provider_id not in held
+        },
+        {name: each.group.max_size - each.target_size for name, each in observed.snapshot.groups.items()},
+        {(each.name, name): left for each in observed.snapshot.limits for name, left in remaining(each).items()},
+        short,
+        booked,
+    )
+
+
+def _more(before: Mapping[str, int], now: Mapping[str, int]) -> Iterator[str]:
+    return (name for name, amount in now.items() if amount > before.get(name, 0))
+
+
+def _grown(before: Mapping[tuple[str, str], int], now: Mapping[tuple[str, str], int]) -> bool:
+    return any(amount > before.get(key, amount) for key, amount in now.items()) or bool(before.keys() - now.keys())
+
+
+def _freed(before: Mapping[str, Node], now: Mapping[str, Node]) -> Iterator[tuple[Node, frozenset[str]]]:
+    """Yield the nodes with more room than before, and of which resources."""
+    for name, node in now.items():
+        old = before.get(name)
+        if old is None:
+            yield node, frozenset(node.free)
+        elif old is not node and old.free != node.free:
+            more = frozenset(resource for resource, free in node.free.items() if free > old.free.get(resource, 0))
+            if more:
+                yield node, more
+
+
+def _can_use(each: Ours, groups: Iterable[NodeGroup], freed: Iterable[tuple[Node, frozenset[str]]]) -> bool:
+    assert isinstance(each.pods, Pods)
+    specs = list(dict.fromkeys(spec for spec, _ in each.pods.sets))
+    if any(could_hold(group, spec) for group in groups for spec in specs):
+        return True
+    return any(_fits(spec, node, more) for node, more in freed for spec in specs)
+
+
+def _fits(spec: PodSpec, node: Node, more: frozenset[str]) -> bool:
+    asked = (*spec.requests, (PODS, 1))
+    return (
+        any(name in more for name, _ in asked)
+        and all(node.free.get(name, 0) >= amount for name, amount in asked)
+        and why_not_eligible(spec, node.labels, node.taints, node.name) is None
+    )
