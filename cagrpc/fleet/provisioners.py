@@ -293,7 +293,7 @@ def _finished(
     return replace(
         group,
         allocatable=_whole_allocatable(group, provisioner.allocatable),
-        labels={**labels, **provisioner.late_labels, **group.labels, provisioner.name_label: provisioner.name},
+        labels={**provisioner.late_labels, **labels, **group.labels, provisioner.name_label: provisioner.name},
         late_labels=group.late_labels | (provisioner.late_labels.keys() - labels.keys() - group.labels.keys()),
         taints=tuple(dict.fromkeys((*provisioner.taints, *group.taints))),
         weight=provisioner.weight,
