@@ -22,7 +22,7 @@ from cagrpc.fleet.model import (
     Placement,
     PodKey,
 )
-from solver.model import NodeGroup, Taint, TaintEffect
+from solver.model import Devices, NodeGroup, Taint, TaintEffect
 
 R = TypeVar("R")
 
@@ -336,11 +336,20 @@ def deletion_from_json(text: str) -> DeletionRecord:
 
 def group_to_json(record: GroupRecord) -> str:
     """Return a node group as a JSON object; `group_from_json` is the inverse."""
-    return json.dumps(asdict(record), separators=(",", ":"))
+    value = asdict(record)
+    if not record.group.devices:
+        del value["group"]["devices"]  # as in 0.2.0
+    for devices in value["group"].get("devices", ()):
+        devices["selectors"] = sorted(devices["selectors"])
+    return json.dumps(value, separators=(",", ":"))
 
 
 def group_from_json(text: str) -> GroupRecord:
     """Parse a node group. Raises ValueError, KeyError or TypeError for anything that `group_to_json` did not write."""
     value: dict[str, Any] = json.loads(text)
     taints = tuple(Taint(t["key"], TaintEffect(t["effect"]), t["value"]) for t in value["group"].pop("taints"))
-    return GroupRecord(NodeGroup(**value["group"], taints=taints), tuple(value["limits"]))
+    devices = tuple(
+        Devices(each["count"], frozenset(each["selectors"]), tuple((name, of) for name, of in each["attributes"]))
+        for each in value["group"].pop("devices", ())
+    )
+    return GroupRecord(NodeGroup(**value["group"], taints=taints, devices=devices), tuple(value["limits"]))

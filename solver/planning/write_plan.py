@@ -156,6 +156,11 @@ class _Cheaper:
 
     def __init__(self, reduced: Reduced) -> None:
         self._reduced = reduced
+        enough = (kind for kind in reduced.new_kinds if kind.most >= reduced.enough[kind.index])
+        by_price = sorted(enough, key=lambda kind: kind.price_micros)
+        self._kinds = np.array([kind.index for kind in by_price], dtype=np.int64)
+        self._prices = np.array([kind.price_micros for kind in by_price], dtype=np.int64)
+        self._weights = np.array([kind.weight for kind in by_price], dtype=np.int64)
         self._others: dict[int, Ints] = {}
 
     def than(self, batch: Batch) -> Batch:
@@ -178,16 +183,12 @@ class _Cheaper:
     def _cheaper(self, kind: Kind) -> Ints:
         """Return the cheaper kinds, the cheapest first."""
         reduced = self._reduced
-        others = [
-            other.index
-            for other in sorted(reduced.new_kinds, key=lambda k: k.price_micros)
-            if other.weight == kind.weight
-            and other.price_micros < kind.price_micros
-            and other.most >= reduced.enough[other.index]
-            and all(mine <= theirs for mine, theirs in zip(other.use, kind.use, strict=True))
-            and all(mine >= theirs for mine, theirs in zip(other.spare, kind.spare, strict=True))
-        ]
-        return np.array(others, dtype=np.int64)
+        cheaper = int(np.searchsorted(self._prices, kind.price_micros))
+        others = self._kinds[:cheaper][self._weights[:cheaper] == kind.weight]
+        more_limited = (reduced.use[others] > reduced.use[kind.index]).any(axis=1)
+        more_limited |= (reduced.spare[others] < reduced.spare[kind.index]).any(axis=1)
+        cheaper_kinds: Ints = others[~more_limited]
+        return cheaper_kinds
 
 
 def _obligatory(reduced: Reduced, kept: Sequence[Batch]) -> Iterator[Batch]:

@@ -41,16 +41,16 @@ def _dominators(reduced: Reduced, usable: Bools, able: Bools) -> Ints:
     weight = np.array([kind.weight for kind in kinds])
     new = np.array([not kind.existing for kind in kinds], dtype=bool)
     candidates = np.flatnonzero(usable & new & able)
+    held, lacking = np.packbits(fits, axis=1), np.packbits(~fits, axis=1)
     for b in np.flatnonzero(usable & new):
         if kinds[b].least or kinds[b].previous:
             continue
         others = candidates[(over[candidates] == candidates) & (candidates != b)]
-        better = (weight[others] > weight[b]) | ((weight[others] == weight[b]) & (price[others] <= price[b]))
+        others = others[(weight[others] > weight[b]) | ((weight[others] == weight[b]) & (price[others] <= price[b]))]
         larger = (free[others] >= free[b]).all(axis=1) & (use[others] <= use[b]).all(axis=1)
         larger &= (spare[others] >= spare[b]).all(axis=1)
-        mine = fits[b]
         # Larger ones mostly fit all the same pods: the first few decide, and the long comparison is made one by one.
-        over[b] = next((a for a in others[better & larger].tolist() if (fits[a] >= mine).all()), b)
+        over[b] = next((a for a in others[larger].tolist() if not (held[b] & lacking[a]).any()), b)
     while (over[over] != over).any():
         over = over[over]
     return over

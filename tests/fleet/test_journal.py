@@ -27,7 +27,7 @@ from cagrpc.fleet.records import (
 )
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
-from solver.model import Taint, TaintEffect
+from solver.model import Devices, Taint, TaintEffect
 from tests.support.api_server import api_server
 from tests.support.fleet import MemoryJournal, group
 
@@ -151,7 +151,9 @@ def test_a_closed_journal_is_unavailable_and_closing_may_be_repeated(opener: Ope
 
 
 def test_groups_are_kept_updated_and_forgotten(opener: Opener) -> None:
-    tainted = group("a", taints=(Taint("k", TaintEffect.NO_EXECUTE, "v"),), labels={"l": "x"}, capacity={"cpu": 1})
+    gpus = Devices(8, frozenset({"gpu", "any"}), (("gpu.example.com/model", "h100"),))
+    taints = (Taint("k", TaintEffect.NO_EXECUTE, "v"),)
+    tainted = group("a", taints=taints, labels={"l": "x"}, capacity={"cpu": 1}, devices=(gpus,))
     journal = opener()
     journal.commit(Changes(groups=(GroupRecord(group("a")), GroupRecord(group("b"), ("one", "two")))))
     journal.commit(Changes(groups=(GroupRecord(tainted),)))

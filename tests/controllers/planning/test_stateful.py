@@ -50,7 +50,8 @@ class PlannerMachine(RuleBasedStateMachine):
         self.cluster = self.harness.cluster
         self.gangs = 0
         self.excused: set[PodKey] = set()
-        """Pods whose node was taken away, or that lost their room on it to others."""
+        """Pods whose node was taken away, or that waited beside others of a higher priority, which may take their
+        room."""
         self.torn: set[str | None] = {None}
         """Gangs that have lost a node on which they ran."""
 
@@ -143,6 +144,9 @@ class PlannerMachine(RuleBasedStateMachine):
     @invariant()
     def no_pod_is_given_a_second_node(self) -> None:
         """But where somebody of a higher priority has taken its room, or its node has gone."""
+        waiting = {uid: pod.priority for uid, pod in self.cluster.pods.items() if pod.node is None}
+        highest = max(waiting.values(), default=0)
+        self.excused |= {uid for uid, priority in waiting.items() if priority < highest}
         live: Counter[PodKey] = Counter()
         for status in self.harness.increments(*LIVE):
             live.update(status.increment.pods)
