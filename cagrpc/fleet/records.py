@@ -335,21 +335,24 @@ def deletion_from_json(text: str) -> DeletionRecord:
 
 
 def group_to_json(record: GroupRecord) -> str:
-    """Return a node group as a JSON object; `group_from_json` is the inverse."""
+    """Return a node group as a JSON object, fields that 0.2.0 did not have only where they say something;
+    `group_from_json` is the inverse."""
     value = asdict(record)
-    if not record.group.devices:
-        del value["group"]["devices"]  # as in 0.2.0
-    for devices in value["group"].get("devices", ()):
-        devices["selectors"] = sorted(devices["selectors"])
-    return json.dumps(value, separators=(",", ":"))
+    group: dict[str, Any] = value["group"]
+    for name in ("devices", "late_labels"):
+        if not group[name]:
+            del group[name]
+    return json.dumps(value, separators=(",", ":"), default=sorted)  # sets
 
 
 def group_from_json(text: str) -> GroupRecord:
     """Parse a node group. Raises ValueError, KeyError or TypeError for anything that `group_to_json` did not write."""
     value: dict[str, Any] = json.loads(text)
-    taints = tuple(Taint(t["key"], TaintEffect(t["effect"]), t["value"]) for t in value["group"].pop("taints"))
-    devices = tuple(
+    group: dict[str, Any] = value["group"]
+    group["taints"] = tuple(Taint(t["key"], TaintEffect(t["effect"]), t["value"]) for t in group["taints"])
+    group["devices"] = tuple(
         Devices(each["count"], frozenset(each["selectors"]), tuple((name, of) for name, of in each["attributes"]))
-        for each in value["group"].pop("devices", ())
+        for each in group.get("devices", ())
     )
-    return GroupRecord(NodeGroup(**value["group"], taints=taints, devices=devices), tuple(value["limits"]))
+    group["late_labels"] = frozenset(group.get("late_labels", ()))
+    return GroupRecord(NodeGroup(**group), tuple(value["limits"]))

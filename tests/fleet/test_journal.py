@@ -153,7 +153,8 @@ def test_a_closed_journal_is_unavailable_and_closing_may_be_repeated(opener: Ope
 def test_groups_are_kept_updated_and_forgotten(opener: Opener) -> None:
     gpus = Devices(8, frozenset({"gpu", "any"}), (("gpu.example.com/model", "h100"),))
     taints = (Taint("k", TaintEffect.NO_EXECUTE, "v"),)
-    tainted = group("a", taints=taints, labels={"l": "x"}, capacity={"cpu": 1}, devices=(gpus,))
+    late = frozenset({"feature.example.com/driver"})
+    tainted = group("a", taints=taints, labels={"l": "x"}, capacity={"cpu": 1}, devices=(gpus,), late_labels=late)
     journal = opener()
     journal.commit(Changes(groups=(GroupRecord(group("a")), GroupRecord(group("b"), ("one", "two")))))
     journal.commit(Changes(groups=(GroupRecord(tainted),)))
