@@ -27,13 +27,14 @@ from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.files.documents import ManifestDocument, documents, read_text
 from cagrpc.api.files.manifest_devices import KINDS, DevicesOfFiles, with_devices
 from cagrpc.api.files.manifest_gangs import GangsOfFiles
+from cagrpc.api.files.manifest_runtime_classes import RuntimeClassesOfFiles
 from cagrpc.api.files.tables import pods_of_table
 from cagrpc.errors import InvalidInput
 from solver.model import Node, PodSet, PodSpec
 
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 _JOBS = ("Job", "CronJob")
-_READ_BY_OTHERS = ("PriorityClass", "PodTemplate", "Node", "Namespace")
+_READ_BY_OTHERS = ("PriorityClass", "RuntimeClass", "PodTemplate", "Node", "Namespace")
 _LABELS_OF_CONTROLLERS = {
     "Deployment": ("pod-template-hash",),
     "StatefulSet": ("controller-revision-hash",),
@@ -117,6 +118,7 @@ class _ManifestReader:
     unknown_priorities: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.runtime_classes = RuntimeClassesOfFiles(self.problems)
         self.devices = DevicesOfFiles({}, self.problems)
         self.gangs = GangsOfFiles(self.gang_label, self.problems)
 
@@ -135,6 +137,8 @@ class _ManifestReader:
             by_kind[document.kind].append(document)
         for document in by_kind["PriorityClass"]:
             self._priority_class(document)
+        for document in by_kind["RuntimeClass"]:
+            self.runtime_classes.add(document)
         unread_groups = [document for document in by_kind.pop("PodGroup", ()) if not self.gangs.add_object(document)]
         self.devices = DevicesOfFiles({kind: by_kind.pop(kind, ()) for kind in KINDS}, self.problems)
         labels_of = {document.name: self._labels(document, document.body, "") for document in by_kind["Namespace"]}
@@ -278,7 +282,7 @@ class _ManifestReader:
         given = dict.fromkeys(_LABELS_OF_CONTROLLERS.get(document.kind, ()), document.name)
         identity = PodIdentity(document.namespace, {**given, **self._labels(document, pod, path)})
         around = Surroundings(identity, self.namespaces)
-        spec = mapping(pod, "spec", path, here)
+        spec = self.runtime_classes.admitted(document, mapping(pod, "spec", path, here))
         path = f"{path}.spec".removeprefix(".")
         if not spec.get("containers"):
             here.append(f"{path}.containers: missing; a pod has at least one container")
@@ -357,6 +361,7 @@ class _ManifestReader:
                 f" example {example} of {scheduler}; --scheduler names those that are"
             )
         yield from self.gangs.incomplete
+        yield from self.runtime_classes.warnings()
         for name, example in self.unknown_priorities.items():
             yield f"PriorityClass {name} is not in the files; its pods, for example {example}, were given priority 0"
         strangers = {name: len(pods) for name, pods in self.running_on.items() if name not in {n.name for n in nodes}}

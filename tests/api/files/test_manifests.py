@@ -551,3 +551,27 @@ def test_a_pod_that_is_resized_in_place_takes_what_was_allocated(tmp_path: Path)
     status = {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}], "phase": "Running"}
     found = _read(tmp_path, node, _object("Pod", "p", _pod_spec("1", nodeName="n1"), status=status))
     assert found.nodes[0].free["cpu"] == 1000
+
+
+def test_a_runtime_class_adds_overhead_and_places_to_pods_and_templates(tmp_path: Path) -> None:
+    kata = _object("RuntimeClass", "kata") | {
+        "overhead": {"podFixed": {"cpu": "250m"}},
+        "scheduling": {"nodeSelector": {"runtime": "kata"}},
+    }
+    spec = _pod_spec("1", runtimeClassName="kata")
+    admitted = {**spec, "overhead": {"cpu": "250m"}, "nodeSelector": {"runtime": "kata"}}
+    workloads = (_workload("Deployment", "d"), _object("Pod", "p", admitted, metadata={"uid": "u"}))
+    workloads[0]["spec"]["template"]["spec"] = spec
+    daemons = _workload("DaemonSet")
+    daemons["spec"]["template"]["spec"] = spec
+    found = _read(tmp_path, *workloads, kata, daemons)
+    expected = PodSpec((("cpu", 1250),), node_selector=(("runtime", "kata"),))
+    assert [pod_set.spec for pod_set in found.pod_sets] == [expected, expected]
+    (daemon,) = found.daemon_sets
+    assert (daemon.requests, daemon.node_selector) == (expected.requests, expected.node_selector)
+    assert not found.warnings
+    (warning,) = _read(tmp_path, *workloads).warnings
+    assert warning == (
+        "RuntimeClass kata is not in the files; overhead and places that it gives its pods, for example default/d, were"
+        " left out"
+    )
