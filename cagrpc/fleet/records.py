@@ -351,7 +351,12 @@ def group_from_json(text: str) -> GroupRecord:
     group: dict[str, Any] = value["group"]
     group["taints"] = tuple(Taint(t["key"], TaintEffect(t["effect"]), t["value"]) for t in group["taints"])
     group["devices"] = tuple(
-        Devices(each["count"], frozenset(each["selectors"]), tuple((name, of) for name, of in each["attributes"]))
+        Devices(
+            each["count"],
+            frozenset(each["selectors"]),
+            tuple((name, of) for name, of in each["attributes"]),
+            each["taken"],
+        )
         for each in group.get("devices", ())
     )
     group["late_labels"] = frozenset(group.get("late_labels", ()))

@@ -151,7 +151,7 @@ def test_a_closed_journal_is_unavailable_and_closing_may_be_repeated(opener: Ope
 
 
 def test_groups_are_kept_updated_and_forgotten(opener: Opener) -> None:
-    gpus = Devices(8, frozenset({"gpu", "any"}), (("gpu.example.com/model", "h100"),))
+    gpus = Devices(7, frozenset({"gpu", "any"}), (("gpu.example.com/model", "h100"),), taken=1)
     taints = (Taint("k", TaintEffect.NO_EXECUTE, "v"),)
     late = frozenset({"feature.example.com/driver"})
     tainted = group("a", taints=taints, labels={"l": "x"}, capacity={"cpu": 1}, devices=(gpus,), late_labels=late)
