@@ -14,9 +14,9 @@ from typing import Protocol
 from cagrpc.errors import ErrorKind
 from solver.model import Limit, NodeGroup
 
-LARGEST_INCREMENT = 10_000
-"""Nodes of one increment: whole or not at all, it is journalled, ordered and rolled back in one piece. A larger one is
-most likely a slip, and can be asked for in parts."""
+LARGEST_INCREMENT = 100_000
+"""Nodes of one increment: whole or not at all, it is journalled, ordered and rolled back in one piece. No cluster has
+as many: what is larger is a slip."""
 
 
 @dataclass(frozen=True, slots=True)

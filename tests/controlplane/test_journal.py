@@ -114,10 +114,10 @@ def test_what_is_written_is_not_taken_back(client: Client, path: str, patch: dic
 
 
 def test_what_the_journal_takes_the_api_server_takes(client: Client) -> None:
-    """The largest increment that is not refused, through all of its life."""
-    made = large("big", nodes=9_400, pods=4)
+    """An increment that is too large for one object, through all of its life."""
+    made = large("big", nodes=20_000, pods=4)
     journal = ClusterJournal(client, "test")
-    assert objects.size(objects.increment_body(made)) + objects.room(made) > 0.95 * objects.LARGEST_BYTES
+    assert objects.size(objects.increment_body(made)) > 2 * objects.LARGEST_BYTES
     journal.commit(Changes(increments=(made,)))
     members = tuple(
         Member(m.token, m.node_group, MemberState.ORDERED, f"aws:///us-east-1a/i-{n * 0x9E3779B97F4A7C15 % 2**68:017x}")
@@ -128,6 +128,10 @@ def test_what_the_journal_takes_the_api_server_takes(client: Client) -> None:
         journal.commit(Changes(increments=(made,)))
         assert not journal._behind.increments
     assert ClusterJournal(client, "test").read().increments == {"big": made}
+    journal = ClusterJournal(client, "test")
+    journal.commit(Changes(forgotten_increments=("big",)))
+    left = {item["metadata"]["name"] for item in client.get(objects.FLEET_RECORDS)["items"]}
+    assert not {name for name in left if name.startswith("part-")}
 
 
 def test_a_full_root_is_taken_too(client: Client) -> None:

@@ -72,8 +72,8 @@ def test_refused_with_nothing_changed(
 def test_one_increment_has_a_largest_size() -> None:
     harness = FleetHarness(groups=[group("a", max_size=2**31 - 1), group("b", max_size=2**31 - 1)])
     fleet = harness.fleet()
-    with pytest.raises(errors.InvalidInput, match="an increment of 10001 nodes; one has at most 10000"):
-        fleet.apply(IncrementSpec({"a": 10_000, "b": 1}))
+    with pytest.raises(errors.InvalidInput, match="an increment of 100001 nodes; one has at most 100000"):
+        fleet.apply(IncrementSpec({"a": 100_000, "b": 1}))
     assert targets(fleet.snapshot) == {}
 
 

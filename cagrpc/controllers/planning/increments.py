@@ -14,11 +14,14 @@ from dataclasses import dataclass, field, replace
 from cagrpc.cluster.connected import connected
 from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.planning.problem import Question, class_key
-from cagrpc.fleet.model import LARGEST_INCREMENT, ExpectedPod, IncrementSpec, Origin, Placement
+from cagrpc.fleet.model import ExpectedPod, IncrementSpec, Origin, Placement
 from solver.model import NodeGroup, Plan
 
+MOST_NODES = 10_000
+"""The most nodes of one increment,"""
 MOST_PODS = 20_000
-"""The most pods of one increment, unless a gang has more: in a cluster it is one object, with room for 48,000 UIDs."""
+"""and the most pods, unless a gang has more of either: what need not be whole is not rolled back together, and in a
+cluster is one object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ def _all(taken: Mapping[int, tuple[PodRef, ...]]) -> tuple[PodRef, ...]:
 
 def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
     """Yield the sets of nodes that each become one increment: those tied together by gangs over several groups, and per
-    group all others, in parts of at most `LARGEST_INCREMENT` nodes and `MOST_PODS` pods that split no gang."""
+    group all others, in parts of at most `MOST_NODES` nodes and `MOST_PODS` pods that split no gang."""
     alone: defaultdict[str, list[NewNode]] = defaultdict(list)
     pods: Counter[str] = Counter()
     every = list(nodes)
@@ -139,7 +142,7 @@ def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
             continue
         (group_id,) = groups
         more = sum(len(node.pods) for node in tied)
-        full = len(alone[group_id]) + len(tied) > LARGEST_INCREMENT or pods[group_id] + more > MOST_PODS
+        full = len(alone[group_id]) + len(tied) > MOST_NODES or pods[group_id] + more > MOST_PODS
         if alone[group_id] and full:
             yield tuple(alone.pop(group_id))
             pods[group_id] = 0

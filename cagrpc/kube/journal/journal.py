@@ -21,6 +21,7 @@ from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS, LARGEST_BYTES, ROOT, Object
+from cagrpc.kube.journal.parts import PREFIX, Parts, parts_of
 from cagrpc.kube.journal.root import ConfirmPolicy, Root, Superseded
 from cagrpc.runtime.log_once import LogOnce
 
@@ -84,8 +85,7 @@ class ClusterJournal:
     (`LeaderElection.check`); it is called before every commit, and by every `check`.
 
     `read` also raises `errors.InvalidConfiguration` where the custom resource definitions are not installed, and for
-    the journal of a cagrpc in another namespace. A commit raises `errors.InvalidInput`, with nothing written, for a new
-    increment that does not fit into one object."""
+    the journal of a cagrpc in another namespace. What does not fit into one object is written in `parts`."""
 
     def __init__(
         self,
@@ -113,6 +113,9 @@ class ClusterJournal:
         """Outdated pages with their next content, by name."""
         self._versions: dict[str, str] = {}
         """Resource versions by path, as this writer read them last."""
+        self._parts = Parts(client, check)
+        self._named: dict[str, frozenset[str]] = {}
+        """The parts that each Increment names."""
         self._reported = LogOnce()
 
     @property
@@ -184,7 +187,8 @@ class ClusterJournal:
             raise errors.InvalidConfiguration([objects.damaged(f"fleetrecord {ROOT}", error)]) from error
         for name in (name for name in names if name not in found):
             _log.warning("increment %s was deleted by another client; its existing nodes stay", name)
-        in_force = [found[name] for name in names if name in found]
+        self._named = {name: parts_of(item) for name, item in found.items()}
+        in_force = [self._whole(found[name], records) for name in names if name in found]
         pages = [records[name] for name in objects.PAGES if name in records]
         self._contents = objects.contents_from(in_force, pages, pending)
         self._versions = {f"{INCREMENTS}/{name}": objects.version(item) for name, item in found.items()}
@@ -195,9 +199,17 @@ class ClusterJournal:
             set(pending["groups"]),
             found.keys() - self._contents.increments.keys(),
         )
+        named = self._root.parts.union(*self._named.values())
+        self._root.surplus_parts = frozenset(name for name in records if name.startswith(PREFIX)) - named
         self._pages = dict(objects.page_bodies(self._behind.pages(), self._contents))
         self._read = True
         self._catch_up()
+
+    def _whole(self, found: Object, records: dict[str, Object]) -> Object:
+        try:
+            return self._parts.whole(found, records)
+        except objects.UNREADABLE:
+            return found  # reported with all others that cannot be read
 
     def _list(self, path: str) -> Iterator[Object]:
         query = {"limit": _LISTED_AT_ONCE}
@@ -214,14 +226,13 @@ class ClusterJournal:
         for record in changes.increments:
             known = self._contents.increments.get(record.id)
             if known is None and record.id in after.increments:
-                body = objects.increment_body(record)
-                _check_fits(f"increment {record.id} with {len(record.increment.pods)} pods", body, objects.room(record))
-                bodies[record.id] = body
+                bodies[record.id] = objects.increment_body(record)
             elif known is not None and known.increment != record.increment:
                 raise errors.InvalidInput(f"increment {record.id}: what it asks for cannot be changed")
         return bodies
 
-    def _create(self, name: str, body: Object) -> None:
+    def _create(self, name: str, whole: Object) -> None:
+        body = self._parts.put(whole)
         try:
             made = self._client.create(INCREMENTS, body)
         except errors.Conflict:
@@ -229,6 +240,7 @@ class ClusterJournal:
             self._discard(name)  # left by an earlier try: it is not in force
             made = self._client.create(INCREMENTS, body)
         self._versions[f"{INCREMENTS}/{name}"] = objects.version(made)
+        self._named[name] = parts_of(body)
 
     def _discard(self, name: str) -> None:
         path = f"{INCREMENTS}/{name}"
@@ -238,6 +250,8 @@ class ClusterJournal:
         except errors.NotFound:
             return
         self._client.delete(path, uid=found["metadata"]["uid"])
+        self._parts.delete(parts_of(found))
+        self._named.pop(name, None)
 
     def _catch_up(self) -> None:
         """Bring the objects up to date, if not just before. What is not written now stays in the root and is tried
@@ -256,6 +270,8 @@ class ClusterJournal:
             for name in sorted(behind.surplus):
                 self._discard(name)
                 behind.surplus.discard(name)
+            self._parts.delete(sorted(self._root.surplus_parts))
+            self._root.surplus_parts = frozenset()
         except Superseded as error:  # what was committed stays so
             self._closed = str(error)
         except errors.CagrpcError as error:
@@ -271,12 +287,21 @@ class ClusterJournal:
 
     def _write_increment(self, name: str) -> None:
         record, path = self._contents.increments[name], f"{INCREMENTS}/{name}"
-        status = objects.increment_status(objects.moving(record))
-        self._write(
-            path,
-            lambda version: self._client.patch(path, {"metadata": {"resourceVersion": version}, "status": status}),
-            lambda: self._client.create(INCREMENTS, objects.increment_body(record)),
-        )
+        status = self._parts.put({"status": objects.increment_status(objects.moving(record))})
+        written: list[Object] = []
+
+        def patch(version: str) -> Object:
+            written.append(self._client.patch(path, {"metadata": {"resourceVersion": version}, **status}))
+            return written[-1]
+
+        def create() -> Object:
+            written.append(self._client.create(INCREMENTS, self._parts.put(objects.increment_body(record))))
+            return written[-1]
+
+        self._write(path, patch, create)
+        named = parts_of(written[-1])
+        self._parts.delete(self._named.get(name, frozenset()) - named)
+        self._named[name] = named
 
     def _write_page(self, name: str, body: Object) -> None:
         path = f"{FLEET_RECORDS}/{name}"
@@ -315,8 +340,8 @@ class ClusterJournal:
             raise Superseded("another writer took over")
 
 
-def _check_fits(what: str, body: Object, room: int = 0) -> None:
-    if (needed := objects.size(body) + room) > LARGEST_BYTES:
+def _check_fits(what: str, body: Object) -> None:
+    if (needed := objects.size(body)) > LARGEST_BYTES:
         raise errors.InvalidInput(
             f"{_WHERE}: {what} would take {needed} bytes, more than the {LARGEST_BYTES} of one object; ask for less at"
             " a time"

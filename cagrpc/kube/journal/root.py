@@ -18,16 +18,15 @@ from cagrpc import errors
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.objects import (
     FLEET_RECORDS,
-    LARGEST_BYTES,
     NOTHING_PENDING,
     ROOT,
     Object,
     at_version,
     root_body,
-    size,
     unpack,
     version,
 )
+from cagrpc.kube.journal.parts import Parts, parts_of
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 
 _log = logging.getLogger(__name__)
@@ -70,7 +69,15 @@ class Root:
         self._namespace = namespace
         self._check = check
         self._patience = patience
+        self._parts = Parts(client, check)
         self._seen: Object = {}
+        self.surplus_parts: frozenset[str] = frozenset()
+        """Parts that the root no longer names, to be deleted."""
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """The parts that the root names."""
+        return parts_of(self._seen)
 
     def take_over(self, without_root: Callable[[], Iterable[str]]) -> tuple[list[str], dict[str, Any]]:
         """Replace the root with itself, in this writer's name: from now on no other writer commits. Return the
@@ -83,14 +90,13 @@ class Root:
                 found = self._found()
                 if found is None:
                     names, pending = list(without_root()), dict(NOTHING_PENDING)
-                    self._seen = self._client.create(FLEET_RECORDS, self._body(1, names, pending))
+                    self._seen = self._client.create(FLEET_RECORDS, self._parts.put(self._body(1, names, pending)))
                 else:
-                    content, sequence = unpack(found["spec"]["content"]), found["spec"]["sequence"]
+                    content, sequence = unpack(self._parts.whole(found)["spec"]["content"]), found["spec"]["sequence"]
                     self._check_namespace(content.get("namespace", ""), found["spec"]["writer"])
                     names, pending = list(content["increments"]), {**NOTHING_PENDING, **content["pending"]}
-                    self._seen = self._client.replace(
-                        _PATH, at_version(self._body(sequence + 1, names, pending), version(found))
-                    )
+                    body = self._parts.put(self._body(sequence + 1, names, pending))
+                    self._seen = self._client.replace(_PATH, at_version(body, version(found)))
                     _log.info("journal taken over from %s at commit %d", found["spec"]["writer"], sequence)
             except errors.Conflict:
                 continue
@@ -118,15 +124,19 @@ class Root:
     def replace(self, increments: Iterable[str], pending: object) -> None:
         """Commit. Raises `Unavailable` where it was not written, and `Superseded` where another writer took over, or
         where it cannot be confirmed in time."""
-        body = self._body(self._seen["spec"]["sequence"] + 1, increments, pending)
-        if (needed := size(body)) > LARGEST_BYTES:
-            raise errors.Unavailable(f"one change of {needed} bytes, more than the {LARGEST_BYTES} of one object")
+        before = self._seen
         try:
-            self._seen = self._client.replace(_PATH, at_version(body, version(self._seen)))
+            body = self._parts.put(self._body(before["spec"]["sequence"] + 1, increments, pending))
+        except (errors.Conflict, errors.InvalidInput) as error:
+            raise errors.Unavailable(f"nothing was written, a part of the root is refused: {error}") from error
+        try:
+            self._seen = self._client.replace(_PATH, at_version(body, version(before)))
         except (errors.Conflict, errors.InvalidInput, errors.Unavailable) as error:
+            self.surplus_parts |= parts_of(body)
             self._settle(body, error)  # a refusal may be of our own try, sent twice
         except errors.NotFound as error:
             raise Superseded(f"it was deleted: {error}") from error
+        self.surplus_parts = (self.surplus_parts | parts_of(before)) - self.parts
 
     def _settle(self, body: Object, problem: errors.CagrpcError) -> None:
         """Return if the body is in force; raise `Unavailable` if it is not and never will be."""

@@ -92,7 +92,7 @@ def test_very_many_pods_are_served_in_parts_that_the_journal_takes(monkeypatch: 
 
 
 def parts_of_at_most(size: int, nodes: list[NewNode], monkeypatch: object) -> list[tuple[NewNode, ...]]:
-    monkeypatch.setattr(planner_increments, "LARGEST_INCREMENT", size)  # type: ignore[attr-defined]
+    monkeypatch.setattr(planner_increments, "MOST_NODES", size)  # type: ignore[attr-defined]
     return list(parts(nodes))
 
 

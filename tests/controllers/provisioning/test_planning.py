@@ -102,7 +102,16 @@ def test_an_infeasible_request_is_reported_at_once() -> None:
     assert "raise the nodes of limit cpus from 8 to 10" in decided.infeasible["a3"]
 
 
-def test_more_nodes_than_an_increment_may_have_are_not_asked_for() -> None:
+def test_many_nodes_are_one_part_whole_or_not_at_all() -> None:
+    small = group("small", cpu=2000, price=0.1)
+    decided = decide([request("a1", (HEAD, 12_000))], Scenario(groups=(small,)), BUDGET)
+    (part,) = decided.parts
+    assert part.deltas == {"small": 12_000}
+
+
+def test_more_nodes_than_an_increment_may_have_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("reasons", "selection"):
+        monkeypatch.setattr(f"cagrpc.controllers.provisioning.decision.{module}.LARGEST_INCREMENT", 10_000)
     small = group("small", cpu=2000, price=0.1, max_size=20_000)
     large = group("large", cpu=8000, price=1.0, max_size=20_000)
     many = request("a1", (HEAD, 12_000))

@@ -17,6 +17,7 @@ from cagrpc.fleet.records import Changes, Contents, DeletionRecord, GroupRecord,
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
+from cagrpc.kube.journal.parts import parts_of
 from cagrpc.kube.journal.root import ConfirmPolicy
 from tests.support.api_server import ApiServer, Fault, Request, api_server
 from tests.support.fleet import FakeClock, group
@@ -95,7 +96,19 @@ def _requests_of_a_commit() -> int:
         return len(store.requests)
 
 
-NUMBER = _requests_of_a_commit()
+def _in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every object too large."""
+    monkeypatch.setattr("cagrpc.kube.journal.parts.LARGEST_BYTES", 500)
+    monkeypatch.setattr("cagrpc.kube.journal.parts._PART_BYTES", 200)
+
+
+def _requests_of_a_commit_in_parts() -> int:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _in_parts(monkeypatch)
+        return _requests_of_a_commit()
+
+
+NUMBER, IN_PARTS = _requests_of_a_commit(), _requests_of_a_commit_in_parts()
 FAULTS = [fault for fault in Fault if fault not in (Fault.NONE, Fault.REFUSED)]
 
 
@@ -406,13 +419,61 @@ def test_a_large_increment_comes_back(store: ApiServer) -> None:
     assert max(objects.size(found) for found in store.objects.values()) <= objects.LARGEST_BYTES
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_written(store: ApiServer) -> None:
+def test_an_increment_too_large_for_one_object_is_kept_instored_parts(store: ApiServer) -> None:
+    made = large("big", nodes=1_000, pods=100)
     journal = opened(store)
     journal.commit(BEFORE)
-    with pytest.raises(errors.InvalidInput, match=r"with 100000 pods would take \d+ bytes, more than the 1500000"):
-        journal.commit(Changes(increments=(large("big", nodes=1_000, pods=100),)))
-    assert f"{INCREMENTS}/big" not in store.objects
-    assert "big" not in opened(store).read().increments
+    journal.commit(Changes(increments=(made,)))
+    assert opened(store).read().increments["big"] == made
+    assert stored_parts(store)
+    assert max(objects.size(found) for found in store.objects.values()) <= objects.LARGEST_BYTES
+    journal = opened(store)
+    moved = replace(made, phase=Phase.CREATING)
+    journal.commit(Changes(increments=(moved,)))
+    assert opened(store).read().increments["big"] == moved
+    journal = opened(store)
+    journal.commit(Changes(forgotten_increments=("big",)))
+    assert not stored_parts(store), "parts go with what they are of"
+
+
+def stored_parts(store: ApiServer) -> set[str]:
+    return {path.rpartition("/")[2] for path in store.objects if "/part-" in path}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("at", range(0, IN_PARTS, 2))
+def test_what_is_in_parts_is_whole_whatever_request_fails(
+    store: ApiServer, at: int, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _in_parts(monkeypatch)
+    test_one_request_fails_and_the_answer_of_the_commit_is_true(store, at, fault)
+    assert len(stored_parts(store)) > 3
+    _nothing_is_left_over(store)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("at", range(1, IN_PARTS, 3))
+def test_what_is_in_parts_is_whole_whenever_the_api_server_goes_away(
+    store: ApiServer, at: int, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _in_parts(monkeypatch)
+    test_the_api_server_goes_away_at_any_request(store, at, fault)
+    _nothing_is_left_over(store)
+
+
+@pytest.mark.parametrize("at", range(IN_PARTS))
+def test_a_paused_writer_deletes_no_part_of_another(store: ApiServer, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _in_parts(monkeypatch)
+    test_a_writer_that_was_paused_at_any_request_changes_nothing_any_more(store, at)
+    _nothing_is_left_over(store)
+
+
+def _nothing_is_left_over(store: ApiServer) -> None:
+    reader = opened(store, "last")
+    reader.read()
+    reader.probe()
+    named = {part for found in store.objects.values() for part in parts_of(found)}
+    assert stored_parts(store) == named
 
 
 def test_what_an_increment_asks_for_does_not_change(store: ApiServer) -> None:
