@@ -179,6 +179,17 @@ def zonal_cluster() -> Problem:
     return replace(plain, node_groups=tuple(groups), nodes=tuple(nodes))
 
 
+def with_zones(problem: Problem, seed: int = 6) -> Problem:
+    """The problem with a node selector by zone on every twentieth pod set: groups that differ in their zone only are no
+    longer alike."""
+    rng = random.Random(seed)
+    sets = [
+        replace(s, spec=replace(s.spec, node_selector=((_ZONE, rng.choice(ZONES)),))) if rng.random() < 1 / 20 else s
+        for s in problem.pod_sets
+    ]
+    return replace(problem, pod_sets=tuple(sets))
+
+
 def with_volumes_and_claims(problem: Problem, seed: int = 6) -> Problem:
     """The problem with a tenth of the pod sets, of any shape, with a claim in place of their GPUs, or, where they ask
     for none, with volumes, two thirds of which are bound to a zone."""

@@ -8,6 +8,9 @@ out, b may be needed then and only then; whatever a pattern of b is worth, one o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
 from solver.reduction.reduced import Bools, Ints, Reduced
@@ -35,22 +38,36 @@ def dominators(reduced: Reduced, active: Ints) -> Ints:
 
 def _dominators(reduced: Reduced, usable: Bools, able: Bools) -> Ints:
     """Of usable kinds, by `able` ones that no other able one dominates."""
-    free, fits, use, spare, kinds = reduced.free, reduced.fits, reduced.use, reduced.spare, reduced.kinds
+    fits, kinds = reduced.fits, reduced.kinds
     over = np.arange(len(kinds))
-    price = np.array([kind.price_micros for kind in kinds])
-    weight = np.array([kind.weight for kind in kinds])
     new = np.array([not kind.existing for kind in kinds], dtype=bool)
     candidates = np.flatnonzero(usable & new & able)
+    shape, at_least = _shapes(reduced)
     held, lacking = np.packbits(fits, axis=1), np.packbits(~fits, axis=1)
     for b in np.flatnonzero(usable & new):
         if kinds[b].least or kinds[b].previous:
             continue
-        others = candidates[(over[candidates] == candidates) & (candidates != b)]
-        others = others[(weight[others] > weight[b]) | ((weight[others] == weight[b]) & (price[others] <= price[b]))]
-        larger = (free[others] >= free[b]).all(axis=1) & (use[others] <= use[b]).all(axis=1)
-        larger &= (spare[others] >= spare[b]).all(axis=1)
+        others = candidates[at_least(shape[b])[shape[candidates]]]
+        others = others[(over[others] == others) & (others != b)].tolist()
         # Larger ones mostly fit all the same pods: the first few decide, and the long comparison is made one by one.
-        over[b] = next((a for a in others[larger].tolist() if not (held[b] & lacking[a]).any()), b)
+        over[b] = next((a for a in others if not (held[b] & lacking[a]).any()), b)
     while (over[over] != over).any():
         over = over[over]
     return over
+
+
+def _shapes(reduced: Reduced) -> tuple[Ints, Callable[[int], Bools]]:
+    """Return each kind's shape (equal kinds in several zones have one), and a function that says which shapes are at
+    least as good as one: as large, as little limited, of a higher tier or of the same tier and as cheap."""
+    tier_and_price = np.array([(kind.weight, kind.price_micros) for kind in reduced.kinds], dtype=np.int64)
+    parts = (reduced.free, -reduced.use, reduced.spare)
+    table, shape = np.unique(np.hstack([tier_and_price, *parts]), axis=0, return_inverse=True)
+    weight, price, sizes = table[:, 0], table[:, 1], table[:, 2:]
+
+    @cache
+    def at_least(of: int) -> Bools:
+        better: Bools = (weight > weight[of]) | ((weight == weight[of]) & (price <= price[of]))
+        better[better] = (sizes[better] >= sizes[of]).all(axis=1)
+        return better
+
+    return shape.reshape(-1), at_least
