@@ -203,6 +203,18 @@ def preferred_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> t
     return tuple(found)
 
 
+def selects_namespaces(spec: Mapping[str, Any]) -> bool:
+    """Return whether a term of the spec selects namespaces by their labels."""
+    if spec.get("affinity") is None:
+        return False
+    terms: list[Mapping[str, Any]] = []
+    for kind in _KINDS:
+        holder, _ = _affinity(spec, kind, "", [])
+        terms += [term for term, _ in members(holder, REQUIRED, "", [])]
+        terms += [mapping(term, "podAffinityTerm", "", []) for term, _ in members(holder, PREFERRED, "", [])]
+    return any(mapping(term, "namespaceSelector", "", []) for term in terms)
+
+
 def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the keys of the pod's own labels that its inter-pod constraints read, by `matchLabelKeys` and
     `mismatchLabelKeys`; None where it has no such constraint, so that the spec does not depend on the pod's identity.

@@ -6,7 +6,7 @@ messages in `expander`; which pods are equivalent is decided here, by `PodSpec` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -19,13 +19,15 @@ from cagrpc.api.core.constraints import (
     preferred_pods,
     required_nodes,
     required_pods,
+    selects_namespaces,
     topology_spread,
 )
 from cagrpc.api.core.consumption import Consumption, consumption
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
+from cagrpc.api.core.resizes import resize_of
 from cagrpc.api.core.resources import Problems, effective_requests, members, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
-from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, LabelProjection, PodIdentity, selectors_of
+from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, LabelProjection, Namespaces, PodIdentity, selectors_of
 from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
 from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, PodVolumes, pod_volumes
 from cagrpc.api.encoding.messages import discard_unknown_fields, parse, plain
@@ -39,6 +41,7 @@ _NOTHING_OF_PLACES = (
     "volumes",
     "nodeName",
     "schedulerName",
+    "runtimeClassName",
     "priorityClassName",
     "priority",
     "schedulingGates",
@@ -88,6 +91,8 @@ class Pod:
     """Since the epoch; 0 where unknown."""
     scheduler: str = DEFAULT_SCHEDULER
     """Who is to bind it."""
+    by_namespaces: bool = field(default=False, compare=False)
+    """Whether its spec depends on the labels of Namespaces."""
     warning: str = field(default="", compare=False)
     """Invalid fields that were ignored; empty where there are none."""
     volumes: PodVolumes = field(default=NO_VOLUMES, compare=False)
@@ -151,14 +156,24 @@ class PodDecoder:
     replicas cost little more than their workload. Not thread-safe."""
 
     def __init__(
-        self, gang_label: str = DEFAULT_GANG_LABEL, *, consuming: bool = True, placeholders: bool = True
+        self,
+        gang_label: str = DEFAULT_GANG_LABEL,
+        *,
+        consuming: bool = True,
+        placeholders: bool = True,
+        namespaces: Callable[[], Namespaces] = Namespaces,
     ) -> None:
         """`gang_label` is the key of the label that names a pod's gang. Without support for ProvisioningRequests
         (`consuming` is false) the pods of one are a gang. With `placeholders`, a pod's own annotation or label marks it
-        a placeholder, as in CA's requests, which contain pods that CA injects."""
+        a placeholder, as in CA's requests, which contain pods that CA injects. `namespaces` returns those that are
+        known now; the same value as long as nothing has changed."""
         self._gang_label = gang_label
         self._consuming = consuming
         self._placeholders = placeholders
+        self._namespaces = namespaces
+        # Specs that depend on the labels of Namespaces, and those that they were read with.
+        self._by_namespaces: set[bytes] = set()
+        self._read_with = namespaces()
         self._specs: dict[bytes, PodSpec] = {}
         # Specs that depend on the pod's own labels: the keys that each reads, and the result by their values.
         self._own_keys: dict[bytes, tuple[str, ...]] = {}
@@ -179,16 +194,30 @@ class PodDecoder:
             spec.ClearField(name)
         discard_unknown_fields(spec)
         spec_bytes = spec.SerializeToString(deterministic=True)
-        resize = _resize(message)
+        resize = resize_of(message)
         if resize is not None:
             spec_bytes += b"\0" + resize.SerializeToString(deterministic=True)
+        self._forget_by_namespaces()
         converted = self._specs.get(spec_bytes)
         if converted is None:
             identity = PodIdentity(message.metadata.namespace or DEFAULT_NAMESPACE, own)
             converted = self._cached_by_own_labels(spec_bytes, identity) or self._convert(
                 message, resize, spec_bytes, identity
             )
-        return replace(who, spec=converted, labels=own, volumes=volumes)
+        by_namespaces = spec_bytes in self._by_namespaces
+        return replace(who, spec=converted, labels=own, volumes=volumes, by_namespaces=by_namespaces)
+
+    def _forget_by_namespaces(self) -> None:
+        """Forget what was read with Namespaces that have changed."""
+        current = self._namespaces()
+        if current is self._read_with:
+            return
+        self._read_with = current
+        for spec_bytes in self._by_namespaces:
+            self._own_keys.pop(spec_bytes, None)
+        for key in [key for key in self._specs_by_own_labels if key[0] in self._by_namespaces]:
+            del self._specs_by_own_labels[key]
+        self._by_namespaces.clear()
 
     def _cached_by_own_labels(self, spec_bytes: bytes, identity: PodIdentity) -> PodSpec | None:
         own_keys = self._own_keys.get(spec_bytes)
@@ -206,13 +235,14 @@ class PodDecoder:
         document = plain(message.spec)
         status = None if resize is None else plain(resize)
         problems: Problems = []
-        converted = pod_spec(document, "spec", problems, Surroundings(identity), status)
+        converted = pod_spec(document, "spec", problems, Surroundings(identity, self._read_with), status)
         if problems:
             raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}", converted.requests)
         self._cached_bytes += len(spec_bytes)
         if len(self._specs) + len(self._specs_by_own_labels) >= _MOST_SPECS or self._cached_bytes > _MOST_SPEC_BYTES:
             self._specs.clear()
             self._own_keys.clear()
+            self._by_namespaces.clear()
             self._specs_by_own_labels.clear()
             self._cached_bytes = len(spec_bytes)
         own_keys = own_label_keys(document)
@@ -220,44 +250,10 @@ class PodDecoder:
             self._specs[spec_bytes] = converted
         else:
             self._own_keys[spec_bytes] = own_keys
+            if selects_namespaces(document):
+                self._by_namespaces.add(spec_bytes)
             self._specs_by_own_labels[_seen_by_itself(spec_bytes, identity, own_keys)] = converted
         return converted
-
-
-def _resize(message: kubernetes_pb2.Pod) -> kubernetes_pb2.PodStatus | None:
-    """Return what the status says of a resize in place; None where spec and status agree, as they mostly do."""
-    spec, status = message.spec, message.status
-    asked = {each.name: each.resources for each in (*spec.containers, *spec.initContainers)}
-    agree = all(
-        _agree(asked.get(each.name), each) for each in (*status.containerStatuses, *status.initContainerStatuses)
-    )
-    if agree and _agree(spec.resources, status):
-        return None
-    found = kubernetes_pb2.PodStatus(
-        containerStatuses=status.containerStatuses,
-        initContainerStatuses=status.initContainerStatuses,
-        conditions=[each for each in status.conditions if each.type == "PodResizePending"],
-        allocatedResources=status.allocatedResources,
-    )
-    for each in found.conditions:
-        each.ClearField("message")
-        for name in ("lastProbeTime", "lastTransitionTime"):
-            each.ClearField(name)
-    if status.HasField("resources"):
-        found.resources.CopyFrom(status.resources)
-    discard_unknown_fields(found)
-    return found
-
-
-def _agree(
-    asked: kubernetes_pb2.ResourceRequirements | None,
-    observed: kubernetes_pb2.ContainerStatus | kubernetes_pb2.PodStatus,
-) -> bool:
-    """Return whether what was allocated and set is what the spec requests, or nothing is said of it."""
-    if asked is None or not observed.HasField("resources"):
-        return True
-    requests = asked.requests
-    return bool(observed.resources.requests == requests and observed.allocatedResources == requests)
 
 
 _SOURCES = ("persistentVolumeClaim", "ephemeral", *IN_TREE)

@@ -165,7 +165,7 @@ class _Resize:
     def __init__(self, status: Mapping[str, Any], problems: Problems) -> None:
         self._status, self._problems = status, problems
         self._of = {
-            each.get("name"): (each, at)
+            str(each.get("name")): (each, at)
             for field in ("containerStatuses", "initContainerStatuses")
             for each, at in members(status, field, "status", problems)
         }
@@ -175,7 +175,7 @@ class _Resize:
 
     def of(self, container: Mapping[str, Any], asked: Amounts) -> Amounts:
         """Return what a container or sidecar counts."""
-        return self._largest(asked, *self._of.get(container.get("name"), ({}, "")))
+        return self._largest(asked, *self._of.get(str(container.get("name")), ({}, "")))
 
     def of_pod(self, asked: Amounts) -> Amounts:
         """Return what the pod-level requests count."""

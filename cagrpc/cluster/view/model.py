@@ -6,22 +6,33 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from cagrpc.api.core.gangs import GangCount
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
 from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
 from cagrpc.cluster.view.classes import Classes
+from cagrpc.cluster.view.context import (
+    NAMESPACES,
+    OF_NAMESPACES,
+    OF_RUNTIME_CLASSES,
+    RUNTIME_CLASSES,
+    NamespaceTable,
+    ReadingContext,
+    RuntimeClassTable,
+    read_namespace,
+    runtime_class,
+)
 from cagrpc.cluster.view.expected import ExpectedPods
 from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Keyed, Named, PodReader, read_node
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.pods import PodTable
 from cagrpc.cluster.view.references import References
+from cagrpc.cluster.view.sinks import Followed, Table, TableSink, by_uid
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.storage import (
     CLAIMS,
@@ -37,29 +48,25 @@ from cagrpc.cluster.view.storage import (
 )
 from cagrpc.cluster.view.waiting import Waiting
 from cagrpc.cluster.view.workloads import (
+    DaemonSetPod,
     Priorities,
     Values,
     Workload,
     WorkloadReader,
     daemon_set,
-    ending,
     pod_group_key,
     pod_group_of,
     priority_class,
     quota,
 )
 from cagrpc.fleet.model import ExpectedPod, PodKey
-from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.informers import Informer
-from cagrpc.kube.informer.reflector import Reflector, Resource
-from cagrpc.kube.informer.unreadable import UnreadableObjects
+from cagrpc.kube.informer.reflector import Resource
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from solver.model import PodSpec
 from solver.slack.model import Placement
 
 K = TypeVar("K", bound=Keyed)
-K_contra = TypeVar("K_contra", bound=Keyed, contravariant=True)
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -69,90 +76,6 @@ POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "sch
 """API groups and versions of PodGroups; a cluster may serve any of them, or none."""
 
 _MOST_WARNINGS = 20
-
-
-class Table(Protocol[K_contra]):
-    def keys(self) -> Iterable[str]: ...
-
-    def put(self, obj: K_contra, /) -> None: ...
-
-    def drop(self, key: str, /) -> None: ...
-
-
-class TableSink(Generic[K]):
-    """Feeds a table from a reflector, under a lock that is held for one object at a time. An object that the table
-    rejects is not in it, and affects no other."""
-
-    def __init__(
-        self,
-        table: Table[K],
-        lock: Lock,
-        kind: str,
-        key: Callable[[ObjectIdentity], str] = str,
-        listed: Callable[[], object] = lambda: None,
-    ) -> None:
-        """`kind` is for the log; `key` gives the table's key of a deleted object; `listed` is called, under the lock,
-        whenever the table has all objects."""
-        self._listed = listed
-        self._table = table
-        self._lock = lock
-        self._key = key
-        self.left_out: UnreadableObjects[str] = UnreadableObjects(kind)
-
-    def replaced(self, objects: Iterable[K]) -> None:
-        there: set[str] = set()
-        left_out: set[str] = set()
-        for obj in objects:
-            (there if self._put(obj) else left_out).add(obj.key)
-        with self._lock:
-            for key in set(self._table.keys()) - there:
-                self._drop(key)
-            self._listed()
-        self.left_out.only(left_out)
-
-    def applied(self, obj: K) -> None:
-        self._put(obj)
-
-    def deleted(self, of: ObjectIdentity) -> None:
-        key = self._key(of)
-        self.left_out.discard(key)
-        with self._lock:
-            self._drop(key)
-
-    def _put(self, obj: K) -> bool:
-        """Put the object; return whether the table has it now."""
-        with self._lock:
-            try:
-                self._table.put(obj)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's alone
-                self.left_out.add(obj.key, error)
-                self._drop(obj.key)
-                return False
-        self.left_out.discard(obj.key)
-        return True
-
-    def _drop(self, key: str) -> None:
-        try:
-            self._table.drop(key)
-        except Exception as error:  # noqa: BLE001 - the same
-            self.left_out.add(key, error)
-
-
-@dataclass(frozen=True, slots=True)
-class Followed(Generic[K]):
-    """A resource, and the sink that it feeds."""
-
-    resource: Resource[K]
-    sink: TableSink[K]
-
-    def informer(self, client: Client, *, needed: bool = True) -> Informer:
-        """Return its informer, which feeds the sink once it is started."""
-        return Informer(Reflector(client, self.resource, self.sink), needed, self.sink.left_out)
-
-
-def by_uid(of: ObjectIdentity) -> str:
-    """Return the key of a pod."""
-    return of.uid or str(of)
 
 
 class ClusterModel:
@@ -178,20 +101,41 @@ class ClusterModel:
         self._triggers = PlanningTriggers(clock)
         self._references = References()
         self._storage = Storage(self._references)
+        self._context = ReadingContext(self._references)
+        # Each reader is for one thread: this one is used under the lock.
+        again = PodReader(gang_label, schedulers, namespace, self._context.namespaces)
+        self._read_again = WorkloadReader(again, self._context)
         self._expected = (
             ExpectedPods(classes, clock, now, self._triggers, self._storage, self._references) if expects else None
         )
         self._pods = PodTable(
-            self._nodes, clock, classes, self._triggers, self._slack, self._expected, self._storage, self._references
+            self._nodes,
+            clock,
+            classes,
+            self._triggers,
+            self._slack,
+            self._expected,
+            self._storage,
+            self._references,
+            again.read,
         )
         self._priorities = Priorities()
-        self._daemon_sets: Values[PodSpec] = Values()
+        self._daemon_sets: Values[DaemonSetPod] = Values()
         self._budgets = DisruptionBudgets()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
-        reader = PodReader(gang_label, schedulers, namespace)
+        reader = PodReader(gang_label, schedulers, namespace, self._context.namespaces)
+        ending = None if self._expected is None else self._expected.put_ending
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(NODES, read_node), self._nodes),
             self._fed(Resource(PODS, reader.read), self._pods, by_uid),
+            self._fed(
+                Resource(NAMESPACES, read_namespace, optional=True),
+                NamespaceTable(self._context, ending),
+                listed=self._context.namespaces_listed,
+            ),
+            self._fed(
+                Resource(RUNTIME_CLASSES, runtime_class, Encoding.JSON, optional=True), RuntimeClassTable(self._context)
+            ),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
             self._fed(Resource(POD_DISRUPTION_BUDGETS, disruption_budget, optional=True), self._budgets),
@@ -314,7 +258,7 @@ class ClusterModel:
             return ClusterState(
                 waiting=pods,
                 nodes=self._nodes.shown(seen, classes.sight(), self._storage.drivers),
-                daemon_sets=tuple(spec for _, spec in sorted(self._daemon_sets.of.items(), key=lambda each: each[0])),
+                daemon_sets=tuple(self._daemon_pods()),
                 incomplete_gangs=waiting.incomplete,
                 warnings=self._warnings(),
                 consumers=self._pods.consumers.shown(),
@@ -325,6 +269,10 @@ class ClusterModel:
                 drivers=self._storage.drivers,
                 attach_limits=self._nodes.limits_of_types(),
             )
+
+    def _daemon_pods(self) -> Iterator[PodSpec]:
+        for _, found in sorted(self._daemon_sets.of.items(), key=lambda each: each[0]):
+            yield found.spec if found.source is None else daemon_set(found.source, self._context).value.spec
 
     def _min_counts(self) -> Mapping[str, int | None]:
         """Return the minimum counts of PodGroups, by gang."""
@@ -366,24 +314,31 @@ class ClusterModel:
         yield self._fed(attachments, Values(self._nodes.put_attachment))
 
     def _workloads(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> Iterator[Followed[Any]]:
-        def fed(path: str, read: Callable[[WorkloadReader], Callable[[Any], Named[Workload]]]) -> Followed[Any]:
-            reader = WorkloadReader(PodReader(gang_label, schedulers, namespace))  # each is for one reflector's thread
+        def fed(path: str, kind: str) -> Followed[Any]:
+            pods = PodReader(gang_label, schedulers, namespace, self._context.namespaces)
+            read = partial(WorkloadReader(pods, self._context).read, kind)  # each is for one reflector's thread
             optional = path == JOB_SETS
             encoding = Encoding.JSON if optional else Encoding.PROTOBUF
-            return self._fed(Resource(path, read(reader), encoding, optional=optional), Values(self._changed))
+            return self._fed(Resource(path, read, encoding, optional=optional), Values(self._changed))
 
-        yield fed(DEPLOYMENTS, lambda reader: reader.deployment)
-        yield fed("/apis/apps/v1/replicasets", lambda reader: reader.replica_set)
-        yield fed("/apis/apps/v1/statefulsets", lambda reader: reader.stateful_set)
-        yield fed("/apis/batch/v1/jobs", lambda reader: reader.job)
+        yield fed(DEPLOYMENTS, "deployment")
+        yield fed("/apis/apps/v1/replicasets", "replica_set")
+        yield fed("/apis/apps/v1/statefulsets", "stateful_set")
+        yield fed("/apis/batch/v1/jobs", "job")
         if self._expected is not None:
-            yield fed(JOB_SETS, lambda reader: reader.job_set)
-            namespaces = Values(self._expected.put_ending)
-            yield self._fed(Resource("/api/v1/namespaces", ending, optional=True), namespaces)
+            yield fed(JOB_SETS, "job_set")
             quotas = Values(self._expected.put_quota)
             yield self._fed(Resource("/api/v1/resourcequotas", quota, Encoding.JSON, optional=True), quotas)
 
     def _changed(self, before: Workload | None, after: Workload | None) -> None:
+        source = after
+        for each in (before, after):
+            if each is not None:
+                self._references.drop(("workload", each.key))
+        if source is not None and source.source is not None:
+            after = self._read_again.read(*source.source).value
+            of = [OF_NAMESPACES, OF_RUNTIME_CLASSES]
+            self._references.put(("workload", source.key), of, lambda: self._changed(source, source))
         if self._expected is not None:
             self._expected.put_workload(before, after)
         if self._slack is not None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from cagrpc.api.core.nodes import NodeFacts, facts_of_document
 from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
+from cagrpc.api.core.selectors import Namespaces
 from cagrpc.api.core.slack import SHAPE, Mark, is_pause_pod, mark
 from cagrpc.api.encoding.messages import parse, plain
 from cagrpc.api.gen import kubernetes_pb2
@@ -89,6 +90,8 @@ class ObservedPod:
     """The shape of a pause pod of the slack; None of any other pod."""
     admitted: bool = True
     """Whether the API server's admission has set its priority; False of an expected pod."""
+    source: bytes | None = None
+    """Its v1.Pod, where its spec depends on the labels of Namespaces: it is read again when these change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +122,19 @@ class Named(Generic[V]):
 class PodReader:
     """Decodes v1.Pods. Not thread-safe."""
 
-    def __init__(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> None:
+    def __init__(
+        self,
+        gang_label: str,
+        schedulers: AbstractSet[str],
+        namespace: str,
+        namespaces: Callable[[], Namespaces] = Namespaces,
+    ) -> None:
         """Pods of other schedulers than these are never planned. `namespace` is cagrpc's own, where the slack's pause
-        pods are."""
+        pods are. `namespaces` returns the Namespaces that are known (`PodDecoder`)."""
         self._gang_label = gang_label
         self._schedulers = schedulers
         self.namespace = namespace
-        self._decoder = PodDecoder(gang_label, placeholders=False)
+        self._decoder = PodDecoder(gang_label, placeholders=False, namespaces=namespaces)
 
     def read(self, data: bytes) -> ObservedPod:
         """Decode a v1.Pod. Raises InvalidInput for bytes that are none; an invalid pod has a warning instead."""
@@ -159,6 +168,7 @@ class PodReader:
             counted=_counted(message, owner),
             mark=mark(metadata.annotations) if marks_slack else None,
             pause_shape=pause_shape,
+            source=data if pod.by_namespaces else None,
         )
 
     def _decode(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from cagrpc.cluster.state import PendingPod, PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.consumers import Consumers
+from cagrpc.cluster.view.context import OF_NAMESPACES
 from cagrpc.cluster.view.expected import ExpectedPods
 from cagrpc.cluster.view.nodes import NodeTable, NodeUse
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
@@ -120,9 +121,12 @@ class PodTable:
         expected: ExpectedPods | None = None,
         storage: Storage | None = None,
         references: References | None = None,
+        read: Callable[[bytes], ObservedPod] | None = None,
     ) -> None:
         """`classes`, `slack` and `expected` are updated, too. `triggers` records waiting pods that were not
-        expected. `storage` says what the volumes of pods require; `references` reads pods again when that changes."""
+        expected. `storage` says what the volumes of pods require; `references` reads pods again when that changes,
+        `read` those that select namespaces by their labels."""
+        self._read = read
         self._references = references or References()
         self._storage = storage or Storage(self._references)
         self._triggers = triggers
@@ -158,6 +162,12 @@ class PodTable:
 
     def put(self, seen: ObservedPod) -> None:
         key = seen.key
+        if seen.source is not None and self._read is not None:
+            # Namespaces may have changed since it was read, and will.
+            source, seen = seen, self._read(seen.source)
+            self._references.put((OF_NAMESPACES, key), [OF_NAMESPACES], lambda: self._put_again(source))
+        else:
+            self._references.drop((OF_NAMESPACES, key))
         if seen.warning:
             self.warnings[key] = seen.warning
         else:
@@ -212,8 +222,17 @@ class PodTable:
         if stage is PodStage.WAITING and before is not None and now is not None and now.of is not before.of:
             self._triggers.record(read.ref.namespace)
 
+    def _put_again(self, source: ObservedPod) -> None:
+        """Put a pod again whose constraints Namespaces have changed; what changes for a waiting one is news."""
+        before = self._pods.get(source.key)
+        self.put(source)
+        now = self._pods.get(source.key)
+        if now is not None and now.stage is PodStage.WAITING and (before is None or now.of is not before.of):
+            self._triggers.record(source.ref.namespace)
+
     def drop(self, key: str) -> None:
         self._references.drop(key)
+        self._references.drop((OF_NAMESPACES, key))
         self._storage.forget(key)
         self.warnings.pop(key, None)
         self._nominated.drop(key)

@@ -1,4 +1,4 @@
-"""Workloads, DaemonSets, PodGroups, PriorityClasses, ResourceQuotas and Namespaces: what planning reads of each."""
+"""Workloads, DaemonSets, PodGroups, PriorityClasses and ResourceQuotas: what planning reads of each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cagrpc.api.core.slack import PLACEHOLDER, Mark, mark
 from cagrpc.api.encoding.messages import packed_known, parse, plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import conditions
+from cagrpc.cluster.view.context import ReadingContext
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage, workload_of
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import ObjectIdentity
@@ -109,13 +110,23 @@ class Workload:
     """A StatefulSet's templates of claims, in JSON shape, of which each pod gets its own."""
     first_ordinal: int = 0
     """Of a StatefulSet's pods."""
+    source: tuple[str, Any] | None = None
+    """What it was read from, with the name of the reader's method, where Namespaces or RuntimeClasses count."""
 
 
 class WorkloadReader:
     """Decodes workloads from protobuf bytes, JobSets from JSON. Not thread-safe."""
 
-    def __init__(self, pods: PodReader) -> None:
+    def __init__(self, pods: PodReader, context: ReadingContext) -> None:
         self._pods = pods
+        self._context = context
+        self._depends = False
+
+    def read(self, kind: str, document: Any) -> Named[Workload]:
+        """Decode with the method of this name; the result says what it was read from where that is to be read again."""
+        self._depends = False
+        found: Named[Workload] = getattr(self, kind)(document)
+        return replace(found, value=replace(found.value, source=(kind, document))) if self._depends else found
 
     def replica_set(self, data: bytes) -> Named[Workload]:
         found = parse(kubernetes_pb2.ReplicaSet, data)
@@ -202,7 +213,10 @@ class WorkloadReader:
         said, pod = None if goes else mark(metadata.annotations), None
         if said is not None and said.mirrors:
             try:
-                pod = PodDecoder().read(_first_pod(metadata, found.spec.template))
+                mirrored = _first_pod(metadata, found.spec.template)
+                self._depends |= bool(mirrored.spec.runtimeClassName)
+                self._context.admit(mirrored)
+                pod = PodDecoder().read(mirrored)
             except InvalidInput as error:
                 said = replace(said, mirrors=0, warning=f"its pods cannot be mirrored: {error}")
         template = self._template(metadata, found.spec.template) if creates and not none else None
@@ -230,9 +244,13 @@ class WorkloadReader:
         for key in ADDED_BY_ADMISSION:
             if not any(each.key == key or not each.key for each in pod.spec.tolerations):
                 pod.spec.tolerations.add(key=key, operator="Exists", effect="NoExecute")
+        self._depends |= bool(pod.spec.runtimeClassName)
+        if not self._context.admit(pod):
+            return None
         class_name = pod.spec.priorityClassName
         pod.spec.ClearField("priority")  # admission sets it, whatever the template has
         seen = replace(self._pods.read(pod.SerializeToString()), priority_class=class_name, admitted=False)
+        self._depends |= seen.pod.by_namespaces
         return seen if expectable(seen) and seen.stage is PodStage.WAITING else None
 
 
@@ -256,12 +274,6 @@ def _makes_none(workload: _Any) -> bool:
     if isinstance(workload, kubernetes_pb2.StatefulSet | kubernetes_pb2.Deployment):
         return False
     return any(each.type in _NO_MORE_PODS and each.status == "True" for each in workload.status.conditions)
-
-
-def ending(data: bytes) -> Named[str]:
-    """Decode a Namespace to its name while it is being deleted, when no pods can be created there; else to ""."""
-    metadata = parse(kubernetes_pb2.Namespace, data).metadata
-    return Named(metadata.name, metadata.name if metadata.HasField("deletionTimestamp") else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,17 +342,30 @@ def priority_class(data: bytes) -> Named[PriorityClass]:
     return Named(found.metadata.name, PriorityClass(found.value, found.globalDefault))
 
 
-def daemon_set(data: bytes) -> Named[PodSpec]:
-    """Decode a DaemonSet to the spec of its pod on a new node. Raises InvalidInput for an invalid one."""
+@dataclass(frozen=True, slots=True)
+class DaemonSetPod:
+    """A DaemonSet's pod on a new node."""
+
+    spec: PodSpec
+    source: bytes | None = None
+    """What it was read from, where it names a RuntimeClass."""
+
+
+def daemon_set(data: bytes, context: ReadingContext | None = None) -> Named[DaemonSetPod]:
+    """Decode a DaemonSet. Its pod is one as admission leaves it, without what a RuntimeClass adds that there is not.
+    Raises InvalidInput for an invalid one."""
     found = parse(kubernetes_pb2.DaemonSet, data)
     template, name = found.spec.template, _name(found.metadata)
     problems: Problems = []
     labels = template.metadata.labels
     identity = PodIdentity(found.metadata.namespace, {key: labels[key] for key in labels})
-    converted = pod_spec(plain(template.spec), "spec.template.spec", problems, Surroundings(identity))
+    spec = plain(template.spec)
+    if context is not None:
+        spec = context.admitted(spec) or spec
+    converted = pod_spec(spec, "spec.template.spec", problems, Surroundings(identity))
     if problems:
         raise InvalidInput(f"DaemonSet {name}: {'; '.join(problems)}")
-    return Named(name, daemon(converted))
+    return Named(name, DaemonSetPod(daemon(converted), data if template.spec.runtimeClassName else None))
 
 
 def pod_group_key(api_version: str) -> Callable[[ObjectIdentity], str]:

@@ -13,8 +13,8 @@ from cagrpc.api import kueue as wire
 from cagrpc.api.core.resources import mapping
 from cagrpc.api.kueue import Check, Flavor, KueueWorkload, RequestConfig
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
-from cagrpc.cluster.view.model import Followed, TableSink
 from cagrpc.cluster.view.objects import Named
+from cagrpc.cluster.view.sinks import Followed, TableSink
 from cagrpc.cluster.view.workloads import Values
 from cagrpc.controllers.admission_checks.checks import KUEUES_NAME
 from cagrpc.controllers.admission_checks.model import (

@@ -11,8 +11,9 @@ from cagrpc.api.core.resources import Problems, mapping, members, strings, whole
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.encoding.untrusted import LARGEST
 from cagrpc.api.provisioning import objects as wire
-from cagrpc.cluster.view.model import PRIORITY_CLASSES, Followed, TableSink
+from cagrpc.cluster.view.model import PRIORITY_CLASSES
 from cagrpc.cluster.view.objects import Named
+from cagrpc.cluster.view.sinks import Followed, TableSink
 from cagrpc.cluster.view.workloads import Priorities, Values, priority_class
 from cagrpc.controllers.provisioning.model import (
     OURS,

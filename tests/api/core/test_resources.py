@@ -108,3 +108,11 @@ def test_pod_level_resources(container: dict[str, Any], whole: dict[str, Any], r
     spec = {"containers": [{"name": "a", "resources": container}], "resources": whole}
     assert dict(pod_spec(spec, "spec", problems).requests) == requests
     assert not problems
+
+
+def test_names_that_are_no_text_fail_nothing() -> None:
+    problems: list[str] = []
+    pod_spec(
+        {"containers": [{"name": ["x"]}, {"name": {}}]}, "spec", problems, status={"containerStatuses": [{"name": []}]}
+    )
+    assert not problems

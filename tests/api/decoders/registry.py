@@ -25,8 +25,9 @@ from cagrpc.backends.karpenter.pools import NodePools, explained
 from cagrpc.backends.karpenter.store import ClaimStore
 from cagrpc.backends.simulated.nodes import controller
 from cagrpc.cluster.exclusion import Exclusion
-from cagrpc.cluster.view.model import ClusterModel, Followed
+from cagrpc.cluster.view.model import ClusterModel
 from cagrpc.cluster.view.objects import PodReader
+from cagrpc.cluster.view.sinks import Followed
 from cagrpc.controllers.admission_checks.model import ATTEMPT, OWNED, WORKLOAD_UID
 from cagrpc.controllers.admission_checks.reconcile import reconcile
 from cagrpc.controllers.admission_checks.store import CheckObjects, ChecksObservation
@@ -428,6 +429,20 @@ _SEEDS: Mapping[str, tuple[Any, ...]] = {
     "pods": _PODS,
     "nodes": (_NODE,),
     "daemonsets": (kubernetes_pb2.DaemonSet(metadata={"name": "d"}, spec={"template": {"spec": _PODS[0].spec}}),),
+    "poddisruptionbudgets": (
+        kubernetes_pb2.PodDisruptionBudget(
+            metadata=_META,
+            spec={"selector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}},
+            status={"disruptionsAllowed": 1},
+        ),
+    ),
+    "runtimeclasses": (
+        {
+            "metadata": _metadata("kata"),
+            "overhead": {"podFixed": {"cpu": "250m"}},
+            "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "k", "operator": "Exists"}]},
+        },
+    ),
     "priorityclasses": (kubernetes_pb2.PriorityClass(metadata={"name": "p"}, value=5, globalDefault=True),),
     "deployments": (kubernetes_pb2.Deployment(metadata=_META, spec=_WORKLOADS),),
     "replicasets": (kubernetes_pb2.ReplicaSet(metadata=_META, spec=_WORKLOADS),),

@@ -14,8 +14,9 @@ from cagrpc.api.core.slack import MIRROR
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.kueue import Retries
 from cagrpc.cluster.exclusion import Exclusion
-from cagrpc.cluster.view.model import NODES, TableSink
+from cagrpc.cluster.view.model import NODES
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage
+from cagrpc.cluster.view.sinks import TableSink
 from cagrpc.cluster.view.workloads import Values, quota
 from cagrpc.controllers.admission_checks.model import ATTEMPT, purpose_of
 from cagrpc.controllers.provisioning.conditions import ATTEMPTS, CONSUMED, attempts_of, consumed_of, merged, retry_at

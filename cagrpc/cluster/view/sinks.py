@@ -1,0 +1,103 @@
+"""How tables are fed: a sink between a reflector and a table, and the resource that it follows. The cluster's tables
+are in `model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Generic, Protocol, TypeVar
+
+from cagrpc.cluster.view.objects import Keyed
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.envelopes import ObjectIdentity
+from cagrpc.kube.informer.informers import Informer
+from cagrpc.kube.informer.reflector import Reflector, Resource
+from cagrpc.kube.informer.unreadable import UnreadableObjects
+
+K = TypeVar("K", bound=Keyed)
+K_contra = TypeVar("K_contra", bound=Keyed, contravariant=True)
+
+
+class Table(Protocol[K_contra]):
+    def keys(self) -> Iterable[str]: ...
+
+    def put(self, obj: K_contra, /) -> None: ...
+
+    def drop(self, key: str, /) -> None: ...
+
+
+class TableSink(Generic[K]):
+    """Feeds a table from a reflector, under a lock that is held for one object at a time. An object that the table
+    rejects is not in it, and affects no other."""
+
+    def __init__(
+        self,
+        table: Table[K],
+        lock: Lock,
+        kind: str,
+        key: Callable[[ObjectIdentity], str] = str,
+        listed: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`kind` is for the log; `key` gives the table's key of a deleted object; `listed` is called, under the lock,
+        whenever the table has all objects."""
+        self._listed = listed
+        self._table = table
+        self._lock = lock
+        self._key = key
+        self.left_out: UnreadableObjects[str] = UnreadableObjects(kind)
+
+    def replaced(self, objects: Iterable[K]) -> None:
+        there: set[str] = set()
+        left_out: set[str] = set()
+        for obj in objects:
+            (there if self._put(obj) else left_out).add(obj.key)
+        with self._lock:
+            for key in set(self._table.keys()) - there:
+                self._drop(key)
+            self._listed()
+        self.left_out.only(left_out)
+
+    def applied(self, obj: K) -> None:
+        self._put(obj)
+
+    def deleted(self, of: ObjectIdentity) -> None:
+        key = self._key(of)
+        self.left_out.discard(key)
+        with self._lock:
+            self._drop(key)
+
+    def _put(self, obj: K) -> bool:
+        """Put the object; return whether the table has it now."""
+        with self._lock:
+            try:
+                self._table.put(obj)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's alone
+                self.left_out.add(obj.key, error)
+                self._drop(obj.key)
+                return False
+        self.left_out.discard(obj.key)
+        return True
+
+    def _drop(self, key: str) -> None:
+        try:
+            self._table.drop(key)
+        except Exception as error:  # noqa: BLE001 - the same
+            self.left_out.add(key, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Followed(Generic[K]):
+    """A resource, and the sink that it feeds."""
+
+    resource: Resource[K]
+    sink: TableSink[K]
+
+    def informer(self, client: Client, *, needed: bool = True) -> Informer:
+        """Return its informer, which feeds the sink once it is started."""
+        return Informer(Reflector(client, self.resource, self.sink), needed, self.sink.left_out)
+
+
+def by_uid(of: ObjectIdentity) -> str:
+    """Return the key of a pod."""
+    return of.uid or str(of)
