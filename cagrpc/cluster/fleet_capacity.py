@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cagrpc.api.core.nodes import HOSTNAME, INSTANCE_TYPE, group_labels
-from cagrpc.api.core.volume_binding import ATTACHABLE, UNLIMITED_ATTACHMENTS
+from cagrpc.api.core.volume_binding import with_attachments
 from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, Reservations
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.fleet.model import FleetSnapshot, IncrementNode, InstanceState, Phase
@@ -45,11 +45,8 @@ def _attach_limits_seen(snapshot: FleetSnapshot, cluster: ClusterState) -> dict[
 def _with_attachments(group: NodeGroup, cluster: ClusterState, seen: Mapping[str, int]) -> Resources:
     """Return allocatable with a number of attachments of every driver in use: as nodes of the group have it, or nodes
     of its instance type had; else as it is configured or in the catalogue; else without limit."""
-    if not cluster.drivers:
-        return group.allocatable
-    known = {**cluster.attach_limits.get(group_labels(group).get(INSTANCE_TYPE, ""), {}), **seen}
-    found = {f"{ATTACHABLE}{driver}": UNLIMITED_ATTACHMENTS for driver in cluster.drivers}
-    return {**found, **group.allocatable, **{f"{ATTACHABLE}{driver}": count for driver, count in known.items()}}
+    of_type = cluster.attach_limits.get(group_labels(group).get(INSTANCE_TYPE, ""), {})
+    return with_attachments(group.allocatable, cluster.drivers, of_type, seen)
 
 
 def deleting_instances(snapshot: FleetSnapshot) -> set[str]:

@@ -105,9 +105,17 @@ def read_problem(inputs: Inputs) -> ReadProblem:
         warnings.append(
             "the limits of provisioners count only new nodes here: the provisioners of the nodes in --nodes are unknown"
         )
-    groups, pod_sets = _with_devices(found, expanded.groups, of_groups)
+    groups, pod_sets = _with_devices(found, _with_attachments(found, expanded.groups), of_groups)
     problem = Problem(pod_sets, groups, found.nodes, expanded.limits, found.daemon_sets, previous)
     return ReadProblem(problem, Budget(seconds), tuple(warnings))
+
+
+def _with_attachments(found: Manifests, groups: tuple[NodeGroup, ...]) -> tuple[NodeGroup, ...]:
+    """Return node groups with the number of volumes that a new node attaches."""
+    return tuple(
+        replace(group, allocatable=found.storage.of_group(group.allocatable, group.instance_type, found.nodes))
+        for group in groups
+    )
 
 
 def _with_devices(

@@ -18,6 +18,12 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ARCH = "kubernetes.io/arch"
 OS = "kubernetes.io/os"
 ZONE = "topology.kubernetes.io/zone"
+ZONES_OF_DRIVERS = (
+    "topology.disk.csi.azure.com/zone",
+    "topology.ebs.csi.aws.com/zone",
+    "topology.gke.io/zone",
+)
+"""Labels with the node's zone that CSI drivers set a moment after it has joined; volumes are tied to nodes by them."""
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDULE)
 """What the node controller sets for spec.unschedulable."""
 
@@ -39,14 +45,17 @@ class NodeFacts:
 
 
 def group_labels(group: NodeGroup) -> dict[str, str]:
-    """Return the labels of a node of `group` as its kubelet and cloud would set them, without the hostname; the group's
-    own labels take precedence. Match selectors against these, or the planner and CA disagree."""
+    """Return the labels of a node of `group` as its kubelet, its cloud and the drivers of its volumes would set them,
+    without the hostname; the group's own labels take precedence. Match selectors against these, or the planner and CA
+    disagree."""
     labels = {OS: "linux", ARCH: "amd64"}
     if group.instance_type:
         labels[INSTANCE_TYPE] = group.instance_type
     if group.zone:
         labels[ZONE] = group.zone
-    return {**labels, **group.labels}
+    zone = group.labels.get(ZONE, group.zone)
+    of_drivers = dict.fromkeys(ZONES_OF_DRIVERS, zone) if zone else {}
+    return {**labels, **of_drivers, **group.labels}
 
 
 def node_document(group: NodeGroup, name: str) -> dict[str, Any]:

@@ -4,9 +4,9 @@ nodes distinct. Single selectors are in `selectors`; which pods exist is the cal
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from cagrpc.api.core.selectors import LabelProjection, PodIdentity
+from cagrpc.api.core.selectors import LabelProjection, PodIdentity, selectors_of
 from solver.model import HostPort, PodAffinityTerm, PodSelector, PodSpec, RunningPods
 from solver.model.eligibility import selects
 
@@ -54,3 +54,14 @@ class PodProjection:
 
 
 _NOTHING = PodSpec()
+
+
+def projection_of(planned: Sequence[tuple[PodSpec, PodIdentity]], running: Iterable[PodSpec]) -> PodProjection:
+    """Return the projection of all pending pods, without namespace and labels yet, and all running ones."""
+    terms = {term for each in {spec.pod_anti_affinity for spec in running} for term in each}
+    wide = LabelProjection(term.selector for term in terms)
+    named = {wide.identified(PodSpec(), who) for _, who in planned}
+    relevant = {term for pod in named for term in selecting(terms, PodIdentity(pod.namespace, dict(pod.labels)))}
+    specs = {spec for spec, _ in planned}
+    selectors = {selector for spec in specs for selector in selectors_of(spec)}
+    return PodProjection(selectors, {port(each) for spec in specs for each in spec.host_ports}, relevant)

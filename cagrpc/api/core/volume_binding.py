@@ -22,6 +22,7 @@ from solver.model import (
     PodSelector,
     PodSpec,
     Requirement,
+    Resources,
 )
 from solver.model.eligibility import matches_requirement
 
@@ -310,3 +311,20 @@ def bound_by(spec: PodSpec, found: VolumeDemand, namespace: str) -> PodSpec:
 
 def _named(nodes: Iterable[str]) -> Terms:
     return (NodeSelectorTerm(match_fields=(Requirement("metadata.name", Operator.IN, tuple(nodes)),)),)
+
+
+def with_attachments(allocatable: Resources, drivers: Iterable[str], *limits: Mapping[str, int]) -> Resources:
+    """Return what a node has for pods, with a number of attachments of each of these drivers: as the last of `limits`
+    that knows the driver says, else as `allocatable` does (a node group is configured so), else without limit."""
+    drivers = set(drivers)
+    if not drivers:
+        return allocatable
+    known = {driver: count for each in limits for driver, count in each.items() if driver in drivers}
+    found = {f"{ATTACHABLE}{driver}": UNLIMITED_ATTACHMENTS for driver in drivers}
+    return {**found, **allocatable, **{f"{ATTACHABLE}{driver}": count for driver, count in known.items()}}
+
+
+def default_of(classes: Iterable[StorageClass]) -> StorageClass | None:
+    """Return the class of claims that name none: the newest of those that are marked, as upstream."""
+    marked = [each for each in classes if each.default]
+    return max(marked, key=lambda each: (each.created_at, each.name), default=None)

@@ -17,17 +17,18 @@ from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.consumption import CONSUME_KEYS
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangKind, gang_name
 from cagrpc.api.core.nodes import facts_of_document, free
-from cagrpc.api.core.observed_labels import PodProjection, port, selecting
+from cagrpc.api.core.observed_labels import PodProjection, projection_of
 from cagrpc.api.core.pods import daemon, is_placeholder, pod_spec
 from cagrpc.api.core.resources import Problems, mapping, members, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS
-from cagrpc.api.core.selectors import NOBODY, LabelProjection, Namespaces, PodIdentity, selectors_of
+from cagrpc.api.core.selectors import NOBODY, Namespaces, PodIdentity
 from cagrpc.api.devices.matching import Matcher, NodeMatching
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.files.documents import ManifestDocument, documents, read_text
 from cagrpc.api.files.manifest_devices import KINDS, DevicesOfFiles, with_devices
 from cagrpc.api.files.manifest_gangs import GangsOfFiles
 from cagrpc.api.files.manifest_runtime_classes import RuntimeClassesOfFiles
+from cagrpc.api.files.manifest_storage import STORAGE_KINDS, StorageOfFiles
 from cagrpc.api.files.tables import pods_of_table
 from cagrpc.errors import InvalidInput
 from solver.model import Node, PodSet, PodSpec
@@ -56,6 +57,8 @@ class Manifests:
     warnings: tuple[str, ...] = ()
     devices: NodeMatching = field(default_factory=lambda: NodeMatching(Matcher()), compare=False)
     """What the devices of nodes, and of new ones, are to the pods' claims."""
+    storage: StorageOfFiles = field(default_factory=StorageOfFiles, compare=False)
+    """How many volumes nodes attach, and new ones."""
 
 
 def read(
@@ -120,13 +123,14 @@ class _ManifestReader:
     def __post_init__(self) -> None:
         self.runtime_classes = RuntimeClassesOfFiles(self.problems)
         self.devices = DevicesOfFiles({}, self.problems)
+        self.storage = StorageOfFiles()
         self.gangs = GangsOfFiles(self.gang_label, self.problems)
 
     def of_nodes(self, found: Iterable[ManifestDocument]) -> Iterable[ManifestDocument]:
         """Yield the documents that count in a file of nodes; the rest is counted for a warning."""
         for document in found:
             bound = document.kind == "Pod" and document.spec.get("nodeName")
-            if bound or document.kind in ("Node", "Namespace", *KINDS):
+            if bound or document.kind in ("Node", "Namespace", *KINDS, *STORAGE_KINDS):
                 yield document
             else:
                 self.out_of_place[document.kind] += 1
@@ -141,6 +145,8 @@ class _ManifestReader:
             self.runtime_classes.add(document)
         unread_groups = [document for document in by_kind.pop("PodGroup", ()) if not self.gangs.add_object(document)]
         self.devices = DevicesOfFiles({kind: by_kind.pop(kind, ()) for kind in KINDS}, self.problems)
+        stored = {kind: by_kind.pop(kind, ()) for kind in STORAGE_KINDS}
+        self.storage = StorageOfFiles(stored, by_kind["Pod"], self.problems)
         labels_of = {document.name: self._labels(document, document.body, "") for document in by_kind["Namespace"]}
         self.namespaces = Namespaces(labels_of, frozenset(document.namespace for document in self.documents))
         templates = {d.identity[1:]: d for d in by_kind["PodTemplate"]}
@@ -159,11 +165,14 @@ class _ManifestReader:
         self.pod_sets = list(self.gangs.divided(self.pod_sets))
         self.ignored_kinds.update(document.kind for document in unread_groups)
         self.ignored_kinds.update({kind: len(by_kind[kind]) for kind in by_kind if kind not in _READ_BY_OTHERS})
-        seen = _seen(self)
+        running = (spec for pods in self.running_on.values() for spec, _ in pods)
+        seen = projection_of([(each.spec, who) for each, who in self.pod_sets], running)
         matching = self.devices.matching()
-        nodes = tuple(with_devices(self._node(document, seen), matching) for document in by_kind["Node"])
+        nodes = tuple(
+            with_devices(self.storage.on_node(self._node(document, seen)), matching) for document in by_kind["Node"]
+        )
         pod_sets = tuple(replace(each, spec=seen.planned(each.spec, who)) for each, who in self.pod_sets)
-        return Manifests(pod_sets, nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)), matching)
+        return Manifests(pod_sets, nodes, tuple(self.daemon_sets), tuple(self._warnings(nodes)), matching, self.storage)
 
     def _owners_of_others(self) -> set[tuple[str, str, str]]:
         """Return workloads whose pods (or replica sets) are in the input as well: those are counted instead of their
@@ -274,8 +283,9 @@ class _ManifestReader:
             placeholder=is_placeholder(annotations),
         )
         demanded = self.devices.demand(document, pod, path)
-        for own, who, pods in self.devices.divided(spec, identity, demanded, count):
-            self.pod_sets.append((replace(pod_set, spec=own, count=pods), who))
+        for bound, known, number in self.storage.divided(document, pod, path, spec, identity, count):
+            for own, who, pods in self.devices.divided(bound, known, demanded, number):
+                self.pod_sets.append((replace(pod_set, spec=own, count=pods), who))
 
     def _spec(self, document: ManifestDocument, pod: Mapping[str, Any], path: str) -> tuple[PodSpec, PodIdentity]:
         here: Problems = []
@@ -346,6 +356,7 @@ class _ManifestReader:
         self.problems.extend(f"{document.place}: {problem}" for problem in problems)
 
     def _warnings(self, nodes: Sequence[Node]) -> Iterable[str]:
+        yield from self.storage.warnings()
         if self.notes:
             more = f" (and {len(self.notes) - 1} more such)" if len(self.notes) > 1 else ""
             yield f"{self.notes[0]}{more}; pass the Namespace objects as well"
@@ -377,17 +388,6 @@ class _ManifestReader:
             )
         if self.ignored_kinds:
             yield f"objects that planning does not read were ignored: {_counted(self.ignored_kinds)}"
-
-
-def _seen(reader: _ManifestReader) -> PodProjection:
-    specs = {pod_set.spec for pod_set, _ in reader.pod_sets}
-    running = {spec.pod_anti_affinity for pods in reader.running_on.values() for spec, _ in pods}
-    terms = {term for each in running for term in each}
-    wide = LabelProjection(term.selector for term in terms)
-    planned = {wide.identified(PodSpec(), who) for _, who in reader.pod_sets}
-    relevant = {term for pod in planned for term in selecting(terms, PodIdentity(pod.namespace, dict(pod.labels)))}
-    selectors = {selector for spec in specs for selector in selectors_of(spec)}
-    return PodProjection(selectors, {port(each) for spec in specs for each in spec.host_ports}, relevant)
 
 
 def _counted(kinds: Counter[str]) -> str:

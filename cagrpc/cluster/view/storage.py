@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cagrpc.api.core.resources import Problems, mapping
-from cagrpc.api.core.volume_binding import SHARED_CLAIM, ClaimUser, VolumeDemand, bound_by, choose, demand
+from cagrpc.api.core.volume_binding import SHARED_CLAIM, ClaimUser, VolumeDemand, bound_by, choose, default_of, demand
 from cagrpc.api.core.volumes import (
     Attachment,
     StorageClass,
@@ -283,12 +283,6 @@ class _Lookups:
     def users(self, claim: str, pod: str) -> Sequence[ClaimUser]:
         self.references.add(("users", claim))
         return [user for key, user in self.storage.users(claim).items() if key != pod]
-
-
-def default_of(classes: Iterable[StorageClass]) -> StorageClass | None:
-    """Return the class of claims that name none: the newest of those that are marked, as upstream."""
-    marked = [each for each in classes if each.default]
-    return max(marked, key=lambda each: (each.created_at, each.name), default=None)
 
 
 def _set(table: dict[str, Any], before: Any, after: Any, key: Any) -> None:

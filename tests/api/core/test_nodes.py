@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.core.nodes import UNSCHEDULABLE, facts_of_document, free, node_document, template
+from cagrpc.api.core.nodes import UNSCHEDULABLE, ZONES_OF_DRIVERS, facts_of_document, free, node_document, template
 from cagrpc.api.encoding.messages import packed, plain
 from cagrpc.api.gen import kubernetes_pb2
 from solver.model import NodeGroup, Taint, TaintEffect
@@ -32,6 +32,7 @@ def test_a_template_is_a_whole_node() -> None:
         "kubernetes.io/arch": "arm64",
         "node.kubernetes.io/instance-type": "g5.xlarge",
         "topology.kubernetes.io/zone": "zone-b",
+        **dict.fromkeys(ZONES_OF_DRIVERS, "zone-b"),
         "pool": "gpu",
     }
     assert [(t.key, t.value, t.effect) for t in node.spec.taints] == [("nvidia.com/gpu", "present", "NoSchedule")]

@@ -14,6 +14,7 @@ import pytest
 
 from cagrpc.api.autoscaler.expander import decode
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
+from cagrpc.api.core.nodes import ZONES_OF_DRIVERS
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.fleet.model import IncrementSpec, Origin
 from cagrpc.services.grpc.expander import Timing
@@ -172,6 +173,7 @@ def test_the_planner_sees_the_labels_that_cas_template_has() -> None:
     assert asked.problem.node_groups[0].labels == {
         "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         "node.kubernetes.io/instance-type": "a", "topology.kubernetes.io/zone": "z",
+        **dict.fromkeys(ZONES_OF_DRIVERS, "z"),
     }  # fmt: skip
 
 

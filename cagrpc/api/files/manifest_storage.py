@@ -1,0 +1,225 @@
+"""Claims, volumes, storage classes and attachments of files, and what these come to for the pods of the same files. The
+meaning is `cagrpc.api.core.volume_binding`'s, the rest of the pods `manifests`'s."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from cagrpc.api.core.nodes import INSTANCE_TYPE
+from cagrpc.api.core.pods import Pod
+from cagrpc.api.core.resources import Problems, mapping, members
+from cagrpc.api.core.selectors import PodIdentity
+from cagrpc.api.core.volume_binding import (
+    ATTACHABLE,
+    SHARED_CLAIM,
+    ClaimUser,
+    bound_by,
+    choose,
+    default_of,
+    demand,
+    with_attachments,
+)
+from cagrpc.api.core.volumes import (
+    PodVolumes,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    attach_limits,
+    attachment,
+    claim,
+    pod_volumes,
+    storage_class,
+    volume,
+    with_templates,
+)
+from cagrpc.api.encoding.times import epoch_seconds
+from cagrpc.api.files.documents import ManifestDocument
+from solver.model import Node, PodSpec, Resources
+
+STORAGE_KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "VolumeAttachment")
+_WHAT_SAYS_WHERE = ("PersistentVolumeClaim", "StorageClass")
+
+
+class StorageOfFiles:
+    def __init__(
+        self,
+        found: Mapping[str, Sequence[ManifestDocument]] | None = None,
+        pods: Sequence[ManifestDocument] = (),
+        problems: Problems | None = None,
+    ) -> None:
+        """`found` has the documents of `STORAGE_KINDS`, `pods` all pods of the files."""
+        found = found or {}
+        self._problems = [] if problems is None else problems
+        self._known = any(found.get(kind) for kind in _WHAT_SAYS_WHERE)
+        self._passed_over = ""
+        read = {kind: [(each, self._read(kind, each)) for each in found.get(kind, ())] for kind in STORAGE_KINDS}
+        self._claims: dict[str, VolumeClaim] = {each.key: each for _, each in read["PersistentVolumeClaim"]}
+        self._volumes: dict[str, Volume] = {each.name: each for _, each in read["PersistentVolume"]}
+        self._classes: dict[str, StorageClass] = {each.name: each for _, each in read["StorageClass"]}
+        self._limits: dict[str, dict[str, int]] = {document.name: limits for document, limits in read["CSINode"]}
+        self._attached: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        for _, each in read["VolumeAttachment"]:
+            if each.driver and each.volume:
+                self._attached[each.node].add((each.driver, each.volume))
+        self._users: defaultdict[str, dict[str, ClaimUser]] = defaultdict(dict)
+        self._drivers: set[str] = set()
+        self._learn(pods)
+
+    def _read(self, kind: str, document: ManifestDocument) -> Any:
+        here: Problems = []
+        readers: Mapping[str, Any] = dict(
+            zip(STORAGE_KINDS, (claim, volume, storage_class, attach_limits, attachment), strict=True)
+        )
+        found = readers[kind](document.body, here)
+        self._problems.extend(f"{document.place}: {problem}" for problem in here)
+        return found
+
+    def _learn(self, pods: Sequence[ManifestDocument]) -> None:
+        """Learn who uses which claim, and what nodes attach for those that run."""
+        running = []
+        for document in pods:
+            status = mapping(document.body, "status", "", [])
+            volumes = _volumes(document, document.spec, "spec", [])
+            if not volumes or status.get("phase") in ("Succeeded", "Failed"):
+                continue
+            node = str(document.spec.get("nodeName") or "")
+            ends = document.metadata.get("deletionTimestamp") is not None
+            user = ClaimUser(f"{document.namespace}/{document.name}", node, ends, () if node else _order(document))
+            for each in volumes.claims:
+                self._users[f"{document.namespace}/{each.claim}"][_key(document)] = user
+            if node:
+                running.append((_pod(document, volumes), node))
+        for pod, node in running if self._known else ():
+            found = demand(pod, self, running=True)
+            self._attached[node].update(found.attached)
+            self._drivers.update(driver for driver, _ in found.attached)
+
+    # What pods require
+
+    def divided(
+        self,
+        document: ManifestDocument,
+        pod: Mapping[str, Any],
+        path: str,
+        spec: PodSpec,
+        identity: PodIdentity,
+        count: int,
+    ) -> Iterator[tuple[PodSpec, PodIdentity, int]]:
+        """Yield so many pods of a document with what their volumes require, and what only planning sees of them."""
+        template = mapping(pod, "spec", path, [])
+        here: Problems = []
+        volumes = _volumes(document, template, f"{path}.spec".removeprefix("."), here)
+        self._problems.extend(f"{document.place}: {problem}" for problem in here)
+        templates = [each for each, _ in members(document.spec, "volumeClaimTemplates", "spec", [])]
+        templates = templates if document.kind == "StatefulSet" else []
+        if not (volumes or templates) or not self._known:
+            if volumes or templates:
+                self._passed_over = self._passed_over or f"{document.namespace}/{document.name}"
+            yield spec, identity, count
+            return
+        alike: Counter[tuple[PodSpec, tuple[tuple[str, str], ...]]] = Counter()
+        start = mapping(document.spec, "ordinals", "spec", []).get("start") or 0
+        for ordinal in range(start, start + count) if templates else (start,):
+            own = with_templates(volumes, templates, document.name, ordinal) if templates else volumes
+            of = _pod(document, own)
+            found = demand(of, self, _order(document))
+            self._drivers.update(driver for driver, _ in found.attached)
+            alike[bound_by(spec, found, document.namespace), found.shared] += 1 if templates else count
+        for (bound, shared), pods in alike.items():
+            labels = {**identity.labels, **{f"{SHARED_CLAIM}{name}": "" for name, _ in shared}}
+            yield bound, replace(identity, labels=labels), pods
+
+    # What nodes attach
+
+    def on_node(self, node: Node) -> Node:
+        """Return the node with the number of volumes that it can still attach."""
+        limits = self._limits.get(node.name, {})
+        taken = Counter(driver for driver, _ in self._attached.get(node.name, ()))
+        offered = with_attachments({}, self._drivers, limits)
+        left = {
+            name: max(0, most - taken[name.removeprefix(ATTACHABLE)])
+            for name, most in offered.items()
+            if name.removeprefix(ATTACHABLE) in self._drivers
+        }
+        return replace(node, free={**node.free, **left})
+
+    def of_group(self, allocatable: Resources, instance_type: str, nodes: Iterable[Node]) -> Resources:
+        """Return what a new node has for pods, with the number of volumes that it attaches: as nodes of its type do,
+        or as it says itself, or any number."""
+        seen: dict[str, int] = {}
+        for node in nodes if instance_type else ():
+            if node.labels.get(INSTANCE_TYPE) == instance_type:
+                limits = self._limits.get(node.name, {})
+                seen.update({driver: min(count, seen.get(driver, count)) for driver, count in limits.items()})
+        return with_attachments(allocatable, self._drivers, seen)
+
+    def warnings(self) -> Iterator[str]:
+        if self._passed_over:
+            yield (
+                f"the volumes of pods, for example of {self._passed_over}, were not looked at: neither claims nor"
+                " storage classes are in the files; pass those of the cluster as well (kubectl get"
+                " pvc,pv,sc,csinode -A -o yaml)"
+            )
+
+    # `StorageObjects`
+
+    def claim(self, key: str) -> VolumeClaim | None:
+        return self._claims.get(key)
+
+    def volume(self, name: str) -> Volume | None:
+        return self._volumes.get(name)
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        return self._classes.get(name)
+
+    def default_class(self) -> StorageClass | None:
+        return default_of(self._classes.values())
+
+    def unbound_volumes(self, class_name: str) -> Iterable[Volume]:
+        return self._unbound.get(class_name, ())
+
+    def chosen_volumes(self, claim: VolumeClaim, of: StorageClass) -> Sequence[Volume]:
+        return self._chosen.get(of.name, {}).get(claim.key, ())
+
+    def users(self, claim: str, pod: str) -> Sequence[ClaimUser]:
+        return [user for key, user in self._users.get(claim, {}).items() if key != pod]
+
+    @cached_property
+    def _unbound(self) -> Mapping[str, Sequence[Volume]]:
+        found: defaultdict[str, list[Volume]] = defaultdict(list)
+        for each in self._volumes.values():
+            of = self._claims.get(each.claim)
+            if of is None or not of.bound:
+                found[each.class_name].append(each)
+        return found
+
+    @cached_property
+    def _chosen(self) -> Mapping[str, Mapping[str, Sequence[Volume]]]:
+        waiting: defaultdict[str, list[VolumeClaim]] = defaultdict(list)
+        for key in self._users:
+            of = self._claims.get(key)
+            if of is not None and not (of.bound or of.volume or of.selected_node):
+                waiting[of.spec.class_name or ""].append(of)
+        return {name: choose(claims, self._unbound.get(name, ())) for name, claims in waiting.items()}
+
+
+def _volumes(document: ManifestDocument, spec: Mapping[str, Any], path: str, problems: Problems) -> PodVolumes:
+    return pod_volumes(spec, document.name, path, problems)
+
+
+def _key(document: ManifestDocument) -> str:
+    return str(document.metadata.get("uid") or f"{document.namespace}/{document.name}")
+
+
+def _pod(document: ManifestDocument, volumes: PodVolumes) -> Pod:
+    """Return a pod of the document, as its volumes see it; one of a workload is still to come."""
+    key = _key(document) if document.kind == "Pod" else ""
+    return Pod(key, f"{document.namespace}/{document.name}", PodSpec(), volumes=volumes)
+
+
+def _order(document: ManifestDocument) -> tuple[int, str, str]:
+    return epoch_seconds(document.metadata.get("creationTimestamp")), document.namespace, document.name
