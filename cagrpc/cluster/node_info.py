@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from cagrpc.cluster.state import ClusterState
 from cagrpc.fleet.model import PodKey
-from solver.model import PODS, Labels, Node, PodSpec, Resources, RunningPods, Taint
+from solver.model import PODS, Devices, Labels, Node, PodSpec, Resources, RunningPods, Taint
+from solver.model.allocation import after_pods, allocate
 from solver.model.eligibility import ports_collide, why_not_eligible
 
 
@@ -82,7 +83,8 @@ class NodeInfo:
     """A node with what is free on it, less what is assumed there. Costs next to nothing until something is assumed. Not
     for several threads."""
 
-    __slots__ = ("_assumed", "_base", "_free", "_node")
+    __slots__ = ("_assumed", "_base", "_devices", "_free", "_node")
+    _devices: tuple[Devices, ...] | None
 
     def __init__(self, node: Node) -> None:
         """`node.free` is without what pods that run there have requested."""
@@ -106,6 +108,14 @@ class NodeInfo:
     def free(self) -> Resources:
         """What is left; below 0 where more is assumed than there is."""
         return self._base.free if self._free is None else self._free
+
+    @property
+    def devices(self) -> tuple[Devices, ...]:
+        """Those that are left; an owner whose claims find none takes none."""
+        if self._devices is None:
+            assumed = (pods for owned in self._assumed.values() for pods in owned)
+            self._devices = after_pods(self._base.devices, (spec.claims for spec, n in assumed for _ in range(n)))
+        return self._devices
 
     @property
     def requested(self) -> Resources:
@@ -146,6 +156,7 @@ class NodeInfo:
 
     def _reset(self) -> None:
         self._free: dict[str, int] | None = None  # as the node has it
+        self._devices = self._base.devices
         self._node: Node | None = self._base if min(self._base.free.values(), default=0) >= 0 else None
 
     def _give_back(self, spec: PodSpec, count: int) -> None:
@@ -154,20 +165,25 @@ class NodeInfo:
             self._free = {**self._base.free}
         for name, amount in (*spec.requests, (PODS, 1)):
             self._free[name] = self._free.get(name, 0) + amount * count
+        if spec.claims:
+            self._devices = None
         self._node = None
 
     def most(self, spec: PodSpec) -> int:
-        """Return how many such pods have room here, by resources and host ports."""
+        """Return how many such pods have room here, by resources, devices and host ports."""
         if spec.host_ports and self._has_port_of(spec):
             return 0
         free = self.free
         room = min(free.get(name, 0) // amount for name, amount in (*spec.requests, (PODS, 1)) if amount)
-        return max(0, min(room, 1) if spec.host_ports else room)
+        room = max(0, min(room, 1) if spec.host_ports else room)
+        return self._served(spec, room) if spec.claims else room
 
     def has_room(self, spec: PodSpec) -> bool:
-        """Return whether one such pod has room here, by resources and host ports."""
+        """Return whether one such pod has room here, by resources, devices and host ports."""
         free = self.free
         if any(free.get(name, 0) < amount for name, amount in (*spec.requests, (PODS, 1))):
+            return False
+        if spec.claims and not self._served(spec, 1):
             return False
         return not (spec.host_ports and self._has_port_of(spec))
 
@@ -184,6 +200,7 @@ class NodeInfo:
         other = NodeInfo(self._base)
         other._assumed = {owner: [*pods] for owner, pods in self._assumed.items()}
         other._free, other._node = None if self._free is None else {**self._free}, self._node
+        other._devices = self._devices
         return other
 
     def node(self) -> Node:
@@ -192,8 +209,18 @@ class NodeInfo:
             pods = _by_spec(pods for assumed in self._assumed.values() for pods in assumed)
             running = (*self._base.running, *(RunningPods(spec, count) for spec, count in pods.items()))
             free = {name: max(0, amount) for name, amount in self.free.items()}
-            self._node = replace(self._base, free=free, running=running)
+            self._node = replace(self._base, free=free, running=running, devices=self.devices)
         return self._node
+
+    def _served(self, spec: PodSpec, most: int) -> int:
+        """Return how many such pods, up to `most`, find their devices here."""
+        left = self.devices
+        for number in range(most):
+            found = allocate(left, spec.claims)
+            if found is None:
+                return number
+            left = found.left(left)
+        return most
 
     def _has_port_of(self, spec: PodSpec) -> bool:
         there = (

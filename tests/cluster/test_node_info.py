@@ -24,6 +24,7 @@ from solver import solve
 from solver.model import PODS, Budget, HostPort, Node, PodSet, PodSpec, Problem, RunningPods
 from solver.model.plan import PlacedOnNode
 from solver.verify.check import faults_of
+from tests.support.solver.device_examples import GPUS, claim, devices
 from tests.support.solver.problems import TAINT, node, spec
 from tests.support.solver.strategies import PORTS, ZONES, pod_specs
 
@@ -167,3 +168,25 @@ def test_a_node_is_made_anew_only_where_something_has_changed() -> None:
     first, second = capacity.nodes, capacity.nodes
     assert [one is other for one, other in zip(first, standing, strict=True)] == [True, False, True]
     assert all(one is other for one, other in zip(first, second, strict=True))
+
+
+def test_devices_are_assumed_and_given_back_like_resources() -> None:
+    info = NodeInfo(node("n", 4000, devices=GPUS))
+    three, all_of_it = spec(10, claims=claim(count=3)), spec(10, claims=claim(all=True))
+    assert (info.most(three), info.has_room(all_of_it)) == (2, True)
+    info.assume(A, three)
+    assert (info.most(three), info.has_room(all_of_it)) == (1, False)
+    assert info.node().devices == (devices("gpu", count=5, taken=3),)
+    copied = info.copy()
+    copied.assume(B, three)
+    assert (copied.has_room(three), info.has_room(three)) == (False, True)
+    info.forget(A)
+    assert (info.most(three), info.node().devices) == (2, GPUS)
+    assert not NodeInfo(node("bare", 4000)).has_room(three)
+
+
+def test_what_is_assumed_is_not_planned_again_with_claims() -> None:
+    info = NodeInfo(node("n", 4000, devices=GPUS))
+    info.assume(A, spec(10, claims=claim(count=6)))
+    plan = solve(Problem((PodSet("p", spec(10, claims=claim()), 3),), nodes=(info.node(),)), Budget(0.5))
+    assert [each.count for each in plan.unplaced] == [1]

@@ -12,6 +12,7 @@ from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.fleet.model import FleetSnapshot, PodKey
 from solver.model import PODS, Node, NodeGroup, PodSpec
+from solver.model.allocation import why_not_allocated
 
 
 class PlacedPods:
@@ -73,7 +74,10 @@ class PlacedPods:
             return f"node {name} is gone or not Ready"
         short = {each: amount for each, amount in (*spec.requests, (PODS, 1)) if node.free.get(each, 0) < amount}
         free = ", ".join(f"{each}: {node.free.get(each, 0)} of {amount}" for each, amount in short.items())
-        return f"node {name} has not enough free: {free}" if short else f"node {name} no longer admits it"
+        lacking = why_not_allocated(node.devices, spec.claims)
+        if short or not lacking:
+            return f"node {name} has not enough free: {free}" if short else f"node {name} no longer admits it"
+        return f"node {name}: {lacking}"
 
     def take(self, uid: PodKey, spec: PodSpec, name: str) -> bool:
         """Give the pod a place on this node. Return whether there was room for it."""

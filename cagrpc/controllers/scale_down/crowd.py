@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cagrpc.controllers.scale_down.relocation import Pods
 from solver.model import PODS, Node, PodSpec
+from solver.model.allocation import allocate
 from solver.model.eligibility import on_nodes, why_not_eligible
 
 
@@ -62,6 +63,9 @@ class Crowd:
             left = self._free(resource) - amount
             open_ &= left >= 0
             comers = np.minimum(comers, left // largest[resource] + 1)
+        if spec.claims:  # whichever pod is bound first may have the devices
+            open_ &= np.array([allocate(node.devices, spec.claims) is not None for node in self._nodes], dtype=bool)
+            comers = np.minimum(comers, 1)
         return int(comers[open_].sum())
 
     def _free(self, resource: str) -> NDArray[np.int64]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.controllers.scale_down.crowd import Crowd
 from solver.model import Node, PodSpec
+from tests.support.solver.device_examples import GPUS, claim
 
 _RESOURCES = ("cpu", "memory")
 
@@ -45,6 +47,15 @@ def test_a_node_counts_for_those_that_may_be_there() -> None:
     assert crowd.has_room({_pod(6, disk="ssd"): 1}, "gone")
     assert not crowd.has_room({_pod(6, disk="ssd"): 2}, "gone")
     assert not crowd.has_room({_pod(6, disk="hdd"): 1}, "gone")
+
+
+def test_devices_go_to_whichever_pod_is_bound_first() -> None:
+    gpus = {"a": GPUS, "b": GPUS, "none": (), "gone": ()}
+    crowd = Crowd([replace(_node(name, 10), devices=found) for name, found in gpus.items()])
+    assert crowd.has_room({replace(_pod(1), claims=claim()): 2}, "gone")
+    assert not crowd.has_room({replace(_pod(1), claims=claim()): 3}, "gone")
+    assert not crowd.has_room({replace(_pod(1), claims=claim(count=9)): 1}, "gone")
+    assert crowd.has_room({_pod(1): 3}, "gone")
 
 
 def test_one_of_the_nodes_pods_is_a_resource_too() -> None:
