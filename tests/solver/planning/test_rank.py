@@ -8,6 +8,7 @@ from solver import Budget, Limit, NodeGroup, Problem, ProblemError
 from solver.columns.pool import RelaxedMaster
 from solver.model.capacity import limits_broken
 from solver.planning.rank import ScaleUpCandidate, Score, rank
+from tests.support.solver.device_examples import GPUS, claim
 from tests.support.solver.problems import group, pods, spec
 
 BUDGET = Budget(deterministic_seconds=10.0)
@@ -42,6 +43,16 @@ def test_an_option_that_makes_pods_unservable_comes_last() -> None:
     )
     assert chosen.candidate.node_group == "large"
     assert chosen.unserved == 0
+
+
+def test_options_are_compared_with_what_claims_leave_to_do() -> None:
+    """Both serve the pods of the option; only one leaves no more nodes to open for the pods that claim devices."""
+    plain, claiming = pods("plain", 4, spec(1000)), pods("claiming", 2, spec(1000, claims=claim(count=4)))
+    groups = (group("bare", 8000, 1.0), group("gpu", 8000, 1.5, devices=GPUS))
+    options = (ScaleUpCandidate("bare", 1, {0: 4}), ScaleUpCandidate("gpu", 1, {0: 4, 1: 2}))
+    first, second = rank(Problem((plain, claiming), groups), options, BUDGET)
+    assert (first.candidate.node_group, first.cost_usd_per_hour + first.rest_cost_usd_per_hour) == ("gpu", 1.5)
+    assert second.cost_usd_per_hour + second.rest_cost_usd_per_hour == 2.5
 
 
 def test_placeholders_rank_below_pods() -> None:
