@@ -8,17 +8,19 @@ from dataclasses import replace
 
 from cagrpc.api.core.nodes import HOSTNAME, INSTANCE_TYPE, group_labels
 from cagrpc.api.core.volume_binding import with_attachments
+from cagrpc.cluster.group_devices import GroupDevices
 from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, Reservations
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.fleet.model import FleetSnapshot, IncrementNode, InstanceState, Phase
-from solver.model import Node, NodeGroup, PodSpec, Resources
+from solver.model import Devices, Node, NodeGroup, PodSpec, Resources
 from solver.model.capacity import after_daemons
 
 
 def groups_as_planned(snapshot: FleetSnapshot, cluster: ClusterState) -> tuple[NodeGroup, ...]:
-    """Return node groups with labels, and numbers of volumes that can be attached, as their Nodes will have them. What
-    their minimum needs the fleet orders."""
+    """Return node groups with labels, devices, and numbers of volumes that can be attached, as their Nodes will have
+    them. What their minimum needs the fleet orders."""
     seen = _attach_limits_seen(snapshot, cluster)
+    devices = GroupDevices(snapshot, cluster)
     return tuple(
         replace(
             state.group,
@@ -26,6 +28,7 @@ def groups_as_planned(snapshot: FleetSnapshot, cluster: ClusterState) -> tuple[N
             labels=group_labels(state.group),
             min_size=0,
             allocatable=_with_attachments(state.group, cluster, seen.get(group_id, {})),
+            devices=devices.of(state.group),
         )
         for group_id, state in snapshot.groups.items()
     )
@@ -95,7 +98,10 @@ class FleetCapacity:
         for each in state.nodes:
             unknown = each.held and each.provider_id not in snapshot.group_of_instance  # it is among those in flight
             if each.ready and not unknown and each.provider_id not in gone:
-                yield self._usable(each, snapshot)
+                node = self._usable(each, snapshot)
+                awaited = state.devices.is_awaited(node.name)
+                group = snapshot.group_of_instance.get(each.provider_id, "") if awaited else ""
+                yield replace(node, devices=self._templates.devices(group)) if group else node
 
     def _usable(self, each: ClusterNode, snapshot: FleetSnapshot) -> Node:
         """A standing node with what is free on it for others than it was ordered for."""
@@ -138,13 +144,19 @@ class _GroupTemplates:
             self._free[group_id] = {} if group is None else after_daemons(group, self._daemon_sets)
         return self._free[group_id]
 
+    def devices(self, group_id: str) -> tuple[Devices, ...]:
+        """Return the devices of a node; none of a group that is not known any more."""
+        group = self._groups.get(group_id)
+        return () if group is None else group.devices
+
     def node(self, each: IncrementNode) -> Node | None:
         group = self._groups.get(each.node_group)
         if group is None:
             return None
         labels = {**group.labels, HOSTNAME: each.name}
-        return Node(each.name, self.free(each.node_group), labels, group.taints, allocatable=group.allocatable)
+        free = self.free(each.node_group)
+        return Node(each.name, free, labels, group.taints, allocatable=group.allocatable, devices=group.devices)
 
 
 def _full(node: Node) -> Node:
-    return replace(node, free=dict.fromkeys(node.free, 0))
+    return replace(node, free=dict.fromkeys(node.free, 0), devices=())

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from cagrpc.api.devices.matching import Matcher, NodeDevices, NodeMatching
+from cagrpc.api.devices.objects import Device
 from cagrpc.fleet.model import ExpectedPod, PodKey
 from solver.model import Node, PodSet, PodSpec, RunningPods
 from solver.slack.model import Placement, PodCount
@@ -196,6 +198,12 @@ class ClusterState:
     """Workloads that others have made to the ones that people know: a ReplicaSet to its Deployment, for instance."""
     expected: frozenset[ExpectedPod] = frozenset()
     """All expected pods."""
+    devices: NodeMatching = field(default_factory=lambda: NodeMatching(Matcher()), compare=False)
+    """What the devices of nodes are to the claims of pods; what nobody has of them is in `node.devices`."""
+    devices_of_types: Mapping[str, NodeDevices] = field(default_factory=dict)
+    """By instance type, of nodes that stand or have stood."""
+    devices_configured: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
+    """Of new nodes, by node group."""
     drivers: frozenset[str] = frozenset()
     """CSI drivers that attach volumes of pods: every node has a number of attachments of each."""
     attach_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -24,6 +24,7 @@ class ClusterConnection:
             schedulers=settings.schedulers,
             namespace=access.namespace,
             slack=settings.slack.exclude if settings.slack is not None else None,
+            devices=settings.devices,
             expects=settings.drive is Drive.PLAN and settings.planner.expected_pods,
         )
         self.election = LeaderElection(self.client, access.namespace) if access.journal is JournalKind.CLUSTER else None

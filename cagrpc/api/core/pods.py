@@ -24,6 +24,7 @@ from cagrpc.api.core.constraints import (
 )
 from cagrpc.api.core.consumption import Consumption, consumption
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
+from cagrpc.api.core.pod_claims import NO_CLAIMS, PodClaim, PodClaims
 from cagrpc.api.core.resizes import resize_of
 from cagrpc.api.core.resources import Problems, effective_requests, members, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
@@ -95,6 +96,8 @@ class Pod:
     """Whether its spec depends on the labels of Namespaces."""
     warning: str = field(default="", compare=False)
     """Invalid fields that were ignored; empty where there are none."""
+    resource_claims: PodClaims = field(default=NO_CLAIMS, compare=False)
+    """Of devices; what they come to is known where the claims are (`cagrpc.api.devices`)."""
     volumes: PodVolumes = field(default=NO_VOLUMES, compare=False)
     """The claims that it uses; what they come to is known where the claims are (`volume_binding`)."""
     labels: Labels = field(default_factory=dict, compare=False)
@@ -189,7 +192,7 @@ class PodDecoder:
         spec, labels = message.spec, message.metadata.labels
         own = {key: labels[key] for key in labels}
         who = _pod(message, own, self._gang_label, self._consuming, self._placeholders)
-        volumes = _volumes(message)
+        volumes, claims = _volumes(message), _resource_claims(message)
         for name in _NOTHING_OF_PLACES:
             spec.ClearField(name)
         discard_unknown_fields(spec)
@@ -205,7 +208,14 @@ class PodDecoder:
                 message, resize, spec_bytes, identity
             )
         by_namespaces = spec_bytes in self._by_namespaces
-        return replace(who, spec=converted, labels=own, volumes=volumes, by_namespaces=by_namespaces)
+        return replace(
+            who,
+            spec=converted,
+            labels=own,
+            volumes=volumes,
+            resource_claims=claims,
+            by_namespaces=by_namespaces,
+        )
 
     def _forget_by_namespaces(self) -> None:
         """Forget what was read with Namespaces that have changed."""
@@ -257,6 +267,17 @@ class PodDecoder:
 
 
 _SOURCES = ("persistentVolumeClaim", "ephemeral", *IN_TREE)
+
+
+def _resource_claims(message: kubernetes_pb2.Pod) -> PodClaims:
+    if not message.spec.resourceClaims:
+        return NO_CLAIMS
+    claims = (
+        PodClaim(each.name, each.resourceClaimName, each.resourceClaimTemplateName)
+        for each in message.spec.resourceClaims
+    )
+    made = sorted((each.name, each.resourceClaimName) for each in message.status.resourceClaimStatuses)
+    return PodClaims(tuple(claims), tuple(made))
 
 
 def _volumes(message: kubernetes_pb2.Pod) -> PodVolumes:

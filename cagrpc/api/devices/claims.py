@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from cagrpc.api.core.pod_claims import PodClaim, PodClaims
 from cagrpc.api.devices.matching import Matcher, Selector, all_of, extended
 from cagrpc.api.devices.objects import (
     MOST_CONSUMERS,
@@ -18,8 +19,6 @@ from cagrpc.api.devices.objects import (
     ClaimSpec,
     DeviceClass,
     DevicesAsked,
-    PodClaim,
-    PodClaims,
 )
 from solver.model import (
     HOSTNAME,
@@ -85,14 +84,19 @@ class Demand:
 NO_DEMAND = Demand()
 
 
-def demand(namespace: str, uid: str, pod: PodClaims, objects: ClaimObjects, matcher: Matcher) -> Demand:
-    """Return what the pod's claims come to. `uid` is empty for a pod that does not exist yet."""
-    return _Reading(namespace, uid, pod, objects, matcher).demand() if pod.claims else NO_DEMAND
+def demand(
+    namespace: str, uid: str, pod: PodClaims, objects: ClaimObjects, matcher: Matcher, *, runs: bool = False
+) -> Demand:
+    """Return what the pod's claims come to. `uid` is empty for a pod that does not exist yet. Of one that runs it is
+    what another in its stead would need elsewhere: claims made of templates are made anew."""
+    return _Reading(namespace, uid, pod, objects, matcher, runs=runs).demand() if pod.claims else NO_DEMAND
 
 
 class _Reading:
-    def __init__(self, namespace: str, uid: str, pod: PodClaims, objects: ClaimObjects, matcher: Matcher) -> None:
-        self._namespace, self._uid, self._pod = namespace, uid, pod
+    def __init__(
+        self, namespace: str, uid: str, pod: PodClaims, objects: ClaimObjects, matcher: Matcher, *, runs: bool
+    ) -> None:
+        self._namespace, self._uid, self._pod, self._runs = namespace, uid, pod, runs
         self._objects, self._matcher = objects, matcher
         self._own: list[DeviceClaim] = []
         self._shared: list[tuple[str, DeviceClaim]] = []
@@ -153,7 +157,7 @@ class _Reading:
             self._problems.append(f"{what} is being deleted")
         elif of_template and self._uid and claim.owner_uid and claim.owner_uid != self._uid:
             self._problems.append(f"{what} was not made for this pod")
-        elif claim.allocated:
+        elif claim.allocated and not (self._runs and of_template):
             if self._uid not in claim.reserved_for and len(claim.reserved_for) >= MOST_CONSUMERS:
                 self._problems.append(f"{what} is in use by {len(claim.reserved_for)} pods, as many as can be")
             elif claim.node_terms is not None:
@@ -241,7 +245,8 @@ def with_demand(spec: PodSpec, demanded: Demand, carries: AbstractSet[str], carr
 
 
 def _tie(claim: str) -> PodAffinityTerm:
-    return PodAffinityTerm(HOSTNAME, PodSelector((Requirement(CARRIES + claim, Operator.IN, ("true",)),)))
+    carrier = PodSelector((Requirement(CARRIES + claim, Operator.IN, ("true",)),))
+    return PodAffinityTerm(HOSTNAME, carrier, alone=True)
 
 
 def keys_of(claims: Iterable[DeviceClaim]) -> set[str]:

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from cagrpc.api.core.pod_claims import PodClaims
 from cagrpc.api.devices.claims import ClaimObjects, Demand, demand
 from cagrpc.api.devices.matching import Matcher, NodeDevices, NodeMatching, Selector, by_node
-from cagrpc.api.devices.objects import Claim, ClaimSpec, Device, DeviceClass, DeviceId, DevicesAsked, PodClaims, Slice
+from cagrpc.api.devices.objects import Claim, ClaimSpec, Device, DeviceClass, DeviceId, DevicesAsked, Slice
 from solver.model import PodSpec
 
 

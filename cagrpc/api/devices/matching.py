@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from cagrpc.api.devices.objects import (
@@ -93,6 +94,9 @@ class NodeDevices:
     """Whether a pool of the node is being published: its devices are given to nobody until it is whole."""
 
 
+_NO_DEVICES = NodeDevices()
+
+
 def by_node(slices: Iterable[Slice]) -> dict[str, NodeDevices]:
     """Return the devices of each node; under the empty name those that several nodes can use. Of a pool only the newest
     generation counts, and only once all of its slices are there."""
@@ -144,17 +148,24 @@ class Unplanned:
 
 
 class Matcher:
-    """Evaluates selectors on devices, with a memory. Not thread-safe."""
+    """Evaluates selectors on devices, with a memory. Thread-safe."""
 
     def __init__(self) -> None:
+        self._lock = RLock()
         self._expressions: dict[str, Expression | InvalidInput] = {}
         self._left = MOST_STEPS
 
     def begin(self) -> None:
         """Begin a round: each has a budget, so that no tenant's expressions keep others waiting."""
-        self._left = MOST_STEPS
-        if len(self._expressions) > _MOST_EXPRESSIONS:
-            self._expressions.clear()
+        with self._lock:
+            self._left = MOST_STEPS
+            if len(self._expressions) > _MOST_EXPRESSIONS:
+                self._expressions.clear()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether something was left for the next round."""
+        return self._left <= 0
 
     def cheapest_first(self, selectors: Iterable[Selector]) -> list[Selector]:
         """Return the selectors in the order of what their expressions have cost so far."""
@@ -162,15 +173,17 @@ class Matcher:
 
     def problem(self, selector: Selector) -> str:
         """Return why the selector cannot be evaluated on any device; empty where it can."""
-        for text in self._texts(selector):
-            found = self._expression(text)
-            if isinstance(found, InvalidInput):
-                return str(found)
-        return ""
+        with self._lock:
+            found = map(self._expression, self._texts(selector))
+            return next((str(each) for each in found if isinstance(each, InvalidInput)), "")
 
     def matches(self, selector: Selector, device: Device) -> bool:
         """Return whether the device is of the selector's, taints apart. Raises InvalidInput where an expression has no
         answer."""
+        with self._lock:
+            return self._hold(selector, device) and _has_capacity(selector.asked, device)
+
+    def _hold(self, selector: Selector, device: Device) -> bool:
         for text in self._texts(selector):
             expression = self._expression(text)
             if isinstance(expression, InvalidInput):
@@ -184,7 +197,7 @@ class Matcher:
                 self._left -= expression.steps - before
             if not matches:
                 return False
-        return _has_capacity(selector.asked, device)
+        return True
 
     def _texts(self, selector: Selector) -> tuple[str, ...]:
         return (*selector.of_class, *selector.asked.selectors)
@@ -315,6 +328,14 @@ def _named(device: Device, attributes: AbstractSet[str]) -> tuple[tuple[str, str
     return tuple(found)
 
 
+@dataclass
+class Memory:
+    """What nodes have for one set of selectors, as it was found last."""
+
+    unplanned: Unplanned = field(default_factory=Unplanned)
+    of_nodes: dict[str, tuple[object, tuple[Devices, ...]]] = field(default_factory=dict)
+
+
 class NodeMatching:
     """What the devices of nodes are to all selectors in use: one consistent state."""
 
@@ -327,16 +348,22 @@ class NodeMatching:
         keys: AbstractSet[str] = frozenset(),
         nodes: Mapping[str, NodeDevices] | None = None,
         taken: AbstractSet[DeviceId] = frozenset(),
+        memory: Memory | None = None,
+        awaited: AbstractSet[str] = frozenset(),
     ) -> None:
         """`keys` are those of all alternatives, `nodes` the published devices, by node name; `taken` those that some
-        claim has."""
+        claim has; `memory` is of the same selectors. Of `awaited` nodes the drivers have not published yet what they
+        soon will."""
+        self._awaited = awaited
         self._matcher = matcher
         self._selectors = matcher.cheapest_first({each.key: each for each in selectors}.values())
         self._attributes = frozenset(attributes)
         self._keys = frozenset(keys) | {each.key for each in self._selectors if each.resource}
+        self._resources = tuple(sorted(each.resource for each in self._selectors if each.resource))
         self._nodes = nodes or {}
         self._taken = taken
-        self.unplanned = Unplanned()
+        self._memory = memory or Memory()
+        self.unplanned = self._memory.unplanned
 
     @property
     def any(self) -> bool:
@@ -347,9 +374,23 @@ class NodeMatching:
         """Return the devices of a node that stands, whoever has them; None where it has none."""
         return self._nodes.get(node)
 
+    def is_awaited(self, node: str) -> bool:
+        """Return whether the drivers of a node are still to publish its devices."""
+        return node in self._awaited
+
     def of_node(self, name: str, allocatable: Resources, free: Resources) -> tuple[Devices, ...]:
         """Return what nobody has of a node that stands."""
-        return self._given(self._nodes.get(name, NodeDevices()), allocatable, free, self._taken)
+        node = self._nodes.get(name, _NO_DEVICES)
+        if not self._selectors or (not node.devices and not self._resources):
+            return ()
+        taken = frozenset(each.id for each in node.devices if each.id in self._taken)
+        offered = [(allocatable.get(each, 0), free.get(each, 0)) for each in self._resources]
+        before, found = self._memory.of_nodes.get(name, (None, ()))
+        if before != (node, taken, offered):
+            found = self._given(node, allocatable, free, taken)
+            if not self._matcher.exhausted:
+                self._memory.of_nodes[name] = (node, taken, offered), found
+        return found
 
     def of_group(self, template: NodeDevices, allocatable: Resources) -> tuple[Devices, ...]:
         """Return what a new node of a group has."""
@@ -360,14 +401,12 @@ class NodeMatching:
     ) -> tuple[Devices, ...]:
         if not self._selectors:
             return ()
-        plugged = [each.resource for each in self._selectors if each.resource and allocatable.get(each.resource)]
+        plugged = [each for each in self._resources if allocatable.get(each)]
         own = [each for each in self._selectors if each.resource not in plugged]
         found: tuple[Devices, ...] = ()
         if node.devices:
             found = given(node, own, self._attributes, self._matcher, self.unplanned, in_use=self._keys, taken=taken)
-        offered = tuple(
-            Devices(free[name], frozenset({extended(name)})) for name in sorted(plugged) if free.get(name, 0) > 0
-        )
+        offered = tuple(Devices(free[name], frozenset({extended(name)})) for name in plugged if free.get(name, 0) > 0)
         self.unplanned.planned.update(key for each in offered for key in each.selectors)
         return (*found, *offered)
 

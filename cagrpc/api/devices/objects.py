@@ -173,23 +173,3 @@ class Claim:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class PodClaim:
-    """A member of a pod's spec.resourceClaims."""
-
-    name: str
-    claim: str = ""
-    """resourceClaimName,"""
-    template: str = ""
-    """or resourceClaimTemplateName."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodClaims:
-    """What a pod says of its claims, and what its status says was made of its templates."""
-
-    claims: tuple[PodClaim, ...] = ()
-    made: tuple[tuple[str, str], ...] = ()
-    """(name, ResourceClaim; empty where none was needed): status.resourceClaimStatuses, sorted."""

@@ -1,5 +1,5 @@
-"""Reads ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates of every supported version, and the
-claims of pods, from Kubernetes' JSON shape. v1beta1 differs from the others in two places: a device's fields are under
+"""Reads ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates of every supported version from
+Kubernetes' JSON shape. v1beta1 differs from the others in two places: a device's fields are under
 `basic`, and a request's are not under `exactly`.
 
 Sources: k8s.io/api/resource/v1, v1beta2, v1beta1; KEP-4381, KEP-4815 (shared counters), KEP-4816 (firstAvailable),
@@ -24,8 +24,6 @@ from cagrpc.api.devices.objects import (
     DevicesAsked,
     DeviceTaint,
     DeviceToleration,
-    PodClaim,
-    PodClaims,
     Request,
     Slice,
     Version,
@@ -285,24 +283,3 @@ def _selectors(holder: Mapping[str, Any], path: str, problems: Problems) -> tupl
         else:
             problems.append(f"{at}: expected a selector with cel.expression, found {selector!r:.60}")
     return tuple(found)
-
-
-def pod_claims(pod: Mapping[str, Any], problems: Problems) -> PodClaims:
-    """Read a v1.Pod's claims, or those of a pod template."""
-    spec, status = mapping(pod, "spec", "", problems), mapping(pod, "status", "", problems)
-    return PodClaims(
-        tuple(
-            PodClaim(
-                str(each.get("name") or ""),
-                str(each.get("resourceClaimName") or ""),
-                str(each.get("resourceClaimTemplateName") or ""),
-            )
-            for each, _ in members(spec, "resourceClaims", "spec", problems)
-        ),
-        tuple(
-            sorted(
-                (str(each.get("name") or ""), str(each.get("resourceClaimName") or ""))
-                for each, _ in members(status, "resourceClaimStatuses", "status", problems)
-            )
-        ),
-    )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from cagrpc.api.core.pod_claims import pod_claims
 from cagrpc.api.core.resources import Problems
 from cagrpc.api.core.selectors import PodIdentity
 from cagrpc.api.devices.claims import NO_DEMAND, Demand, carrying, with_demand, with_extended
@@ -13,7 +14,6 @@ from cagrpc.api.devices.collection import DeviceObjects
 from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.reading import (
     device_class,
-    pod_claims,
     resource_claim,
     resource_claim_template,
     resource_slice,

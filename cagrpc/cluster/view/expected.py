@@ -19,6 +19,7 @@ from typing import NamedTuple
 from cagrpc.api.core.volumes import with_templates
 from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
+from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.references import Reference, References
@@ -65,11 +66,14 @@ class ExpectedPods:
         now: EpochClock,
         triggers: PlanningTriggers,
         storage: Storage,
+        devices: DeviceTable,
         references: References,
     ) -> None:
         """`triggers` records namespaces where more pods are expected than before. `storage` says what the volumes of
-        pods require; `references` reads a workload again when that changes."""
-        self._storage, self._references = storage, references
+        pods require, `devices` what their resource claims do; `references` reads a workload again when that changes."""
+        self._storage, self._devices, self._references = storage, devices, references
+        self._with_claims: dict[str, set[str]] = {}
+        """By workload, the keys by which `devices` knows its expected pods."""
         self._classes = classes
         self._triggers = triggers
         self._clock, self._now = clock, now
@@ -309,6 +313,8 @@ class ExpectedPods:
 
     def _set(self, key: str, root: _Root, wanted: list[tuple[ObservedPod, int]]) -> None:
         number, references = 0, set[Reference]()
+        for each in self._with_claims.pop(key, ()):
+            self._devices.forget(each)
         for like, count in wanted:
             of, read = self._read(key, like) if count else (None, ())
             references.update(read)
@@ -326,10 +332,14 @@ class ExpectedPods:
     def _read(self, key: str, like: ObservedPod) -> tuple[EquivalenceClass, Iterable[Reference]]:
         """Return the class of an expected pod, with what its volumes require, and what it was read with. No pod owns
         its claims yet."""
+        claims = replace(like.pod.resource_claims, made=())
+        own = f"expected of {key} like {like.owner or like.ref.name}"
         seen, _, references = self._storage.resolved(
-            replace(like, key=f"expected of {key}", pod=replace(like.pod, key="")), PodStage.WAITING
+            replace(like, key=own, pod=replace(like.pod, key="", resource_claims=claims)), PodStage.WAITING
         )
-        return self._classes.of(seen), references
+        seen, of_devices = self._devices.resolved(seen, PodStage.WAITING)
+        self._with_claims.setdefault(key, set()).add(own)
+        return self._classes.of(seen), references | of_devices
 
     def _pop(self, key: str, root: _Root) -> None:
         self._leave(key, root, len(root.pods) - 1)

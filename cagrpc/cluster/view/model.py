@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
 from cagrpc.api.core.gangs import GangCount
+from cagrpc.api.devices.objects import Device
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
 from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
@@ -26,6 +28,7 @@ from cagrpc.cluster.view.context import (
     read_namespace,
     runtime_class,
 )
+from cagrpc.cluster.view.devices import DeviceTable, with_devices
 from cagrpc.cluster.view.expected import ExpectedPods
 from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Keyed, Named, PodReader, read_node
@@ -89,10 +92,12 @@ class ClusterModel:
         namespace: str,
         slack: Exclusion | None = None,
         expects: bool = False,
+        devices: Mapping[str, tuple[Device, ...]] | None = None,
     ) -> None:
         """`clock` gives monotonic seconds, `now` seconds since the epoch. Pods of other schedulers are not planned.
         `namespace` is cagrpc's own. `slack` has the exclusions of the slack; without it nothing is read for the slack.
-        With `expects` pods that workloads still have to create are among the waiting ones."""
+        With `expects` pods that workloads still have to create are among the waiting ones. `devices` are configured of
+        new nodes, by node group."""
         self._lock = Lock()
         self._now = now
         self._nodes = NodeTable()
@@ -101,23 +106,15 @@ class ClusterModel:
         self._triggers = PlanningTriggers(clock)
         self._references = References()
         self._storage = Storage(self._references)
+        self._devices = DeviceTable(self._references, clock, devices)
         self._context = ReadingContext(self._references)
         # Each reader is for one thread: this one is used under the lock.
         again = PodReader(gang_label, schedulers, namespace, self._context.namespaces)
         self._read_again = WorkloadReader(again, self._context)
-        self._expected = (
-            ExpectedPods(classes, clock, now, self._triggers, self._storage, self._references) if expects else None
-        )
+        resolving = (self._storage, self._devices, self._references)
+        self._expected = ExpectedPods(classes, clock, now, self._triggers, *resolving) if expects else None
         self._pods = PodTable(
-            self._nodes,
-            clock,
-            classes,
-            self._triggers,
-            self._slack,
-            self._expected,
-            self._storage,
-            self._references,
-            again.read,
+            self._nodes, clock, classes, self._triggers, self._slack, self._expected, *resolving, again.read
         )
         self._priorities = Priorities()
         self._daemon_sets: Values[DaemonSetPod] = Values()
@@ -140,6 +137,14 @@ class ClusterModel:
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
             self._fed(Resource(POD_DISRUPTION_BUDGETS, disruption_budget, optional=True), self._budgets),
             *self._of_storage(),
+            *(
+                self._fed(
+                    Resource(each.path, each.read, Encoding.JSON, optional=True),
+                    each.table,
+                    listed=partial(self._devices.listed, each.plural),
+                )
+                for each in self._devices.kinds()
+            ),
             *(self._workloads(gang_label, schedulers, namespace) if expects or slack is not None else ()),
             *(
                 self._fed(
@@ -255,9 +260,13 @@ class ClusterModel:
             )
             pods = waiting.pods()
             makers = {pod.workload for each in pods for pod in each.pods} if self._expected is not None else ()
-            return ClusterState(
+            nodes = self._nodes.shown(seen, classes.sight(), self._storage.drivers)
+            found = ClusterState(
                 waiting=pods,
-                nodes=self._nodes.shown(seen, classes.sight(), self._storage.drivers),
+                nodes=nodes,
+                devices=self._devices.matching(nodes),
+                devices_of_types=self._devices.of_types(),
+                devices_configured=self._devices.configured,
                 daemon_sets=tuple(self._daemon_pods()),
                 incomplete_gangs=waiting.incomplete,
                 warnings=self._warnings(),
@@ -269,6 +278,8 @@ class ClusterModel:
                 drivers=self._storage.drivers,
                 attach_limits=self._nodes.limits_of_types(),
             )
+        # Evaluating selectors takes its time: what is watched goes on meanwhile.
+        return replace(found, nodes=with_devices(nodes, found.devices)) if found.devices.any else found
 
     def _daemon_pods(self) -> Iterator[PodSpec]:
         for _, found in sorted(self._daemon_sets.of.items(), key=lambda each: each[0]):

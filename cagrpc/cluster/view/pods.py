@@ -11,6 +11,7 @@ from cagrpc.cluster.state import PendingPod, PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.consumers import Consumers
 from cagrpc.cluster.view.context import OF_NAMESPACES
+from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.expected import ExpectedPods
 from cagrpc.cluster.view.nodes import NodeTable, NodeUse
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
@@ -120,15 +121,17 @@ class PodTable:
         slack: SlackTable | None = None,
         expected: ExpectedPods | None = None,
         storage: Storage | None = None,
+        devices: DeviceTable | None = None,
         references: References | None = None,
         read: Callable[[bytes], ObservedPod] | None = None,
     ) -> None:
         """`classes`, `slack` and `expected` are updated, too. `triggers` records waiting pods that were not
-        expected. `storage` says what the volumes of pods require; `references` reads pods again when that changes,
-        `read` those that select namespaces by their labels."""
+        expected. `storage` says what the volumes of pods require, `devices` what their resource claims do; `references`
+        reads pods again when that changes, `read` those that select namespaces by their labels."""
         self._read = read
         self._references = references or References()
         self._storage = storage or Storage(self._references)
+        self._devices = devices or DeviceTable(self._references)
         self._triggers = triggers
         self._slack = slack
         self._expected = expected
@@ -182,6 +185,7 @@ class PodTable:
         self._storage.use(key, seen, stage, node)
         if stage is None or (stage is PodStage.SUCCEEDED and seen.pod.gang is None):
             self._references.drop(key)
+            self._devices.forget(key)
             self._forget(key)
             return
         self._put_read(seen, stage, node, was_expected=was_expected)
@@ -190,7 +194,8 @@ class PodTable:
         """Count a pod with what its volumes require now."""
         key = read.key
         seen, volumes, references = self._storage.resolved(read, stage)
-        self._references.put(key, references, lambda: self._read_again(read, stage, node))
+        seen, of_devices = self._devices.resolved(seen, stage)
+        self._references.put(key, references | of_devices, lambda: self._read_again(read, stage, node))
         before = self._pods.get(key)
         on = self._nodes.use(node) if node and stage in _TAKING else None
         of = self.classes.of(seen)
@@ -234,6 +239,7 @@ class PodTable:
         self._references.drop(key)
         self._references.drop((OF_NAMESPACES, key))
         self._storage.forget(key)
+        self._devices.forget(key)
         self.warnings.pop(key, None)
         self._nominated.drop(key)
         self.pending.put(key, None)

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
+from cagrpc.api.devices.objects import Device
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef
@@ -40,10 +41,11 @@ class ClusterView(Controller):
         namespace: str = NAMESPACE,
         slack: Exclusion | None = None,
         expects: bool = False,
+        devices: Mapping[str, tuple[Device, ...]] | None = None,
     ) -> None:
         """Pods of other schedulers than these are not planned. `namespace` is cagrpc's own. `slack` has the exclusions
         of the slack; without it nothing is read for the slack. With `expects` pods that workloads still have to create
-        are among the waiting ones."""
+        are among the waiting ones. `devices` are those that DRA drivers publish of new nodes, by node group."""
         self._server = client.server
         self._model = ClusterModel(
             gang_label=gang_label,
@@ -53,6 +55,7 @@ class ClusterView(Controller):
             now=now,
             slack=slack,
             expects=expects,
+            devices=devices,
         )
         by_path = {
             each.resource.path: each.informer(client, needed=not each.resource.optional)

@@ -51,12 +51,16 @@ def question(
 ) -> Question:
     """Return what to plan. `state` is without the pods that are served; `short` are offerings to leave out; `previous`
     is the plan of the last round, applied or not; `placeholders` are planned beside the pods."""
-    pods: defaultdict[ClassKey, list[PodRef]] = defaultdict(list)
-    for each in state.waiting:
-        pods[class_key(each.pod_set)].extend(each.pods)
     groups = groups_as_planned(snapshot, state)
+    waiting = [
+        replace(each, pod_set=replace(each.pod_set, spec=state.devices.left_out(each.pod_set.spec)))
+        for each in state.waiting
+    ]
+    pods: defaultdict[ClassKey, list[PodRef]] = defaultdict(list)
+    for each in waiting:
+        pods[class_key(each.pod_set)].extend(each.pods)
     problem = Problem(
-        pod_sets=(*(each.pod_set for each in state.waiting), *placeholders),
+        pod_sets=(*(each.pod_set for each in waiting), *placeholders),
         node_groups=tuple(group for group in groups if offering(group) not in short),
         nodes=placed.nodes,
         limits=snapshot.limits,

@@ -44,7 +44,7 @@ from cagrpc.kube.informer.reflector import Resource
 from cagrpc.kube.journal import objects
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext
-from tests.support import storage
+from tests.support import devices, storage
 from tests.support.api_server import ApiServer
 from tests.support.clocks import any_clock
 from tests.support.controllers import kueue_objects
@@ -418,6 +418,7 @@ _GROUPS = Contents(groups=[GroupRecord(group("a"), ("limit",))])
 _CONFIG = "it is not there"
 
 _SEEDS: Mapping[str, tuple[Any, ...]] = {
+    **devices.SEEDS,
     "storageclasses": (storage.storage_class(zones=["a"]),),
     "persistentvolumes": (
         storage.volume("v", "a", of="c", driver="ebs.csi.aws.com", labels={storage.ZONE: "a__b"}),

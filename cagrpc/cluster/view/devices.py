@@ -1,0 +1,324 @@
+"""ResourceClaims, templates, DeviceClasses and ResourceSlices, and the pods that use them: what a pod's claims come to,
+and what nodes have for all of them, as these change. The meaning is `cagrpc.api.devices`'s; who is read again is
+`references`'s. Not thread-safe.
+
+A cluster may serve several versions of the API, which have the same objects: the newest that it serves counts.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from cagrpc.api.core.nodes import INSTANCE_TYPE
+from cagrpc.api.core.resources import Problems
+from cagrpc.api.devices.claims import (
+    NO_DEMAND,
+    ClaimObjects,
+    Demand,
+    carrying,
+    demand,
+    with_demand,
+    with_extended,
+)
+from cagrpc.api.devices.collection import extended_selectors, taken_by, typical
+from cagrpc.api.devices.matching import Matcher, Memory, NodeDevices, NodeMatching, Selector, by_node
+from cagrpc.api.devices.objects import GROUP, VERSIONS, Claim, ClaimSpec, Device, DeviceClass, DeviceId, Slice
+from cagrpc.api.devices.reading import device_class, resource_claim, resource_claim_template, resource_slice
+from cagrpc.cluster.state import ClusterNode, oldest_first
+from cagrpc.cluster.view.classes import CountedSet
+from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
+from cagrpc.cluster.view.references import Reference, References
+from cagrpc.cluster.view.workloads import Values
+from cagrpc.errors import InvalidInput
+from cagrpc.runtime.clock import MonotonicClock, monotonic
+
+_READ = (PodStage.WAITING, PodStage.MOVABLE)
+"""Stages in which claims matter: of pods to plan, and of those that another node would have to take."""
+_EXTENDED = "extended resources"
+_NOT_LISTED = ("resource.k8s.io", "")
+_KINDS = frozenset({"resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices"})
+PUBLISHING_SECONDS = 600.0
+"""How long after a Node is seen its drivers may take to publish its devices; until then it counts as its group's."""
+
+
+class _Use(NamedTuple):
+    """What a pod needs to know of devices, as many others do."""
+
+    selectors: tuple[Selector, ...]
+    attributes: frozenset[str]
+    keys: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A resource of the group, and how its objects are read."""
+
+    plural: str
+    read: Callable[[dict[str, Any]], Named[Any]]
+    table: Values[Any]
+    version: str
+
+    @property
+    def path(self) -> str:
+        return f"/apis/{GROUP}/{self.version}/{self.plural}"
+
+
+def _reader(read: Callable[[Mapping[str, Any], Problems], Any]) -> Callable[[dict[str, Any]], Named[Any]]:
+    def named(document: dict[str, Any]) -> Named[Any]:
+        problems: Problems = []
+        found = read(document, problems)
+        metadata = document.get("metadata") or {}
+        namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+        key = f"{namespace}/{name}" if namespace else name
+        if problems:
+            raise InvalidInput(f"{key}: {'; '.join(problems)}")
+        return Named(key, found)
+
+    return named
+
+
+class DeviceTable:
+    """The tables, `resolved`, a pod with what its claims come to, and `matching`, what nodes have for all pods."""
+
+    def __init__(
+        self,
+        references: References,
+        clock: MonotonicClock = monotonic,
+        configured: Mapping[str, tuple[Device, ...]] | None = None,
+    ) -> None:
+        """`configured` are the devices of new nodes, by node group."""
+        self._references, self._clock = references, clock
+        self.configured = configured or {}
+        self._matcher = Matcher()
+        self._claims = self._tables(self._claim_changed)
+        self._templates = self._tables(self._by_key("ResourceClaimTemplate"))
+        self._classes = self._tables(self._class_changed)
+        self._slices = self._tables(self._slice_changed)
+        claims: Mapping[str, Claim] = ChainMap(*(each.of for each in self._claims))
+        templates: Mapping[str, ClaimSpec] = ChainMap(*(each.of for each in self._templates))
+        self._by_class: Mapping[str, DeviceClass] = ChainMap(*(each.of for each in self._classes))
+        self._objects = ClaimObjects(claims, templates, self._by_class)
+        self._backed: dict[str, DeviceClass] = {}
+        self._listed: set[str] = set()
+        self._users: defaultdict[str, dict[Hashable, tuple[object, ...]]] = defaultdict(dict)
+        """Of shared claims that are not allocated: waiting pods, and their order."""
+        self._shares: dict[Hashable, tuple[str, ...]] = {}
+        self._uses: dict[Hashable, _Use] = {}
+        self._in_use: CountedSet[_Use] = CountedSet()
+        self._nodes: Mapping[str, NodeDevices] | None = None
+        self._taken: frozenset[DeviceId] | None = None
+        self._of_types: dict[str, NodeDevices] = {}
+        self._first_seen: dict[str, float] = {}
+        """When a Node was seen first, of those without devices."""
+        self._memory, self._awaited = Memory(), frozenset[str]()
+        self._matching: tuple[tuple[object, ...], NodeMatching] = ((None,) * 4, NodeMatching(self._matcher))
+
+    def kinds(self) -> Iterable[Kind]:
+        """Return what to follow; a cluster serves some of it, or nothing."""
+        for plural, read, tables in (
+            ("resourceclaims", resource_claim, self._claims),
+            ("resourceclaimtemplates", resource_claim_template, self._templates),
+            ("deviceclasses", device_class, self._classes),
+            ("resourceslices", resource_slice, self._slices),
+        ):
+            for version, table in zip(VERSIONS, tables, strict=True):
+                yield Kind(plural, _reader(read), table, version)
+
+    def listed(self, plural: str) -> None:
+        """From now on what is not in the tables of a kind is not in the cluster."""
+        if plural not in self._listed:
+            self._listed.add(plural)
+            self._references.changed(_NOT_LISTED)
+
+    # Tables
+
+    @staticmethod
+    def _tables(changed: Callable[[str, Any, Any], None]) -> Sequence[Values[Any]]:
+        return tuple(_Keyed(changed) for _ in VERSIONS)
+
+    def _by_key(self, kind: str) -> Callable[[str, Any, Any], None]:
+        return lambda key, _before, _after: self._references.changed((kind, key))
+
+    def _claim_changed(self, key: str, before: Claim | None, after: Claim | None) -> None:
+        self._references.changed(("ResourceClaim", key))
+        had, has = (taken_by([each]) if each is not None else frozenset() for each in (before, after))
+        if had != has:
+            self._taken = None
+
+    def _class_changed(self, key: str, _before: DeviceClass | None, _after: DeviceClass | None) -> None:
+        self._references.changed(("DeviceClass", key))
+        backed = self._objects.extended_resources()
+        if backed != self._backed:
+            self._backed = backed
+            self._references.changed((_EXTENDED, ""))
+
+    def _slice_changed(self, _key: str, _before: Slice | None, _after: Slice | None) -> None:
+        self._nodes = None
+
+    # Pods
+
+    def forget(self, key: Hashable) -> None:
+        """A pod is gone, or is planned no more."""
+        self._share(key, (), ())
+        use = self._uses.pop(key, None)
+        if use is not None:
+            self._in_use.remove((use,))
+
+    def resolved(self, seen: ObservedPod, stage: PodStage | None) -> tuple[ObservedPod, frozenset[Reference]]:
+        """Return the pod as planning reads it, with what its claims come to, and what it was read with."""
+        pod = seen.pod
+        waits = stage is PodStage.WAITING
+        extended = waits and any("/" in name for name, _ in pod.spec.requests)
+        if stage not in _READ or not (pod.resource_claims.claims or extended):
+            self.forget(seen.key)
+            return seen, frozenset()
+        found = NO_DEMAND
+        if pod.resource_claims.claims:
+            found = demand(
+                pod.identity.namespace, pod.key, pod.resource_claims, self._objects, self._matcher, runs=not waits
+            )
+        if found is not NO_DEMAND and (missing := _KINDS - self._listed):
+            why = f"resource claims cannot be planned: {', '.join(sorted(missing))} of {GROUP} cannot be listed"
+            found = Demand(problem=why, refers_to=frozenset({"/".join(_NOT_LISTED)}))
+        references = {(kind, key) for kind, _, key in (each.partition("/") for each in found.refers_to)}
+        if extended:
+            references.add((_EXTENDED, ""))
+        shared = tuple(key for key, _ in found.shared)
+        self._share(seen.key, shared if waits and pod.key else (), oldest_first(seen.ref))  # of an expected pod: none
+        references.update(("users of", key) for key in shared)
+        carries = {key for key in shared if self._carrier(key) == seen.key}
+        spec = with_extended(pod.spec, self._backed) if extended else pod.spec
+        selectors = (*found.selectors, *(extended_selectors((pod.spec,), self._backed) if extended else ()))
+        self._use(seen.key, _Use(selectors, found.attributes, frozenset(found.keys)))
+        spec = with_demand(spec, found, carries, set(shared))
+        labels = {**pod.labels, **carrying(sorted(carries))}
+        return replace(seen, pod=replace(pod, spec=spec, labels=labels)), frozenset(references)
+
+    def _use(self, key: Hashable, use: _Use) -> None:
+        before = self._uses.get(key)
+        if before == use:
+            return
+        self._in_use.add((use,))
+        if before is not None:
+            self._in_use.remove((before,))
+        self._uses[key] = use
+
+    def _share(self, key: Hashable, claims: tuple[str, ...], order: tuple[object, ...]) -> None:
+        for each in set(self._shares.pop(key, ())).difference(claims):
+            first = self._carrier(each)
+            del self._users[each][key]
+            if not self._users[each]:
+                del self._users[each]
+            elif first == key:
+                self._references.changed(("users of", each))
+        for each in claims:
+            first = self._carrier(each)
+            self._users[each][key] = order
+            if first is not None and self._carrier(each) != first:
+                self._references.changed(("users of", each))
+        if claims:
+            self._shares[key] = claims
+
+    def _carrier(self, claim: str) -> Hashable | None:
+        """Return the pod that a shared claim is planned with: the oldest of those that wait."""
+        users = self._users.get(claim)
+        return min(users, key=lambda key: (users[key], str(key))) if users else None
+
+    # Nodes
+
+    def matching(self, nodes: Iterable[ClusterNode]) -> NodeMatching:
+        """Return what nodes have for all pods; the same object as long as nothing has changed."""
+        if self._nodes is None:
+            self._nodes = by_node(slice_ for slice_ in ChainMap(*(each.of for each in self._slices)).values())
+        if self._taken is None:
+            self._taken = taken_by(self._objects.claims.values())
+        awaited = self._learn(nodes)
+        self._matcher.begin()
+        if awaited != self._awaited:
+            self._awaited = awaited
+        based_on = (self._in_use.version, self._nodes, self._taken, self._awaited)
+        before = self._matching[0]
+        if before[0] != based_on[0] or any(
+            one is not other for one, other in zip(before[1:], based_on[1:], strict=True)
+        ):
+            if before[0] != based_on[0]:
+                self._memory = Memory()
+            uses = list(self._in_use)
+            found = NodeMatching(
+                self._matcher,
+                (selector for use in uses for selector in use.selectors),
+                frozenset(name for use in uses for name in use.attributes),
+                keys=frozenset(key for use in uses for key in use.keys),
+                nodes=self._nodes,
+                taken=self._taken,
+                memory=self._memory,
+                awaited=awaited,
+            )
+            found.shared_by_nodes()
+            self._matching = based_on, found
+        return self._matching[1]
+
+    def _learn(self, nodes: Iterable[ClusterNode]) -> frozenset[str]:
+        """Remember the devices of each instance type, of nodes that stand or have stood. Return the nodes whose drivers
+        are still to publish."""
+        if not self._uses and not self._nodes:
+            return frozenset()
+        of_types: defaultdict[str, list[NodeDevices]] = defaultdict(list)
+        now, first_seen, awaited = self._clock(), self._first_seen, set()
+        self._first_seen = {}
+        for each in nodes:
+            name, kind = each.node.name, each.node.labels.get(INSTANCE_TYPE)
+            published = (self._nodes or {}).get(name)
+            if published is not None and not published.incomplete:
+                if kind:
+                    of_types[kind].append(published)
+                continue
+            since = self._first_seen[name] = first_seen.get(name, now)
+            if now < since + PUBLISHING_SECONDS:
+                awaited.add(name)
+        for kind, found in of_types.items():
+            usual = typical(found)
+            if usual is not None:
+                self._of_types[kind] = usual
+        return frozenset(awaited)
+
+    def of_types(self) -> Mapping[str, NodeDevices]:
+        """Return the devices of instance types, of nodes that stand or have stood."""
+        return dict(self._of_types)
+
+    def known(self) -> tuple[object, ...]:
+        """Return what is remembered of pods."""
+        return (*self._users, *self._shares, *self._uses)
+
+
+def with_devices(nodes: Iterable[ClusterNode], matching: NodeMatching) -> tuple[ClusterNode, ...]:
+    """Return the nodes with those of their devices that nobody has."""
+
+    def described(each: ClusterNode) -> ClusterNode:
+        node = each.node
+        devices = matching.of_node(node.name, node.allocatable, node.free)
+        return replace(each, node=replace(node, devices=devices)) if devices else each
+
+    return tuple(map(described, nodes))
+
+
+class _Keyed(Values[Any]):
+    """A table that tells which key has changed."""
+
+    def __init__(self, changed: Callable[[str, Any, Any], None]) -> None:
+        super().__init__()
+        self._tell = changed
+
+    def put(self, named: Named[Any]) -> None:
+        before = self.of.get(named.key)
+        self.of[named.key] = named.value
+        if before != named.value:
+            self._tell(named.key, before, named.value)
+
+    def drop(self, key: str) -> None:
+        before = self.of.pop(key, None)
+        if before is not None:
+            self._tell(key, before, None)
