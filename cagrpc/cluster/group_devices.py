@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from cagrpc.api.core.nodes import INSTANCE_TYPE, group_labels
 from cagrpc.api.devices.collection import typical
-from cagrpc.api.devices.matching import NodeDevices
+from cagrpc.api.devices.pools import NodeDevices
 from cagrpc.cluster.state import ClusterState
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import Devices, NodeGroup

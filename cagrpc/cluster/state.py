@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from cagrpc.api.devices.matching import Matcher, NodeDevices, NodeMatching
+from cagrpc.api.devices.matching import Matcher, NodeMatching
 from cagrpc.api.devices.objects import Device
+from cagrpc.api.devices.pools import NodeDevices
 from cagrpc.fleet.model import ExpectedPod, PodKey
 from solver.model import Node, PodSet, PodSpec, RunningPods
 from solver.slack.model import Placement, PodCount

@@ -15,8 +15,8 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.nodes import INSTANCE_TYPE
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.collection import typical
-from cagrpc.api.devices.matching import NodeDevices
 from cagrpc.api.devices.objects import Device
+from cagrpc.api.devices.pools import NodeDevices
 from cagrpc.api.files import manifests
 from cagrpc.api.files.manifests import Manifests
 from cagrpc.config.durations import parse_seconds

@@ -19,7 +19,8 @@ def device_class(name: str = "gpu", **spec: Any) -> Any:
 
 
 def claim_spec(count: int = 1, **exactly: Any) -> Any:
-    asked = {"deviceClassName": "gpu", "count": count, **exactly}
+    counted = {} if exactly.get("allocationMode") == "All" else {"count": count}
+    asked = {"deviceClassName": "gpu", **counted, **exactly}
     return {"devices": {"requests": [{"name": "gpu", "exactly": asked}]}}
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 
 from cagrpc.api.core.pod_claims import PodClaims
 from cagrpc.api.devices.claims import ClaimObjects, Demand, demand
-from cagrpc.api.devices.matching import Matcher, NodeDevices, NodeMatching, Selector, by_node
+from cagrpc.api.devices.matching import Matcher, NodeMatching, Selector
 from cagrpc.api.devices.objects import Claim, ClaimSpec, Device, DeviceClass, DeviceId, DevicesAsked, Slice
+from cagrpc.api.devices.pools import NodeDevices, by_node
 from solver.model import PodSpec
 
 

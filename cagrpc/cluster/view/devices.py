@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import ChainMap, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from cagrpc.api.core.nodes import INSTANCE_TYPE
@@ -24,8 +25,9 @@ from cagrpc.api.devices.claims import (
     with_extended,
 )
 from cagrpc.api.devices.collection import extended_selectors, taken_by, typical
-from cagrpc.api.devices.matching import Matcher, Memory, NodeDevices, NodeMatching, Selector, by_node
+from cagrpc.api.devices.matching import Matcher, Memory, NodeMatching, Selector
 from cagrpc.api.devices.objects import GROUP, VERSIONS, Claim, ClaimSpec, Device, DeviceClass, DeviceId, Slice
+from cagrpc.api.devices.pools import NodeDevices, by_node
 from cagrpc.api.devices.reading import device_class, resource_claim, resource_claim_template, resource_slice
 from cagrpc.cluster.state import ClusterNode, oldest_first
 from cagrpc.cluster.view.classes import CountedSet
@@ -33,6 +35,8 @@ from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.workloads import Values
 from cagrpc.errors import InvalidInput
+from cagrpc.kube.client.envelopes import Encoding
+from cagrpc.kube.informer.reflector import Resource
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 
 _READ = (PodStage.WAITING, PodStage.MOVABLE)
@@ -56,14 +60,10 @@ class _Use(NamedTuple):
 class Kind:
     """A resource of the group, and how its objects are read."""
 
-    plural: str
-    read: Callable[[dict[str, Any]], Named[Any]]
+    resource: Resource[Any]
     table: Values[Any]
-    version: str
-
-    @property
-    def path(self) -> str:
-        return f"/apis/{GROUP}/{self.version}/{self.plural}"
+    listed: Callable[[], object]
+    """To be called whenever the table has all objects."""
 
 
 def _reader(read: Callable[[Mapping[str, Any], Problems], Any]) -> Callable[[dict[str, Any]], Named[Any]]:
@@ -125,9 +125,11 @@ class DeviceTable:
             ("resourceslices", resource_slice, self._slices),
         ):
             for version, table in zip(VERSIONS, tables, strict=True):
-                yield Kind(plural, _reader(read), table, version)
+                path = f"/apis/{GROUP}/{version}/{plural}"
+                resource = Resource(path, _reader(read), Encoding.JSON, optional=True)
+                yield Kind(resource, table, partial(self._has_listed, plural))
 
-    def listed(self, plural: str) -> None:
+    def _has_listed(self, plural: str) -> None:
         """From now on what is not in the tables of a kind is not in the cluster."""
         if plural not in self._listed:
             self._listed.add(plural)

@@ -137,14 +137,7 @@ class ClusterModel:
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
             self._fed(Resource(POD_DISRUPTION_BUDGETS, disruption_budget, optional=True), self._budgets),
             *self._of_storage(),
-            *(
-                self._fed(
-                    Resource(each.path, each.read, Encoding.JSON, optional=True),
-                    each.table,
-                    listed=partial(self._devices.listed, each.plural),
-                )
-                for each in self._devices.kinds()
-            ),
+            *(self._fed(each.resource, each.table, listed=each.listed) for each in self._devices.kinds()),
             *(self._workloads(gang_label, schedulers, namespace) if expects or slack is not None else ()),
             *(
                 self._fed(

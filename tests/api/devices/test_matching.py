@@ -10,7 +10,8 @@ import pytest
 from cagrpc.api.core.pod_claims import PodClaim, PodClaims, pod_claims
 from cagrpc.api.devices.claims import ClaimObjects, Demand, carrying, demand, with_demand, with_extended
 from cagrpc.api.devices.collection import DeviceObjects, extended_selectors, typical
-from cagrpc.api.devices.matching import Matcher, NodeMatching, all_of, by_node, extended
+from cagrpc.api.devices.matching import Matcher, NodeMatching, all_of, extended
+from cagrpc.api.devices.pools import by_node
 from cagrpc.api.devices.reading import (
     device_class,
     resource_claim,

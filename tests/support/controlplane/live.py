@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class Live:
         provisioning: Mapping[str, Any] | None = None,
         drive: str = "plan",
         slack: Mapping[str, Any] | None = None,
+        devices: Sequence[Mapping[str, Any]] = (),
         **kubernetes: Any,
     ) -> None:
         configuration(
@@ -64,6 +65,7 @@ class Live:
             drive=drive,
             provisioning_requests=dict(provisioning or {}),
             kubernetes={"kubeconfig": str(self.cluster.plane.kubeconfig()), "journal": "sqlite", **kubernetes},
+            **({"devices": [dict(each) for each in devices]} if devices else {}),
             **({} if slack is None else {"slack": dict(slack)}),
             planner={"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 4, **(planner or {})},
         )

@@ -31,6 +31,7 @@ CONTROLLERS = (
     "pod-garbage-collector-controller",
     "podgroup-protection-controller",
     "replicaset-controller",
+    "resourceclaim-controller",
     "resourcequota-controller",
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",

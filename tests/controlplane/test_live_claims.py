@@ -1,0 +1,231 @@
+"""Pods with resource claims beside the real scheduler's allocator and the controller that makes claims of templates:
+every pod that is planned runs where it was planned, and who cannot run is not called served."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.controlplane.dra_driver import dra_driver
+from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.processes import meanwhile
+from tests.support.devices import DRIVER, claim_spec, device_class
+
+API = "apis/resource.k8s.io/v1"
+SMALL, LARGE, PLAIN = (
+    group("small", "32", "128Gi", 1.0),
+    group("large", "64", "256Gi", 2.4),
+    group("plain", "16", "64Gi", 0.4),
+)
+DEVICES = {"small": ("a100", "40Gi", 4), "large": ("h100", "80Gi", 8)}
+"""By pool: model, memory and number; two on each PCIe root."""
+
+
+def devices_of(node: Any) -> list[dict[str, Any]]:
+    pool = node["metadata"]["labels"].get("pool", "")
+    if pool not in DEVICES:
+        return []
+    model, memory, count = DEVICES[pool]
+    return [
+        {
+            "name": f"gpu-{n}",
+            "attributes": {
+                "model": {"string": model},
+                "root": {"int": n // 2},
+                "uuid": {"string": f"{node['metadata']['name']}-{n}"},
+            },
+            "capacity": {"memory": {"value": memory}},
+        }
+        for n in range(count)
+    ]
+
+
+def configured() -> list[dict[str, Any]]:
+    """The section `devices`: a new node's, root by root."""
+    return [
+        {
+            "driver": DRIVER,
+            "count": 2,
+            "node_groups": [pool],
+            "attributes": {"model": model, "root": root},
+            "capacity": {"memory": memory},
+        }
+        for pool, (model, memory, count) in DEVICES.items()
+        for root in range(count // 2)
+    ]
+
+
+def _selects(expression: str) -> list[dict[str, Any]]:
+    return [{"cel": {"expression": expression}}]
+
+
+LARGE_MEMORY = _selects(f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("40Gi"))')
+TEMPLATES: dict[str, Any] = {
+    "one": claim_spec(1),
+    "two": claim_spec(2),
+    "four": claim_spec(4),
+    "h100": claim_spec(2, selectors=_selects(f'device.attributes["{DRIVER}"].model == "h100"')),
+    "memory": claim_spec(1, selectors=LARGE_MEMORY),
+    "all": claim_spec(1, allocationMode="All"),
+    "either": {
+        "devices": {
+            "requests": [
+                {
+                    "name": "gpu",
+                    "firstAvailable": [
+                        {"name": "new", "deviceClassName": "gpu", "count": 1, "selectors": LARGE_MEMORY},
+                        {"name": "old", "deviceClassName": "gpu", "count": 2},
+                    ],
+                }
+            ]
+        }
+    },
+    "near": {
+        "devices": {
+            "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 2}}],
+            "constraints": [{"requests": ["gpu"], "matchAttribute": f"{DRIVER}/root"}],
+        }
+    },
+}
+NOWHERE = {"too many": claim_spec(9), "unknown class": claim_spec(1, deviceClassName="none")}
+"""Templates that no node serves."""
+
+
+def start(live: Live, devices: list[dict[str, Any]] | None = None) -> None:
+    behaviour = {"*": {"boot_seconds": 1.0}}
+    groups = [{"name": "all", "node_groups": [SMALL, LARGE, PLAIN]}]
+    live.configure(groups, behaviour, devices=configured() if devices is None else devices)
+    live.start()
+
+
+def create_templates(live: Live) -> None:
+    for name, spec in {**TEMPLATES, **NOWHERE}.items():
+        body = {"metadata": {"name": name.replace(" ", "-")}, "spec": {"spec": spec}}
+        live.cluster.admin.create(live.cluster.path("resourceclaimtemplates", api=API), body)
+
+
+def create(live: Live, name: str, template: str, cpu: str = "1", gang: str = "", size: int = 0) -> None:
+    metadata: dict[str, Any] = {}
+    if gang:
+        labels = {"scheduling.x-k8s.io/pod-group": gang}
+        metadata = {"labels": labels, "annotations": {"cagrpc.io/gang-min-count": str(size)}}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": template.replace(" ", "-")}] if template else []
+    live.cluster.create_pod(name, {"cpu": cpu}, resourceClaims=claims, metadata=metadata)
+
+
+@contextmanager
+def nominations(live: Live) -> Iterator[dict[str, str]]:
+    """The last place that each pod was nominated to before it was bound, as far as it was seen."""
+    found: dict[str, str] = {}
+
+    def look() -> None:
+        for pod in live.cluster.pods():
+            nominated = pod["status"].get("nominatedNodeName")
+            if nominated and not pod["spec"].get("nodeName"):
+                found[pod["metadata"]["name"]] = nominated
+
+    with meanwhile(look, 0.1):
+        yield found
+
+
+def assert_where_planned(live: Live, nominated: dict[str, str]) -> None:
+    places = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in live.cluster.pods()}
+    elsewhere = {name: (node, places[name]) for name, node in nominated.items() if places[name] != node}
+    assert not elsewhere, live.what_it_says()
+    assert live.ordered() == len(live.nodes()), live.what_it_says()
+
+
+def assert_devices_are_had_once(live: Live) -> None:
+    """The allocator's own word, of all claims."""
+    claims = live.cluster.admin.items(live.cluster.path("resourceclaims", api=API))
+    results = (each for claim in claims for each in claim["status"]["allocation"]["devices"]["results"])
+    had = Counter((each["pool"], each["device"]) for each in results)
+    assert had
+    assert max(had.values()) == 1
+
+
+def random_pods(live: Live, seed: int, count: int) -> int:
+    """Create pods and gangs with claims of every kind; return how many."""
+    chance = random.Random(seed)
+    made = 0
+    while made < count:
+        template = chance.choice(["", *TEMPLATES])
+        if chance.random() < 0.2:
+            size = min(chance.choice((2, 3, 5)), count - made)
+            for member in range(size):
+                create(live, f"g{made}-{member}", template, gang=f"gang-{made}", size=size)
+            made += size
+        else:
+            create(live, f"p{made}", template, cpu=chance.choice(("500m", "1", "3")))
+            made += 1
+    return made
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"), [pytest.param(1, 24, marks=pytest.mark.smoke), (2, 300), (3, 300)], ids=["few", "many", "more"]
+)
+def test_random_pods_with_claims_run_where_they_were_planned(live: Live, seed: int, count: int) -> None:
+    with dra_driver(live.cluster.plane, devices_of, [device_class()]), nominations(live) as nominated:
+        create_templates(live)
+        pods = random_pods(live, seed, count)
+        start(live)
+        live.wait_for_running(pods, seconds=300)
+        live.wait_until_settled()
+        assert_where_planned(live, nominated)
+        assert_devices_are_had_once(live)
+        assert nominated
+
+
+def test_who_cannot_run_is_not_called_served(live: Live) -> None:
+    with dra_driver(live.cluster.plane, devices_of, [device_class()]):
+        create_templates(live)
+        start(live)
+        create(live, "fits", "two")
+        for name in NOWHERE:
+            create(live, name.replace(" ", "-"), name)
+        live.wait_for_running(1)
+        live.wait_until_settled()
+        latest = live.serving.get("/plans")[-1]
+        reasons = str(latest)
+        assert "DeviceClass none is not found" in reasons, reasons
+        live.cluster.admin.ensure("/apis/resource.k8s.io/v1/deviceclasses", device_class("none"))
+        live.wait_for_running(2)
+        live.wait_until_settled()
+        assert live.running() == 2
+
+
+def test_devices_are_learned_of_a_group_whose_nodes_have_been_seen(live: Live) -> None:
+    """Nothing is configured: a pod with a claim waits, until a node that somebody else has needed shows its devices."""
+    with dra_driver(live.cluster.plane, devices_of, [device_class()]):
+        create_templates(live)
+        start(live, devices=[])
+        create(live, "waits", "four")
+        live.cluster.create_pod("opens", {"cpu": "1"}, nodeSelector={"pool": "small"})
+        live.wait_for_running(2)  # four devices of that node are free
+        create(live, "next", "four")
+        live.wait_for_running(3)
+        live.wait_until_settled()
+        assert live.pools() == {"small": 2}
+
+
+def test_pods_that_share_a_claim_run_on_one_node(live: Live) -> None:
+    with dra_driver(live.cluster.plane, devices_of, [device_class()]):
+        create_templates(live)
+        claims = live.cluster.path("resourceclaims", api=API)
+        live.cluster.admin.create(claims, {"metadata": {"name": "shared"}, "spec": claim_spec(4)})
+        shared = [{"name": "gpu", "resourceClaimName": "shared"}]
+        for number in range(3):
+            live.cluster.create_pod(f"s{number}", {"cpu": "8"}, resourceClaims=shared)
+        for number in range(2):
+            create(live, f"p{number}", "four", cpu="20")
+        start(live)
+        live.wait_for_running(5)
+        live.wait_until_settled()
+        places = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in live.cluster.pods()}
+        assert len({places[f"s{number}"] for number in range(3)}) == 1
+        assert_devices_are_had_once(live)
