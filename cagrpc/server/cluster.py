@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cagrpc.api.core.nodes import group_labels
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
@@ -25,6 +26,7 @@ class ClusterConnection:
             namespace=access.namespace,
             slack=settings.slack.exclude if settings.slack is not None else None,
             devices=settings.devices,
+            labels_of_groups={each.id: group_labels(each) for each in settings.groups},
             expects=settings.drive is Drive.PLAN and settings.planner.expected_pods,
         )
         self.election = LeaderElection(self.client, access.namespace) if access.journal is JournalKind.CLUSTER else None

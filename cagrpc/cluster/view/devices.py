@@ -38,6 +38,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.informer.reflector import Resource
 from cagrpc.runtime.clock import MonotonicClock, monotonic
+from solver.model import Labels
 
 _READ = (PodStage.WAITING, PodStage.MOVABLE)
 """Stages in which claims matter: of pods to plan, and of those that another node would have to take."""
@@ -88,8 +89,10 @@ class DeviceTable:
         references: References,
         clock: MonotonicClock = monotonic,
         configured: Mapping[str, tuple[Device, ...]] | None = None,
+        labels_of_groups: Mapping[str, Labels] | None = None,
     ) -> None:
-        """`configured` are the devices of new nodes, by node group."""
+        """`configured` are the devices of new nodes, by node group; `labels_of_groups` the labels of such nodes."""
+        self._labels_of_groups = labels_of_groups or {}
         self._references, self._clock = references, clock
         self.configured = configured or {}
         self._matcher = Matcher()
@@ -233,15 +236,14 @@ class DeviceTable:
 
     def matching(self, nodes: Iterable[ClusterNode]) -> NodeMatching:
         """Return what nodes have for all pods; the same object as long as nothing has changed."""
-        if self._nodes is None:
-            self._nodes = by_node(slice_ for slice_ in ChainMap(*(each.of for each in self._slices)).values())
+        pools = self._pools()
         if self._taken is None:
             self._taken = taken_by(self._objects.claims.values())
         awaited = self._learn(nodes)
         self._matcher.begin()
         if awaited != self._awaited:
             self._awaited = awaited
-        based_on = (self._in_use.version, self._nodes, self._taken, self._awaited)
+        based_on = (self._in_use.version, pools, self._taken, self._awaited)
         before = self._matching[0]
         if before[0] != based_on[0] or any(
             one is not other for one, other in zip(before[1:], based_on[1:], strict=True)
@@ -254,7 +256,7 @@ class DeviceTable:
                 (selector for use in uses for selector in use.selectors),
                 frozenset(name for use in uses for name in use.attributes),
                 keys=frozenset(key for use in uses for key in use.keys),
-                nodes=self._nodes,
+                nodes=pools,
                 taken=self._taken,
                 memory=self._memory,
                 awaited=awaited,
@@ -286,6 +288,23 @@ class DeviceTable:
             if usual is not None:
                 self._of_types[kind] = usual
         return frozenset(awaited)
+
+    def is_unpublished(self, name: str, labels: Labels) -> bool:
+        """Return whether a new node is still without the devices that nodes like it have, and pods ask for some."""
+        if not self._uses:
+            return False
+        there = self._pools().get(name)
+        if there is not None and not there.incomplete:
+            return False
+        ours = (
+            of.items() <= labels.items() for group, of in self._labels_of_groups.items() if group in self.configured
+        )
+        return labels.get(INSTANCE_TYPE) in self._of_types or any(ours)
+
+    def _pools(self) -> Mapping[str, NodeDevices]:
+        if self._nodes is None:
+            self._nodes = by_node(ChainMap(*(each.of for each in self._slices)).values())
+        return self._nodes
 
     def of_types(self) -> Mapping[str, NodeDevices]:
         """Return the devices of instance types, of nodes that stand or have stood."""

@@ -66,7 +66,7 @@ from cagrpc.fleet.model import ExpectedPod, PodKey
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.reflector import Resource
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
-from solver.model import PodSpec
+from solver.model import Labels, PodSpec
 from solver.slack.model import Placement
 
 K = TypeVar("K", bound=Keyed)
@@ -93,11 +93,12 @@ class ClusterModel:
         slack: Exclusion | None = None,
         expects: bool = False,
         devices: Mapping[str, tuple[Device, ...]] | None = None,
+        labels_of_groups: Mapping[str, Labels] | None = None,
     ) -> None:
         """`clock` gives monotonic seconds, `now` seconds since the epoch. Pods of other schedulers are not planned.
         `namespace` is cagrpc's own. `slack` has the exclusions of the slack; without it nothing is read for the slack.
         With `expects` pods that workloads still have to create are among the waiting ones. `devices` are configured of
-        new nodes, by node group."""
+        new nodes, by node group, as are their labels."""
         self._lock = Lock()
         self._now = now
         self._nodes = NodeTable()
@@ -106,7 +107,7 @@ class ClusterModel:
         self._triggers = PlanningTriggers(clock)
         self._references = References()
         self._storage = Storage(self._references)
-        self._devices = DeviceTable(self._references, clock, devices)
+        self._devices = DeviceTable(self._references, clock, devices, labels_of_groups)
         self._context = ReadingContext(self._references)
         # Each reader is for one thread: this one is used under the lock.
         again = PodReader(gang_label, schedulers, namespace, self._context.namespaces)
@@ -211,7 +212,7 @@ class ClusterModel:
 
     def ready_instances(self) -> AbstractSet[str]:
         with self._lock:
-            return self._nodes.ready()
+            return self._nodes.ready() - self._nodes.held_where(self._devices.is_unpublished)
 
     def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
         with self._lock:

@@ -14,7 +14,7 @@ from cagrpc.api.core.volumes import Attachment
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.cluster.view.classes import EquivalenceClass
 from cagrpc.cluster.view.objects import ObservedNode, PodStage
-from solver.model import PODS, Node, PodSpec, RunningPods
+from solver.model import PODS, Labels, Node, PodSpec, RunningPods
 from solver.model.eligibility import why_not_eligible
 
 
@@ -240,6 +240,11 @@ class NodeTable:
             seen = (use.seen for use in self._uses.values())
             self._held = {each.provider_id: each.key for each in seen if each and each.held and each.provider_id}
         return self._held
+
+    def held_where(self, condition: Callable[[str, Labels], bool]) -> AbstractSet[str]:
+        """Return provider ids of held nodes of whose name and labels the condition is true."""
+        held = ((provider_id, self._uses[name].seen) for provider_id, name in self.held().items())
+        return {provider_id for provider_id, seen in held if seen and condition(seen.key, seen.facts.labels)}
 
     def held_at(self, name: str) -> int:
         """Return the index of our start-up taint in this node's taints; -1 without it."""

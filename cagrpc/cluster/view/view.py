@@ -21,7 +21,7 @@ from cagrpc.kube.informer.informers import Informer
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.health import still_to_come, why_not_synced
-from solver.model import PodSpec
+from solver.model import Labels, PodSpec
 from solver.slack.model import Placement
 
 
@@ -42,10 +42,12 @@ class ClusterView(Controller):
         slack: Exclusion | None = None,
         expects: bool = False,
         devices: Mapping[str, tuple[Device, ...]] | None = None,
+        labels_of_groups: Mapping[str, Labels] | None = None,
     ) -> None:
         """Pods of other schedulers than these are not planned. `namespace` is cagrpc's own. `slack` has the exclusions
         of the slack; without it nothing is read for the slack. With `expects` pods that workloads still have to create
-        are among the waiting ones. `devices` are those that DRA drivers publish of new nodes, by node group."""
+        are among the waiting ones. `devices` are those that DRA drivers publish of new nodes, by node group, and
+        `labels_of_groups` the labels of such nodes: these are not ready before they are published."""
         self._server = client.server
         self._model = ClusterModel(
             gang_label=gang_label,
@@ -56,6 +58,7 @@ class ClusterView(Controller):
             slack=slack,
             expects=expects,
             devices=devices,
+            labels_of_groups=labels_of_groups,
         )
         by_path = {
             each.resource.path: each.informer(client, needed=not each.resource.optional)

@@ -5,11 +5,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from cagrpc.api.devices.objects import Device
 from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.markers import START_UP_TAINT
 from solver.model import PodSpec
 from tests.cluster.view.test_expected import replica_set, template
 from tests.support.controllers.cluster_objects import REPLICA_SETS, Fed, node, pod
-from tests.support.devices import API, CLAIMS, CLASSES, SLICES, TEMPLATES, claim, claim_template, device_class, gpus
+from tests.support.devices import (
+    API,
+    CLAIMS,
+    CLASSES,
+    DRIVER,
+    SLICES,
+    TEMPLATES,
+    claim,
+    claim_template,
+    device_class,
+    gpus,
+)
 
 
 def fed(*, nodes: tuple[kubernetes_pb2.Node, ...] = (), **objects: list[Any]) -> Fed:
@@ -201,3 +214,25 @@ def test_nodes_await_their_drivers_for_a_while() -> None:
     assert not there.state().devices.is_awaited("n1")
     there.time = 700.0
     assert not there.state().devices.is_awaited("n2")
+
+
+def test_a_held_node_is_ready_once_the_devices_that_pods_ask_for_are_published() -> None:
+    configured = {"group": (Device(DRIVER, "gpu-0"),)}
+    there = Fed(devices=configured, labels_of_groups={"group": {"pool": "gpu"}, "other": {"pool": "plain"}})
+    for path, objects in ((CLAIMS, []), (TEMPLATES, [claim_template()]), (CLASSES, [device_class()]), (SLICES, [])):
+        there.relist(objects, path)
+    held = [{"key": START_UP_TAINT, "effect": "NoSchedule"}]
+    gpu, plain = node("n1", taints=held), node("n2", taints=held)
+    gpu.metadata.labels["pool"], plain.metadata.labels["pool"] = "gpu", "plain"
+    there.nodes(gpu, plain)
+    assert there.model.ready_instances() == {"id-n1", "id-n2"}  # nobody asks
+    there.put(templated("p"))
+    assert there.model.ready_instances() == {"id-n2"}
+    there.put(gpus(slices=2), path=SLICES)
+    assert there.model.ready_instances() == {"id-n2"}
+    there.put(gpus(generation=2), path=SLICES)
+    assert there.model.ready_instances() == {"id-n1", "id-n2"}
+    there.drop(gpus(), path=SLICES)
+    gpu.spec.ClearField("taints")
+    there.nodes(gpu)
+    assert there.model.ready_instances() == {"id-n1", "id-n2"}  # it was let go: what is lost later is no hold

@@ -27,7 +27,7 @@ POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 class Fed:
     """A cluster model that a test feeds with objects."""
 
-    def __init__(self, slack: Exclusion | None = None, *, expects: bool = False) -> None:
+    def __init__(self, slack: Exclusion | None = None, *, expects: bool = False, **devices: Any) -> None:
         self.time = 0.0
         self.model = ClusterModel(
             gang_label=DEFAULT_GANG_LABEL,
@@ -37,6 +37,7 @@ class Fed:
             now=any_clock(lambda: NOW),
             slack=slack,
             expects=expects,
+            **devices,
         )
         self._by_path = {each.resource.path: each for each in self.model.followed}
 
