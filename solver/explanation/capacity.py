@@ -67,7 +67,8 @@ def _more_pods(group: NodeGroup, change: ConstraintChange) -> NodeGroup:
 
 def _daemons(problem: Problem, _: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     if problem.daemon_sets:
-        yield ConstraintChange("daemon_sets", f"{len(problem.daemon_sets)} DaemonSets")
+        number = len(problem.daemon_sets)
+        yield ConstraintChange("daemon_sets", "the DaemonSet" if number == 1 else f"the {number} DaemonSets")
 
 
 def _bounds(limit: Limit, group_id: str) -> bool:
@@ -131,7 +132,7 @@ LIMIT = ConstraintKind(
 MAX_SIZE = ConstraintKind(
     "max_size",
     _sizes,
-    lambda c: f"node group {c.subject} may have {c.before} nodes",
+    lambda c: f"node group {c.subject} may have {c.before} node{'' if c.before == 1 else 's'}",
     lambda c: f"raise maxSize of {c.subject} from {c.before} to {c.after}",
     edit_group=_resize,
     reached=_size_reached,
@@ -156,8 +157,8 @@ KINDS = (
     ConstraintKind(
         "daemon_sets",
         _daemons,
-        lambda c: f"{c.subject} take their share of new nodes",
-        lambda c: f"keep the {c.subject} off new nodes",
+        lambda c: f"the pods of {c.subject} take their share of new nodes",
+        lambda c: f"keep {c.subject} off new nodes",
         edit_problem=lambda problem, _: replace(problem, daemon_sets=()),
     ),
 )

@@ -271,7 +271,7 @@ KINDS = (
         "running_anti_affinity",
         _running,
         lambda c: f"{c.subject} already have a required pod anti-affinity over {c.key} that counts them",
-        lambda c: f"move those of the {c.subject} away whose pod anti-affinity over {c.key} counts them",
+        lambda c: f"move {c.subject} away whose pod anti-affinity over {c.key} counts them",
         edit_problem=_move,
     ),
     ConstraintKind(

@@ -18,20 +18,18 @@ from solver.model import (
     NodeGroupIncrease,
     PlacedOnNode,
     PodSpec,
-    Problem,
     Resources,
     Unplaced,
     WhenUnsatisfiable,
 )
-from solver.model.capacity import remaining
+from solver.model.capacity import after_daemons
 from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, read_node_names, why_not_eligible
-from solver.model.quantities import format_quantity
+from solver.planning.capacity_reasons import limits_reached, named, room_of, several, too_small
 from solver.planning.device_reasons import BESIDE_OTHERS, DeviceReasons
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
 from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
 
 _MOST_REASONS = 6
-_MOST_NAMED = 3
 _UNKNOWN = ("no place was found beside the pods that are served",)
 
 
@@ -59,10 +57,11 @@ def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]
         yield spec.unschedulable
         return
     if not problem.node_groups and not problem.nodes:
-        yield "there are no node groups and no nodes"
+        yield "there is no node group to open, and no node"
         return
     if demand.gang is not None:
         yield from _gang(reduced, demand)
+        yield from places.most_of_gang(demand)
     kinds = np.asarray(reduced.fits[:, list(demand.rows)].any(axis=1), dtype=bool)
     if places.colocation.without_helpers(spec):
         asked = " and ".join(between_pods(PodSpec(pod_affinity=spec.pod_affinity)))
@@ -190,6 +189,7 @@ class _Places:
         colocation: _CoLocationReasons,
     ) -> None:
         problem = reduced.problem
+        self._reduced = reduced
         self.colocation = colocation
         self._groups = sorted(problem.node_groups, key=lambda g: g.id)
         self._nodes = problem.nodes
@@ -198,11 +198,13 @@ class _Places:
         # -1 where nothing at all fits.
         self._group_kinds = np.array([of_groups.get(g.id, -1) for g in self._groups], dtype=np.int64)
         self._node_kinds = np.array([of_nodes.get(n.name, -1) for n in self._nodes], dtype=np.int64)
-        self._reached = _limits_reached(problem, deltas)
+        self._reached = limits_reached(problem, deltas)
         self._full = {g.id for g in self._groups if g.target_size + deltas.get(g.id, 0) >= g.max_size}
         self._exhausted: dict[bytes, tuple[str, ...]] = {}
         self._open_groups = np.array([g.id not in self._full and not self._reached[g.id] for g in self._groups], bool)
         self._free: dict[str, Ints] = {}
+        self._daemon_sets, self._limits = problem.daemon_sets, problem.limits
+        self._new_nodes: dict[str, Resources] = {}
         self._used = _used(reduced.demands, problem.nodes, placed)
         self._devices = DeviceReasons(problem, {d.index: d.pod for d in reduced.demands}, placed)
         self._distinct, self._distinct_of = _distinct([*self._groups, *self._nodes], [d.pod for d in reduced.demands])
@@ -242,7 +244,7 @@ class _Places:
         nodes = _of_kinds(kinds, self._node_kinds)
         taken = int((nodes & self._taken(spec)).sum()) if nodes.any() else 0
         if taken:
-            yield f"the free room of {_several(taken, 'existing node')} that it fits is taken by other pods"
+            yield f"the free room of {several(taken, 'existing node')} that it fits is taken by other pods"
 
     def _exhaustion(self, kinds: Bools) -> Iterator[str]:
         full: list[NodeGroup] = []
@@ -255,11 +257,24 @@ class _Places:
             if not reached and group.id in self._full:
                 full.append(group)
         for limit, groups in limited.items():
-            yield f"{limit}: no room for one more node of {_named(groups)}"
+            yield f"{limit}: no room for one more node of {named(groups)}"
         if len(full) == 1:
             yield f"node group {full[0].id} is at its maximum size {full[0].max_size}"
         elif full:
-            yield f"{len(full)} node groups are at their maximum sizes: {_named(full)}"
+            yield f"{len(full)} node groups are at their maximum sizes: {named(full, sizes=True)}"
+
+    def most_of_gang(self, demand: Demand) -> Iterator[str]:
+        """Yield how many more nodes there can be of the groups that a gang's pods fit, where that is fewer than it has
+        pods: the plan has none of them, so none is used up."""
+        kinds = [kind for kind in self._reduced.kinds if kind.groups and any(kind.fits[row] for row in demand.rows)]
+        groups = [group for group in self._groups if any(group.id in kind.groups for kind in kinds)]
+        rooms = [room_of(group, self._limits) for group in groups]
+        room = sum(nodes for nodes, _ in rooms)
+        if groups and room < demand.count:
+            limits = dict.fromkeys(limit for _, limit in rooms if limit)
+            by = f" (limit {', '.join(limits)})" if limits else ""
+            fitting = f"of {named(groups)}, which pods like {demand.example} fit"
+            yield f"{fitting}, there may be at most {room} more nodes{by}"
 
     def misfits(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
         """Yield why a class does not fit the other groups and nodes, with their numbers."""
@@ -280,9 +295,17 @@ class _Places:
             open_nodes &= ~where
         counts["excluded by pods that run on existing nodes"] += int(open_nodes.sum())
         if not kinds.any():
-            yield from _too_small(spec, [self._groups[i] for i in np.flatnonzero(cause[:groups] < 0)])
+            eligible = [self._groups[i] for i in np.flatnonzero(cause[:groups] < 0)]
+            sizes = [(group.allocatable, self._new_node(group)) for group in eligible]
+            yield from too_small(spec, sizes, alone=not any(between_pods(spec)))
         for reason, count in sorted((+counts).items(), key=lambda item: (-item[1], item[0])):
-            yield f"{reason} ({_several(count, 'node or node group', 'nodes or node groups')})"
+            yield f"{reason} ({several(count, 'node or node group', 'nodes or node groups')})"
+
+    def _new_node(self, group: NodeGroup) -> Resources:
+        """Return what a new node of the group has beside DaemonSets."""
+        if group.id not in self._new_nodes:
+            self._new_nodes[group.id] = after_daemons(group, self._daemon_sets)
+        return self._new_nodes[group.id]
 
     def _amounts(self, resource: str) -> Ints:
         if resource not in self._free:
@@ -338,46 +361,3 @@ def _distinct(places: Sequence[NodeGroup | Node], specs: Sequence[PodSpec]) -> t
             shown.append(where)
         number_of.append(numbers[seen])
     return shown, np.array(number_of, dtype=np.int64)
-
-
-def _named(groups: Sequence[NodeGroup]) -> str:
-    rest = len(groups) - _MOST_NAMED
-    names = ", ".join(group.id for group in groups[:_MOST_NAMED])
-    return f"{names} and {rest} more" if rest > 0 else names
-
-
-def _limits_reached(problem: Problem, deltas: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    """Return by group the limits that leave no room for one more node of it."""
-    groups = {group.id: group for group in problem.node_groups}
-    found: dict[str, list[str]] = {group_id: [] for group_id in groups}
-    for limit in sorted(problem.limits, key=lambda each: each.name):
-        bounded = groups if limit.node_groups is None else [g for g in groups if g in limit.node_groups]
-        for resource, left in remaining(limit).items():
-            counted = {g: groups[g].counted_capacity.get(resource, 0) for g in bounded}
-            spare = left - sum(counted.get(g, 0) * delta for g, delta in deltas.items())
-            sentence = f"limit {limit.name} allows {format_quantity(resource, limit.maxima[resource])} {resource}"
-            for group_id, mine in counted.items():
-                if mine and mine > spare:
-                    found[group_id].append(sentence)
-    return {group_id: tuple(sentences) for group_id, sentences in found.items()}
-
-
-def _too_small(spec: PodSpec, groups: Sequence[NodeGroup]) -> Iterator[str]:
-    """Yield which resource is short on all eligible groups, and the most there is of it."""
-    if not groups:
-        return
-    asked: Resources = {**dict(spec.requests), PODS: 1}
-    for resource, amount in asked.items():
-        most = max(group.allocatable.get(resource, 0) for group in groups)
-        if amount > most:
-            yield (
-                f"needs {format_quantity(resource, amount)} {resource}, "
-                f"the largest eligible node has {format_quantity(resource, most)}"
-            )
-    each_somewhere = all(any(g.allocatable.get(r, 0) >= a for g in groups) for r, a in asked.items())
-    if each_somewhere and not any(between_pods(spec)):
-        yield f"no eligible node has all it needs together ({_several(len(groups), 'node group')} too small)"
-
-
-def _several(count: int, one: str, many: str = "") -> str:
-    return f"1 {one}" if count == 1 else f"{count} {many or one + 's'}"

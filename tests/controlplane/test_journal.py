@@ -115,7 +115,7 @@ def test_what_is_written_is_not_taken_back(client: Client, path: str, patch: dic
 
 def test_what_the_journal_takes_the_api_server_takes(client: Client) -> None:
     """An increment that is too large for one object, through all of its life."""
-    made = large("big", nodes=20_000, pods=4)
+    made = large("big", nodes=25_000, pods=4)
     journal = ClusterJournal(client, "test")
     assert objects.size(objects.increment_body(made)) > 2 * objects.LARGEST_BYTES
     journal.commit(Changes(increments=(made,)))

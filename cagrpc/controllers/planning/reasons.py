@@ -53,8 +53,15 @@ def left_out(
         cls = classes[each.pod_class]
         if cls.placeholder is placeholders:
             short = _short_for(cls, asked.short, shortages)
-            found[cls.index] = LeftOut(cls.example, each.count, (*short, *each.reasons), gang=cls.gang)
+            found[cls.index] = LeftOut(
+                cls.example, each.count, (*short, *_elsewhere(each.reasons, short)), gang=cls.gang
+            )
     return found
+
+
+def _elsewhere(reasons: Iterable[str], short: tuple[str, ...]) -> Iterator[str]:
+    """Yield the reasons of a plan; beside offerings that are left out, they are only about what else there is."""
+    return (f"elsewhere: {reason}" if short else reason for reason in reasons)
 
 
 def _short_for(cls: PodClass, groups: Iterable[NodeGroup], shortages: Iterable[Shortage]) -> tuple[str, ...]:

@@ -293,7 +293,7 @@ def test_a_check_reports_other_reasons_too() -> None:
         "0 of 1 fit: taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)"
     )
     assert check(request("a1", (HEAD, 1)), Scenario(), BUDGET).message == (
-        "0 of 1 fit: there are no node groups and no nodes"
+        "0 of 1 fit: there is no node group to open, and no node"
     )
     both = check(request("a1", (spec(cpu=3000, memory_gib=40), 3)), Scenario((node("n1", 9000),)), BUDGET)
     assert both.message == "1 of 3 fit: memory short by 80Gi"

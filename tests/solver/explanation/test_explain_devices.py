@@ -62,7 +62,7 @@ ONE = (group("g", devices=GPUS, max_size=1),)
             claim(count=4),
             4,
             ONE,
-            ["pods like p claim 4 devices by request gpu", "node group g may have 1 nodes"],
+            ["pods like p claim 4 devices by request gpu", "node group g may have 1 node"],
             ["raise maxSize of g from 1 to 2", "claim fewer devices by request gpu of pods like p: 2, not 4"],
             id="sizes",
         ),

@@ -1,0 +1,270 @@
+"""Every reason and counter-offer that people are given, as somebody on call reads them: each names the place and what
+is missing there, and what is offered would help. Read the table when you change a word."""
+
+from __future__ import annotations
+
+import pytest
+
+from solver import Budget, Limit, Operator, PodSpec, Problem, Requirement, solve
+from solver.explanation.explain import ConstraintChange, advice, apply, explain, reason
+from solver.model import HOSTNAME, HostPort, PodAffinityTerm, PodSelector, RunningPods, TopologySpread
+from tests.support.solver.problems import TAINT, group, node, pods, spec, wants
+
+BUDGET = Budget(deterministic_seconds=5.0)
+web = spec(4000)
+app = (("app", "web"),)
+apart = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, ("web",)),)))
+
+
+@pytest.mark.parametrize(
+    ("problem", "reasons", "core", "ways"),
+    [
+        pytest.param(
+            Problem((pods("ns/web", 1, web),)),
+            ["there is no node group to open, and no node"],
+            [],
+            [],
+            id="nothing",
+        ),
+        pytest.param(
+            Problem((pods("ns/web", 3, web),), (group("a", max_size=2),)),
+            ["node group a is at its maximum size 2"],
+            ["node group a may have 2 nodes", "pods like ns/web ask for 4 cpu"],
+            [["raise maxSize of a from 2 to 3"], ["lower the cpu request of pods like ns/web from 4 to 2"]],
+            id="max size",
+        ),
+        pytest.param(
+            Problem((pods("ns/web", 3, web),), (group("a", max_size=1), group("b", price=2.0, max_size=1))),
+            ["2 node groups are at their maximum sizes: a (1), b (1)"],
+            ["node group a may have 1 node", "node group b may have 1 node", "pods like ns/web ask for 4 cpu"],
+            [
+                ["raise maxSize of a from 1 to 2"],
+                ["raise maxSize of b from 1 to 2"],
+                ["lower the cpu request of pods like ns/web from 4 to 2"],
+            ],
+            id="two max sizes",
+        ),
+        pytest.param(
+            Problem((pods("ns/web", 3, web),), (group("a"),), limits=(Limit("provisioner team", {"cpu": 9000}),)),
+            ["limit provisioner team allows 9 cpu: no room for one more node of a"],
+            ["limit provisioner team allows 9 cpu", "pods like ns/web ask for 4 cpu"],
+            [
+                ["raise the cpu of limit provisioner team from 9 to 12"],
+                ["lower the cpu request of pods like ns/web from 4 to 2"],
+            ],
+            id="limit",
+        ),
+        pytest.param(
+            Problem((pods("ns/web", 5, web),), (group("a", max_size=3),), limits=(Limit("cluster", {"nodes": 2}),)),
+            ["limit cluster allows 2 nodes: no room for one more node of a"],
+            ["node group a may have 3 nodes", "pods like ns/web ask for 4 cpu"],
+            [
+                ["raise the nodes of limit cluster from 2 to 5", "raise maxSize of a from 3 to 5"],
+                ["lower the cpu request of pods like ns/web from 4 to 1333m"],
+            ],
+            id="limit and size",
+        ),
+        pytest.param(
+            Problem((pods("ns/big", 1, spec(9000)),), (group("a"),)),
+            ["needs 9 cpu, the largest eligible node has 4"],
+            ["pods like ns/big ask for 9 cpu"],
+            [["lower the cpu request of pods like ns/big from 9 to 4"]],
+            id="too large",
+        ),
+        pytest.param(
+            Problem((pods("ns/big", 1, spec(90000)),), (group("a"),)),
+            ["needs 90 cpu, the largest eligible node has 4"],
+            ["pods like ns/big ask for 90 cpu"],
+            [],
+            id="far too large",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/big", 1, spec(4000, memory_gib=8)),),
+                (group("a", extra={"memory": 2**30}), group("b", cpu=1000, extra={"memory": 16 * 2**30})),
+            ),
+            ["no eligible node has all it needs together (2 node groups too small)"],
+            ["pods like ns/big ask for 4 cpu", "pods like ns/big ask for 8Gi memory"],
+            [["lower the cpu request of pods like ns/big from 4 to 1"]],
+            id="not together",
+        ),
+        pytest.param(
+            Problem((pods("ns/train", 1, spec(1000, gpu=1)),), (group("a"),), (node("n", 4000),)),
+            [
+                "needs 1 nvidia.com/gpu, the largest eligible node has 0",
+                "not enough nvidia.com/gpu free on existing nodes (1 node or node group)",
+            ],
+            ["pods like ns/train ask for 1 nvidia.com/gpu"],
+            [],
+            id="gpu nowhere",
+        ),
+        pytest.param(
+            Problem((pods("ns/train", 2, spec(1000, gpu=1)),), (group("g", extra={"nvidia.com/gpu": 1}, max_size=1),)),
+            ["node group g is at its maximum size 1"],
+            ["node group g may have 1 node", "pods like ns/train ask for 1 nvidia.com/gpu"],
+            [["raise maxSize of g from 1 to 2"]],
+            id="gpus taken",
+        ),
+        pytest.param(
+            Problem((pods("ns/web", 1, web),), (group("a", taints=(TAINT,)),)),
+            ["taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)"],
+            ["pods like ns/web do not tolerate the taint dedicated=gpu:NoSchedule"],
+            [["let pods like ns/web tolerate the taint dedicated=gpu:NoSchedule"]],
+            id="taint",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/web", 1, spec(1000, node_selector=(("zone", "b"),))),),
+                (group("a", labels={"zone": "a"}),),
+                (node("n", 4000, labels={"zone": "a"}),),
+            ),
+            ["node selector zone=b not met (2 nodes or node groups)"],
+            ["pods like ns/web have the node selector zone=b"],
+            [["drop the node selector zone=b of pods like ns/web"]],
+            id="selector",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/web", 1, spec(1000, affinity=wants("zone", Operator.IN, "b"))),),
+                (group("a", labels={"zone": "a"}),),
+            ),
+            ["required node affinity not met (1 node or node group)"],
+            ["pods like ns/web have a required node affinity"],
+            [["drop the required node affinity of pods like ns/web"]],
+            id="affinity",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/train", 8, spec(4000, gpu=1), gang="ns/job"),),
+                (group("g", extra={"nvidia.com/gpu": 1}, max_size=7),),
+            ),
+            [
+                "gang ns/job is served whole or not at all, and not all of its 8 pods can be placed",
+                "of g, which pods like ns/train fit, there may be at most 7 more nodes",
+            ],
+            ["node group g may have 7 nodes", "pods like ns/train ask for 4 cpu"],
+            [["raise maxSize of g from 7 to 8"]],
+            id="gang",
+        ),
+        pytest.param(
+            Problem((pods("ns/first", 2, web, priority=5), pods("ns/second", 1, web)), (), (node("n", 8000),)),
+            ["the free room of 1 existing node that it fits is taken by other pods"],
+            ["pods like ns/second ask for 4 cpu", "others"],
+            [],
+            id="room taken",
+        ),
+        pytest.param(
+            Problem((pods("ns/web", 3, spec(100, labels=app, pod_anti_affinity=(apart,))),), (group("a", max_size=2),)),
+            [
+                "node group a is at its maximum size 2",
+                "it has a required pod anti-affinity over kubernetes.io/hostname",
+            ],
+            [
+                "pods like ns/web have a required pod anti-affinity over kubernetes.io/hostname",
+                "node group a may have 2 nodes",
+            ],
+            [
+                ["drop the required pod anti-affinity over kubernetes.io/hostname of pods like ns/web"],
+                ["raise maxSize of a from 2 to 3"],
+            ],
+            id="anti-affinity",
+        ),
+        pytest.param(
+            Problem((pods("ns/web", 2, spec(100, host_ports=(HostPort(80),))),), (group("a", max_size=1),)),
+            ["node group a is at its maximum size 1", "it has the host port 80"],
+            ["pods like ns/web have the host port 80", "node group a may have 1 node"],
+            [["drop the host port 80 of pods like ns/web"], ["raise maxSize of a from 1 to 2"]],
+            id="host port",
+        ),
+        pytest.param(
+            Problem(
+                (
+                    pods(
+                        "ns/web",
+                        4,
+                        spec(4000, labels=app, topology_spread=(TopologySpread("zone", 1, apart.selector),)),
+                    ),
+                ),
+                (group("a", labels={"zone": "a"}, max_size=1), group("b", labels={"zone": "b"})),
+            ),
+            ["it has a spread over zone with maxSkew 1", "node group a is at its maximum size 1"],
+            [
+                "pods like ns/web have a spread over zone with maxSkew 1",
+                "node group a may have 1 node",
+                "pods like ns/web ask for 4 cpu",
+            ],
+            [
+                ["raise maxSkew of the spread over zone of pods like ns/web from 1 to 2"],
+                ["raise maxSize of a from 1 to 2"],
+                ["lower the cpu request of pods like ns/web from 4 to 2"],
+            ],
+            id="spread",
+        ),
+        pytest.param(
+            Problem(
+                (
+                    pods(
+                        "ns/web",
+                        1,
+                        spec(
+                            100,
+                            pod_affinity=(
+                                PodAffinityTerm("zone", PodSelector((Requirement("app", Operator.IN, ("db",)),))),
+                            ),
+                        ),
+                    ),
+                ),
+                (group("a", labels={"zone": "a"}),),
+            ),
+            ["it has a required pod affinity over zone, and no matching pod runs or is planned"],
+            ["pods like ns/web have a required pod affinity over zone"],
+            [["drop the required pod affinity over zone of pods like ns/web"]],
+            id="affinity to nobody",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/web", 1, spec(100, labels=app)),),
+                (),
+                (node("n", 4000, running=(RunningPods(PodSpec((), labels=app, pod_anti_affinity=(apart,))),)),),
+            ),
+            ["excluded by pods that run on existing nodes (1 node or node group)"],
+            ["pods that run already have a required pod anti-affinity over kubernetes.io/hostname that counts them"],
+            [["move pods that run away whose pod anti-affinity over kubernetes.io/hostname counts them"]],
+            id="runs against",
+        ),
+        pytest.param(
+            Problem((pods("ns/web", 1, web),), (group("a"),), daemon_sets=(spec(100),)),
+            ["needs 4 cpu, the largest eligible node has 3900m beside DaemonSets"],
+            ["the pods of the DaemonSet take their share of new nodes", "pods like ns/web ask for 4 cpu"],
+            [["keep the DaemonSet off new nodes"], ["lower the cpu request of pods like ns/web from 4 to 3900m"]],
+            id="daemon",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/train", 3, spec(4000), gang="ns/job"),),
+                (group("g"),),
+                limits=(Limit("cluster", {"cpu": 9000}),),
+            ),
+            [
+                "gang ns/job is served whole or not at all, and not all of its 3 pods can be placed",
+                "of g, which pods like ns/train fit, there may be at most 2 more nodes (limit cluster)",
+            ],
+            ["limit cluster allows 9 cpu", "pods like ns/train ask for 4 cpu"],
+            [
+                ["raise the cpu of limit cluster from 9 to 12"],
+                ["lower the cpu request of pods like ns/train from 4 to 2"],
+            ],
+            id="gang under a limit",
+        ),
+    ],
+)
+def test_what_people_are_told(problem: Problem, reasons: list[str], core: list[str], ways: list[list[str]]) -> None:
+    plan = solve(problem, BUDGET)
+    assert [each for unplaced in plan.unplaced for each in unplaced.reasons] == reasons
+    (why,) = explain(problem, plan, BUDGET).unserved
+    assert [reason(each) if isinstance(each, ConstraintChange) else "others" for each in why.core] == core
+    assert [[advice(change) for change in way.changes] for way in why.ways] == ways
+    for way in why.ways:
+        served = solve(apply(problem, way.changes), BUDGET)
+        assert sum(each.count for each in served.unplaced) < sum(each.count for each in plan.unplaced), "it would help"
+        assert all(change.after for change in way.changes if change.kind == "request"), "no request is taken away"
