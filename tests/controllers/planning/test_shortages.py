@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.cluster.shortages import until
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.model import Phase
 from tests.support.controllers.planner import BOOT_SECONDS, Make
@@ -132,3 +133,19 @@ def test_what_is_found_short_while_planning_is_not_asked_for(make: Make) -> None
     assert not harness.pending()
     assert len(harness.increments(Phase.ROLLED_BACK)) == 1
     assert harness.targets() == {"dear": 2}
+
+
+def test_a_shortage_is_the_first_reason_of_the_pods_that_wait_for_it(make: Make) -> None:
+    harness = make(gpu_group("gpu"), group("plain", price=0.1))
+    harness.backend.set_behaviour("gpu", GONE)
+    harness.cluster.pods[harness.add(1)[0]].spec = with_gpu(1000)
+    harness.run(SOON)
+    latest = harness.loop.plans()[-1]
+    (shortage,), (left,) = latest.shortages, latest.unplaced
+    first, *others = left.reasons
+    assert first.startswith(f"left out after a shortage: {shortage.offering} until {until(shortage)} (")
+    assert shortage.cause in first
+    assert others
+    assert all(each.startswith("elsewhere: ") for each in others), "what is left out is not spoken of as not there"
+    assert not left.ways, "no way takes the pod's only GPU away"
+    assert any(note.text.startswith(first) for note in harness.notes if note.warning)
