@@ -161,10 +161,13 @@ class _Demand:
 
     def _attached(self, found: VolumeClaim, bound: Volume | None, of: StorageClass | None) -> tuple[str, str] | None:
         """Count the claim's volume for the node; a volume that is not there counts as what its class will make."""
+        driver, name = "", f"of {found.key}"
         if bound is not None:
             driver, name = bound.driver, bound.name
-        else:
-            driver, name = driver_of(of.provisioner) if of is not None and of.provisions else "", f"of {found.key}"
+        elif of is not None and of.provisions:
+            driver = driver_of(of.provisioner)
+        elif of is not None and of.waits:  # the scheduler counts one of these once it is bound
+            driver = next((each.driver for each in self._objects.chosen_volumes(found, of)), "")
         if not driver:
             return None
         self.attached.append((driver, name))

@@ -48,7 +48,7 @@ def _object_name(text: Any) -> Any:
 
 
 def _resource(text: str) -> str:
-    if text in (CPU, MEMORY, PODS, "ephemeral-storage") or text.startswith("hugepages-"):
+    if text in (CPU, MEMORY, PODS, "ephemeral-storage") or text.startswith(("hugepages-", "attachable-volumes-")):
         return text
     if "/" not in text:
         hint = '"nvidia.com/gpu"' if text in ("gpu", "gpus") else '"cpu", "memory", "pods" or "example.com/device"'

@@ -24,10 +24,14 @@ CONTROLLERS = (
     "daemonset-controller",
     "deployment-controller",
     "disruption-controller",
+    "ephemeral-volume-controller",
     "garbage-collector-controller",
     "job-controller",
     "namespace-controller",
     "node-lifecycle-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
     "pod-garbage-collector-controller",
     "podgroup-protection-controller",
     "replicaset-controller",
@@ -38,7 +42,7 @@ CONTROLLERS = (
     "statefulset-controller",
     "taint-eviction-controller",
 )
-"""Those that pods and nodes meet; volumes, Services and the cloud's are left out."""
+"""Those that pods, nodes and volumes meet; Services and the cloud's are left out."""
 
 GATES = "GenericWorkload=true,GangScheduling=true"
 """Alpha in 1.36: `spec.schedulingGroup` of pods, and PodGroup and Workload of scheduling.k8s.io/v1alpha2."""
