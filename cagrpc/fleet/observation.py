@@ -85,6 +85,8 @@ class ClusterObserver:
         self._late_from = float("-inf")
         """When deadlines are no longer paused."""
         self._reason: str | None = None
+        self._known = False
+        """Whether the cluster has been known once: before, it is no news that it is not."""
         self._reported = LogOnce()
 
     @property
@@ -104,7 +106,7 @@ class ClusterObserver:
             if self._late_labels:
                 ready -= self._nodes.lacking_labels(self._wanted_labels(listing.instances))
         except errors.Unavailable as error:
-            self._tell(f"the cluster is unreachable: {error}")
+            self._tell(f"the cluster is {'unreachable' if self._known else 'not known yet'}: {error}")
             since = self._unknown_since = now if self._unknown_since is None else min(now, self._unknown_since)
             return replace(observed, asks_cluster=True, deadlines_paused=now < since + UNKNOWN_GRACE_SECONDS)
         self._tell(None)
@@ -126,7 +128,8 @@ class ClusterObserver:
 
     def _tell(self, reason: str | None) -> None:
         if reason is None:
+            self._known = True
             self._reported.over()
         elif self._reported.is_new(reason):
-            _log.warning("%s", reason)
+            _log.log(logging.WARNING if self._known else logging.INFO, "%s", reason)
         self._reason = reason

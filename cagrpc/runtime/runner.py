@@ -105,6 +105,10 @@ class Runner:
         return [each.steps.heartbeat for each in self._threads if each.steps.controller.every_seconds is not None]
 
 
+STARTING_SECONDS = 10.0
+"""For so long a controller that has never worked may fail without a warning."""
+
+
 class Steps:
     """The steps of one controller, one after the other: none before its back-off is over, and each with what it came
     to. For one thread."""
@@ -114,6 +118,8 @@ class Steps:
         self.heartbeat = controller.heartbeat or Heartbeat(controller.name, controller.patience_seconds, clock)
         self._retry = Retry(controller.back_off, clock)
         self._reported = LogOnce()
+        self._clock = clock
+        self._starting_until: float | None = clock() + STARTING_SECONDS
 
     def warm_up(self) -> bool:
         """Do what comes before the first step, where it is time. Whether that is done."""
@@ -121,7 +127,12 @@ class Steps:
 
     def take(self) -> bool:
         """Take the next step, where it is time. Whether nothing failed."""
-        return not self._retry.due or self._attempt(self.controller.step)
+        if not self._retry.due:
+            return True
+        worked = self._attempt(self.controller.step)
+        if worked:
+            self._starting_until = None
+        return worked
 
     def _attempt(self, step: Callable[[], object]) -> bool:
         worked = self._worked(step)
@@ -138,8 +149,11 @@ class Steps:
             with self.heartbeat.step():
                 worked = step() is not False
         except CagrpcError as error:
-            if self._reported.is_new(str(error)):
-                _log.warning("%s failed and is tried again: %s", name, error)
+            # While a process starts, controllers wait for one another.
+            starting = self._starting_until is not None and self._clock() < self._starting_until
+            level = logging.INFO if starting else logging.WARNING
+            if self._reported.is_new((level, str(error))):
+                _log.log(level, "%s failed and is tried again: %s", name, error)
             return False
         except Exception as error:  # noqa: BLE001 - logged, and tried again
             if self._reported.is_new(repr(error)):

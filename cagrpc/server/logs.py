@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 LEVELS = ("debug", "info", "warning", "error")
+_TALKATIVE = ("botocore", "boto3", "urllib3", "kubernetes")
+"""Libraries whose information is for their own developers: below warnings only with `debug`."""
 
 
 def set_up(level: str, stream: TextIO | None = None) -> None:
@@ -19,6 +21,10 @@ def set_up(level: str, stream: TextIO | None = None) -> None:
     handler = logging.StreamHandler(target)
     handler.setFormatter(_Lines() if target.isatty() else _Json())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for library in _TALKATIVE:
+        logging.getLogger(library).setLevel(
+            logging.NOTSET if level == "debug" else max(logging.WARNING, logging.root.level)
+        )
 
 
 class _Json(logging.Formatter):

@@ -11,7 +11,7 @@ from cagrpc.errors import Unavailable
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.controller import Controller, JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
-from cagrpc.runtime.runner import Runner, Steps
+from cagrpc.runtime.runner import STARTING_SECONDS, Runner, Steps
 from cagrpc.services.metrics import Metrics
 from tests.support.fleet import FakeClock
 
@@ -50,12 +50,26 @@ def test_the_same_problem_is_logged_once_until_it_is_over(
     kind: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    steps = Steps(Loop(of_results(kind("gone"), kind("gone"), kind("worse"), None, kind("worse"))), clock)
-    for _ in range(5):
+    steps = Steps(Loop(of_results(None, kind("gone"), kind("gone"), kind("worse"), None, kind("worse"))), clock)
+    for _ in range(6):
         steps.take()
         clock.advance(LONGEST_SECONDS)
     logged = [f"{record.message} {record.exc_info[1] if record.exc_info else ''}" for record in caplog.records]
     assert ["worse" in each for each in logged] == [False, True, True]
+
+
+def test_a_controller_that_has_never_worked_is_waited_for_before_it_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = FakeClock()
+    steps = Steps(Loop(of_results(*[Unavailable("still to come")] * 4)), clock)
+    warned = []
+    for _ in range(4):
+        steps.take()
+        clock.advance(LONGEST_SECONDS)
+        warned.append(len(caplog.records))
+    assert warned == [0, 0, 0, 1]
+    assert clock() > STARTING_SECONDS
 
 
 @pytest.mark.parametrize("failure", [Unavailable("gone"), ValueError("ours"), False])

@@ -45,6 +45,7 @@ from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, PodKey
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
+from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget, NodeGroup, Plan
 from solver.planning.warm_up import warm_up
@@ -137,6 +138,7 @@ class PlanningController(Controller):
         self._batching = batching.BatchingState()
         self._previous: Plan | None = None
         self._rounds = Rounds()
+        self._told = LogOnce()
         self._unserved = Unserved(self._rounds, self._budget, self._record_all)
         self._waits_for = "starting"
         self._stopping = threading.Event()
@@ -224,7 +226,7 @@ class PlanningController(Controller):
             return
         pods = sum(map(len, asked.pods.values()))
         placeholders = sum(each.count for each in asked.problem.pod_sets if each.placeholder)
-        log.info("round %s: planning %d pods and %d placeholders: %s", record.id, pods, placeholders, why)
+        log.debug("round %s: planning %d pods and %d placeholders: %s", record.id, pods, placeholders, why)
         planned = solve_valid(asked.problem, self._budget)
         plan = self._previous = planned.plan
         assigned, shortages = assign_pods(plan, asked), self._shortages.active()
@@ -232,6 +234,7 @@ class PlanningController(Controller):
         outcome = self._apply(assigned, observed, record.id, plan.certificate.gap)
         self._assume(outcome.onto_nodes, reservations)
         self._record_all(reasons.has_room(assigned, asked.coming))
+        self._tell(record.id, why, pods, len(assigned.new), sum(each.count for each in unplaced.values()))
         self._rounds.add(
             replace(
                 record.of(plan),
@@ -249,6 +252,13 @@ class PlanningController(Controller):
             self._unserved.found(record.id, planned.problem, plan, assigned, unplaced)
         if outcome.unreached is not None:
             raise outcome.unreached
+
+    def _tell(self, round_id: str, why: str, pods: int, nodes: int, waiting: int) -> None:
+        """Log a round that orders nodes, or leaves another number of pods waiting than the last one: in a cluster where
+        nothing can be done pods come and go all the same."""
+        changed = self._told.is_new(waiting)
+        level = logging.INFO if nodes or changed else logging.DEBUG
+        log.log(level, "round %s: %d pods (%s): %d new nodes, %d pods wait", round_id, pods, why, nodes, waiting)
 
     def _question(
         self, state: ClusterState, observed: _FleetObservation, reservations: Reservations

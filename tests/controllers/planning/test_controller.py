@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
+import pytest
+
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.planning.reasons import NOT_PLANNED, PLANNED
 from cagrpc.fleet.model import Phase
@@ -226,3 +230,22 @@ def test_a_node_that_is_not_ready_is_no_room(make: Make) -> None:
     harness.add(1)
     harness.run(60)
     assert harness.targets() == {"a": 2}
+
+
+def test_a_cluster_in_which_nothing_can_be_done_is_told_once_however_many_pods_come_and_go(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    harness = make(group("a"))
+    harness.add(3, cpu=900_000)
+    harness.run(30.0)
+    told = len(caplog.records)
+    rounds = len(harness.loop.plans())
+    for _ in range(20):
+        harness.add(1, cpu=100)  # has room, or gets a node: the first of them
+        harness.run(15.0)
+    assert len(harness.loop.plans()) >= rounds + 2
+    of_rounds = [record.getMessage() for record in caplog.records if "pods wait" in record.getMessage()]
+    assert len(of_rounds) <= 1 + len(harness.increments()), of_rounds
+    assert told <= 1
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
