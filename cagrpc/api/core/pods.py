@@ -7,6 +7,7 @@ messages in `expander`; which pods are equivalent is decided here, by `PodSpec` 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -25,7 +26,7 @@ from cagrpc.api.core.constraints import (
 from cagrpc.api.core.consumption import Consumption, consumption
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
 from cagrpc.api.core.pod_claims import NO_CLAIMS, PodClaim, PodClaims
-from cagrpc.api.core.resizes import resize_of
+from cagrpc.api.core.resizes import resize_of, settled_statuses
 from cagrpc.api.core.resources import Problems, effective_requests, members, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, LabelProjection, Namespaces, PodIdentity, selectors_of
@@ -182,6 +183,8 @@ class PodDecoder:
         self._own_keys: dict[bytes, tuple[str, ...]] = {}
         self._specs_by_own_labels: dict[tuple[bytes, str, tuple[str | None, ...]], PodSpec] = {}
         self._cached_bytes = 0
+        # Statuses of pods that are not being resized, by spec.
+        self._settled: dict[bytes, AbstractSet[bytes]] = {}
 
     def decode(self, data: bytes) -> Pod:
         """Decode a v1.Pod. Raises InvalidInput for malformed bytes, UnreadablePod for an invalid pod."""
@@ -197,7 +200,7 @@ class PodDecoder:
             spec.ClearField(name)
         discard_unknown_fields(spec)
         spec_bytes = spec.SerializeToString(deterministic=True)
-        resize = resize_of(message)
+        resize = resize_of(message, lambda: self._settled_statuses(spec_bytes, spec))
         if resize is not None:
             spec_bytes += b"\0" + resize.SerializeToString(deterministic=True)
         self._forget_by_namespaces()
@@ -216,6 +219,14 @@ class PodDecoder:
             resource_claims=claims,
             by_namespaces=by_namespaces,
         )
+
+    def _settled_statuses(self, spec_bytes: bytes, spec: kubernetes_pb2.PodSpec) -> AbstractSet[bytes]:
+        found = self._settled.get(spec_bytes)
+        if found is None:
+            if len(self._settled) >= _MOST_SPECS:
+                self._settled.clear()
+            found = self._settled[spec_bytes] = settled_statuses(spec)
+        return found
 
     def _forget_by_namespaces(self) -> None:
         """Forget what was read with Namespaces that have changed."""
@@ -252,6 +263,7 @@ class PodDecoder:
         if len(self._specs) + len(self._specs_by_own_labels) >= _MOST_SPECS or self._cached_bytes > _MOST_SPEC_BYTES:
             self._specs.clear()
             self._own_keys.clear()
+            self._settled.clear()
             self._by_namespaces.clear()
             self._specs_by_own_labels.clear()
             self._cached_bytes = len(spec_bytes)
