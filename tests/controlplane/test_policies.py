@@ -152,7 +152,11 @@ def test_only_simulated_nodes_are_made_up_and_played(fenced: Cluster, ours: Api)
         assert lift(client, MADE_UP, NOT_READY_TAINT)
     finally:
         client.close()
-    assert "not team" in refusal(patched, ours, f"{NODES}/{MADE_UP}", {"metadata": {"labels": {"team": "ours"}}})
+    late = {"metadata": {"labels": {"example.com/late": "yes"}}}
+    assert not refusal(patched, ours, f"{NODES}/{MADE_UP}", late), "labels that come late"
+    for value in ("no", None):
+        other = {"metadata": {"labels": {"example.com/late": value}}}
+        assert "not example.com/late" in refusal(patched, ours, f"{NODES}/{MADE_UP}", other)
     assert not refusal(ours.delete, f"{NODES}/{MADE_UP}")
     assert not refusal(create_simulated, ours)
 

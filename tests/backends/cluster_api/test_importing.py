@@ -55,6 +55,7 @@ def test_the_annotations_of_the_autoscaler_make_a_valid_configuration(api: Manag
         "memory": 128 * 10**9,
         "pods": 200,
         "nvidia.com/gpu": 8,
+        "ephemeral-storage": 17 * 2**30,
     }
     assert (group.id, group.zone, group.max_size, group.price_usd_per_hour) == ("gpu", "rack-1", 12, 9.5)
     assert group.labels["kubernetes.io/arch"] == "arm64"
