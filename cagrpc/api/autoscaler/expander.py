@@ -4,10 +4,10 @@ the options is in `services.grpc.expander`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.api.core.pods import Pod, PodDecoder, malformed, unread, with_visible_labels
+from cagrpc.api.core.pods import NOWHERE, Pod, PodDecoder, malformed, unread, with_visible_labels
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.encoding.raw import has_more_fields
 from cagrpc.api.gen import expander_pb2 as pb
@@ -55,6 +55,7 @@ def decode(
     pods: dict[bytes, Pod] = {}
     late = ""
     unreadable: list[str] = []
+    claiming: list[str] = []
     for pod_bytes in (each for option in message.options for each in option.podBytes or option.pod):
         if pod_bytes in pods:
             continue
@@ -70,7 +71,10 @@ def decode(
             pods[pod_bytes] = unread(pod_bytes, gang_label, consuming=consuming)
             continue
         try:
-            pods[pod_bytes] = decoder.decode(pod_bytes)
+            pods[pod_bytes] = pod = decoder.decode(pod_bytes)
+            if pod.resource_claims.claims:  # neither claims nor devices are in the request
+                pods[pod_bytes] = replace(pod, spec=replace(NOWHERE, requests=pod.spec.requests))
+                claiming.append(f"pod {pod.name}")
         except InvalidInput as error:
             pods[pod_bytes] = unread(pod_bytes, gang_label, consuming=consuming)
             unreadable.append(str(error))
@@ -83,7 +87,15 @@ def decode(
     return Request(
         options,
         late,
-        _summary(unreadable, "pods cannot be decoded; CA's own fit check is used for them"),
+        "; ".join(
+            filter(
+                None,
+                (
+                    _summary(unreadable, "pods cannot be decoded; CA's own fit check is used for them"),
+                    _summary(claiming, "pods have resource claims; CA's own fit check is used for them"),
+                ),
+            )
+        ),
         _summary(ignored, "pods have invalid fields that were ignored"),
     )
 

@@ -162,3 +162,14 @@ def test_a_pod_larger_than_any_is_not_read_and_costs_the_others_nothing() -> Non
     first, second = request.options[0].pods
     assert (first.key.startswith("malformed/"), first.spec, second.key) == (True, NOWHERE, "uid-1")
     assert "1 pods cannot be decoded" in request.unreadable
+
+
+def test_of_a_pod_with_claims_only_the_autoscaler_knows_where_it_fits() -> None:
+    claims = kubernetes_pb2.Pod.FromString(_pod("claims"))
+    claims.spec.resourceClaims.add(name="gpu", resourceClaimTemplateName="t")
+    option = pb.Option(nodeGroupId="a", nodeCount=1, podBytes=[claims.SerializeToString(), _pod("1")])
+    request = expander.decode(pb.BestOptionsRequest(options=[option]).SerializeToString(), _in_time)
+    first, second = request.options[0].pods
+    assert (first.key, first.spec.affinity, second.spec.affinity) == ("uid-claims", (), None)
+    assert first.spec.requests == second.spec.requests
+    assert request.unreadable == ("1 pods have resource claims; CA's own fit check is used for them: pod ns/claims")
