@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from cagrpc.api.core.nodes import INSTANCE_TYPE
-from cagrpc.api.core.resources import Problems
+from cagrpc.api.core.resources import Problems, mapping
 from cagrpc.api.devices.claims import (
     NO_DEMAND,
     ClaimObjects,
@@ -71,7 +71,7 @@ def _reader(read: Callable[[Mapping[str, Any], Problems], Any]) -> Callable[[dic
     def named(document: dict[str, Any]) -> Named[Any]:
         problems: Problems = []
         found = read(document, problems)
-        metadata = document.get("metadata") or {}
+        metadata = mapping(document, "metadata", "", [])
         namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
         key = f"{namespace}/{name}" if namespace else name
         if problems:
