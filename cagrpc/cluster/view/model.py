@@ -153,7 +153,7 @@ class ClusterModel:
 
     def arrivals(self) -> Arrivals:
         with self._lock:
-            self._references.read_again()
+            self._storage.read_again()
             waiting, expected = self._pods.waiting, 0
             if self._expected is not None:
                 self._expected.expire()
@@ -237,7 +237,7 @@ class ClusterModel:
 
     def state(self, without: AbstractSet[PodKey], expected: frozenset[PodSpec] = frozenset()) -> ClusterState:
         with self._lock:
-            self._references.read_again()
+            self._storage.read_again()
             if self._expected is not None:
                 self._expected.expire()
             classes = self._pods.classes

@@ -111,6 +111,9 @@ class Storage:
         self._users: defaultdict[str, dict[Hashable, ClaimUser]] = defaultdict(dict)
         self._used: dict[Hashable, tuple[str, ...]] = {}
         self._chosen: dict[str, Mapping[str, Sequence[Volume]]] = {}
+        """By class without a provisioner and by claim, the volumes that these can count on."""
+        self._unsettled: set[str] = set()
+        """Classes of which that has to be found anew: once for all changes, as it costs more the more claims wait."""
         self._unlisted = {CLAIMS, VOLUMES, CLASSES}
 
     def listed(self, path: str) -> None:
@@ -152,6 +155,7 @@ class Storage:
                 self._references.changed(("claim", each.claim))
             if not each.claim or not self._is_taken(each):
                 self._choose_again(each.class_name)
+                self._references.changed(("volumes of class", each.class_name))
 
     def _is_taken(self, each: Volume) -> bool:
         return bool(each.claim) and bool((found := self.claims.get(each.claim)) and found.bound)
@@ -163,8 +167,23 @@ class Storage:
                 self._references.changed(("class", each.name), ("default class", ""))
 
     def _choose_again(self, class_name: str) -> None:
-        self._chosen.pop(class_name, None)
-        self._references.changed(("volumes of class", class_name))
+        if self._chosen.pop(class_name, None) is not None:
+            self._unsettled.add(class_name)
+
+    def read_again(self) -> None:
+        """Read all pods again whom a change concerns."""
+        self._settle()
+        self._references.read_again()
+        while self._unsettled:
+            self._settle()
+            self._references.read_again()
+
+    def _settle(self) -> None:
+        for name in sorted(self._unsettled):
+            of = self.classes.get(name)
+            self._chosen[name] = {} if of is None else self._choose(of)
+            self._references.changed(("volumes of class", name))
+        self._unsettled.clear()
 
     # Pods
 
@@ -220,17 +239,21 @@ class Storage:
         return replace(seen, pod=pod), found, frozenset(lookups.references)
 
     def chosen(self, of: StorageClass) -> Mapping[str, Sequence[Volume]]:
-        """Return the volumes that claims of a class without a provisioner can count on, by claim."""
+        """Return the volumes that claims of a class without a provisioner can count on, by claim; none while that has
+        to be found anew (`read_again`)."""
         if of.name not in self._chosen:
-            waiting = (
-                found
-                for key in self._users
-                if (found := self.claims.get(key)) is not None
-                and found.spec.class_name == of.name
-                and not (found.bound or found.volume or found.selected_node)
-            )
-            self._chosen[of.name] = choose(waiting, self._unbound.get(of.name, {}).values())
-        return self._chosen[of.name]
+            self._unsettled.add(of.name)
+        return self._chosen.get(of.name, {})
+
+    def _choose(self, of: StorageClass) -> Mapping[str, Sequence[Volume]]:
+        waiting = (
+            found
+            for key in self._users
+            if (found := self.claims.get(key)) is not None
+            and found.spec.class_name == of.name
+            and not (found.bound or found.volume or found.selected_node)
+        )
+        return choose(waiting, self._unbound.get(of.name, {}).values())
 
     def unbound(self, class_name: str) -> Iterable[Volume]:
         return self._unbound.get(class_name, {}).values()
