@@ -7,7 +7,7 @@ Source: the proposal "Provisioning Request CRD", and CA's API autoscaling.x-k8s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from cagrpc.api.core.constraints import Surroundings
@@ -131,6 +131,10 @@ def cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
+CLAIMS_NOT_PLANNED = "its template claims devices (resourceClaims), which ProvisioningRequests are not planned with"
+"""Why no node takes the pods of such a template."""
+
+
 @dataclass(frozen=True, slots=True)
 class TemplatePod:
     """A pod of a PodTemplate, as planning reads it."""
@@ -158,6 +162,8 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
     if not (spec.get("containers") or problems):
         problems.append("template.spec.containers: missing; a pod has at least one container")
     converted = pod_spec(spec, "template.spec", problems, Surroundings(PodIdentity(namespace, labels)))
+    if spec.get("resourceClaims"):
+        converted = replace(converted, unschedulable=CLAIMS_NOT_PLANNED)
     if problems:
         raise InvalidInput("; ".join(problems))
     return TemplatePod(namespace, tuple(sorted(labels.items())), converted, str(spec.get("priorityClassName") or ""))

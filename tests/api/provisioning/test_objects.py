@@ -131,6 +131,12 @@ def test_a_template_is_what_a_pod_made_from_it_is() -> None:
     assert PodDecoder().decode(pod.SerializeToString()).spec == found.spec
 
 
+def test_a_template_that_claims_devices_is_planned_nowhere_and_says_so() -> None:
+    spec = {"containers": _CONTAINERS, "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
+    assert "resourceClaims" in template_pod({"template": {"spec": spec}}).spec.unschedulable
+    assert not template_pod({"template": {"spec": {"containers": _CONTAINERS}}}).spec.unschedulable
+
+
 def test_a_template_with_little_in_it() -> None:
     found = template_pod({"template": {"spec": {"containers": _CONTAINERS, "priority": 5}}})
     assert found == TemplatePod("default", (), PodSpec(requests=(("cpu", 2000),)))
