@@ -19,3 +19,14 @@ class PlanRejectedError(RuntimeError):
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
         self.faults = tuple(faults)
+
+
+class UncheckedPlanError(PlanRejectedError):
+    """The devices of nodes can be given to their pods in more ways than the checker looks at."""
+
+    def __init__(self, pod_classes: Sequence[int]) -> None:
+        super().__init__(
+            ["the devices of a node can be given to its pods in too many ways to check that all find theirs"]
+        )
+        self.pod_classes = frozenset(pod_classes)
+        """Those on the node that claim devices."""

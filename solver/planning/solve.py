@@ -6,11 +6,12 @@ plan in the terms of the problem (`write_plan`, `reasons`), and let the independ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from solver.model import Budget, Certificate, NodeGroupIncrease, Plan, PodSet, Problem, Status, TierCost
+from solver.model import Budget, Certificate, NodeGroupIncrease, Plan, PodSet, PodSpec, Problem, Status, TierCost
 from solver.model.budget import RunningBudget
+from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.validation import validate
 from solver.planning import reasons, write_plan
@@ -20,6 +21,7 @@ from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand
 from solver.verify.check import check
 
+_UNCHECKED = "its node's devices could be given to its pods in too many ways to check that all find theirs"
 _MAIN_SHARE = 0.75
 """Share of the budget; the rest is for the price of priority, where there is more than one tier."""
 
@@ -32,14 +34,36 @@ def solve(problem: Problem, budget: Budget | None = None) -> Plan:
     """
     running = RunningBudget(budget or Budget())
     validate(problem, running.granted)
+    try:
+        return _solved(problem, running)
+    except UncheckedPlanError as error:
+        apart = reduce(problem).pod_classes()
+        claiming = {each.spec for each in apart if each.spec.claims}
+        try:
+            return _solved_without(problem, {apart[index].spec for index in error.pod_classes}, running)
+        except UncheckedPlanError:
+            return _solved_without(problem, claiming, running)
+
+
+def _solved(problem: Problem, budget: RunningBudget) -> Plan:
     reduced = reduce(problem)
     tiered = len(reduced.tiers) > 1
-    outcome = optimise(reduced, running, _MAIN_SHARE if tiered else 1.0)
+    outcome = optimise(reduced, budget, _MAIN_SHARE if tiered else 1.0)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
-    priority = max(0, cost - _cost_with_equal_weights(outcome, running)) if tiered and cost else 0
-    plan = _plan(outcome, priority, running)
+    priority = max(0, cost - _cost_with_equal_weights(outcome, budget)) if tiered and cost else 0
+    plan = _plan(outcome, priority, budget)
     check(problem, plan)
     return plan
+
+
+def _solved_without(problem: Problem, specs: Collection[PodSpec], budget: RunningBudget) -> Plan:
+    """Return a plan that leaves out the pods of these specs, because of which no plan could be checked in time."""
+    left_out = {replace(spec, unschedulable=_UNCHECKED): spec for spec in specs}
+    instead = {spec: other for other, spec in left_out.items()}
+    sets = tuple(replace(each, spec=instead.get(each.spec, each.spec)) for each in problem.pod_sets)
+    plan = _solved(replace(problem, pod_sets=sets), budget)
+    classes = (replace(each, spec=left_out.get(each.spec, each.spec)) for each in plan.pod_classes)
+    return replace(plan, pod_classes=tuple(classes))
 
 
 def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget) -> int:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from solver.model import DeviceAlternative, DeviceClaim, DeviceRequest, Devices, PodSpec
 from solver.model.devices import MOST_PER_CLAIM
+from solver.model.errors import UncheckedPlanError
 
-_MOST_WAYS = 200_000
-"""Looked at for the pods of one node; a plan that needs more is not passed."""
+_MOST_WAYS = 30_000
+"""Looked at for one plan (some second); one that needs more is not passed."""
 
 Claims = tuple[DeviceClaim, ...]
 Free = tuple[int, ...]
@@ -26,10 +27,25 @@ class TooManyWaysError(Exception):
     """The devices of a node can be given in more ways than are looked at."""
 
 
-def without_devices(devices: Sequence[Devices], pods: Mapping[Claims, int], daemons: Sequence[Claims]) -> Claims | None:
+class _Looks:
+    """How many ways may still be looked at."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_WAYS
+
+    def take(self) -> None:
+        """Raises `TooManyWaysError`."""
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyWaysError
+
+
+def without_devices(
+    devices: Sequence[Devices], pods: Mapping[Claims, int], daemons: Sequence[Claims], looks: _Looks | None = None
+) -> Claims | None:
     """Return claims of which a pod may find no devices, with so many pods of each on one node beside daemons that come
     first; None where all find theirs. Raises `TooManyWaysError`."""
-    node = _CheckedDevices(devices, (*pods, *daemons))
+    node = _CheckedDevices(devices, (*pods, *daemons), looks or _Looks())
     start = {node.start}
     for daemon in daemons:
         # One that finds none waits, and takes none.
@@ -91,7 +107,7 @@ class _Chosen:
 class _CheckedDevices:
     """The devices of one node, for these claims."""
 
-    def __init__(self, devices: Sequence[Devices], claims: Iterable[Claims]) -> None:
+    def __init__(self, devices: Sequence[Devices], claims: Iterable[Claims], looks: _Looks) -> None:
         requests = [request for pod in claims for claim in pod for request in claim.requests]
         selectors = frozenset(a.selector for request in requests for a in request.alternatives)
         attributes = {attribute for pod in claims for claim in pod for _, attribute in claim.match_attributes}
@@ -105,7 +121,7 @@ class _CheckedDevices:
         ]
         self._blocks = self._interchangeable(attributes)
         self._ways: dict[tuple[Free, Claims], frozenset[Free]] = {}
-        self._looked_at = 0
+        self._looks = looks
 
     @property
     def start(self) -> Free:
@@ -162,9 +178,7 @@ class _CheckedDevices:
             return
         constraints = pod[number].attributes_of(request, asked)
         for given in self._given(matching, count, asked.admin_access, chosen):
-            self._looked_at += 1
-            if self._looked_at > _MOST_WAYS:
-                raise TooManyWaysError
+            self._looks.take()
             bound = set(chosen.bound)
             for constraint in constraints:
                 attribute = pod[number].match_attributes[constraint][1]
@@ -239,9 +253,11 @@ class CheckedClaims:
         }
         self._claims = list(numbers)
         self._known: dict[object, str | None] = {}
+        self._looks = _Looks()
 
     def fault(self, devices: tuple[Devices, ...], pods: Mapping[int, int], daemons: Sequence[PodSpec]) -> str | None:
-        """Return why the pods of one node may not all find their devices; None where they do."""
+        """Return why the pods of one node may not all find their devices; None where they do. Raises
+        `UncheckedPlanError`."""
         if not self._of_class:
             return None
         asking = [(self._of_class[index], count) for index, count in pods.items() if index in self._of_class]
@@ -249,7 +265,10 @@ class CheckedClaims:
             return None
         key = (id(devices), tuple(sorted(asking)), id(daemons))
         if key not in self._known:
-            self._known[key] = self._fault(devices, asking, daemons)
+            try:
+                self._known[key] = self._fault(devices, asking, daemons)
+            except TooManyWaysError:
+                raise UncheckedPlanError([index for index in pods if index in self._of_class]) from None
         return self._known[key]
 
     def _fault(
@@ -258,10 +277,7 @@ class CheckedClaims:
         pods: Counter[Claims] = Counter()
         for number, count in asking:
             pods[self._claims[number]] += count
-        try:
-            lacking = without_devices(devices, pods, [spec.claims for spec in daemons if spec.claims])
-        except TooManyWaysError:
-            return "its devices can be given to its pods in too many ways to check that all find theirs"
+        lacking = without_devices(devices, pods, [spec.claims for spec in daemons if spec.claims], self._looks)
         if lacking is None:
             return None
         number = self._claims.index(lacking)

@@ -10,7 +10,19 @@ from dataclasses import replace
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from solver import Budget, Devices, Problem, Status, solve
+from solver import (
+    Budget,
+    DeviceAlternative,
+    DeviceClaim,
+    DeviceRequest,
+    Devices,
+    NodeGroup,
+    PodSet,
+    PodSpec,
+    Problem,
+    Status,
+    solve,
+)
 from solver.model.allocation import allocate, why_not_allocated
 from solver.verify.check import faults_of
 from solver.verify.devices import without_devices
@@ -86,3 +98,27 @@ def test_the_order_of_the_input_changes_nothing(problem: Problem, rng: random.Ra
         node_groups=tuple(rng.sample(problem.node_groups, len(problem.node_groups))),
     )
     assert replace(solve(other, BUDGET), elapsed_seconds=0) == replace(solve(problem, BUDGET), elapsed_seconds=0)
+
+
+def test_claims_that_no_checker_could_follow_leave_out_their_own_pods_and_no_others() -> None:
+    """Fourteen blocks, no two alike: a tenant may write such claims, and must not stop planning for everybody."""
+    one_block = ((frozenset[str](), "numa"),)
+    devices = tuple(
+        Devices(number % 5 + 2, frozenset({"any", *(("big",) if number % 2 else ())}), (("numa", f"{number}"),))
+        for number in range(14)
+    )
+    asks = [
+        DeviceClaim((DeviceRequest("gpus", (DeviceAlternative(selector, count),)),), constraints)
+        for selector, count, constraints in (("any", 2, one_block), ("big", 3, one_block), ("any", 1, ()))
+    ]
+    claiming = [PodSet(f"claims-{n}", PodSpec((("cpu", 100),), claims=(each,)), 7) for n, each in enumerate(asks)]
+    group = NodeGroup("g", {"cpu": 64_000, "pods": 100}, 1.0, max_size=100, devices=devices)
+    problem = Problem((*claiming, PodSet("plain", PodSpec((("cpu", 100),)), 5)), (group,))
+    plan = solve(problem, Budget(deterministic_seconds=0.5))
+    examples_of = {each.index: each.example for each in plan.pod_classes}
+    left_out = {examples_of[each.pod_class]: each.reasons[0] for each in plan.unplaced}
+    assert "plain" not in left_out
+    assert left_out
+    assert all("too many ways to check" in reason for reason in left_out.values())
+    assert {each.spec for each in plan.pod_classes} == {each.spec for each in problem.pod_sets}
+    assert list(faults_of(problem, plan)) == []
