@@ -84,7 +84,7 @@ def _alone(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AskedDevices:
     """A request as the search sees it."""
 
     claim: int
@@ -94,7 +94,9 @@ class _Asked:
 class _Search:
     def __init__(self, devices: Sequence[Devices], claims: Sequence[DeviceClaim]) -> None:
         self._devices, self._claims = devices, claims
-        self._asked = [_Asked(number, request) for number, claim in enumerate(claims) for request in claim.requests]
+        self._asked = [
+            _AskedDevices(number, request) for number, claim in enumerate(claims) for request in claim.requests
+        ]
         self._values = [dict(each.attributes) for each in devices]
         self._own = [0] * len(devices)
         """Taken by the pod itself."""

@@ -195,7 +195,8 @@ def test_it_may_do_nothing_else(client: Client) -> None:
         assert not _may(client, "patch", resource, namespace="default")
     assert not _may(client, "get", "pods", namespace="default")
     assert not _may(client, "get", "secrets", namespace="cagrpc")
-    assert not _may(client, "delete", "fleetrecords", api_group="cagrpc.io")
+    assert _may(client, "delete", "fleetrecords", api_group="cagrpc.io")  # parts of large increments
+    assert not _may(client, "deletecollection", "fleetrecords", api_group="cagrpc.io")
     requests = {"api_group": "autoscaling.x-k8s.io", "namespace": "default"}
     assert _may(client, "patch", "provisioningrequests/status", **requests)
     assert _may(client, "delete", "provisioningrequests", **requests)

@@ -19,7 +19,7 @@ from celpy.celparser import CELParseError, CELParser
 from celpy.evaluation import Activation, CELEvalError, Evaluator
 
 from cagrpc.api.devices.cel_functions import FUNCTIONS, MACROS, Semver, quantity
-from cagrpc.api.devices.objects import AttributeValue, Device, Version
+from cagrpc.api.devices.objects import AttributeValue, Device, SemanticVersion
 from cagrpc.errors import InvalidInput
 
 LONGEST_EXPRESSION = 10 * 1024
@@ -330,7 +330,7 @@ def _cel_value(value: AttributeValue) -> Any:
         return celtypes.BoolType(value)
     if isinstance(value, int):
         return celtypes.IntType(value)
-    if isinstance(value, Version):
+    if isinstance(value, SemanticVersion):
         return Semver.of(value.text)
     return celtypes.StringType(value)
 

@@ -15,10 +15,10 @@ from cagrpc.api.devices.matching import Matcher, Selector, all_of, extended
 from cagrpc.api.devices.objects import (
     MOST_CONSUMERS,
     MOST_RESULTS,
-    Claim,
     ClaimSpec,
     DeviceClass,
     DevicesAsked,
+    ResourceClaim,
 )
 from solver.model import (
     HOSTNAME,
@@ -44,7 +44,7 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/"
 class ClaimObjects:
     """The objects that pods' claims refer to, by `namespace/name`; classes by name."""
 
-    claims: Mapping[str, Claim] = field(default_factory=dict)
+    claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
     templates: Mapping[str, ClaimSpec] = field(default_factory=dict)
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class ClaimObjects:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class DeviceDemand:
     """What a pod's claims come to."""
 
     claims: tuple[DeviceClaim, ...] = ()
@@ -81,12 +81,12 @@ class Demand:
         return keys_of((*self.claims, *(claim for _, claim in self.shared)))
 
 
-NO_DEMAND = Demand()
+NO_DEMAND = DeviceDemand()
 
 
 def demand(
     namespace: str, uid: str, pod: PodClaims, objects: ClaimObjects, matcher: Matcher, *, runs: bool = False
-) -> Demand:
+) -> DeviceDemand:
     """Return what the pod's claims come to. `uid` is empty for a pod that does not exist yet. Of one that runs it is
     what another in its stead would need elsewhere: claims made of templates are made anew."""
     return _Reading(namespace, uid, pod, objects, matcher, runs=runs).demand() if pod.claims else NO_DEMAND
@@ -106,10 +106,10 @@ class _Reading:
         self._attributes: set[str] = set()
         self._refers_to: set[str] = set()
 
-    def demand(self) -> Demand:
+    def demand(self) -> DeviceDemand:
         for each in self._pod.claims:
             self._add(each)
-        return Demand(
+        return DeviceDemand(
             tuple(self._own),
             tuple(self._shared),
             tuple(self._terms),
@@ -146,12 +146,12 @@ class _Reading:
         if found is not None:
             self._own.append(found)
 
-    def _claim(self, name: str) -> Claim | None:
+    def _claim(self, name: str) -> ResourceClaim | None:
         key = f"{self._namespace}/{name}"
         self._refers_to.add(f"ResourceClaim/{key}")
         return self._objects.claims.get(key)
 
-    def _add_claim(self, claim: Claim, *, of_template: bool) -> None:
+    def _add_claim(self, claim: ResourceClaim, *, of_template: bool) -> None:
         what = f"ResourceClaim {claim.key}"
         if claim.deleted:
             self._problems.append(f"{what} is being deleted")
@@ -230,7 +230,7 @@ def carrying(claims: Iterable[str]) -> Labels:
     return {CARRIES + claim: "true" for claim in claims}
 
 
-def with_demand(spec: PodSpec, demanded: Demand, carries: AbstractSet[str], carried: AbstractSet[str]) -> PodSpec:
+def with_demand(spec: PodSpec, demanded: DeviceDemand, carries: AbstractSet[str], carried: AbstractSet[str]) -> PodSpec:
     """Return the spec with its claims. Of those that it shares, `carries` are planned with this pod and `carried` with
     another, to whose node it is tied."""
     own = [claim for key, claim in demanded.shared if key in carries]

@@ -7,14 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from cagrpc.api.core.pod_claims import PodClaims
-from cagrpc.api.devices.claims import ClaimObjects, Demand, demand
+from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, demand
 from cagrpc.api.devices.matching import Matcher, NodeMatching, Selector
-from cagrpc.api.devices.objects import Claim, ClaimSpec, Device, DeviceClass, DeviceId, DevicesAsked, Slice
+from cagrpc.api.devices.objects import ClaimSpec, Device, DeviceClass, DeviceId, DevicesAsked, ResourceClaim, Slice
 from cagrpc.api.devices.pools import NodeDevices, by_node
 from solver.model import PodSpec
 
 
-def taken_by(claims: Iterable[Claim]) -> frozenset[DeviceId]:
+def taken_by(claims: Iterable[ResourceClaim]) -> frozenset[DeviceId]:
     """Return the devices that are allocated to claims, shares of devices among them."""
     return frozenset(device for claim in claims for device in (*claim.devices, *claim.shares))
 
@@ -46,7 +46,7 @@ class DeviceObjects:
 
     def __init__(
         self,
-        claims: Iterable[Claim] = (),
+        claims: Iterable[ResourceClaim] = (),
         templates: Mapping[str, ClaimSpec] | None = None,
         classes: Iterable[DeviceClass] = (),
         slices: Iterable[Slice] = (),
@@ -61,7 +61,7 @@ class DeviceObjects:
         self._attributes: set[str] = set()
         self._keys: set[str] = set()
 
-    def demand(self, namespace: str, uid: str, pod: PodClaims) -> Demand:
+    def demand(self, namespace: str, uid: str, pod: PodClaims) -> DeviceDemand:
         """Return what a pod's claims come to; its selectors are in use from now on."""
         found = demand(namespace, uid, pod, self.objects, self.matcher)
         self._selectors.update((each.key, each) for each in found.selectors)

@@ -23,7 +23,7 @@ from cagrpc.api.devices.objects import (
     Device,
     DeviceId,
     DevicesAsked,
-    Version,
+    SemanticVersion,
 )
 from cagrpc.api.devices.pools import NodeDevices
 from cagrpc.errors import InvalidInput
@@ -282,7 +282,7 @@ def _named(device: Device, attributes: AbstractSet[str]) -> tuple[tuple[str, str
     found = []
     for name, value in device.attributes:
         if name in attributes and not isinstance(value, tuple):
-            text = value.text if isinstance(value, Version) else str(value)
+            text = value.text if isinstance(value, SemanticVersion) else str(value)
             found.append((name, f"{type(value).__name__.lower()} {text}"))
     return tuple(found)
 

@@ -17,13 +17,13 @@ MOST_CONSUMERS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SemanticVersion:
     """An attribute's semantic version, as written."""
 
     text: str
 
 
-AttributeValue = str | int | bool | Version | tuple["AttributeValue", ...]
+AttributeValue = str | int | bool | SemanticVersion | tuple["AttributeValue", ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +134,14 @@ class DevicesAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ClaimRequest:
     name: str
     alternatives: tuple[DevicesAsked, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    requests: tuple[Request, ...] = ()
+    requests: tuple[ClaimRequest, ...] = ()
     match_attributes: tuple[tuple[tuple[str, ...], str], ...] = ()
     """(names of requests, none for all; attribute)"""
     unsupported: str = ""
@@ -149,7 +149,7 @@ class ClaimSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ResourceClaim:
     """A ResourceClaim."""
 
     namespace: str

@@ -16,7 +16,7 @@ from cagrpc.api.core.constraints import node_term
 from cagrpc.api.core.resources import Problems, mapping, members, one_of, texts, whole
 from cagrpc.api.devices.objects import (
     AttributeValue,
-    Claim,
+    ClaimRequest,
     ClaimSpec,
     Device,
     DeviceClass,
@@ -24,9 +24,9 @@ from cagrpc.api.devices.objects import (
     DevicesAsked,
     DeviceTaint,
     DeviceToleration,
-    Request,
+    ResourceClaim,
+    SemanticVersion,
     Slice,
-    Version,
 )
 from cagrpc.api.encoding.times import epoch_seconds
 from solver.model import NodeSelectorTerm
@@ -110,7 +110,7 @@ def _attribute(typed: Any) -> AttributeValue | None:
             values = found if whole_list and isinstance(found, list) else [found]
             if any(type(each) is not kind for each in values):
                 return None
-            read = tuple(Version(each) if key == "version" else each for each in values)
+            read = tuple(SemanticVersion(each) if key == "version" else each for each in values)
             return read if whole_list else read[0]
     return None
 
@@ -165,7 +165,7 @@ def device_class(document: Mapping[str, Any], problems: Problems) -> DeviceClass
     )
 
 
-def resource_claim(document: Mapping[str, Any], problems: Problems) -> Claim:
+def resource_claim(document: Mapping[str, Any], problems: Problems) -> ResourceClaim:
     """Read a ResourceClaim."""
     metadata, status = mapping(document, "metadata", "", problems), mapping(document, "status", "", problems)
     allocation = status.get("allocation")
@@ -182,7 +182,7 @@ def resource_claim(document: Mapping[str, Any], problems: Problems) -> Claim:
             devices.append(found)
     selector = holder.get("nodeSelector")
     owners = [each for each, _ in members(metadata, "ownerReferences", "metadata", problems)]
-    return Claim(
+    return ResourceClaim(
         namespace=str(metadata.get("namespace") or "default"),
         name=str(metadata.get("name") or ""),
         spec=claim_spec(mapping(document, "spec", "", problems), "spec", problems),
@@ -215,7 +215,7 @@ def claim_spec(spec: Mapping[str, Any], path: str, problems: Problems) -> ClaimS
     devices = mapping(spec, "devices", path, problems)
     unsupported: list[str] = []
     requests = tuple(
-        Request(str(entry.get("name") or ""), _alternatives(entry, at, problems, unsupported))
+        ClaimRequest(str(entry.get("name") or ""), _alternatives(entry, at, problems, unsupported))
         for entry, at in members(devices, "requests", f"{path}.devices", problems)
     )
     constraints = []

@@ -9,7 +9,7 @@ from typing import Any
 from cagrpc.api.core.pod_claims import pod_claims
 from cagrpc.api.core.resources import Problems
 from cagrpc.api.core.selectors import PodIdentity
-from cagrpc.api.devices.claims import NO_DEMAND, Demand, carrying, with_demand, with_extended
+from cagrpc.api.devices.claims import NO_DEMAND, DeviceDemand, carrying, with_demand, with_extended
 from cagrpc.api.devices.collection import DeviceObjects
 from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.reading import (
@@ -45,14 +45,14 @@ class DevicesOfFiles:
         )
         self._carried: set[str] = set()
 
-    def demand(self, document: ManifestDocument, pod: Mapping[str, Any], path: str) -> Demand:
+    def demand(self, document: ManifestDocument, pod: Mapping[str, Any], path: str) -> DeviceDemand:
         """Return what the claims of a pod, or of a template's pods, come to."""
         asked = pod_claims(pod, [])  # `pod_spec` and the schema report what is malformed
         uid = str(document.metadata.get("uid") or "") if not path else ""
         return self._objects.demand(document.namespace, uid, asked) if asked.claims else NO_DEMAND
 
     def divided(
-        self, spec: PodSpec, identity: PodIdentity, demanded: Demand, count: int
+        self, spec: PodSpec, identity: PodIdentity, demanded: DeviceDemand, count: int
     ) -> Iterable[tuple[PodSpec, PodIdentity, int]]:
         """Yield the pods with their claims: a shared claim is planned with the first pod that names it, and the others
         are tied to that one."""

@@ -18,7 +18,7 @@ from cagrpc.api.core.resources import Problems, mapping
 from cagrpc.api.devices.claims import (
     NO_DEMAND,
     ClaimObjects,
-    Demand,
+    DeviceDemand,
     carrying,
     demand,
     with_demand,
@@ -26,7 +26,7 @@ from cagrpc.api.devices.claims import (
 )
 from cagrpc.api.devices.collection import extended_selectors, taken_by, typical
 from cagrpc.api.devices.matching import Matcher, Memory, NodeMatching, Selector
-from cagrpc.api.devices.objects import GROUP, VERSIONS, Claim, ClaimSpec, Device, DeviceClass, DeviceId, Slice
+from cagrpc.api.devices.objects import GROUP, VERSIONS, ClaimSpec, Device, DeviceClass, DeviceId, ResourceClaim, Slice
 from cagrpc.api.devices.pools import NodeDevices, by_node
 from cagrpc.api.devices.reading import device_class, resource_claim, resource_claim_template, resource_slice
 from cagrpc.cluster.state import ClusterNode, oldest_first
@@ -58,7 +58,7 @@ class _Use(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FollowedKind:
     """A resource of the group, and how its objects are read."""
 
     resource: Resource[Any]
@@ -100,7 +100,7 @@ class DeviceTable:
         self._templates = self._tables(self._by_key("ResourceClaimTemplate"))
         self._classes = self._tables(self._class_changed)
         self._slices = self._tables(self._slice_changed)
-        claims: Mapping[str, Claim] = ChainMap(*(each.of for each in self._claims))
+        claims: Mapping[str, ResourceClaim] = ChainMap(*(each.of for each in self._claims))
         templates: Mapping[str, ClaimSpec] = ChainMap(*(each.of for each in self._templates))
         self._by_class: Mapping[str, DeviceClass] = ChainMap(*(each.of for each in self._classes))
         self._objects = ClaimObjects(claims, templates, self._by_class)
@@ -119,7 +119,7 @@ class DeviceTable:
         self._memory, self._awaited = Memory(), frozenset[str]()
         self._matching: tuple[tuple[object, ...], NodeMatching] = ((None,) * 4, NodeMatching(self._matcher))
 
-    def kinds(self) -> Iterable[Kind]:
+    def kinds(self) -> Iterable[FollowedKind]:
         """Return what to follow; a cluster serves some of it, or nothing."""
         for plural, read, tables in (
             ("resourceclaims", resource_claim, self._claims),
@@ -130,7 +130,7 @@ class DeviceTable:
             for version, table in zip(VERSIONS, tables, strict=True):
                 path = f"/apis/{GROUP}/{version}/{plural}"
                 resource = Resource(path, _reader(read), Encoding.JSON, optional=True)
-                yield Kind(resource, table, partial(self._has_listed, plural))
+                yield FollowedKind(resource, table, partial(self._has_listed, plural))
 
     def _has_listed(self, plural: str) -> None:
         """From now on what is not in the tables of a kind is not in the cluster."""
@@ -147,7 +147,7 @@ class DeviceTable:
     def _by_key(self, kind: str) -> Callable[[str, Any, Any], None]:
         return lambda key, _before, _after: self._references.changed((kind, key))
 
-    def _claim_changed(self, key: str, before: Claim | None, after: Claim | None) -> None:
+    def _claim_changed(self, key: str, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         self._references.changed(("ResourceClaim", key))
         had, has = (taken_by([each]) if each is not None else frozenset() for each in (before, after))
         if had != has:
@@ -187,7 +187,7 @@ class DeviceTable:
             )
         if found is not NO_DEMAND and (missing := _KINDS - self._listed):
             why = f"resource claims cannot be planned: {', '.join(sorted(missing))} of {GROUP} cannot be listed"
-            found = Demand(problem=why, refers_to=frozenset({"/".join(_NOT_LISTED)}))
+            found = DeviceDemand(problem=why, refers_to=frozenset({"/".join(_NOT_LISTED)}))
         references = {(kind, key) for kind, _, key in (each.partition("/") for each in found.refers_to)}
         if extended:
             references.add((_EXTENDED, ""))

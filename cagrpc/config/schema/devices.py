@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, field_validator
 
-from cagrpc.api.devices.objects import AttributeValue, Device, Version
+from cagrpc.api.devices.objects import AttributeValue, Device, SemanticVersion
 from cagrpc.api.devices.reading import qualified
 from cagrpc.config.problems import shown
 from cagrpc.fleet.catalogue import Catalogue, gpu_resource
@@ -111,7 +111,7 @@ class DevicesForm(Form):
 
 
 def _value(form: bool | int | str | VersionForm) -> AttributeValue:
-    return Version(form.version) if isinstance(form, VersionForm) else form
+    return SemanticVersion(form.version) if isinstance(form, VersionForm) else form
 
 
 def devices_of_groups(

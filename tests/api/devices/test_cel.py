@@ -8,7 +8,7 @@ import pytest
 
 from cagrpc.api.devices import cel
 from cagrpc.api.devices.cel import MOST_STEPS, Expression, ExpressionFailed, UnusableExpression
-from cagrpc.api.devices.objects import Device, Version
+from cagrpc.api.devices.objects import Device, SemanticVersion
 
 GPU = Device(
     "gpu.example.com",
@@ -18,7 +18,7 @@ GPU = Device(
         ("gpu.example.com/cores", 108),
         ("gpu.example.com/ecc", True),
         ("gpu.example.com/model", "A100"),
-        ("gpu.example.com/version", Version("1.2.3")),
+        ("gpu.example.com/version", SemanticVersion("1.2.3")),
         ("resource.kubernetes.io/pcieRoot", "pci0000:00"),
     ),
     capacity=(("gpu.example.com/memory", "40Gi"),),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cagrpc.api.core.pod_claims import PodClaim, PodClaims, pod_claims
-from cagrpc.api.devices.claims import ClaimObjects, Demand, carrying, demand, with_demand, with_extended
+from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, carrying, demand, with_demand, with_extended
 from cagrpc.api.devices.collection import DeviceObjects, extended_selectors, typical
 from cagrpc.api.devices.matching import Matcher, NodeMatching, all_of, extended
 from cagrpc.api.devices.pools import by_node
@@ -73,7 +73,9 @@ BY_NAME = PodClaims((PodClaim("gpu", claim="c"),))
 BY_TEMPLATE = PodClaims((PodClaim("gpu", template="t"),))
 
 
-def of_template(body: dict[str, Any], *slices: Any, classes: tuple[Any, ...] = (), **more: Any) -> tuple[Demand, Any]:
+def of_template(
+    body: dict[str, Any], *slices: Any, classes: tuple[Any, ...] = (), **more: Any
+) -> tuple[DeviceDemand, Any]:
     """The demand of a pod of a template, and what nodes have for it."""
     template = read(resource_claim_template, {"spec": {"spec": body}})
     objects = DeviceObjects(more.get("claims", ()), {"ns/t": template}, classes or (a_class(),), slices)
@@ -85,7 +87,7 @@ def node(matching: NodeMatching, name: str = "n1") -> tuple[Devices, ...]:
     return matching.of_node(name, {}, {})
 
 
-def key_of(found: Demand) -> str:
+def key_of(found: DeviceDemand) -> str:
     assert not found.problem
     return found.claims[0].requests[0].alternatives[0].selector
 
@@ -263,7 +265,7 @@ def _objects(*claims: Any) -> ClaimObjects:
     return ClaimObjects({each.key: each for each in claims}, {}, {"gpu": a_class()})
 
 
-def by_name(*claims: Any, uid: str = "u", pod: PodClaims = BY_NAME) -> Demand:
+def by_name(*claims: Any, uid: str = "u", pod: PodClaims = BY_NAME) -> DeviceDemand:
     return demand("ns", uid, pod, _objects(*claims), Matcher())
 
 
@@ -301,7 +303,7 @@ def test_the_claim_made_of_a_template_counts_instead_of_it() -> None:
     assert by_name(made, pod=pod).claims[0].requests[0].alternatives[0].count == 3
     assert "not made for this pod" in by_name(made, uid="other", pod=pod).problem
     needless = PodClaims((PodClaim("gpu", template="t"),), (("gpu", ""),))
-    assert by_name(pod=needless) == Demand()
+    assert by_name(pod=needless) == DeviceDemand()
 
 
 def test_a_shared_claim_is_planned_with_one_pod_to_which_the_others_are_tied() -> None:
