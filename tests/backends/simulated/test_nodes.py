@@ -125,6 +125,9 @@ def test_an_instance_that_runs_registers_as_its_group_says(world: NodesHarness) 
         "kubernetes.io/os": "linux",
         "node.kubernetes.io/instance-type": "g5.xlarge",
         "pool": "gpu",
+        "topology.disk.csi.azure.com/zone": "a",
+        "topology.ebs.csi.aws.com/zone": "a",
+        "topology.gke.io/zone": "a",
         "topology.kubernetes.io/zone": "a",
     }
     assert node["spec"]["providerID"] == "simulated://one"
