@@ -70,7 +70,6 @@ def test_one_round_serves_them_all_at_the_planned_cost(live: Live, scoring: Scor
     if more:  # the scheduler was in between
         lost = live.serving.get("/status")["placement"]["lost"]
         assert 0 < lost <= MOST_LOST
-        # Each is planned again, at worst onto a node of its own: $5.24 an hour for a few of 1,000 pods have been seen.
-        assert cost <= 1.01 * planned["planned_cost_per_hour"]
+        assert cost <= 1.005 * planned["planned_cost_per_hour"]
     else:
         assert cost == pytest.approx(planned["planned_cost_per_hour"])
