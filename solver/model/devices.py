@@ -66,3 +66,7 @@ class DeviceClaim:
         """Return the positions of the constraints that devices of this alternative must keep."""
         names = {request.name, f"{request.name}/{alternative.name}"}
         return tuple(n for n, (bound, _) in enumerate(self.match_attributes) if not bound or bound & names)
+
+
+Claims = tuple[DeviceClaim, ...]
+"""All claims of one pod."""

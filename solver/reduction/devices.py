@@ -22,11 +22,11 @@ from itertools import combinations
 
 from solver.model import DeviceAlternative, DeviceClaim, DeviceRequest, Devices
 from solver.model.allocation import allocate
+from solver.model.devices import Claims
 
 _MOST_OVERLAPPING = 4
 """Demands of one pod that overlap each other without being equal; pods with more are kept off."""
 
-Claims = tuple[DeviceClaim, ...]
 Entries = frozenset[int]
 """Positions in the devices of a node."""
 _Demand = tuple[Entries, int]

@@ -11,14 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from solver.model import DeviceAlternative, DeviceClaim, DeviceRequest, Devices, PodSpec
-from solver.model.devices import MOST_PER_CLAIM
+from solver.model import DeviceAlternative, DeviceRequest, Devices, PodSpec
+from solver.model.devices import MOST_PER_CLAIM, Claims
 from solver.model.errors import UncheckedPlanError
 
 _MOST_WAYS = 30_000
 """Looked at for one plan (some second); one that needs more is not passed."""
 
-Claims = tuple[DeviceClaim, ...]
 Free = tuple[int, ...]
 """Free devices per entry."""
 

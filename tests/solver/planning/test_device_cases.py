@@ -6,17 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from solver import Budget, DeviceClaim, Devices, Plan, PodSet, PodSpec, Problem, solve
+from solver import Budget, Devices, Plan, PodSet, PodSpec, Problem, solve
 from solver.integral.warm_start import known_nodes
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
+from solver.model.devices import Claims
 from solver.reduction.colocation import CoLocation
 from solver.reduction.reduce import reduce
 from tests.support.solver.device_examples import (
     GPUS,
     MIXED,
     NUMA,
+    PAIR,
     PAIRS,
-    PCIE,
     SOCKETS,
     asks,
     claim,
@@ -25,9 +26,6 @@ from tests.support.solver.device_examples import (
     together,
 )
 from tests.support.solver.problems import group, node, pods, spec
-
-Claims = tuple[DeviceClaim, ...]
-PAIR = together(PCIE, asks("gpu"), asks("nic"))
 
 
 def planned(problem: Problem) -> Plan:

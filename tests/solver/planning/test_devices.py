@@ -24,10 +24,11 @@ from solver import (
     solve,
 )
 from solver.model.allocation import allocate, why_not_allocated
+from solver.model.devices import Claims
 from solver.verify.check import faults_of
 from solver.verify.devices import without_devices
 from tests.support.examples import examples
-from tests.support.solver.device_allocations import Claims, Node, scheduled
+from tests.support.solver.device_allocations import Node, scheduled
 from tests.support.solver.device_strategies import device_claims, device_problems, devices, usual_problems
 from tests.support.solver.reference import as_micros, best_objective
 

@@ -21,13 +21,14 @@ from solver import (
     TierCost,
 )
 from solver.model import Goal, Node, ObjectiveStage, PlacedOnNode, PodClass, StageValue
+from solver.model.devices import Claims
 from solver.verify.check import faults_of
 from tests.support.solver.device_examples import (
     GPUS,
     MIXED,
     NUMA,
+    PAIR,
     PAIRS,
-    PCIE,
     SOCKETS,
     asks,
     claim,
@@ -37,7 +38,6 @@ from tests.support.solver.device_examples import (
 )
 from tests.support.solver.problems import group, pods, spec
 
-Claims = tuple[DeviceClaim, ...]
 Held = dict[int, int]
 
 
@@ -72,7 +72,6 @@ def faults(there: tuple[Devices, ...], claims: list[Claims], held: Held, daemon:
     return list(faults_of(problem, plan))
 
 
-PAIR = together(PCIE, asks("gpu"), asks("nic"))
 MORE = replace(asks(count=4), name="more")
 NAMED = (devices("gpu", "big", count=2, numa="0"), devices("gpu", count=2))
 

@@ -10,10 +10,10 @@ from itertools import combinations, product
 
 from ortools.sat.python import cp_model
 
-from solver import DeviceClaim, DeviceRequest, Devices, Problem
+from solver import DeviceRequest, Devices, Problem
 from solver.model import DeviceAlternative
+from solver.model.devices import Claims
 
-Claims = tuple[DeviceClaim, ...]
 Device = tuple[int, frozenset[str], tuple[tuple[str, str], ...], bool]
 """(number, selectors, attributes, whether somebody has it)."""
 Given = tuple[tuple[int, DeviceRequest, DeviceAlternative, tuple[int, ...]], ...]

@@ -41,4 +41,6 @@ def first_of(*alternatives: tuple[str, int]) -> tuple[DeviceClaim, ...]:
 GPUS = (devices("gpu", count=8),)
 MIXED = (devices("gpu", "big", count=4), devices("gpu", count=4))
 PAIRS = tuple(devices(kind, pcie=f"{root}") for root in range(4) for kind in ("gpu", "nic"))
+PAIR = together(PCIE, asks("gpu"), asks("nic"))
+"""A GPU and a network card at one root."""
 SOCKETS = (devices("gpu", count=4, numa="0"), devices("gpu", count=4, numa="1"))
